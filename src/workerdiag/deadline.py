@@ -89,12 +89,7 @@ class Deadline:
 
     def share(self, part: float = 1.0, *, at_least_s: float = 0.0, at_most_s: float = inf) -> Deadline:
         """
-        The deadline of one step, from now on.
-
-        Args:
-            part: Of the time that is left.
-            at_least_s: The step takes this long even if less is left.
-            at_most_s: The step takes no longer, however much is left.
+        The deadline of one step: a *part* of what is left, but no less and no more than so many seconds.
         """
         return Deadline.after(max(at_least_s, min(part * self.left_s, at_most_s)))
 
@@ -133,16 +128,10 @@ CALL_FAILURES = (ForeignError, RuntimeError, TimeoutError)
 
 def start_thread(name: str, run: Callable[[], object], *, is_awaited: bool = False) -> threading.Thread:
     """
-    Start a thread that nothing waits for at the end of the process.
+    Start a thread that the process only waits for at its end if it *is_awaited*.
 
-    Args:
-        name: Of the thread.
-        run: What runs in it.
-        is_awaited: Have the process wait for it at its end. Any other thread that is just in a library in
-            C++ can then abort the process (``std::terminate``, seen with Python 3.11).
-
-    Raises:
-        RuntimeError: The system gives no more threads, or too many of that name are alive.
+    Any other thread that is in a C++ library then can abort the process (``std::terminate``, seen with Python
+    3.11). Raises RuntimeError if there are no more threads, or too many of that name.
     """
     if sum(each.name == name for each in threading.enumerate()) >= MAX_THREADS:
         raise RuntimeError(f"{MAX_THREADS} earlier calls have not come back")
@@ -155,10 +144,8 @@ def call_in_time(name: str, call: Callable[[], _T], deadline: Deadline) -> _T:
     """
     Return what *call* returns in a thread called *name*.
 
-    Raises:
-        TimeoutError: It did not come back in time.
-        ForeignError: It raised anything, also `SystemExit` or `KeyboardInterrupt`.
-        RuntimeError: There is no thread for it.
+    Raises TimeoutError if it is late, ForeignError if it raised anything (also `SystemExit` and
+    `KeyboardInterrupt`), RuntimeError if there is no thread for it.
     """
     given_s = deadline.left_s
     pieces = HelperThread(name, lambda: [call()])
@@ -172,10 +159,7 @@ async def in_thread(name: str, call: Callable[[], _T], *, timeout_s: float) -> _
     """
     What *call* returns, awaited; a thread that does not come back is left behind.
 
-    Raises:
-        TimeoutError: It did not come back in time.
-        ForeignError: It raised anything.
-        RuntimeError: There is no thread for it.
+    Raises as `call_in_time` does.
     """
     import asyncio  # slow to import
 
@@ -207,10 +191,7 @@ class HelperThread(Generic[_T]):
     """
     A thread that iterates, and hands over each piece as it comes.
 
-    Args:
-        name: Of the thread; a name has at most `MAX_THREADS`.
-        iterate: Makes the pieces; it runs in the thread.
-        read_ahead: Pieces that may wait to be taken; 0 for any number.
+    *iterate* runs in the thread. At most *read_ahead* pieces wait to be taken; 0: any number.
     """
 
     def __init__(self, name: str, iterate: Callable[[], Iterable[_T]], *, read_ahead: int = 0) -> None:
@@ -228,10 +209,7 @@ class HelperThread(Generic[_T]):
         """
         Yield the pieces, as long as they come in time.
 
-        Raises:
-            TimeoutError: The next one did not come in time; the thread is left behind.
-            ForeignError: The thread raised anything, also `SystemExit` or `KeyboardInterrupt`.
-            RuntimeError: There is no such thread.
+        Raises as `call_in_time` does; a thread whose next piece is late is left behind.
         """
         try:
             while (piece := self.next_piece(deadline)) is not None:
@@ -270,9 +248,6 @@ class HelperThread(Generic[_T]):
         self._put(end)
 
     def _put(self, piece: tuple[_T] | str | None) -> bool:
-        """
-        Whether it was put where it can be taken.
-        """
         while not self._is_stopped.is_set():
             try:
                 self._queue.put(piece, timeout=_STOP_POLL_S)

@@ -94,15 +94,9 @@ def run(
     show: Callable[[Diagnosis], object] = print,
 ) -> int:
     """
-    Start a cluster, let a worker die, and say why it died.
+    Start a cluster, let a worker die one of `DEATHS`, and say why it died; returns the exit status.
 
-    Args:
-        death: One of `DEATHS`.
-        say: Gets what a person is to read, some lines at a time.
-        show: Gets the diagnosis, before the cluster is closed.
-
-    Returns:
-        The exit status 0.
+    *say* gets what a person is to read, *show* the diagnosis before the cluster is closed.
     """
     doing, task = DEATHS[death]
     say(f"Two Dask workers, {MEMORY_LIMIT} each, and one task that {doing} ...")

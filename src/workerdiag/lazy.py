@@ -14,13 +14,10 @@ def lazy_names(
     package: str, namespace: dict[str, object], module_of: Mapping[str, str], public: Iterable[str]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """
-    What a package has as ``__getattr__`` and ``__dir__``.
+    The ``__getattr__`` and ``__dir__`` of a package.
 
-    Args:
-        package: Its name.
-        namespace: Its ``globals()``, which keep what was imported once.
-        module_of: The module within it that has a name, by name.
-        public: Its ``__all__``.
+    *namespace* is its ``globals()``, which keep what was imported once; *module_of* maps a name to its
+    module; *public* is its ``__all__``.
     """
 
     def get(name: str) -> object:
@@ -40,8 +37,7 @@ def call_module(name: str, module: str, function: str) -> None:
     """
     Let the module *name* be called as a *function* of another *module*.
 
-    A public function that has the name of a module of ours is so that module, called, whether or not anybody
-    has imported the module before.
+    A public function with the name of a module is that module, called, whether or not it was imported before.
     """
 
     class CallableModule(ModuleType):

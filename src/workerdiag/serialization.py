@@ -40,9 +40,8 @@ def strict_converter(keys: Keys, *, with_places: bool = True) -> Converter:
     """
     A converter of one's own, to which hooks may be added.
 
-    Args:
-        keys: Which keys objects may have. With ``any``, defaults are left out on writing.
-        with_places: Whether it goes on after a mistake, so that `problem_lines` has all of them.
+    *keys* are those that objects may have; with ``any``, defaults are left out on writing. *with_places* goes
+    on after a mistake, so that `problem_lines` has all of them.
     """
     from cattrs import Converter
 

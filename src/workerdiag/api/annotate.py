@@ -111,7 +111,7 @@ async def _annotate_later(exc: BaseException, answer: Awaitable[Diagnosis]) -> D
 
 def add_note(exc: BaseException, diagnosis: Diagnosis) -> None:
     """
-    Add the diagnosis to *exc* once if anything died or may have, in place of a note that there was no answer.
+    Add the diagnosis to *exc* once if anything died or may have, replacing a note of no answer.
 
     The diagnosis is also kept beside the exception (`remembered`).
     """

@@ -183,10 +183,7 @@ def _diagnosis_after_failure(
     arguments: ExplainArguments, rest: Iterator[Evidence], tap: EvidenceTap, problem: Exception
 ) -> tuple[Diagnosis, Exception | None]:
     """
-    What can be said without those pieces of evidence that the pipeline fails for.
-
-    Returns:
-        The diagnosis; and the failure, if the diagnosis says nothing else.
+    The diagnosis without the evidence that the pipeline fails on, or the failure if nothing else is left.
     """
     from workerdiag.api.fault_isolation import diagnose_without_faults
 

@@ -78,8 +78,7 @@ def read_arguments(
     """
     Check the types of all arguments, and make lists of *logs* and *sources*.
 
-    Raises:
-        TypeError: One of them is of a wrong type, or *timeout* is written with a minus.
+    Raises TypeError for a wrong type, and for a *timeout* that is written with a minus.
     """
     if exc is not None and not isinstance(exc, BaseException):
         hint = '; give logs as explain(logs=["worker.log"])' if isinstance(exc, str | os.PathLike) else ""
@@ -110,10 +109,9 @@ def read_arguments(
 
 def parse_timeout(timeout: object) -> float:
     """
-    A timeout in seconds, from a number or a duration as Dask writes it; None and NaN are the setting's.
+    Seconds of a timeout, a number or a duration as Dask writes it; None and NaN are the setting's.
 
-    Raises:
-        TypeError: It is neither, or a text or a whole number below zero.
+    Raises TypeError for anything else, and for a text or whole number below zero.
     """
     limited = float(min(max(_given_seconds(timeout), 0.0), _MAX_S))
     return seconds("explain.timeout") if isnan(limited) else limited
@@ -160,7 +158,7 @@ def _log_inputs(logs: object, deadline: Deadline, gaps: list[Gap]) -> list[objec
 
 def _bounded_list(name: str, values: object, deadline: Deadline, gaps: list[Gap]) -> list[Any]:
     """
-    The items of a list or a generator, or an open file; those before a failure of the generator are kept.
+    The items of a list or a generator, or an open file; a generator that fails gives those before.
     """
     taken: list[object] = []
     wanted = _WANTED[name]

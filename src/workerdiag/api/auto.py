@@ -103,7 +103,7 @@ class WarmUp:
 
     def _wait_s(self) -> float:
         """
-        Seconds until the next step may be taken if the program does nothing until then; not positive: now.
+        Seconds until the next step may be taken if the program does nothing until then, or less than 0.
         """
         allowed_s = _MOST_OF_PROCESSOR * (time.process_time() - self._taken_s)
         return (self._taken_s - allowed_s) / _MOST_OF_TIME - (time.monotonic() - self._began_s)
@@ -171,7 +171,7 @@ def auto(client: Client, *, on: bool = True) -> None:
 
 class _Handlers:
     """
-    The handlers of one client: each ``KilledWorker`` is held up for its note, all else is handed on.
+    The handlers of one client: each ``KilledWorker`` waits for its note, everything else passes.
     """
 
     def __init__(self, client: Any, originals: dict[str, Method]) -> None:

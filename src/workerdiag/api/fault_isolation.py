@@ -21,13 +21,9 @@ def diagnose_without_faults(
     diagnose: DiagnosePieces, pieces: Sequence[Evidence], problem: Exception, *, deadline: Deadline
 ) -> Findings | None:
     """
-    The findings without the pieces that the pipeline fails on; None if those are not found in time.
+    The findings without the *pieces* that the pipeline fails on, or None if those are not found in time.
 
-    Args:
-        diagnose: The pipeline; it raises for some of the pieces.
-        pieces: What it raised for.
-        problem: What it raised.
-        deadline: When to stop trying.
+    *problem* is what *diagnose* raised for all pieces.
     """
     problem_text, left_out = describe_error(problem), 0
     for _ in range(_MAX_FAULTS):

@@ -29,11 +29,9 @@ _MODULES = ("errors", "api.annotate", "api.answer", "sources.discovery", "render
 
 class HeldExceptions:
     """
-    Each ``KilledWorker`` of one client waits here for its note, and is then handed on.
+    The ``KilledWorker`` exceptions of one client that wait for their notes.
 
-    Args:
-        client: The client.
-        hand_on: The client's own handler of failed tasks.
+    Each is handed on to *hand_on*, the client's own handler of failed tasks.
     """
 
     def __init__(self, client: Any, hand_on: Method) -> None:
@@ -50,14 +48,9 @@ class HeldExceptions:
 
     def hold(self, key: object, state: object, exc: BaseException, trace: object, arrived_s: float) -> None:
         """
-        Hold up the exception of a task until it has its note.
+        Hold up the exception of a task, and its traceback, until it has its note.
 
-        Args:
-            key: Of the task.
-            state: What the client knows of the task, which gets the exception.
-            exc: The exception.
-            trace: Its traceback.
-            arrived_s: When it arrived, by the clock of the loop: importing this module counts, too.
+        It *arrived_s* by the clock of the loop: importing this module counts, too.
         """
         self._waiting[key] = exc
         delivery = asyncio.get_running_loop().create_task(
@@ -136,7 +129,7 @@ def _import_all() -> None:
 
 def _is_cut_short(diagnosis: Diagnosis) -> bool:
     """
-    Whether more time might have told: the cause is unknown, and the cluster had no time to say all.
+    Whether more time might have told: the cause is unknown and the cluster was not read to the end.
     """
     return diagnosis.outcome == "unknown" and any(
         gap.reason == "timed-out" and gap.place != "other" for gap in diagnosis.gaps

@@ -25,11 +25,7 @@ _SCORING_S, _MOST_SCORING_SHARE = 0.25, 0.5
 
 class TimePlan:
     """
-    The deadlines of one call of `explain`.
-
-    Args:
-        whole: Of all of it.
-        with_logs: Whether there are logs to read beside the live cluster.
+    The deadlines of one call of `explain`, within that of the *whole*; logs take time from the live cluster.
     """
 
     def __init__(self, whole: Deadline, *, with_logs: bool) -> None:

@@ -64,10 +64,7 @@ def unusual_lines(chunks: Sequence[LogChunk], book: Rulebook, *, quiet: Collecti
     """
     The unusual lines of some logs, the most telling first, each template once.
 
-    Args:
-        chunks: The logs; chunks of one log follow each other.
-        book: What is known already.
-        quiet: Templates of what healthy clusters write (`template`).
+    *quiet* has the templates (`line_template`) of what healthy clusters write.
     """
     matches = match(chunks, book)
     known = {(each.origin, line) for each in matches for line in range(each.line, each.last_line + 1)}
@@ -185,7 +182,7 @@ def _escape_pattern(text: str) -> str:
 
 def _toml_string(text: str) -> str:
     """
-    *text* as a TOML string: literal where it can be, for patterns read better so.
+    *text* as a TOML string: literal where it can be, as patterns read better so.
     """
     if "'" not in text and all(char.isprintable() for char in text):
         return f"'{text}'"

@@ -55,14 +55,10 @@ class RuleEvaluation:
 
 def evaluate_rules(folder: Path, *, incidents: Sequence[Path] = ()) -> RuleEvaluation:
     """
-    Try the rules of *folder*, together with those that come with workerdiag.
+    Try the rules of *folder* and its incidents, with those that come with workerdiag.
 
-    Args:
-        folder: Rules, and beside them ``incidents/<name>/``, ``quiet.txt`` and ``quiet/<file>``.
-        incidents: More folders of incidents.
-
-    Raises:
-        RuleFileError: The rules or an incident cannot be read; it lists all problems.
+    A folder has rules, ``incidents/<name>/``, ``quiet.txt`` and ``quiet/<file>``; *incidents* are more
+    folders. Raises RuleFileError with all problems if rules or an incident cannot be read.
     """
     book = read_folder(folder)
     together = load_rulebook(folder, packs=False)
@@ -129,9 +125,6 @@ def _quiet_logs(folder: Path) -> list[tuple[str, list[Path]]]:
 
 
 def _false_alarm_lines(folder: Path, book: Rulebook, matcher: Matcher) -> Iterator[str]:
-    """
-    Lines of ``quiet.txt``, ours and the folder's, in which a cause is seen.
-    """
     path = folder / QUIET_LINES
     own = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     for line in dict.fromkeys((*(line for line in own if line and not line.startswith("#")), *quiet_lines())):
@@ -170,7 +163,7 @@ def _outcome_text(findings: Findings, expected: Sequence[str]) -> str:
 
 def _exits_left_to_others(book: Rulebook, together: Rulebook) -> Iterator[str]:
     """
-    The crashes whose exit another cause shows as well, and wins by on a live cluster, where both are seen.
+    Crashes whose exit another cause shows too, which wins on a live cluster, where both are seen.
     """
     by_exit = {each.id for each in together.causes if any(isinstance(sign, ExitSign) for sign in each.signs)}
     for cause in book.causes:

@@ -65,10 +65,7 @@ class KnownIncident(IncidentMeta):
 
 def read_incidents(folder: Path) -> list[KnownIncident]:
     """
-    The incidents of *folder*, sorted by name.
-
-    Raises:
-        RuleFileError: An incident has problems; it lists all of all incidents.
+    The incidents of *folder*, sorted by name; raises RuleFileError with the problems of all.
     """
     found, problems = [], []
     for place in sorted(each for each in folder.iterdir() if each.is_dir() and not _is_hidden(each)):

@@ -83,7 +83,7 @@ def signs_without_lookalikes(book: Rulebook) -> list[str]:
 
 def _message_text(line: str) -> str:
     """
-    A `seen` text without what loggers and others put before each of its lines.
+    A `seen` text without what loggers put before each of its lines.
     """
     return "\n".join(parse_line(each.encode()).message for each in line.splitlines())
 
@@ -203,9 +203,6 @@ def _quoted_placeholders(mitigation: Mitigation) -> set[str]:
 
 
 def _fixed_size(mitigation: Mitigation) -> str:
-    """
-    The first size of memory that an example types as it stands.
-    """
     typed = "\n".join((mitigation.example, *mitigation.examples.values()))
     found = re.search(r"\b\d+(?:\.\d+)? ?[GM](?:iB?|B)\b", typed)
     return found[0] if found else ""

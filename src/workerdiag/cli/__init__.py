@@ -95,9 +95,6 @@ def demo(death: str, *, full: bool) -> int:
 
 
 def _terminal_text(findings: Findings, *, full: bool, death: str) -> str:
-    """
-    The report as `workerdiag explain` prints it; the whole one needs another death.
-    """
     from workerdiag.rendering.text import render_text
 
     again = f"workerdiag demo --death {death} --full"

@@ -91,13 +91,9 @@ def command(
     *examples: str, group: click.Group | None = None, name: str | None = None, **options: Any
 ) -> Callable[[Method], click.Command]:
     """
-    Decorator that makes a function a `SafeCommand`.
+    Decorator that makes a function a `SafeCommand` with *examples* in its help.
 
-    Args:
-        examples: Command lines for its help, as typed.
-        group: What it is a command of; None: it is added to one later.
-        name: None: that of the function.
-        options: Further arguments of ``click.command``.
+    Without a *group* it is added to one later; without a *name* it has that of the function.
     """
     make = click.command if group is None else group.command
     return make(name, cls=SafeCommand, examples=examples, **options)
@@ -160,10 +156,7 @@ knowledge_option = click.option(
 
 def load_checked_rulebook(folders: Iterable[str]) -> Rulebook:
     """
-    The shipped rules with those of *folders* added.
-
-    Raises:
-        RuleFileError: A folder has mistakes; it lists all.
+    The shipped rules with those of *folders*; raises RuleFileError with all mistakes of a folder.
     """
     from workerdiag.rulebook.folder import read_folder
     from workerdiag.rulebook.load import load_rulebook
@@ -176,9 +169,7 @@ def load_checked_rulebook(folders: Iterable[str]) -> Rulebook:
 
 def rule_problems(folder: Path, book: Rulebook) -> list[str]:
     """
-    What is wrong with the patterns and references of *book*, which was read from *folder*.
-
-    References to shipped rules are right.
+    The problems of patterns and references of *book*, read from *folder*; it may refer to shipped rules.
     """
     from workerdiag.authoring.lint import lint
     from workerdiag.rulebook.load import load_rulebook

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 def _timeout_seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float:
     """
-    A duration in seconds, more than zero, written as Dask writes durations; by default the setting's.
+    A duration above zero in seconds, written as Dask writes durations; by default the setting's.
     """
     if value is None:
         return setting_in_seconds("explain.timeout")
@@ -177,9 +177,6 @@ def _exit_status(outcome: Outcome) -> int:
 def _answer(
     inputs: Sequence[str], scheduler: str | None, stream: Stream | None, book: Rulebook, timeout_s: float
 ) -> Answer:
-    """
-    The answer of `workerdiag.explain`; the scheduler is queried before the logs are read.
-    """
     from workerdiag.api.answer import answer
     from workerdiag.api.arguments import ExplainArguments
 

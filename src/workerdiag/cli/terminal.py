@@ -100,18 +100,11 @@ def status_line(
     doing: str, *, limit_s: float | None = None, to: TextIO | None = None, first_s: float = _FIRST_S
 ) -> Iterator[Callable[[], None]]:
     """
-    Say on a terminal what takes so long, with the seconds that passed; the line is gone at the end.
+    Show on a terminal what takes so long, with the seconds that passed, until the end.
 
-    Where standard error is no terminal, or cannot erase a line, nothing is written.
-
-    Args:
-        doing: What is being done, e.g. ``reading 3 logs``.
-        limit_s: Seconds after which it ends in any case, if there is such a limit.
-        to: The stream; standard error by default.
-        first_s: Seconds before the line shows.
-
-    Yields:
-        What erases the line, for whoever prints something in between.
+    Nothing is written where standard error is no terminal or cannot erase a line. The line shows after
+    *first_s* seconds; *limit_s* is when the work ends in any case. Yields what erases the line, for whoever
+    prints something in between.
     """
     stream = to or sys.stderr
     if not stream.isatty() or os.environ.get("TERM") == "dumb":

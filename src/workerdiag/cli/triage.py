@@ -114,10 +114,9 @@ def triage(  # noqa: PLR0913, PLR0917  click gives one for each option
 
 def _warn_of_failed(result: TriageResult) -> bool:
     """
-    Name the first inputs that could not be read. Returns whether there are any.
+    Name the first inputs that could not be read, and return whether there are any.
 
-    Raises:
-        UnusableError: No input is a log that could be read: that there are no deaths would say nothing.
+    Raises UnusableError if no input could be read: then that there are no deaths would say nothing.
     """
     failed = [each for each in result.inputs if each.status == "failed"]
     if all(each.status != "done" for each in result.inputs):
@@ -152,9 +151,6 @@ def _client_of(address: str) -> Iterator[Client]:
 
 @contextmanager
 def _progress_bar() -> Iterator[Callable[[Progress], None]]:
-    """
-    Draws how far it is on standard error, where that is a terminal.
-    """
     if not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -197,9 +197,6 @@ def _policy(known_issues: str | None, quiet_hours: str | None) -> NoticePolicy:
 
 
 def _follow(watcher: Watcher, address: str, form: NoticeFormat) -> None:
-    """
-    Print notices, and what fails, until there are no more.
-    """
     known = watcher.has_history()
     patience = Deadline.after(_CONNECT_S)
     warned: set[tuple[str, str]] = set()
@@ -242,9 +239,6 @@ def _print(notice: Notice, form: NoticeFormat) -> None:
 
 
 def _warn_of_failures(watcher: Watcher, warned: set[tuple[str, str]]) -> None:
-    """
-    One line for each thing that failed, once.
-    """
     found = watcher.status()
     failures = [(each.doing, f"could not {each.doing}: {each.problem}") for each in found.notes]
     failures += [(each.name, sink_problem(each)) for each in found.sinks if each.problem]

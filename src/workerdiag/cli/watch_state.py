@@ -99,7 +99,7 @@ def silence(matches: str, length: str | None, until: str | None, reason: str, st
 
 def _warn_of_unknown_cause(matches: str) -> None:
     """
-    Say so where *matches* begins as the id of a cause, and fits none.
+    Warn if *matches* begins as the id of a cause and fits none.
     """
     family, dot, _ = matches.partition(".")
     ids = [each.id for each in load_checked_rulebook(()).causes] if dot else []
@@ -168,9 +168,6 @@ def resend(delivery_id: str | None, sink: str | None, state: str | None) -> None
 
 
 def _problems(store: Store, now: float) -> Iterator[str]:
-    """
-    What somebody has to look at.
-    """
     from workerdiag.watch.cases import BLIND_KEY
     from workerdiag.watch.lease import lease_holder
 

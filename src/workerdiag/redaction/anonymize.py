@@ -103,7 +103,7 @@ class Anonymizer:
 
     def _stand_in(self, kind: str, name: str) -> str:
         """
-        Another name, the same each time; an address stays one.
+        Another name, the same each time; an address stays an address.
         """
         if name in self._used_stand_ins or name in _COMMON_NAMES:
             return name
@@ -119,9 +119,6 @@ class Anonymizer:
 
 
 def _is_in_word(found: re.Match[str]) -> bool:
-    """
-    Whether what was found is the end of a longer word.
-    """
     before = found.string[found.start() - 1 : found.start()]
     return bool(before) and (before.isalnum() or before in "_.-")
 

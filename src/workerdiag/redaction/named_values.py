@@ -194,7 +194,7 @@ def _name_start(text: str, at: int) -> int:
 
 def _is_file_or_logger(sign: str, before: str) -> bool:
     """
-    Whether it is a file or a logger that something is said of: ``/run/secrets/token: no such file``.
+    Whether the name is a file or a logger: ``/run/secrets/token: no such file``.
     """
     is_colon = sign.strip() == ":"
     return is_colon and (

@@ -92,7 +92,7 @@ def _is_secret(name: str, value: object) -> bool:
 
 def _redact_name_and_value(value: Mapping[object, object]) -> Mapping[object, object]:
     """
-    The mapping, with what ``{"name": "DB_PASSWORD", "value": "x"}`` tells hidden.
+    The mapping with the value of ``{"name": "DB_PASSWORD", "value": "x"}`` hidden.
     """
     name = next(
         (each for key in ("name", "key", "Name", "Key") if isinstance(each := value.get(key), str)), ""
@@ -105,7 +105,7 @@ def _redact_name_and_value(value: Mapping[object, object]) -> Mapping[object, ob
 
 def _redact_pair(value: object) -> object:
     """
-    One of several elements; of a name and its value, the value hidden.
+    An element; if it is a pair of a secret's name and its value, with the value hidden.
     """
     match value:
         case (str(name), str(said) | bytes(said)) if isinstance(value, list | tuple):

@@ -109,7 +109,7 @@ def _merge_spans(spans: Iterable[Span]) -> Iterator[Span]:
 
 def _secret_spans(text: str, data: bytes, most_work: float) -> Iterator[Span]:
     """
-    Where the secrets are, in no order. What was read once by one kind of look is not read again by it.
+    Where the secrets are, in no order.
     """
     dense = DenseStretches(text, most_work=most_work)
     yield from _named_value_spans(text, dense, partial(name_hints, data))

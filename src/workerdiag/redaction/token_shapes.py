@@ -207,7 +207,7 @@ def token_at(text: str, at: int, prefix: str) -> list[tuple[int, int]]:
 @cache
 def _token_shape(prefix: str) -> re.Pattern[str]:
     """
-    Matches where the prefix stands, of some a part that is hidden; compiling all of them takes 20 ms.
+    A pattern that matches where the prefix stands; compiling all of them takes 20 ms.
     """
     look = _BY_PREFIX[prefix]
     return re.compile(f"(?i){look}" if prefix[0] == "/" else rf"(?i)(?<![A-Za-z0-9]){look}")

@@ -138,22 +138,19 @@ def _secret_span(name: str, text: str, at: int, end: int) -> tuple[int, int] | N
 
 def _connection_string_end(text: str, at: int) -> int:
     """
-    Where a value of a connection string ends, which may have blanks in it.
+    Where a value of a connection string ends; it may have blanks in it.
     """
     found = _SEMICOLON.search(text, at)
     return found.start() if found and found[0] == ";" else _unquoted_end(text, at)
 
 
 def _is_line_start(text: str, begins: int) -> bool:
-    """
-    Whether the name is the first thing in its line.
-    """
     return _LINE_BEGINS.search(text, max(0, begins - 60), begins) is not None
 
 
 def _unquoted_end(text: str, at: int, *, spaced: bool = False) -> int:
     """
-    Where a value without quotes ends. What may be a part of it is one.
+    Where a value without quotes ends; whatever may be a part of it counts as one.
     """
     while found := _STOPS.search(text, at):
         at = found.start()

@@ -82,9 +82,6 @@ def _cause_outline(cause: Cause) -> Outline:
 
 
 def _provenance(cause: Cause) -> Iterator[str]:
-    """
-    Who wrote the rule and when, and where it was learned.
-    """
     if cause.author and cause.added:
         yield _printable_line(f"added {cause.added} by {cause.author}")
     if cause.origin:
@@ -115,7 +112,7 @@ def _sign_item(sign: Sign) -> Item:
 
 def _sign_details(sign: Sign) -> Iterator[tuple[str, str]]:
     """
-    What a sign asks for: its keys that are set, beside those that every sign has.
+    The keys of a sign that are set, beside those that every sign has.
     """
     for part in fields(type(sign)):
         value = getattr(sign, part.name)

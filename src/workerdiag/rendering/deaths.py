@@ -47,11 +47,7 @@ def death_count_text(findings: Findings) -> str:
 
 def death_lines(findings: Findings, most: int = MAX_DEATHS) -> tuple[tuple[str, ...], str]:
     """
-    A line for each death or for many alike, in their order, and how many deaths are left out.
-
-    Args:
-        findings: What was found.
-        most: Lines, at most.
+    At most *most* lines for deaths, many alike in one, in their order; and how many deaths are left out.
     """
     groups: dict[tuple[str, str | None], list[Death]] = {}
     for death in findings.deaths:
@@ -146,7 +142,7 @@ def _reason_text(reason: str) -> str:
 
 def _other_cause(death: Death, top: str | None) -> list[str]:
     """
-    The cause of this death, where it is not the one that the whole report is about.
+    The cause of this death, if the report is not about it.
     """
     if death.cause is None or death.cause == top:
         return []

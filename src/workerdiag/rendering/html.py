@@ -42,15 +42,10 @@ def render_html(findings: Findings, *, page: bool = False, folded: bool = False)
     """
     The findings as one page, or as one ``<div>`` with its style in it: no address that is loaded.
 
-    The ``<div>`` has no script and takes the colours of what is around it, so it can be read on light and on
-    dark. The page is whole without its script, which adds buttons to copy commands and has all
-    below the screen laid out after the first picture. The text is ASCII
-    (other characters are written as references), so it shows the same in any encoding.
-
-    Args:
-        findings: A `Findings`, or a `workerdiag.Diagnosis`, which is one.
-        page: Whether to make a document for a file of its own.
-        folded: Whether all sections behind the answer are folded, as in notebooks.
+    The ``<div>`` has no script and takes the colours of what is around it. The page is whole without its
+    script, which adds buttons to copy commands and lays out what is below the screen after the first picture.
+    The text is ASCII, so it shows the same in any encoding. *folded* folds all sections behind the answer, as
+    in notebooks.
     """
     findings = printable_object(findings)
     template = html_environment().get_template("page.html.j2" if page else "report.html.j2")
@@ -152,7 +147,7 @@ def _content(findings: Findings) -> dict[str, object]:
 
 def _split_advice(report: Outline) -> tuple[Item | None, Section | None, list[Section]]:
     """
-    The first advice, where it is what to do now; the other advice; and the other sections.
+    The first advice, if it is what to do now; the other advice; and the other sections.
     """
     advice = next((each for each in report.sections if each.topic == "advice"), None)
     sections = [each for each in report.sections if each is not advice]

@@ -52,13 +52,10 @@ def document_schema(cls: type, *, title: str, number: int) -> Schema:
 
 def add_definition(cls: type, definitions: Schema, *, all_required: bool = True) -> Schema:
     """
-    A reference to the class, which is put into *definitions* together with all that it refers to.
+    A reference to an attrs class, which is put into *definitions* with all classes that it refers to.
 
-    Args:
-        cls: An attrs class whose attributes are texts, numbers, booleans, None, tuples or
-            mappings of one kind, other attrs classes, or unions of these.
-        definitions: What will stand under ``$defs``.
-        all_required: Whether keys with a default must be there too.
+    Attributes may be texts, numbers, booleans, None, tuples or mappings of one kind, attrs classes, or unions
+    of these. With *all_required* keys with a default must be there too.
     """
     if cls.__name__ not in definitions:
         definitions[cls.__name__] = {}  # holds the place while the class refers to itself
@@ -135,9 +132,8 @@ def from_json(text: str) -> dict[str, Any]:
     """
     The arguments that construct the findings which `to_json` wrote.
 
-    Raises:
-        BadReportError: The text is not JSON, of another schema number, or lacks keys, has
-            unknown ones or values of wrong types; it says where.
+    Raises BadReportError, which says where, if the text is not JSON, of another schema number, or lacks keys,
+    has unknown ones or values of wrong types.
     """
     content = _parse_object(text)
     found = content.pop("schema", None)
@@ -179,9 +175,6 @@ def _findings_converter(*, with_places: bool = False) -> Converter:
 
 
 def _json_problems(content: dict[str, object]) -> list[str]:
-    """
-    Each thing that is wrong, with its place.
-    """
     try:
         _findings_converter(with_places=True).structure(content, Findings)
     except Exception as problem:  # noqa: BLE001  cattrs raises groups of anything

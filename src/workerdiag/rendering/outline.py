@@ -111,7 +111,7 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
 
 def _cause_certainty(top: RankedCause, blame: Blame) -> str:
     """
-    How sure what happened is; whose doing it was is another question, and said where it is open.
+    How sure the cause is; whose doing it was is said where that is open.
     """
     is_open = blame.verdict == "unknown" and top.probability >= SURE_ENOUGH
     whose = "; who is behind it is not known" if is_open else ""
@@ -224,9 +224,6 @@ def _bounded_section(
 
 
 def _candidate_section(findings: Findings) -> Section:
-    """
-    What else it may have been; all candidates where none is shown.
-    """
     is_unknown = findings.outcome == "unknown"
     others = (each for each in findings.causes[0 if is_unknown else 1 :] if each.probability >= MIN_CHANCE)
     items = [Item(text=candidate_line(each)) for each in others]

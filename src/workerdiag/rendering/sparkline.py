@@ -22,11 +22,7 @@ NOT_SAMPLED = "nobody sampled it before the death; `workerdiag.install(client)` 
 
 def sparkline(points: Sequence[tuple[float, int]], top: int) -> str:
     """
-    The values of *points* (seconds, value) in columns of equal time, each as high as its largest value.
-
-    Args:
-        points: At least two moments, oldest first.
-        top: The value that takes the full height.
+    The *points* (seconds, value; oldest first) in columns of equal time; *top* takes the full height.
     """
     begin, end = points[0][0], points[-1][0]
     width = min(_COLUMNS, max(len(points), 2))

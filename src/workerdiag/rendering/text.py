@@ -77,9 +77,6 @@ def brief_outline(findings: Findings, *, most: int = 2, whole_by: str = WHOLE_BY
 
 
 def _first_step_code(findings: Findings) -> tuple[str, ...]:
-    """
-    What is typed for the first thing to do or to look at.
-    """
     if is_nobody_to_act(findings):
         return ()
     if findings.top and findings.outcome != "unknown":
@@ -153,17 +150,12 @@ def render_text(
     whole_by: str = WHOLE_BY,
 ) -> str:
     """
-    The findings as lines of at most *width* columns, without a line end at the end.
+    The findings as lines of at most *width* columns (at least 40), without a line end at the end.
 
-    Only addresses, paths and lines to be typed may be longer, as breaking them would spoil
-    them. Everything that others wrote is stripped of what a terminal acts upon.
-
-    Args:
-        findings: A `Findings`, or a `workerdiag.Diagnosis`, which is one.
-        width: Columns of the terminal; less than 40 counts as 40.
-        color: Whether to make labels and headings bold, and the answer coloured, with ANSI sequences.
-        full: Whether to give the whole report, or of one that is longer than a screen the first screen.
-        whole_by: How to get the whole report, as the first screen says.
+    Only addresses, paths and lines to be typed may be longer, as breaking them would spoil them. Everything
+    that others wrote is stripped of what a terminal acts upon. With *color* labels are bold and the answer is
+    coloured. Unless *full*, a report longer than a screen is cut to its first screen, which says *whole_by*
+    what to get the rest.
     """
     whole = render_outline(outline(findings), width=width, color=color)
     if full or whole.count("\n") < _SCREEN_LINES:
@@ -269,9 +261,6 @@ def _break_long_words(text: str, room: int) -> str:
 
 
 def _cut_line(line: str, room: int) -> str:
-    """
-    The line with dots behind it, without the words that leave no room for them.
-    """
     while len(_widen(line)) > room - 3:
         line = line.rpartition(" ")[0] or line[: room // 2 - 3]
     return f"{line}..."

@@ -39,12 +39,9 @@ Value = str | int | None
 
 def setting(key: str) -> Any:
     """
-    The value of ``workerdiag.<key>``, e.g. of ``recorder.deaths``.
+    The value of ``workerdiag.<key>``, e.g. of ``recorder.deaths``; raises KeyError for an unknown key.
 
     The default stands in for a value that cannot be used, which is logged once with what is allowed.
-
-    Raises:
-        KeyError: There is no such setting.
     """
     default = defaults()[key]
     if not is_configured():

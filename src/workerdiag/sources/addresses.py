@@ -28,9 +28,9 @@ def identity_of(
     *, worker: object = None, pid: object = None, nanny: object = None, name: object = None
 ) -> Identity:
     """
-    An identity from values that came over the wire, where anything may be anything.
+    An identity from values that came over the wire, of any type.
 
-    A worker that was given no name is named by its address, which says nothing more.
+    A worker without a name of its own is named by its address, which says nothing more.
     """
     address = worker if isinstance(worker, str) and worker else None
     named = None if name is None or name == address else str(name)[:200]

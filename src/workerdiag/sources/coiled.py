@@ -47,10 +47,6 @@ _CoiledState = Mapping[str, Any]
 
 @frozen(kw_only=True)
 class _CoiledWorker:
-    """
-    A dead worker, as Coiled lists it.
-    """
-
     victim: Victim
     missed: float | None
     instance_id: int | None
@@ -171,9 +167,7 @@ def _is_victims_worker(worker: _CoiledState | None, victim: Victim, missed: floa
 
 def _state_lines(states: _CoiledState, worker: _CoiledWorker) -> list[str]:
     """
-    The state changes of a worker and its instance up to the death.
-
-    What came after it is what Coiled did because of it.
+    The state changes of a worker and its instance up to the death; later ones are Coiled's reaction.
     """
     names = {worker.name, f"{worker.name}{_INSTANCE}"}
     last = inf if worker.missed is None else worker.missed + machine_match.SKEW_S

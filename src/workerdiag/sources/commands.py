@@ -111,9 +111,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _read_pipe(streams: dict[str, bytes], name: str, pipe: IO[bytes] | None) -> None:
-    """
-    Read to the end, or to a little more than may be said.
-    """
     streams[name] = b""
     while pipe is not None and len(streams[name]) <= MAX_BYTES:
         try:
@@ -133,13 +130,9 @@ def command_gap(
     words: Mapping[GapReason, str] | None = None,
 ) -> Gap:
     """
-    The gap that a command leaves which could not be run, or which said that it failed.
+    The gap that a command leaves which could not be run, or which reported a failure.
 
-    Args:
-        source: What it is called.
-        command: What a person would type.
-        problem: What was raised, or said.
-        words: Of the command's own for a reason, as patterns; those of all commands come after them.
+    *words* are the command's own patterns for a reason; those of all commands come after them.
     """
     reason: GapReason
     remedy = shlex.join(command)

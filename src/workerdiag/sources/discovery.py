@@ -45,13 +45,9 @@ _MAX_PLATFORM_BYTES = 8 * 2**20
 
 class Discovery:
     """
-    One round of questions to a live cluster and the platforms below it.
+    One round of questions to a live cluster and the platforms below it; without a client, to this machine.
 
-    Args:
-        client: The client, synchronous or not; None: only this machine is asked.
-        facts: What the exception says, if there is one.
-        deadline: For all of it.
-        topics: Topics of the scheduler's events that rules refer to.
+    *facts* are what the exception says, *topics* those of the scheduler's events that rules refer to.
     """
 
     def __init__(
@@ -107,9 +103,9 @@ class Discovery:
         found: Sequence[Evidence],
     ) -> list[Evidence]:
         """
-        What the cluster told *again* in place of what it *told*, if that is more, and all the rest.
+        All evidence, with what the cluster said *again* in place of what it *told*, if that is more.
 
-        Those whose death is only known now are asked about where they lived, too.
+        The platforms are asked about deaths that are only known now.
         """
         if not again or (is_incomplete(again) and len(again) < len(told)):
             return [*told, *recorded, *found]
@@ -136,7 +132,7 @@ class Discovery:
 
     def _caller_timed_out(self) -> bool:
         """
-        Whether the caller's own patience ended: a ``TimeoutError`` that no task raised.
+        Whether the caller itself timed out: a ``TimeoutError`` that no task raised.
         """
         return any(
             isinstance(each, ExceptionFacts)
@@ -150,14 +146,9 @@ class Discovery:
         self, pieces: Sequence[Evidence], *, beside: Sequence[EvidenceSource] = ()
     ) -> tuple[list[Evidence], list[Evidence]]:
         """
-        What the platforms say of those who died, according to *pieces* and the exception.
+        What the platforms say of the dead, and what the sources *beside* them say.
 
-        Args:
-            pieces: What is known.
-            beside: Sources to query at the same time.
-
-        Returns:
-            What the platforms say, and what the sources *beside* them say.
+        The dead are those of *pieces* and of the exception.
         """
         victims = find_victims([*self._facts, *pieces])
         if not victims and (self._client is None or self._only_a_task_failed()):

@@ -64,11 +64,6 @@ def timestamp_in(text: str | None) -> float | None:
 def missed_at(scene: Scene, victim: Victim, *, provider_ahead_s: float = 0.0) -> float | None:
     """
     When the *victim* was found to be gone, by the provider's clock; None if not known.
-
-    Args:
-        scene: With how far the scheduler's clock is ahead of the caller's.
-        victim: With a time by the scheduler's clock.
-        provider_ahead_s: How far the provider's clock is ahead of the caller's.
     """
     if victim.when is None:
         return None
@@ -87,8 +82,7 @@ def may_be_workers_machine(missed: float | None, *, began: float | None, ended: 
     """
     Whether a machine that ran from *began* to *ended* can be that of a worker *missed* then.
 
-    Addresses are given out again: a machine started after the death, or gone long before it, is
-    another one.
+    Addresses are given out again: a machine started after the death, or gone long before it, is another one.
     """
     if missed is None:
         return True
@@ -99,12 +93,9 @@ def may_be_workers_machine(missed: float | None, *, began: float | None, ended: 
 
 def may_be_reason(missed: float | None, happened: float | None, *, notice_s: float = 0.0) -> bool:
     """
-    Whether what *happened* to a machine can be why its worker was *missed*, and not what followed.
+    Whether what *happened* to a machine can be why its worker was *missed*, not a consequence.
 
-    Args:
-        missed: When the worker was found to be gone.
-        happened: When the provider noted it down; None: it does not say.
-        notice_s: How long before that the worker may have gone because of it.
+    The worker may have gone *notice_s* before it; a time that is None is not known and excludes nothing.
     """
     if missed is None or happened is None:
         return True
@@ -120,9 +111,9 @@ def without_pid(identity: Identity) -> Identity:
 
 def scene_of_lost_machines(scene: Scene) -> Scene | None:
     """
-    The *scene* with only those dead from whose host nobody answers; None if somebody does of all.
+    The *scene* with only those dead from whose host nobody answers, or None if there are none.
 
-    A machine that answers still lives: what happened there is asked on the spot, not of its provider.
+    A machine that answers still lives and is asked itself, not its provider.
     """
     living = {each.identity.host for each in scene.locations}
     lost = tuple(each for each in scene.victims if each.identity.host not in living)
@@ -148,13 +139,7 @@ def provider_chunk(
     origin: str, record: Mapping[str, object], identity: Identity, *, keys: Iterable[str] | None = None
 ) -> LogChunk:
     """
-    A record as the provider's command line prints it: JSON with times in ISO 8601.
-
-    Args:
-        origin: The command.
-        record: Of the provider.
-        identity: Whose it is.
-        keys: The only ones to show, in this order; none of those that say nothing.
+    A record, or some *keys* of it, as the provider's command line prints it: JSON, times in ISO 8601.
     """
     text = json.dumps(pick_keys(record, keys), indent=4, default=_json_default, ensure_ascii=False)
     return LogChunk(origin=origin, data=f"{text}\n".encode(), identity=identity)
@@ -166,7 +151,7 @@ def _json_default(value: object) -> object:
 
 def pick_keys(record: Mapping[str, object], keys: Iterable[str] | None = None) -> dict[str, object]:
     """
-    Only these *keys* of a record, in this order, where they say anything; None: all.
+    The *keys* of a record that have a value, in this order; None: all keys.
     """
     wanted = record if keys is None else keys
     return {key: record[key] for key in wanted if record.get(key) not in (None, "", [], {})}
@@ -174,12 +159,7 @@ def pick_keys(record: Mapping[str, object], keys: Iterable[str] | None = None) -
 
 def console_excerpt(console: str, *, started: float | None, missed: float | None) -> bytes:
     """
-    The lines with a kernel time stamp near the death; empty if there are none, or times are not known.
-
-    Args:
-        console: Text of the serial console.
-        started: When the machine was started last.
-        missed: When the worker was found to be gone.
+    The lines of a serial console with a kernel time stamp near the death; empty if times are unknown.
     """
     if started is None or missed is None:
         return b""
@@ -194,7 +174,7 @@ def console_excerpt(console: str, *, started: float | None, missed: float | None
 
 def console_chunks(origin: str, excerpt: bytes, identity: Identity) -> Iterator[LogChunk]:
     """
-    An excerpt, if it says anything; the kernel counts processes otherwise than the container does.
+    A console excerpt, if there is one; pids of the kernel and of a container differ.
     """
     if excerpt:
         yield LogChunk(origin=origin, data=excerpt, stream="kernel", identity=without_pid(identity))

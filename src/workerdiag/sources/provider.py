@@ -76,10 +76,7 @@ def request_timeout_s(deadline: Deadline) -> float:
 
 def import_sdk(module: str) -> Sdk:
     """
-    A module of an SDK.
-
-    Raises:
-        ImportError: It is not installed.
+    A module of an SDK; raises ImportError if it is not installed.
     """
     return import_module(module)
 
@@ -87,10 +84,7 @@ def import_sdk(module: str) -> Sdk:
 @frozen
 class ProviderSource(ABC):
     """
-    A source whose evidence comes from one provider's queries.
-
-    Args:
-        scene: The dead.
+    A source whose evidence comes from the queries of one provider.
     """
 
     name: ClassVar[str]
@@ -102,7 +96,7 @@ class ProviderSource(ABC):
         """
         Run the queries in turn in a helper thread, within *budget_s* seconds.
 
-        One that fails is a `Gap`; the rest is not run where it would fail for the same reason.
+        A failed query is a `Gap`; the rest is not run where it would fail for the same reason.
         """
         deadline = Deadline.of_budget(budget_s)
         yield from take_in_time(self.name, partial(self._run, deadline), deadline)
@@ -118,7 +112,7 @@ class ProviderSource(ABC):
 
     def _is_recent(self, when: object) -> bool:
         """
-        Whether a provider's time is of the time of interest; so is one that is not told.
+        Whether a provider's time is within the time of interest, or not told.
         """
         since = self.scene.since or 0.0
         return (to_timestamp(when) or since) >= since

@@ -41,15 +41,10 @@ def collect_each(
     sources: Sequence[EvidenceSource], deadline: Deadline, *, most_bytes: int = MAX_BYTES
 ) -> list[list[Evidence]]:
     """
-    The evidence of each of the *sources*, which are queried in parallel.
+    The evidence of each of the *sources*, which are queried in parallel, in their order.
 
-    A source that is not done in time, raises or floods becomes a `Gap`; what it gave before
-    that is kept, and the others are not held up.
-
-    Args:
-        sources: In the order in which they are to be queried.
-        deadline: For all of them together.
-        most_bytes: What one of them may hand over.
+    A source that is late, raises or hands over more than *most_bytes* becomes a `Gap`; what it gave before is
+    kept.
     """
     budget_s = deadline.left_s
     threads = [_SourceThread(source, budget_s, most_bytes) for source in sources]
@@ -58,7 +53,7 @@ def collect_each(
 
 def take_in_time(name: str, make: Callable[[], Iterable[_T]], deadline: Deadline) -> Iterator[_T | Gap]:
     """
-    What *make* yields in a helper thread; at the end a `Gap` of source *name* if that is late or fails.
+    What *make* yields in a helper thread; a `Gap` of source *name* follows if that is late or fails.
     """
     try:
         yield from HelperThread(f"workerdiag-{name}", make).take(deadline)
@@ -93,7 +88,7 @@ def drop_late_text(pieces: Iterable[Evidence], deadline: Deadline) -> Iterator[E
     """
     The *pieces*, text in small ones; once *deadline* has passed, gaps in place of text.
 
-    The first `_ALWAYS_BYTES` pass in any case: they are the nannies' and the scheduler's words.
+    The first `_ALWAYS_BYTES` pass in any case: they are from the nannies and the scheduler.
     """
     late: dict[str, int] = {}
     passed = 0
@@ -125,9 +120,6 @@ def _malformed_gap(name: str, place: Place, detail: str, remedy: str = "") -> Ga
 
 
 def _place_of(source: object) -> Place:
-    """
-    The kind of place that a source queries, as its attribute ``place`` says.
-    """
     place: object = getattr(source, "place", None)
     return next((each for each in PLACES if each == place), "other")
 

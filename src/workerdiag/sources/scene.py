@@ -52,9 +52,7 @@ AFTER_S = 120.0
 
 def setup_event(scene: Scene) -> Event | None:
     """
-    What is known of the cluster of the scene's client; None without a client.
-
-    Only attributes are read: nobody is asked.
+    How the client's cluster is set up, read from attributes alone; None without a client.
     """
     if scene.client is None:
         return None
@@ -75,7 +73,7 @@ def setup_event(scene: Scene) -> Event | None:
 
 def deployment_of(scene: Scene) -> Deployment:
     """
-    By the class of the cluster object; a client that was given an address has none.
+    The deployment by the class of the cluster object, else by variables of the workers' machines.
     """
     for name, deployment in _DEPLOYMENT_OF_CLASS.items():
         if scene.cluster_is(name):
@@ -125,7 +123,7 @@ def find_victims(pieces: Sequence[Evidence]) -> tuple[Victim, ...]:
     """
     The workers that an exception names, then those removed unexpectedly, the latest first.
 
-    One that was retired or restarted is nobody's victim: a platform would tell of a deliberate stop.
+    One that was retired or restarted is no victim: a platform would report a deliberate stop.
     """
     named: dict[str, Identity] = {}
     removed: dict[str, Victim] = {}
@@ -165,13 +163,9 @@ def find_victims(pieces: Sequence[Evidence]) -> tuple[Victim, ...]:
 
 def without_unknown_nannies(victims: Iterable[Victim], pieces: Iterable[Evidence]) -> tuple[Victim, ...]:
     """
-    The *victims*, without nannies on hosts of which the scheduler tells no worker.
+    The *victims*, without nannies on hosts of which the scheduler reports no worker in *pieces*.
 
     Asking a nanny connects to its address, and an exception may name any.
-
-    Args:
-        victims: Those that an exception or the scheduler named.
-        pieces: What the scheduler said.
     """
     heard_from = (piece.identity.worker for piece in pieces if isinstance(piece, Event))
     hosts = {host_of(worker) for worker in heard_from} - {None}
@@ -185,7 +179,7 @@ def without_unknown_nannies(victims: Iterable[Victim], pieces: Iterable[Evidence
 
 def _names_of_removed(pieces: Iterable[Evidence]) -> Iterator[tuple[str, str]]:
     """
-    Addresses and names of removed workers; only the scheduler's log still has the names.
+    Addresses and names of removed workers, from the scheduler's log, which alone still has the names.
     """
     for piece in pieces:
         if isinstance(piece, LogChunk) and piece.stream == "scheduler":

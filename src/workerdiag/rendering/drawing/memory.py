@@ -129,9 +129,6 @@ def _name_text(known: ProcessHistory) -> str:
 
 
 def _caption(known: ProcessHistory, first: ProcessHistory) -> str:
-    """
-    Who it was, and when it died beside the first.
-    """
     if known.when is None or first.when is None:
         return _name_text(known)
     later_s = known.when - first.when
@@ -150,9 +147,7 @@ def _is_course(times: Sequence[float], *, recorded: bool) -> bool:
 
 def _histories_to_draw(findings: Findings) -> list[ProcessHistory]:
     """
-    Those with memory, in the order of their deaths, but first one with a limit; else what a death tells.
-
-    Survivors are none of them.
+    Histories with memory, in the order of the deaths but first one with a limit; else what a death tells.
     """
     if findings.outcome == "no-death":
         return []
@@ -208,9 +203,6 @@ def _notes(known: ProcessHistory, samples: Sequence[MemorySample], *, is_course:
 
 
 def _limit_notes(known: ProcessHistory, moments: Iterable[Moment]) -> Iterator[str]:
-    """
-    Which limits and thresholds are not known.
-    """
     limits = known.limits
     paused = [each for each in moments if each.kind == "pause" and each.identity.same_process(known.identity)]
     if limits.worker_bytes and not (limits.pause_fraction or limits.spill_fraction):

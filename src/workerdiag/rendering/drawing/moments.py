@@ -58,12 +58,7 @@ def numbered_marks(
     deaths: Sequence[Death], moments: Iterable[Moment], begin: float
 ) -> tuple[list[Mark], int]:
     """
-    What gets a number, in the order of time, and how much is left out; deaths go before other moments.
-
-    Args:
-        deaths: In the order of time.
-        moments: What happened beside.
-        begin: What was before this time gets no number.
+    The deaths and other *moments* since *begin* that get a number, by time, and how many are left out.
     """
     first, last = deaths[0].when or 0.0, deaths[-1].when or 0.0
     ends = [

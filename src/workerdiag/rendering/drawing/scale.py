@@ -78,13 +78,9 @@ def thin(
     points: Sequence[T], columns: int, place: Callable[[T], float], value: Callable[[T], float]
 ) -> list[T]:
     """
-    Of many points those that a line shows: the first, least, most and last in each column of pixels.
+    The points that a line shows: the first, least, most and last in each column of pixels.
 
-    Args:
-        points: In the order of their places.
-        columns: Width of the drawing.
-        place: From 0 to 1.
-        value: What the line shows.
+    *place* gives a point's place from 0 to 1, *value* what the line shows; points are in the order of places.
     """
     if len(points) <= 2 * columns:
         return list(points)
@@ -106,14 +102,10 @@ def _columns(points: Iterable[T], columns: int, place: Callable[[T], float]) -> 
 
 def label_rows(lines: Sequence[float], height: float) -> list[tuple[float, tuple[int, ...]]]:
     """
-    For horizontal lines, lowest first, rows of labels: where the text stands, and the numbers of the lines.
+    Rows of labels for horizontal *lines*: where the text stands, and the numbers of the lines.
 
     A row is above its line. Lines that leave no room for a row between them share rows of two, above the
-    topmost of them; the lowest line comes last.
-
-    Args:
-        lines: Distances from the top, in pixels.
-        height: Of one row.
+    topmost of them. Lines are distances from the top in pixels, the lowest line first; it comes last.
     """
     groups: list[list[int]] = []
     for number, line in enumerate(lines):

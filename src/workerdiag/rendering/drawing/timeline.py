@@ -98,7 +98,7 @@ def _lane(death: Death, findings: Findings) -> Lane:
 
 def _by_thread(history: ProcessHistory) -> Iterator[tuple[str, tuple[TaskSpan, ...]]]:
     """
-    Tasks by thread; those of which the thread is not known each in a row of its own.
+    Tasks by thread; those of unknown threads each in a row of its own.
     """
     threads: dict[str, list[TaskSpan]] = {}
     for number, span in enumerate(history.tasks):

@@ -70,9 +70,9 @@ class JobRecord:
 
 def run_of_death(records: Iterable[JobRecord], missed: float | None) -> JobRecord | None:
     """
-    Of the runs of a job (a requeued one has several) the one in which somebody died.
+    The run of a job (a requeued one has several) in which somebody died, or None if all are too far away.
 
-    Without a time it is the last one; None if all lie too far away, as those of a reused number do.
+    Without a time it is the last one.
     """
     runs = list(records)
     if missed is None:
@@ -84,7 +84,7 @@ def run_of_death(records: Iterable[JobRecord], missed: float | None) -> JobRecor
 
 def parse_batch_time(text: str) -> float | None:
     """
-    Seconds since the epoch of a time in UTC as batch systems write it; None if it is none.
+    Seconds since the epoch of a time in UTC as batch systems write it, or None.
 
     A time without a year (LSF) is of this year, or of the last one if it would lie ahead.
     """
@@ -105,9 +105,6 @@ def parse_batch_time(text: str) -> float | None:
 
 
 def _utc_time(*parts: int) -> float | None:
-    """
-    Year, month, day, hour, minute and second as seconds since the epoch; None if there is no such day.
-    """
     try:
         return float(calendar.timegm((*parts, 0, 0, 0)))
     except ValueError:  # a thirteenth month: some sites write the day first
@@ -116,11 +113,9 @@ def _utc_time(*parts: int) -> float | None:
 
 def parse_size(text: str, *, unit: str = "") -> int | None:
     """
-    ``364528K``, ``954M``, ``2412340kb``, ``151.734MB`` or ``4G`` in bytes, by powers of 1024.
+    The bytes of ``364528K``, ``2412340kb``, ``151.734MB`` or ``4G``, by powers of 1024.
 
-    Args:
-        text: A number with a unit.
-        unit: The unit of a number without one; empty: bytes.
+    *unit* is that of a number without one.
     """
     found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d+)?)\s*([bkmgtp]?)(?:i?b|n)?(?:ytes)?\s*", text, re.IGNORECASE)
     if found is None:
@@ -131,11 +126,7 @@ def parse_size(text: str, *, unit: str = "") -> int | None:
 
 def percent_used(used: str, given: str) -> float | None:
     """
-    How much of a time that was given was used; None where either is not said.
-
-    Args:
-        used: ``01:00:05``, ``1-02:03:04``, or a number of seconds.
-        given: The same.
+    The percentage of a *given* time that was *used*, or None if either is not said.
     """
     spent, whole = parse_batch_duration(used), parse_batch_duration(given)
     return None if spent is None or not whole else round(100.0 * spent / whole, 1)

@@ -115,7 +115,7 @@ def find_jobs(scene: Scene, system: BatchSystem) -> BatchJobs | None:
 
 def _job_objects(scene: Scene, system: BatchSystem) -> list[tuple[str, object]] | None:
     """
-    The cluster object's own jobs with the names of their workers; None if it is of another kind.
+    The cluster object's own jobs with the names of their workers, or None if it is of another kind.
     """
     if not scene.cluster_is(*system.clusters):
         return None
@@ -125,9 +125,6 @@ def _job_objects(scene: Scene, system: BatchSystem) -> list[tuple[str, object]] 
 
 
 def _current_jobs(scene: Scene) -> list[object]:
-    """
-    The jobs that the cluster object has now, all of which it has tried to submit.
-    """
     listed = getattr(scene.cluster, "workers", None)
     return list(listed.values()) if isinstance(listed, Mapping) else []
 
@@ -141,7 +138,7 @@ def _job_numbers(
     victim: Victim, places: Iterable[Location], objects: Iterable[tuple[str, Any]], system: BatchSystem
 ) -> list[str]:
     """
-    The number of the job that a dead worker ran in, or those that can be it; none if nothing tells.
+    The numbers of the jobs that a dead worker may have run in.
     """
     identity = victim.identity
     for place in places:
@@ -198,9 +195,6 @@ def _jobs_with_processes(scene: Scene, system: BatchSystem) -> list[str]:
 
 
 def _live_worker_names(scene: Scene) -> Sequence[str]:
-    """
-    Names of the workers that the cluster object knows of, without asking anybody.
-    """
     info = getattr(scene.cluster, "scheduler_info", None)
     workers = info.get("workers") if isinstance(info, Mapping) else None
     listed = list(workers.values()) if isinstance(workers, Mapping) else []

@@ -88,7 +88,7 @@ def output_files(directory: Path, number: str) -> list[Path]:
 
 def _job_number_in(name: str) -> str:
     """
-    The number of the job in the name of a file that its output goes to; empty if it is none such.
+    The number of the job in the name of its output file; empty if there is none.
     """
     found = _NUMBERED.search(name)
     return next((each for each in found.groups() if each), "") if found else ""
@@ -114,12 +114,6 @@ def match_jobs_by_output(
     The known jobs, and those in whose output the address of a dead worker without a job stands.
 
     A job that a cluster object has let go of is found by this alone.
-
-    Args:
-        jobs: What is known without a look.
-        scene: Where to look.
-        system: The batch system, which says how its numbers look.
-        deadline: For all of it.
     """
     known = {job.id: job for job in jobs.known}
     left = [victim for victim in jobs.unmatched if victim.identity.worker]
@@ -149,7 +143,7 @@ def _recent_output(places: Iterable[Path], scene: Scene) -> list[Path]:
 
 def _known_job_number(number: str, known: Iterable[str], system: BatchSystem) -> str | None:
     """
-    The number as it is known already, maybe with the name of its server, else as it is, if it can be one.
+    The number as it is known already, maybe with its server's name, else as it is if it can be one.
     """
     same = (each for each in known if each.partition(".")[0] == number.partition(".")[0])
     return (
@@ -161,7 +155,7 @@ def _known_job_number(number: str, known: Iterable[str], system: BatchSystem) ->
 
 def _contains_address(content: bytes, victim: Victim) -> bool:
     """
-    Whether a worker with the victim's address, and no longer one, stands in *content*.
+    Whether the victim's address, and no longer one, stands in *content*.
     """
     address = re.escape(str(victim.identity.worker).encode())
     return re.search(address + rb"(?!\d)", content) is not None
@@ -180,11 +174,6 @@ def _head_and_tail(path: Path) -> bytes:
 class LogDirectorySource:
     """
     The output of the jobs that the dead ran in, from the start of their lives on.
-
-    Args:
-        jobs: Whom to look for.
-        system: The batch system, which says how its numbers look.
-        scene: Where to look.
     """
 
     name = "log directory"
@@ -281,9 +270,7 @@ class LogDirectorySource:
 
 def _since_worker_start(data: bytes, workers: Sequence[str]) -> bytes:
     """
-    From the first of *workers* coming to life on; if none does, the end alone.
-
-    What earlier processes of the same job died of is another story.
+    The data from the first start of one of *workers* on; if there is none, the end alone.
     """
     starts = [
         found.start()

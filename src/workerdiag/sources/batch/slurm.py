@@ -52,7 +52,7 @@ class SlurmSource(BatchSource):
 
     def _controller_record(self, number: str) -> Iterator[JobRecord]:
         """
-        The latest run as the controller has it, once it is no more being ended.
+        The latest run as the controller has it, once it is no longer being ended.
         """
         for _ in range(_MAX_TIMES):
             output = self._output_of("scontrol", "show", "job", number, fails=True)
@@ -88,10 +88,6 @@ def parse_scontrol(number: str, text: str) -> JobRecord:
 
 @frozen
 class _SacctRow:
-    """
-    One line of sacct.
-    """
-
     line: str
     fields: dict[str, str]
 
@@ -104,16 +100,10 @@ class _SacctRow:
 
     @property
     def is_step(self) -> bool:
-        """
-        Whether the line is of a part of a job (``120.batch``).
-        """
         return "." in self.fields.get("JobID", "")
 
     @property
     def state(self) -> str:
-        """
-        The state, without by whom.
-        """
         return self.fields.get("State", "").split(" ")[0]
 
 

@@ -39,10 +39,6 @@ _MAX_CHARS = 64 * 1024
 class BatchSource:
     """
     What a batch system knows of the jobs of a cluster, asked with its own commands.
-
-    Args:
-        jobs: Whom to ask about.
-        scene: Where the jobs' own output may tell whose they are.
     """
 
     name: ClassVar[str]
@@ -98,9 +94,6 @@ class BatchSource:
         yield from dict.fromkeys(self._gaps)
 
     def _records(self, numbers: Sequence[str]) -> list[JobRecord]:
-        """
-        All runs of the jobs under these numbers.
-        """
         return [run for number in numbers for run in self._runs(number)]
 
     def _runs(self, number: str) -> Iterable[JobRecord]:
@@ -111,13 +104,10 @@ class BatchSource:
 
     def _output_of(self, *command: str, fails: bool = False) -> str:
         """
-        What *command* says, within the time that is left; empty, and a gap, if it fails.
+        What *command* prints, within the time that is left; empty, and a gap, if it fails.
 
-        A command that is not there, or silent once, is left alone from then on.
-
-        Args:
-            command: With ids that were checked.
-            fails: Whether another command may know the same, so that this gap only counts if that fails too.
+        A command that is missing or silent is not run again. With *fails* another command may know the same,
+        so that this gap only counts if that fails too.
         """
         if command[0] in self._failed_commands:
             return ""
@@ -140,7 +130,7 @@ class BatchSource:
 
     def _note_missing_jobs(self, numbers: Iterable[str], records: Iterable[JobRecord]) -> None:
         """
-        Note of which jobs nothing is kept, unless it is known that not everything could be asked.
+        Note the jobs of which nothing is kept, unless something could not be asked.
         """
         known = {each.job for each in records}
         unknown = [each for each in numbers if each not in known]
@@ -155,7 +145,7 @@ class BatchSource:
 
     def _rejected_jobs(self) -> Iterator[Evidence]:
         """
-        That jobs were refused; what was said then only the log of the process with the cluster object has.
+        The jobs that were refused; the answer is only in the log of the process with the cluster object.
         """
         count = len(self._jobs.rejected)
         for name in self._jobs.rejected[:1]:
@@ -171,12 +161,7 @@ class BatchSource:
         self, record: JobRecord, identity: Identity, missed: float | None
     ) -> Iterator[Evidence]:
         """
-        What the record of one run says of somebody who died in it, or of the job alone.
-
-        Args:
-            record: Of the run.
-            identity: Who died in it, or the job.
-            missed: When that one was found to be gone; None: not known, or nobody.
+        What the record of one run says of who died in it, *missed* then, or of the job alone.
         """
         if identity.worker and (record.limit_bytes or record.rss_bytes):
             yield MemoryReading(

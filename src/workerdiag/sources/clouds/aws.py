@@ -45,9 +45,6 @@ def region_of(scene: Scene) -> str | None:
 def aws_client(service: str, region: str | None, deadline: Deadline) -> Sdk:
     """
     A client of boto3 with a session of its own, which asks once and gives up in time.
-
-    Raises:
-        ImportError: boto3 is not installed.
     """
     request_s = request_timeout_s(deadline)
     config = import_sdk("botocore.config").Config(
@@ -59,10 +56,7 @@ def aws_client(service: str, region: str | None, deadline: Deadline) -> Sdk:
 
 def clock_ahead_s(answer: AwsAnswer) -> float:
     """
-    How far AWS's clock is ahead of the caller's, in whole seconds; 0 if it is not told.
-
-    Args:
-        answer: Of boto3, with the header ``Date``.
+    How far AWS's clock, by an answer's header ``Date``, is ahead of ours in whole seconds; 0 if unknown.
     """
     date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
     try:

@@ -43,9 +43,7 @@ class AzureSource(ProviderSource):
     """
     Activity log (evicted, deallocated, deleted, host trouble) and state of the dead workers' machines.
 
-    Args:
-        scene: The dead.
-        endpoint: Azure Resource Manager; another one in national clouds.
+    *endpoint* is Azure Resource Manager; national clouds have another.
     """
 
     name: ClassVar[str] = "Azure"
@@ -126,7 +124,7 @@ class AzureSource(ProviderSource):
 
     def _may_explain_loss(self, event: Sdk, victim: Victim) -> bool:
         """
-        Whether it is why the worker went, and not what the cluster object did to clean up.
+        Whether it is why the worker went, not the cluster object's clean-up.
         """
         operation = _value(event.operation_name)
         late_s = 0.0 if _BY_A_PERSON.search(operation) else _LATE_S
@@ -137,7 +135,7 @@ class AzureSource(ProviderSource):
 
     def _power_states(self, compute: Sdk, group: str) -> Iterator[Evidence]:
         """
-        Machines that were deallocated; what a machine does when its worker has ended says nothing.
+        Machines that were deallocated; any other state may follow the end of a worker.
         """
         for victim in self._victims_by_machine().values():
             name = str(victim.identity.name)

@@ -155,7 +155,7 @@ class Ec2Source(ProviderSource):
 
     def _ends_with_its_worker(self) -> bool:
         """
-        Whether the machine shuts itself down when the worker has ended (dask-cloudprovider 2025.9.0).
+        Whether the machine shuts itself down after its worker (dask-cloudprovider 2025.9.0).
         """
         return bool(getattr(self.scene.cluster, "auto_shutdown", False))
 

@@ -74,9 +74,6 @@ def status_checks(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
 
 
 def _was_due(event: AwsAnswer, missed: float | None) -> bool:
-    """
-    Whether a scheduled event was due when the worker was missed, and not over long before.
-    """
     begins, ends = (machine_match.to_timestamp(event.get(key)) for key in ("NotBefore", "NotAfter"))
     if missed is None or begins is None:
         return False

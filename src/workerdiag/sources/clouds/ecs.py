@@ -129,7 +129,7 @@ class EcsSource(ProviderSource):
 
 def _stopped_tasks(ecs: Sdk, cluster: str) -> tuple[list[AwsAnswer], float]:
     """
-    The tasks that stopped within the last hour, or are to stop, and how far the clock there is ahead.
+    The tasks that stopped within the last hour or are to stop, and how far the clock there is ahead.
     """
     tasks: list[AwsAnswer] = []
     ahead_s = 0.0
@@ -149,7 +149,7 @@ def _task_evidence(task: AwsAnswer, identity: Identity, missed: float | None) ->
     """
     Why the task stopped, unless the cluster object stopped it because its worker was lost.
 
-    It is told of the container, not of the worker's process, which may be another than its first.
+    The exit is the container's, whose first process may not be the worker's.
     """
     identity = machine_match.without_pid(identity.merged_with(Identity(container=_task_id(task))))
     stopping = machine_match.to_timestamp(task.get("stoppingAt") or task.get("stoppedAt"))

@@ -58,10 +58,6 @@ class _GcpProject:
 class GcpSource(ProviderSource):
     """
     Operations on the instances of the dead (preempted, host error, stopped, deleted), and their consoles.
-
-    Args:
-        scene: The dead.
-        endpoint: Where the Compute Engine API is, if not where the SDK has it.
     """
 
     name: ClassVar[str] = "Compute Engine"
@@ -135,9 +131,6 @@ class GcpSource(ProviderSource):
             yield Inspected(identity=victim.identity)
 
     def _may_explain_loss(self, operation: Sdk, victim: Victim) -> bool:
-        """
-        Whether it is why the worker went, and not what followed.
-        """
         kind = str(operation.operation_type)
         follows = kind == _BY_THE_GUEST and bool(getattr(self.scene.cluster, "auto_shutdown", False))
         happened = machine_match.to_timestamp(operation.insert_time or operation.start_time)
@@ -179,9 +172,6 @@ def _project_of(scene: Scene) -> _GcpProject | None:
 
 
 def _request_options(deadline: Deadline) -> dict[str, object]:
-    """
-    Of a call: that it is not tried again, and gives up in time.
-    """
     return {"retry": None, "timeout": request_timeout_s(deadline)}
 
 
@@ -192,9 +182,6 @@ def _list_operations(
     once: dict[str, object],
     options: dict[str, object],
 ) -> Sequence[Sdk]:
-    """
-    The first page of the operations that fit, the latest first.
-    """
     if project.zone:
         client = compute.ZoneOperationsClient(transport="rest", **options)
         request = {"project": project.name, "zone": project.zone, **params}

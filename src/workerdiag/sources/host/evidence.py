@@ -45,10 +45,6 @@ _GROUP_FIELDS = tuple(
 def answer_evidence(answer: Answer, respondent: Respondent) -> Iterator[Evidence]:
     """
     The evidence in what one machine answered, the most telling first.
-
-    Args:
-        answer: By probe, what it read.
-        respondent: Who answered, and of whom.
     """
     respondent = evolve(respondent, subjects=with_noted_pids(respondent.subjects, _noted_exits(answer)))
     log = kernel_log(answer)
@@ -144,8 +140,8 @@ def _cgroup_events(group: Reply, subject: Subject, *, killed: bool, spared: bool
     """
     Counters of the group that the dead process was in.
 
-    A kill that was counted there may have been another process's, or long ago: it is given as the dead one's
-    only where the group has a limit of its own and neither the kernel log nor the nanny says otherwise.
+    A kill counted there may have been another process's, or long ago: it counts only where the group has a
+    limit of its own and neither kernel log nor nanny contradicts.
     """
     fields: _Fields = {name: group[name] for name in _GROUP_FIELDS if group.get(name) is not None}
     limit, count = group.get("memory_limit_bytes"), group.get("oom_kill")

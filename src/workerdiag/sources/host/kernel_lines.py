@@ -123,9 +123,9 @@ class KernelLog:
 
     def leaves_doubt(self, subjects: Sequence[Subject]) -> bool:
         """
-        Whether a kill was at the moment of a death of which another process than the nanny speaks.
+        Whether another process than the nanny reports a kill at the moment of a death.
 
-        That process may live in another pid namespace than the dead one: the pids say nothing then.
+        That process may live in another pid namespace, where pids say nothing.
         """
         kills = [block[-1][0] for block in self._blocks() if _OOM_LINE.search(block[0][1])]
         others = [each for each in subjects if not each.own]
@@ -133,7 +133,7 @@ class KernelLog:
 
     def _blocks(self) -> Iterator[list[KernelLine]]:
         """
-        All lines of one OOM kill together; every other line by itself.
+        All lines of one OOM kill together, every other line by itself.
         """
         block: list[KernelLine] = []
         for line in self.lines:
@@ -152,7 +152,7 @@ class KernelLog:
         self, block: Sequence[KernelLine], subjects: Sequence[Subject], *, taken: Container[int]
     ) -> int | None:
         """
-        Which of the dead an OOM kill was of, of those *taken* only by its pid; None for another process.
+        The dead that an OOM kill ended (of *taken* ones only by pid), or None for another process.
         """
         text, when = _joined_text(block), block[-1][0]
         pids = {int(pid) for pid in _KILLED_PID.findall(text)}
@@ -182,7 +182,7 @@ class KernelLog:
 
     def _crash_lines(self, lines: Iterable[KernelLine], subjects: Sequence[Subject]) -> dict[int, KernelLine]:
         """
-        Of each of the dead the line of its crash, no line twice: the nearest, in the order of the deaths.
+        The line of each death's crash, no line twice: the nearest, in the order of the deaths.
         """
         candidates = {line: list(self._crash_candidates(line, subjects)) for line in lines}
         found: dict[int, KernelLine] = {}
@@ -198,11 +198,11 @@ class KernelLog:
 
     def _crash_candidates(self, line: KernelLine, subjects: Sequence[Subject]) -> Iterator[int]:
         """
-        Whose thread it may be that crashed: the signal fits, and threads are numbered after their process.
+        Who may have crashed: the signal fits, and threads are numbered after their process.
 
-        A process is noticed to be gone when its core has been written, which may take a while. Of one whose
-        end no nanny noted, only a Python that crashed at that very moment may have been it. What the clock of
-        this log may have drifted counts in full only where a nanny noted that very signal.
+        A process is noticed to be gone when its core has been written. Of one whose end no nanny noted, only
+        a Python that crashed at that very moment counts; the clock's drift counts in full only where a nanny
+        noted that signal.
         """
         found = _CRASH_LINE.search(line[1])
         thread = found["thread"] or found["timed"] if found else None
@@ -224,18 +224,12 @@ class KernelLog:
     def _near(
         self, when: float, subjects: Sequence[Subject], *, within_s: float = SAME_MOMENT_S
     ) -> list[int]:
-        """
-        Those who died at that moment, the nearest first.
-        """
         apart = [
             (abs(each.when - when), index) for index, each in enumerate(subjects) if each.when is not None
         ]
         return [index for seconds, index in sorted(apart) if seconds <= within_s + self.drift_s]
 
     def _names_stranger(self, text: str, subjects: Iterable[Subject]) -> bool:
-        """
-        Whether a line names a process that is none of *subjects*.
-        """
         found = _NAMED_PID.search(text)
         pids = {each.pid for each in subjects}
         named = {int(each) for each in found.groups() if each} if found else set()
@@ -258,7 +252,7 @@ def has_oom_kill(lines: Iterable[KernelLine]) -> bool:
 
 def _is_group(group: str, named: Collection[str], subject: Subject) -> bool:
     """
-    Whether *named* is the group of who was asked: workers of a machine are started together.
+    Whether *named* is the group of the process that was asked: workers of a machine are started together.
 
     Where the kernel knows that group by another path, only the worker's own nanny can speak of it.
     """

@@ -49,18 +49,10 @@ def find_locations(
     client: Client, victims: Sequence[Victim], deadline: Deadline
 ) -> tuple[list[Location], list[Gap]]:
     """
-    What surviving processes say of the machines, containers and jobs of *victims*.
+    What surviving processes say of the machines, containers and jobs of *victims*, and gaps for the silent.
 
-    Asked are the victims' nannies (at most four; where one is gone, another worker's nanny on the same
-    host), the scheduler, and this process. Must not be called from the client's own event loop.
-
-    Args:
-        client: A ``distributed.Client``, synchronous or not; None: only this process.
-        victims: The dead, the most interesting first.
-        deadline: For all of it.
-
-    Returns:
-        The places, and gaps for those that did not answer.
+    Asked are the victims' nannies (at most four; where one is gone, a neighbour's on the same host), the
+    scheduler and this process. It must not be called from the client's own event loop.
     """
     inquiry = _LocationInquiry(client, victims, deadline.share(_ASKING_SHARE))
     inquiry.probe_here()
@@ -102,7 +94,7 @@ def local_nannies() -> dict[str, object]:
 
 class _LocationInquiry:
     """
-    One round of questions; what has been answered stays, however it ends.
+    One round of questions; an answer stays, however the round ends.
     """
 
     def __init__(self, client: Client, victims: Sequence[Victim], deadline: Deadline) -> None:
@@ -114,14 +106,11 @@ class _LocationInquiry:
         self._registered_nannies: set[str] = set()
 
     def is_open(self) -> bool:
-        """
-        Whether the scheduler can be asked.
-        """
         return getattr(self._client, "status", None) == "running"
 
     def probe_here(self) -> None:
         """
-        Take down what this process says, for itself and the nannies and the scheduler that live in it.
+        Ask this process, for itself and for the nannies and the scheduler that live in it.
         """
         location = probe_here(LOCATION_PROBES, {})["location"]
         hosts = [each.identity.host for each in self._victims if is_this_machine(each.identity.host)]
@@ -136,7 +125,7 @@ class _LocationInquiry:
 
     async def ask_others(self) -> None:
         """
-        Nannies and scheduler in other processes, all at once.
+        Ask nannies and scheduler in other processes, all at once.
         """
         wanted = await self._others()
         calls = [partial(self._ask_with_clock, role, identity) for role, identity in wanted]
@@ -163,7 +152,7 @@ class _LocationInquiry:
 
     async def _others(self) -> list[tuple[LocationRole, Identity]]:
         """
-        Whom to ask: the victims' nannies, a neighbour for each host of which none may be left, the scheduler.
+        Whom to ask: the victims' nannies, a neighbour for each host without one, the scheduler.
         """
         answered = {place.identity.nanny for place in self.locations if place.identity.nanny}
         gone = [each for each in self._victims if each.identity.nanny not in answered]
@@ -189,7 +178,7 @@ class _LocationInquiry:
 
     async def _workers(self, near: Sequence[str | None]) -> Reply:
         """
-        The workers that the scheduler has now, by address, some of those *near* others; none if it says none.
+        Some of the scheduler's workers, by address, *near* others; empty if it does not answer.
         """
         try:
             found = await queries.answer_in_time(
@@ -242,7 +231,7 @@ def _location_gap(place: str, problem: BaseException) -> Gap:
 
 def _is_own_address(host: str) -> bool:
     """
-    Whether a socket can be bound to it, which only works for a machine's own addresses.
+    Whether a socket can be bound to it, which only works for the machine's own addresses.
     """
     try:
         family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET

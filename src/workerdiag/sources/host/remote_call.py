@@ -91,16 +91,12 @@ async def probe_elsewhere(
     client: Client, nanny: str | None, probes: Sequence[str], request: Request, deadline: Deadline
 ) -> Answer:
     """
-    The same of another process: a nanny's, by its address, or (None) the scheduler's.
+    The answer of another process: a nanny's, by its address, or (None) the scheduler's.
 
     The scheduler's ``broadcast`` connects to whatever address it is given, also a nanny's whose worker is
     gone (distributed 2024.8.1 to 2026.8.0: ``Scheduler.broadcast``, ``Nanny.run``, ``worker.run``).
 
-    Raises:
-        ConnectionError: The process cannot be reached by the scheduler.
-        PermissionError: It does not let others run anything.
-        TimeoutError: It does not answer in time.
-        UnreadableAnswerError: It says something else.
+    Raises ConnectionError, PermissionError, TimeoutError or UnreadableAnswerError.
     """
     arguments = _call_arguments(probes, request)
 

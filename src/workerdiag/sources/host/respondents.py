@@ -130,10 +130,7 @@ def respondents(scene: Scene) -> tuple[list[Respondent], list[Victim]]:
 
 async def live_respondents(scene: Scene, deadline: Deadline) -> list[Respondent]:
     """
-    One nanny of each host, at most four, those of paused workers first.
-
-    Raises:
-        TimeoutError: The scheduler does not answer in time; or whatever else it passes on.
+    One nanny of each host, at most four, those of paused workers first; raises what the scheduler does.
     """
     answer = await queries.answer_in_time(partial(fetch_workers, scene.client), deadline)
     workers: Reply = answer["workers"]
@@ -175,7 +172,7 @@ def _location_for(victim: Victim, scene: Scene) -> Location | None:
 
 def _is_elsewhere(host: str | None, here: Location, scene: Scene) -> bool:
     """
-    Whether a loopback address is one of the scheduler's machine, which is not this one.
+    Whether a loopback address is the scheduler's machine, which is not this one.
     """
     boots = {each.boot_id for each in scene.locations if each.role == "scheduler" and each.boot_id}
     return is_loopback(host) and bool(boots) and here.boot_id not in boots
@@ -189,9 +186,6 @@ def _shares_boot(scene: Scene) -> bool:
 
 
 def _on_respondents_clock(place: Location, when: float | None, scene: Scene) -> float | None:
-    """
-    A time by the scheduler's clock as the clock of *place* showed it.
-    """
     if when is None or place.clock_ahead_s is None:
         return when
     return when - scheduler_ahead_s(scene) + place.clock_ahead_s

@@ -39,14 +39,10 @@ _BY_HAND = "dmesg -T | grep -iE 'killed process|segfault'; uptime"
 
 class HostSource:
     """
-    Kernel log, control group, disks, limits and uptime of where the dead lived; or of the living.
+    Kernel log, control group, disks, limits and uptime of where the dead lived, or the living do.
 
-    A machine is asked in this process, if the nanny lives here, else through the victim's nanny, a
-    neighbour's, or the scheduler on the same host: they run a text of ours in a thread of theirs. At most
-    four are asked.
-
-    Args:
-        scene: The dead and the places where they lived.
+    A machine is asked in this process if the nanny lives here, else through the victim's nanny, a
+    neighbour's, or the scheduler on the same host: they run our text in a thread. At most four are asked.
     """
 
     name = "host"
@@ -91,7 +87,7 @@ class HostSource:
 
     def _live_respondents(self) -> list[Respondent]:
         """
-        Nannies of workers that live, paused ones first; none if the scheduler does not tell of them in time.
+        Nannies of living workers, paused ones first; none if the scheduler does not answer in time.
         """
         found: list[Respondent] = []
 
@@ -107,7 +103,7 @@ class HostSource:
 
     def _answers(self, targets: Sequence[Respondent]) -> list[Answer | BaseException]:
         """
-        What each said, or why it did not; those in this process are asked last, as they take our time.
+        What each said, or why it did not; this process is asked last, as that takes our time.
         """
         found: dict[int, Answer | BaseException] = {}
         remote = [index for index, each in enumerate(targets) if not each.is_this_process]
@@ -131,9 +127,6 @@ class HostSource:
         return await respondent.ask(self._scene.client, self._probe_request(respondent), deadline)
 
     def _probe_request(self, respondent: Respondent) -> Request:
-        """
-        The argument of the probes, see ``probes``.
-        """
         ahead_s = respondent.place.clock_ahead_s or 0.0
         times = [each.when for each in respondent.subjects]
         known = [when for when in times if when is not None]
@@ -153,7 +146,7 @@ class HostSource:
         self, targets: Sequence[Respondent], answers: Sequence[object], left: Sequence[Victim]
     ) -> Iterator[Evidence]:
         """
-        Whether what the kernel does not say may count: if all kernel logs were read wholly.
+        Gaps of kernel logs, or that all were read wholly, so that absence counts.
         """
         pairs = [
             (each, answer)

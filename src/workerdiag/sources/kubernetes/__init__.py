@@ -24,9 +24,6 @@ _WAITING_SHARE = 0.95
 class KubernetesSource:
     """
     Asks the API server about the victims' pods, their events, nodes and logs; changes nothing.
-
-    Args:
-        target: Whom to ask about; `of` works it out.
     """
 
     name: ClassVar[str] = SOURCE_NAME

@@ -41,11 +41,7 @@ _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 class KubernetesApi:
     """
-    The API server, for one round of questions.
-
-    Args:
-        note: Called with every gap.
-        deadline: Of the round.
+    The API server, for one round of questions; *note* is called with every gap.
     """
 
     def __init__(self, note: Callable[[Gap], None], deadline: Deadline) -> None:
@@ -61,10 +57,7 @@ class KubernetesApi:
 
     async def open(self) -> None:
         """
-        Find credentials, and see whether the server answers.
-
-        Raises:
-            UnansweredError: There is nobody to ask.
+        Find credentials and check the server; raises UnansweredError if there is nobody to ask.
         """
         try:
             from kr8s.asyncio import api
@@ -96,10 +89,7 @@ class KubernetesApi:
         self, kind: str, *, namespace: str, labels: str = "", fields: str = "", most: int
     ) -> tuple[list[dict[str, object]], bool]:
         """
-        At most *most* objects of a kind (``pods``), and whether these are all.
-
-        Raises:
-            UnansweredError: They could not be listed.
+        At most *most* objects of a kind (``pods``), and whether these are all; raises UnansweredError.
         """
         selectors = {"labelSelector": labels, "fieldSelector": fields}
         params = {"limit": str(most), **{key: text for key, text in selectors.items() if text}}
@@ -115,19 +105,13 @@ class KubernetesApi:
 
     async def item(self, kind: str, name: str, *, namespace: str = "") -> dict[str, object] | None:
         """
-        One object; None if there is none of that name.
-
-        Raises:
-            UnansweredError: It could not be read.
+        One object, or None if there is none of that name; raises UnansweredError.
         """
         return await self._object(kind, "get", namespace, f"{kind}/{name}", {})
 
     async def log(self, pod: str, *, namespace: str, params: Mapping[str, str], most_bytes: int) -> bytes:
         """
-        What a container wrote, cut off behind *most_bytes*; empty where there is no such log.
-
-        Raises:
-            UnansweredError: It could not be read.
+        What a container wrote, at most *most_bytes*; raises UnansweredError.
         """
         path = f"pods/{pod}/log"
         try:
@@ -211,9 +195,6 @@ class KubernetesApi:
             self.ahead_s = theirs - time.time()
 
     def _noted(self, kind: str, error: UnansweredError) -> UnansweredError:
-        """
-        Note the gap, each reason once for each kind.
-        """
         if (kind, error.reason) not in self._noted_gaps:
             self._noted_gaps.add((kind, error.reason))
             name = f"{SOURCE_NAME} {kind}".strip()

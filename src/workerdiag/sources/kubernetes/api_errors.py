@@ -52,15 +52,10 @@ def http_failure(
     status: int, body: bytes, *, verb: str, kind: str, namespace: str, path: str
 ) -> UnansweredError:
     """
-    Why the server said no, with the command that would allow it.
+    Why the server refused, with the command that would allow it.
 
-    Args:
-        status: Of HTTP.
-        body: A ``Status`` object, if the API server itself answered.
-        verb: As roles have it: ``get`` or ``list``.
-        kind: As roles have it, e.g. ``pods/log``.
-        namespace: Empty for objects that are in none.
-        path: What was asked for, below the namespace.
+    *verb* and *kind* are as in roles (``list``, ``pods/log``); *namespace* is empty for objects outside of
+    any.
     """
     message = _status_message(body) or f"{verb} {kind}: HTTP status {status}"
     if status == 401:

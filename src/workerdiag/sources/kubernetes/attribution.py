@@ -63,12 +63,9 @@ class VictimPod:
 
 def match_pods(victims: Sequence[Victim], pods: Sequence[Pod], own: Mapping[Victim, str]) -> list[VictimPod]:
     """
-    The victims whose pod is among *pods*, each with the end of its container if that is told.
+    The victims whose pod is among *pods*, each with the end of its container if that is reported.
 
-    Args:
-        victims: With times by the API server's clock.
-        pods: Of any cluster.
-        own: Pods that nannies say their workers ran in.
+    *own* has the pods that nannies say their workers ran in.
     """
     pairs = [
         (victim, pod) for victim in victims for pod in pods if is_victims_pod(pod, victim, own.get(victim))
@@ -94,7 +91,7 @@ def _rank(
     victim: Victim, pod: Pod, ends: Mapping[tuple[Victim, str], Termination]
 ) -> tuple[bool, bool, bool]:
     """
-    Lower for a pod that is likelier the victim's: one that ended then, has its address, is not left over.
+    Lower for a pod that is likelier the victim's: it ended then, has its address, is no left-over.
     """
     known_end = (victim, pod.uid) in ends
     return not known_end, victim.identity.host not in pod.addresses, pod.failed
@@ -152,9 +149,9 @@ def _is_named_for(pod: str, victim: Victim, own: str | None) -> bool:
 
 def _assign_terminations(pairs: Iterable[tuple[Victim, Pod]]) -> dict[tuple[Victim, str], Termination]:
     """
-    Each end to the one victim that is nearest to it in time, and each victim to one end.
+    Assign each end to the one victim that is nearest in time, and each victim to one end.
 
-    Of several that are as near, the last victim has the last end: an earlier one is soon not told any more.
+    Of equally near ones the last victim has the last end: an earlier one is soon not reported any more.
     """
     fitting = sorted(
         (
@@ -207,7 +204,7 @@ def _existed_then(pod: Pod, victim: Victim) -> bool:
     """
     Whether the pod was there when the victim joined and died, and had not failed long before.
 
-    A deployment makes the next pod while the last one still ends, under the same address on a host's network.
+    A deployment makes the next pod while the last one still ends, with the same address on a host's network.
     """
     if victim.since is not None and pod.created is not None and pod.created > victim.since + SKEW_S:
         return False
@@ -222,7 +219,7 @@ def _existed_then(pod: Pod, victim: Victim) -> bool:
 
 def _started_after(pod: Pod, victim: Victim) -> bool:
     """
-    Whether what runs in the pod, or ran there last, began when the victim was dead.
+    Whether what runs in the pod, or ran there last, began after the victim's death.
     """
     began = pod.running_since
     if began is None:

@@ -33,12 +33,9 @@ _TAINTS_OF_TROUBLE = (
 
 def describe_pod(pod: Pod, end: Termination | None, *, all_ends: bool = False) -> str:
     """
-    The pod and its container that runs Dask, as ``kubectl describe pod`` has them.
+    The pod and its container that runs Dask, as ``kubectl describe pod`` prints them.
 
-    Args:
-        pod: The pod.
-        end: The end of the container to tell of; others are left out, as of other processes.
-        all_ends: Tell of what is there, with the init containers that failed.
+    Only *end* is described; with *all_ends* all ends are, and init containers that failed.
     """
     return "\n".join(_pod_lines(pod, end, all_ends=all_ends)) + "\n"
 
@@ -59,11 +56,7 @@ def describe_events(events: Iterable[KubernetesEvent], *, now: float) -> str:
 
 def describe_node(node: dict[str, object], *, until: float | None) -> str:
     """
-    What is wrong with a node, as ``kubectl describe node`` has it; empty where nothing is.
-
-    Args:
-        node: As the API server has it.
-        until: What came to be later says nothing of the death, seconds since the epoch; None: not known.
+    What is wrong with a node, as ``kubectl describe node`` prints it; nothing that came after *until*.
     """
     bad = [
         each
@@ -171,7 +164,7 @@ def _termination_lines(title: str, end: Termination) -> Iterator[str]:
 
 def _condition_lines(conditions: list[dict[str, object]]) -> Iterator[str]:
     """
-    The table, then what it leaves out of those that say why, as ``kubectl get pod -o yaml`` has it.
+    The table of conditions, then the reasons that it omits, as ``kubectl get pod -o yaml`` prints them.
     """
     if conditions:
         yield "Conditions:"
@@ -197,7 +190,7 @@ def _is_bad_condition(condition: dict[str, object], until: float | None) -> bool
 
 def _is_trouble_taint(taint: dict[str, object], until: float | None) -> bool:
     """
-    Whether a taint is of trouble or of a node that is to go: others say whom the node is meant for.
+    Whether a taint means trouble, or a node that is to go; others say whom the node is for.
     """
     is_trouble = text_at(taint, "key").startswith(_TAINTS_OF_TROUBLE)
     return is_trouble and _began_by(time_at(taint, "timeAdded"), until)
@@ -219,9 +212,6 @@ def _format_time(when: float | None) -> str:
 
 
 def _format_age(elapsed_s: float) -> str:
-    """
-    ``57s``, ``4m``, ``3h``, as short as kubectl has it.
-    """
     for size_s, unit in ((86400, "d"), (3600, "h"), (120, "m")):
         if elapsed_s >= size_s:
             return f"{int(elapsed_s // min(size_s, 60) if unit == 'm' else elapsed_s // size_s)}{unit}"

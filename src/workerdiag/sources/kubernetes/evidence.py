@@ -56,13 +56,9 @@ def pod_evidence(
     found: VictimPod, among: Sequence[VictimPod], listed: Sequence[KubernetesEvent] | None, *, now: float
 ) -> Iterator[Evidence]:
     """
-    The victim's pod as kubectl describes it, with those of its events that are of this death.
+    The victim's pod as kubectl describes it, with those of the *listed* events that are of this death.
 
-    Args:
-        found: The victim and its pod.
-        among: All victims that were found.
-        listed: Events of the namespace; None if they could not be had.
-        now: Seconds since the epoch, by the API server's clock.
+    *among* are all victims that were found; *now* is by the API server's clock.
     """
     rivals = [each for each in among if each.uid == found.uid]
     mine = [
@@ -159,11 +155,7 @@ def _may_concern(event: KubernetesEvent, found: VictimPod) -> bool:
 
 def unhealthy_pods(pods: Iterable[Pod], *, since: float | None) -> list[Pod]:
     """
-    The latest pod of each kind of trouble, at most three.
-
-    Args:
-        pods: Of one cluster.
-        since: What is well again since then is left out; seconds since the epoch.
+    The latest pod of each kind of trouble, at most three; what is well again since *since* is left out.
     """
     found: dict[str, Pod] = {}
     for pod in sorted(pods, key=lambda each: -(each.created or 0.0)):
@@ -176,12 +168,7 @@ def unhealthy_evidence(
     pods: Iterable[Pod], listed: Sequence[KubernetesEvent], *, now: float
 ) -> Iterator[Evidence]:
     """
-    The pods as kubectl describes them, with their events.
-
-    Args:
-        pods: Those that are unwell.
-        listed: Events of their namespace.
-        now: Seconds since the epoch, by the API server's clock.
+    Unhealthy *pods* as kubectl describes them, with their events.
     """
     for pod in pods:
         mine = [each for each in listed if each.uid == pod.uid]
@@ -196,14 +183,9 @@ def owner_evidence(
     cluster: str, pods: Iterable[Pod], listed: Iterable[KubernetesEvent], *, namespace: str, now: float
 ) -> Iterator[Evidence]:
     """
-    What befell the deployments, replica sets and worker groups that were to make a cluster's pods.
+    The events of the deployments, replica sets and worker groups that were to make a cluster's pods.
 
-    Args:
-        cluster: The operator's name of the cluster; empty: not known, and nothing is told.
-        pods: Of the cluster; they name their worker groups.
-        listed: Events of the namespace.
-        namespace: Its name.
-        now: Seconds since the epoch, by the API server's clock.
+    *cluster* is the operator's name of it; without one nothing is yielded.
     """
     groups = {pod.worker_group for pod in pods} - {""}
     beginnings = {f"{cluster}-scheduler", f"{cluster}-default", *groups}

@@ -167,10 +167,7 @@ class Pod:
 
     def trouble(self, *, since: float | None) -> str:
         """
-        Why it is unwell, in a word; empty while it is well.
-
-        Args:
-            since: A container that was started again before then is well.
+        Why it is unhealthy, in a word; empty if it is well, or was restarted before *since*.
         """
         if self.failed:
             return text_at(self.status, "reason") or "Failed"
@@ -259,11 +256,7 @@ def _terminations(container_status: Mapping[str, object]) -> Iterator[Terminatio
 
 def dask_container(containers: Sequence[dict[str, object]], *, default: str) -> dict[str, object]:
     """
-    The one that runs Dask, by its command, variables or name; empty where that is not clear.
-
-    Args:
-        containers: As the pod's spec has them.
-        default: The one that kubectl shows without being told which; empty: none is named.
+    The container that runs Dask, by its command, variables or name, else *default*; empty if unclear.
     """
     choices = (
         [each for each in containers if _RUNS_DASK.search(" ".join(command_words(each)))],

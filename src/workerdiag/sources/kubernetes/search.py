@@ -131,7 +131,7 @@ def _cluster_and_labels(object_: object, address: re.Match[str] | None, scene: S
 
 def _own_pod(identity: Identity, places: tuple[Location, ...]) -> str | None:
     """
-    The pod that a victim's nanny, or who else speaks of the same process, says it runs in.
+    The pod that a victim's nanny, or another that speaks of its process, says it runs in.
     """
     for place in places:
         if place.role not in ("worker", "nanny") or not _is_same_process(place.identity, identity):
@@ -148,11 +148,7 @@ def _is_same_process(speaker: Identity, identity: Identity) -> bool:
 
 class PodSearch:
     """
-    Pods that were listed so far, and whose they are.
-
-    Args:
-        api: The API server, opened.
-        target: Whom to look for.
+    The pods that were listed so far, and whose they are.
     """
 
     def __init__(self, api: KubernetesApi, target: KubernetesTarget) -> None:
@@ -177,10 +173,9 @@ class PodSearch:
 
     async def list_pods(self) -> None:
         """
-        Ask for the cluster's pods; of many, for those with victims' names and addresses and the unwell.
+        Ask for the cluster's pods; of many, for those with victims' names and addresses and the unhealthy.
 
-        Raises:
-            UnansweredError: A question was not answered; what the others brought is kept.
+        Raises UnansweredError if a question was not answered; what the others brought is kept.
         """
         if self._target.labels and await self._add_matching_pods(labels=self._target.labels):
             return

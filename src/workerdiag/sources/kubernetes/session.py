@@ -38,12 +38,7 @@ _EVENTS_S = 3600.0
 
 class KubernetesSession:
     """
-    A round of questions; what has been answered is handed on at once, however it ends.
-
-    Args:
-        target: Whom to ask about.
-        emit: Called with every piece of evidence.
-        deadline: Of the round.
+    A round of questions; each piece of evidence is handed to *emit* at once, however the round ends.
     """
 
     def __init__(
@@ -97,7 +92,7 @@ class KubernetesSession:
 
     async def _events(self) -> list[KubernetesEvent] | None:
         """
-        The namespace's events, or where they are many, those in question; None without an answer.
+        The namespace's events; where they are many, those in question; None without an answer.
         """
         try:
             items, complete = await self._list_events()
@@ -117,7 +112,7 @@ class KubernetesSession:
 
     async def _events_in_question(self) -> list[dict[str, object]]:
         """
-        Of the pods that were found or are unwell, and of ends of pods, which are fewer than starts.
+        Events of the pods that were found or are unhealthy, and of ends of pods.
         """
         found = {each.name for each in self._search.found()}
         names = sorted({*self._search.names(), *found, *(each.name for each in self._unhealthy())})
@@ -169,7 +164,7 @@ class KubernetesSession:
 
     async def _ask_log(self, found: VictimPod) -> None:
         """
-        The end of what a victim's container wrote, or of its run before it was started again.
+        The end of what a victim's container, or its previous run, wrote.
         """
         pod, end = found.pod, found.end
         if pod is None or found.is_end_expired or (end is None and pod.running_since is None):
@@ -181,9 +176,6 @@ class KubernetesSession:
         await self._read_log(pod, evidence.log_identity(found), params, previous=previous)
 
     async def _ask_log_of_unhealthy(self, pod: Pod) -> None:
-        """
-        The last words of a container in which no worker came to be.
-        """
         if pod.terminations:
             identity = evidence.pod_identity(pod)
             await self._read_log(pod, identity, {}, previous=pod.running_since is not None)
@@ -210,7 +202,7 @@ class KubernetesSession:
         self, found: Sequence[VictimPod], listed: Sequence[KubernetesEvent] | None, *, complete: bool
     ) -> None:
         """
-        Without victims, the cluster's pods that are unwell; else the victims of whom no pod is left.
+        The cluster's unhealthy pods if there are no victims, else the victims without a pod.
         """
         if not self._target.victims:
             self._emit_unhealthy(listed or ())
@@ -241,9 +233,6 @@ class KubernetesSession:
         self._emit_all(owner_evidence(cluster, pods, listed, namespace=namespace, now=now))
 
     def _unhealthy(self) -> list[Pod]:
-        """
-        Of the cluster's pods, where nobody is known to have died.
-        """
         if self._target.victims or not self._target.labels:
             return []
         return unhealthy_pods(self._search.pods, since=self._search.to_api_clock(self._target.since))

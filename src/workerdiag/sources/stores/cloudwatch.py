@@ -100,7 +100,7 @@ def _stream_evidence(logs: Sdk, group: str, victim: Victim, missed: float | None
 
 def _find_start(logs: Sdk, group: str, address: str, missed: float | None) -> AwsAnswer | None:
     """
-    The last time before the death that a worker started at this address, for addresses are used again.
+    The last start of a worker at this address before the death; addresses are used again.
     """
     params: dict[str, object] = {"filterPattern": f'"{_START_LINE.format(address=address)}"'}
     if missed is not None:

@@ -104,7 +104,7 @@ class _SameHostRedirects(HTTPRedirectHandler):
 @frozen
 class _LokiApi:
     """
-    The HTTP interface (Loki HTTP API, v1), asked for so many bytes and no more.
+    The HTTP interface (Loki HTTP API, v1).
     """
 
     url: str
