@@ -16,7 +16,6 @@ from attrs import evolve, frozen
 from workerdiag.matching.match import match
 from workerdiag.matching.scan.literals import NoLiteralError, literals
 from workerdiag.matching.text.line_parser import ParsedLine, parse_line
-from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import MatchRole
@@ -88,14 +87,12 @@ def unusual_lines(chunks: Sequence[LogChunk], book: Rulebook, *, quiet: Collecti
     return sorted(found.values(), key=lambda each: (-each.score, each.times, each.where))
 
 
-def draft_rule(lines: Sequence[UnusualLine], matches: Sequence[Match] = ()) -> str:
+def draft_rule(lines: Sequence[UnusualLine]) -> str:
     """
     A rule file in TOML with the unusual lines as signs, to be finished by a person.
     """
-    signs = [sign for each in lines for sign in _sign_toml(each, len(lines))][:MAX_SIGNS]
-    ended = sorted({each.owner for each in matches if each.role == "death"})
-    seen = f"# Deaths in the log: {', '.join(ended)}\n" if ended else ""
-    return _HEAD.format(seen=seen) + "\n".join(signs)
+    signs = [sign for each in lines for sign in _sign_toml(each, len(lines))]
+    return _HEAD + "\n".join(signs[:MAX_SIGNS])
 
 
 def line_template(text: str) -> str:
@@ -117,7 +114,7 @@ def line_pattern(text: str) -> str:
 
 
 _HEAD = """\
-{seen}# TODO: choose family and name; the file is causes/<family>/<name>.toml
+# TODO: choose family and name; the file is causes/<family>/<name>.toml
 id = "TODO.todo"
 revision = 1
 title = "TODO: what happened, in one line"

@@ -117,7 +117,7 @@ class CoiledSource(ProviderSource):
         for worker in found:
             lines = _state_lines(states, worker)
             if lines:
-                yield _states_chunk("states", worker.name, lines, worker.victim.identity)
+                yield _states_chunk(worker.name, lines, worker.victim.identity)
             yield Inspected(identity=worker.victim.identity)
         if not self.scene.victims:
             yield from self._failed_starts(states)
@@ -128,7 +128,7 @@ class CoiledSource(ProviderSource):
                 if change["state"] == "error" and self._is_recent(change["updated"]):
                     name = str(change["stateful_object"]["name"] or "")
                     identity = Identity(name=name.removesuffix(_INSTANCE) or None)
-                    yield _states_chunk("states", name, [_state_line(kind, change)], identity)
+                    yield _states_chunk(name, [_state_line(kind, change)], identity)
 
     def _logs(self, found: Sequence[_CoiledWorker]) -> Iterator[Evidence]:
         for worker in found:
@@ -191,6 +191,6 @@ def _state_line(kind: str, change: _CoiledState) -> str:
     return f"   | {label:22} | {name:46} | {change['state']:10} at {at} | {change['reason']}"
 
 
-def _states_chunk(what: str, name: str, lines: Sequence[str], identity: Identity) -> LogChunk:
+def _states_chunk(name: str, lines: Sequence[str], identity: Identity) -> LogChunk:
     data = "".join(f"{line}\n" for line in lines).encode()
-    return LogChunk(origin=f"coiled cluster {what} ({name})", data=data, identity=identity)
+    return LogChunk(origin=f"coiled cluster states ({name})", data=data, identity=identity)

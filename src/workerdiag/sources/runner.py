@@ -28,13 +28,11 @@ _ALWAYS_BYTES = 4 * _PIECE_BYTES
 _T = TypeVar("_T")
 
 
-def collect_all(
-    sources: Sequence[EvidenceSource], deadline: Deadline, *, most_bytes: int = MAX_BYTES
-) -> list[Evidence]:
+def collect_all(sources: Sequence[EvidenceSource], deadline: Deadline) -> list[Evidence]:
     """
     The evidence of all *sources* in their order; see `collect_each`.
     """
-    return list(chain.from_iterable(collect_each(sources, deadline, most_bytes=most_bytes)))
+    return list(chain.from_iterable(collect_each(sources, deadline)))
 
 
 def collect_each(

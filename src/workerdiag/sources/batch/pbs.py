@@ -81,6 +81,7 @@ def parse_tracejob(number: str, text: str) -> JobRecord:
         for words in times:
             if words in line:
                 times[words] = parse_batch_time(line)
+    used = re.search(r"resources_used\.mem=\s*(\S+)", text)
     return JobRecord(
         job=number,
         text=text,
@@ -88,9 +89,5 @@ def parse_tracejob(number: str, text: str) -> JobRecord:
         ended=times["Exit_status"],
         cancelled="Job deleted" in text or "delete job request" in text,
         waiting=times["Job Run"] is None and "Job Queued" in text,
-        rss_bytes=parse_size(_word_after("resources_used.mem=", text)),
+        rss_bytes=parse_size(used[1]) if used else None,
     )
-
-
-def _word_after(words: str, text: str) -> str:
-    return text.partition(words)[2].split(maxsplit=1)[0] if words in text else ""
