@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workerdiag.settings import DEFAULTS_FILE, ROOT, defaults
-from workerdiag.settings.configuration import rules, schema
-from workerdiag.settings.configuration import allowed_text
+from workerdiag.settings.configuration import allowed_text, rules, schema
 
 PAGE = Path(__file__).parent / "configuration.md"
 

@@ -16,6 +16,7 @@ from workerdiag.matching import work_budget
 from workerdiag.matching.match import search
 from workerdiag.matching.messages.log_window import MAX_COPIES, REACH_AHEAD, REACH_BEHIND
 from workerdiag.matching.scan import matcher
+from workerdiag.matching.scan.confirmation import Confirmation
 from workerdiag.matching.scan.literals import literals
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.matching.scan.prefilter import LiteralScan
@@ -126,13 +127,13 @@ def test_no_pattern_runs_on_a_message_twice(name, monkeypatch):
     However many places in a message are worth a look, each pattern looks through it once.
     """
     runs: list[tuple[str, str, tuple[int, ...]]] = []
-    run = matcher.LogScan._run_pattern
+    run = Confirmation.run
 
     def counted(self, text, record, *, again):
         runs.append((text, record.text, tuple(record.line_offsets)))
         return run(self, text, record, again=again)
 
-    monkeypatch.setattr(matcher.LogScan, "_run_pattern", counted)
+    monkeypatch.setattr(Confirmation, "run", counted)
     worked(SHAPES[name][: 32 * KIB])
 
     assert len(runs) == len(set(runs))

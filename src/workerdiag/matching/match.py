@@ -11,12 +11,12 @@ from itertools import groupby
 from attrs import evolve, frozen
 
 from workerdiag.deadline import NO_DEADLINE, Deadline, GraceDeadline
+from workerdiag.matching.messages.excerpt import MatchObserver
 from workerdiag.matching.other_programs import without_other_programs
 from workerdiag.matching.regex import pattern, uses_re2
+from workerdiag.matching.scan.confirmation import MATCHES_PER_END
 from workerdiag.matching.scan.database_cache import available
-from workerdiag.matching.scan.kept_matches import MATCHES_PER_END
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.matching.scan.pattern_table import MatchObserver
 from workerdiag.matching.sign_tables import SignTables
 from workerdiag.matching.text.guesses import guesses
 from workerdiag.matching.text.last_line import LastLine

@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 
 from workerdiag.deadline import NO_DEADLINE
 from workerdiag.matching.match import find_matches
-from workerdiag.matching.scan.kept_matches import MATCHES_PER_END
+from workerdiag.matching.scan.confirmation import MATCHES_PER_END
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.matching.text.last_line import LastLine
 from workerdiag.matching.text.recognition import Recognition

@@ -15,9 +15,9 @@ from workerdiag.matching.messages.log_window import LogWindow
 from workerdiag.matching.regex import Generation, pattern
 from workerdiag.matching.scan import candidates
 from workerdiag.matching.scan.candidates import find_candidates
-from workerdiag.matching.scan.kept_matches import MATCHES_PER_END
+from workerdiag.matching.scan.confirmation import MATCHES_PER_END
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.matching.scan.pattern_sets import PatternGroups
+from workerdiag.matching.scan.pattern_sets import PatternSets
 from workerdiag.matching.scan.prefilter import LiteralHits
 from workerdiag.matching.text.line_parser import parse_line
 from workerdiag.matching.work_budget import WorkBudget
@@ -143,7 +143,7 @@ def test_patterns_tried_together_match_what_they_match_alone(messages):
     """
     texts = ("killed by", r"signal (?P<signal>\d+)", "SIGKILL|killed")
     unless = {"killed by": frozenset({"worker"}), "SIGKILL|killed": frozenset({"9", r"\b11$"})}
-    together = PatternGroups(unless)
+    together = PatternSets(unless)
     for each in ["killed"] * 30:
         together.matching(texts, each.encode())
     for each in messages:
@@ -160,7 +160,7 @@ def test_what_is_not_tried_often_any_more_is_forgotten():
     """
     In a process that sees logs of many shapes, each that was ever frequent would be compiled again and again.
     """
-    together, texts = PatternGroups({}), ("killed by", "SIGKILL")
+    together, texts = PatternSets({}), ("killed by", "SIGKILL")
     for _ in range(30):
         together.matching(texts, b"nothing")
     known = together.matching(texts, b"nothing")

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from workerdiag.matching import regex
 from workerdiag.matching.match import search
-from workerdiag.matching.scan import cache_files, database_cache
-from workerdiag.matching.scan.kept_matches import MATCHES_PER_END
+from workerdiag.matching.scan import database_cache
+from workerdiag.matching.scan.confirmation import MATCHES_PER_END
 from workerdiag.matching.scan.literals import NoLiteralError, literals
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.diagnosis import Match
@@ -275,11 +275,11 @@ def test_only_this_users_own_files_are_taken_from_the_cache(tmp_path, monkeypatc
         kept.write_bytes(content)
         kept.chmod(0o666)
     with pytest.raises(OSError):
-        cache_files.read(kept, most_bytes=2**20)
+        database_cache.read_own_file(kept, most_bytes=2**20)
 
     assert found(DEATH) == expected
     if kind != "folder":
-        assert cache_files.read(kept, most_bytes=2**26) == content
+        assert database_cache.read_own_file(kept, most_bytes=2**26) == content
 
 
 @pytest.mark.parametrize("kind", ["link", "others may write"])

@@ -59,7 +59,7 @@ class EvidenceTap:
 
     def on_match(self, origin: str, sign: tuple[str, str], message: LogExcerpt) -> None:
         """
-        Keep a message that shows *sign* (`workerdiag.matching.scan.pattern_table.MatchObserver`).
+        Keep a message that shows *sign* (`workerdiag.matching.messages.excerpt.MatchObserver`).
         """
         for _, log in reversed(self._open):
             if log.origin == origin:

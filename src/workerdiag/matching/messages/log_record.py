@@ -13,9 +13,11 @@ from typing import Protocol
 
 from attrs import define, field
 
+from workerdiag.matching.messages.excerpt import message_excerpt
 from workerdiag.matching.regex import pattern
 from workerdiag.matching.text.guesses import guesses
 from workerdiag.matching.text.line_parser import ParsedLine
+from workerdiag.model.evidence import LogExcerpt
 from workerdiag.model.notes import NOTE_LINES, NOTE_START
 
 #: A line of a program that would write the message: an excerpt of code is no log.
@@ -31,12 +33,6 @@ class TextAround(Protocol):
 
     data: bytes
     base: int
-
-    @property
-    def is_small(self) -> bool:
-        """
-        Whether they are hardly more than that message.
-        """
 
     def line_number(self, offset: int) -> int:
         """
@@ -67,6 +63,7 @@ class LogRecord:
     _has_own_note: bool | None = field(default=None, init=False)
     #: Numbers of its lines, counted from 1, where somebody asked for them.
     numbers: Sequence[int] = field(default=(), init=False)
+    _excerpts: dict[tuple[int, int], LogExcerpt] = field(factory=dict, init=False)
 
     @property
     def heading(self) -> str:
@@ -135,3 +132,14 @@ class LogRecord:
             places = (each - window.base for each in self.line_offsets)
             between = (window.data.count(b"\n", one, two) for one, two in pairwise(places))
             self.numbers = array("q", accumulate(between, initial=first))
+
+    def excerpt(self, first: int, last: int) -> LogExcerpt:
+        """
+        Its lines *first* to *last*, which are numbered, with a few lines of the log before and after them.
+        """
+        key = (first, last)
+        if key not in self._excerpts:
+            window, line = self.window, self.numbers[first]
+            places = self.line_offsets[first], self.line_offsets[last]
+            self._excerpts[key] = message_excerpt(window.data, window.base, *places, line)
+        return self._excerpts[key]

@@ -14,11 +14,13 @@ from array import array
 from bisect import bisect_right
 from itertools import accumulate
 
+from attrs import define, field
+
 from workerdiag.matching.messages.line_index import LONGEST_LINE, LineIndex
 from workerdiag.matching.messages.log_record import LogRecord
-from workerdiag.matching.scan.newline_marks import NewlineMarks
 from workerdiag.matching.text.line_parser import ParsedLine, parse_line
 from workerdiag.matching.work_budget import WorkBudget
+from workerdiag.model.evidence import NEWLINE_PIECE_BYTES, LogChunk
 
 #: Bytes looked at before and after the line, or the tile, that a candidate is in.
 BEFORE_BYTES = 8 * 1024
@@ -32,8 +34,42 @@ MAX_COPIES = 1 + -(-(BEFORE_BYTES + TILE_BYTES + AFTER_BYTES) // TILE_BYTES)
 #: Bytes before and after a candidate that its message may reach.
 REACH_BEHIND = BEFORE_BYTES + TILE_BYTES + 3 * LONGEST_LINE
 REACH_AHEAD = BEFORE_BYTES + TILE_BYTES + AFTER_BYTES + LONGEST_LINE
-#: A message with a few lines around it is no larger than this, when it is one that `find_candidates` knows.
-_SMALL_BYTES = 2 * LONGEST_LINE
+#: So many of the last places are remembered at least, and twice as many at most: some 128 MiB of text.
+_LEAST_MARKS = 128 * 2**20 // NEWLINE_PIECE_BYTES
+
+
+@define
+class NewlineMarks:
+    """
+    Places of one log that is being read, `NEWLINE_PIECE_BYTES` or more apart, and the newlines before each.
+    """
+
+    #: Newlines up to the last byte.
+    total: int = 0
+    _places: array[int] = field(factory=lambda: array("q"), init=False)
+    _counts: array[int] = field(factory=lambda: array("q"), init=False)
+    _next: int = field(default=0, init=False)
+
+    def add(self, chunk: LogChunk, start: int) -> None:
+        """
+        Count the next chunk, which begins at place *start*.
+        """
+        for count in chunk.newline_counts:
+            if start >= self._next:
+                self._places.append(start)
+                self._counts.append(self.total)
+                self._next = start + NEWLINE_PIECE_BYTES
+            self.total += count
+            start += NEWLINE_PIECE_BYTES
+        if len(self._places) > 2 * _LEAST_MARKS:
+            self._places, self._counts = self._places[_LEAST_MARKS:], self._counts[_LEAST_MARKS:]
+
+    def last_before(self, place: int) -> tuple[int, int]:
+        """
+        The last mark up to *place*, and the newlines before it; -1 where there is none.
+        """
+        number = bisect_right(self._places, place) - 1
+        return (self._places[number], self._counts[number]) if number >= 0 else (-1, 0)
 
 
 class LogWindow:
@@ -64,12 +100,15 @@ class LogWindow:
         #: Lines of that message that begin between these places have it for an answer as well.
         self._same_from = self._same_before = 0
 
-    @property
-    def is_small(self) -> bool:
+    def forget_lines(self) -> None:
         """
-        Whether it holds hardly more than a message.
+        Keep no more than the bytes.
         """
-        return len(self.data) <= _SMALL_BYTES
+        self._index = LineIndex(self.data, self._work)
+        self._records = {}
+        self._clips = {}
+        self._from = self._to = self._same_from = self._same_before = 0
+        self._last = None
 
     def line_number(self, offset: int) -> int:
         """

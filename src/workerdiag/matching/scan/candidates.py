@@ -1,5 +1,5 @@
 """
-Places in a block that are worth a closer look, with the patterns to try there.
+Candidates: places in a block that are worth a closer look, with the patterns to try there.
 
 Most lines that distributed writes are a message each, and most that have the literals of some patterns match
 none of them. Such a line is known by its bytes alone, and so is the report of a failed task: the message is
@@ -10,15 +10,22 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import compress
+from typing import TYPE_CHECKING
 
-from attrs import define
+from attrs import define, evolve
 
 from workerdiag.matching.messages.line_index import LONGEST_LINE
 from workerdiag.matching.messages.log_record import LogRecord
 from workerdiag.matching.messages.log_window import LogWindow
-from workerdiag.matching.scan.pattern_reach import is_over_lines
-from workerdiag.matching.scan.prefilter import LiteralHits
+from workerdiag.matching.scan.pattern_sets import is_over_lines
+from workerdiag.matching.scan.prefilter import LiteralHits, LogPrefilter
+
+if TYPE_CHECKING:
+    from workerdiag.matching.scan.pattern_table import PatternTable
+    from workerdiag.matching.work_budget import WorkBudget
 
 #: A header just as distributed writes it since 2022.3.0, with a date that there is: `parse_line` agrees.
 _DATE = (
@@ -36,13 +43,21 @@ _MORE_START = rb"(?:(?:Key|State|Task|Function|args|kwargs|Exception|Traceback):
 _MORE = _MORE_START + _PLAIN + rb"\n"
 #: A line that begins otherwise is in no message that is known by its bytes.
 _LINE_START = re.compile(rb"([12]\d{3}-\d\d-\d\d )|" + _MORE_START)
-#: A line with a header and plain text, with such lines behind it, before another header.
-_MESSAGE = re.compile(rb"%b(%b)(\r*\n)((?:%b)*)(?=%b)" % (_HEADER, _PLAIN, _MORE, _HEADER))
 #: A line with a header and plain text, and none of its message behind it.
 _SINGLE_LINE = re.compile(rb"%b(%b)\r*\n(?=%b|\Z)" % (_HEADER, _PLAIN, _HEADER))
+#: A line with a header and plain text, with such lines behind it, before another header.
+_MESSAGE = re.compile(rb"%b(%b)(\r*\n)((?:%b)*)(?=%b)" % (_HEADER, _PLAIN, _MORE, _HEADER))
 #: Without the name of a logger no line is a header: each shape that `parse_line` knows has one.
 _LOGGERS = (b"distributed", b"tornado", b"dask", b"asyncio", b"bokeh", b"coiled", b"py.warnings", b"root")
 _NEWLINE = ord("\n")
+#: Hits are looked at in pieces of so many: behind each, some patterns may be saturated.
+_PIECE_HITS = 1024
+#: So many candidates with the same patterns are searched together first: most are in vain.
+_LEAST_TOGETHER = 16
+#: The lines of a literal with so many places in a block are searched before they are looked at one by one.
+_MANY_PLACES = 128
+#: What a line is read without, or otherwise than it stands, as is what is not ASCII: `parse_line` undoes it.
+_RESPELT = (b"&", b"\x1b", b"\\", b"\r")
 #: A message that is known by its bytes has at most so many lines behind its header.
 _MAX_MORE = 12
 
@@ -63,7 +78,7 @@ class Candidate:
     bounds: tuple[int, int] | None = None
     #: Where the message begins and ends, where it is known to be one line.
     line: tuple[int, int] | None = None
-    #: That message, where it was not searched yet.
+    #: Its text, where the message is known by its bytes.
     message: bytes | None = None
 
     def record_in(self, block: LogWindow) -> LogRecord:
@@ -72,9 +87,18 @@ class Candidate:
         """
         return block.record_of_line(*self.line) if self.line else block.record_at(self.at)
 
+    def narrow(self, table: PatternTable, work: WorkBudget, *, again: bool) -> tuple[str, ...]:
+        """
+        The patterns to try; where the message is known, only those that match there, and maybe others.
+        """
+        if self.message is None:
+            return self.texts
+        work.spend(len(self.message), 0, again=again)
+        return table.matching(self.texts, self.message)
+
 
 def find_candidates(
-    data: bytes, begin: int, hits: LiteralHits, texts_of: Callable[[int], tuple[str, ...]], low: int = 0
+    data: bytes, begin: int, hits: LiteralHits, texts_of: Callable[[int], tuple[str, ...]]
 ) -> Iterator[Candidate]:
     """
     One spot for each message that is known by its bytes, and one for each hit in another.
@@ -84,12 +108,11 @@ def find_candidates(
         begin: Where in it the places count from.
         hits: Where literals end.
         texts_of: The patterns of a literal.
-        low: Number of the first hit to look at.
     """
     known: dict[tuple[bool, tuple[int, ...]], tuple[str, ...]] = {}
     unclear = -1
     packed, count = hits.packed, hits.literal_count
-    total = len(packed)
+    low, total = 0, len(packed)
     while low < total:
         at = begin + packed[low] // count
         start, line, end, message = _known_message(data, at, unclear)
@@ -104,21 +127,20 @@ def find_candidates(
         yield Candidate(at, known[key], those, bounds, line, message)
 
 
-def line_start(data: bytes, at: int) -> int:
+def single_line_messages(data: bytes, begin: int, hits: LiteralHits) -> dict[int, bytes] | None:
     """
-    Where the line begins that byte *at* is in; -1 if that is further away than a line is long.
+    The messages of the lines that *hits* are in, by where they begin; None if one is more than its line.
     """
-    low = max(0, at - LONGEST_LINE)
-    start = data.rfind(b"\n", low, at) + 1
-    return start if start or not low else -1
-
-
-def single_line_message(data: bytes, start: int) -> bytes | None:
-    """
-    The message of the line that begins at *start*, where its bytes show that it is that line alone.
-    """
-    found = _SINGLE_LINE.match(data, start, start + LONGEST_LINE + HEADER_BYTES)
-    return found[1] if found is not None and found.end() - start <= LONGEST_LINE else None
+    found: dict[int, bytes] = {}
+    for at, _ in hits:
+        start = data.rfind(b"\n", max(0, begin + at - LONGEST_LINE), begin + at) + 1
+        if start in found:
+            continue
+        line = _SINGLE_LINE.match(data, start, start + LONGEST_LINE + HEADER_BYTES)
+        if line is None or line.end() - start > LONGEST_LINE:
+            return None
+        found[start] = line[1]
+    return found
 
 
 def _known_message(
@@ -165,3 +187,78 @@ def _header_before(data: bytes, line: int, low: int) -> int:
             return -1
         start = data.rfind(b"\n", low, start - 1) + 1 or low
     return -1
+
+
+def fresh_candidates(
+    data: bytes, begin: int, hits: LiteralHits, table: PatternTable, prefilter: LogPrefilter
+) -> Iterator[Candidate]:
+    """
+    The candidates of *hits* but for most of those in vain; no pattern that is saturated by then is tried.
+    """
+    packed = prefilter.fresh(hits.packed)
+    prefilter.count_stale(len(hits.packed) - len(packed))
+    packed = _without_vain(packed, data, begin, table, prefilter)
+    while packed:
+        known = len(prefilter.saturated)
+        piece = evolve(hits, packed=packed[:_PIECE_HITS])
+        packed = packed[_PIECE_HITS:]
+        candidates = list(find_candidates(data, begin, piece, table.texts))
+        _narrow_together(candidates, table, prefilter)
+        yield from candidates
+        if len(prefilter.saturated) > known:
+            packed = _without_vain(prefilter.fresh(packed), data, begin, table, prefilter)
+
+
+def _without_vain(
+    packed: list[int], data: bytes, begin: int, table: PatternTable, prefilter: LogPrefilter
+) -> list[int]:
+    """
+    The *packed* hits but for those of frequent literals whose patterns match in none of their lines.
+    """
+    count = len(table.literals.texts)
+    literals = [each % count for each in packed]
+    vain = set()
+    for literal, number in Counter(literals).items():
+        texts = prefilter.unsaturated(table.texts(literal))
+        if number >= _MANY_PLACES and table.are_within_line(texts):
+            places = (each // count for each, one in zip(packed, literals, strict=True) if one == literal)
+            text = _plain_lines(data, begin, places)
+            if text and not table.matching_any(texts, text, number):
+                vain.add(literal)
+    return packed if not vain else list(compress(packed, (each not in vain for each in literals)))
+
+
+def _narrow_together(candidates: Iterable[Candidate], table: PatternTable, prefilter: LogPrefilter) -> None:
+    """
+    Leave candidates that are alike only the patterns that match in one of them: most are in vain.
+    """
+    alike: defaultdict[tuple[bool, tuple[str, ...]], list[Candidate]] = defaultdict(list)
+    for each in candidates:
+        each.texts = prefilter.unsaturated(each.texts)
+        if each.message is not None and each.texts:
+            alike[each.line is None, each.texts].append(each)
+    for (_, texts), group in alike.items():
+        if len(group) >= _LEAST_TOGETHER:
+            text = b"\n".join([each.message for each in group if each.message is not None])
+            likely = table.matching_any(texts, text, len(group))
+            for each in group:
+                each.texts = likely
+
+
+def _plain_lines(data: bytes, begin: int, places: Iterable[int]) -> bytes:
+    """
+    The lines of *data* that the *places*, counted from *begin*, are in, as one text.
+
+    Empty where a line is too long to be read, or may be read otherwise than it stands.
+    """
+    lines = []
+    end = 0
+    for place in places:
+        if (at := begin + place) >= end:
+            start = data.rfind(b"\n", max(0, at - LONGEST_LINE), at) + 1
+            end = data.find(b"\n", at, at + LONGEST_LINE) + 1
+            if not end or end - start > LONGEST_LINE + 1:
+                return b""
+            lines.append(data[start:end])
+    text = b"".join(lines)
+    return text if text.isascii() and not any(each in text for each in _RESPELT) else b""

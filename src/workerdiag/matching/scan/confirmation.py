@@ -1,17 +1,21 @@
 """
-A pattern at a place in a message: whether it is a match, and what that says.
+Confirmation: whether a pattern matches in a message, whether that is the sign, and which matches are kept.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from attrs import define, field
+
 from workerdiag.matching.messages.log_record import LogRecord
-from workerdiag.matching.regex import pattern
-from workerdiag.matching.scan.pattern_table import PatternOwner
+from workerdiag.matching.regex import BadPatternError, RegexMatch, pattern
+from workerdiag.matching.scan.pattern_table import PatternOwner, PatternTable, left_out_note
 from workerdiag.matching.text.line_parser import ParsedLine
+from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import LogChunk
+from workerdiag.model.evidence import LogChunk, LogExcerpt
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import whole
 from workerdiag.model.vocabulary import Stream
@@ -22,6 +26,8 @@ _TASK_FAILED = "compute failed"
 _OF_A_STACK = ('File "', "Traceback (most recent call last)")
 #: Characters of a message that a match quotes.
 QUOTED_CHARS = 600
+#: Of one sign in one log, so many matches are kept from the start, and as many from the end.
+MATCHES_PER_END = 400
 
 
 class PatternHit(NamedTuple):
@@ -64,14 +70,115 @@ class PatternHit(NamedTuple):
             in_task=record.header is not None and record.text[:20].lstrip().lower().startswith(_TASK_FAILED),
         )
 
-    def lines(self) -> tuple[int, int]:
+    def excerpt(self) -> LogExcerpt:
         """
-        Indices of the first and the last line of the message; without a header, of the lines that match.
+        The message, or without a header the lines that match, with a few lines around them.
         """
-        return (0, len(self.record.lines) - 1) if self.record.header else (self.first, self.last)
+        record = self.record
+        first, last = (0, len(record.lines) - 1) if record.header else (self.first, self.last)
+        return record.excerpt(first, last)
 
 
-def is_sign(
+@define
+class KeptMatches:
+    """
+    The first and the last matches of one sign, each with its place, in bounded memory.
+    """
+
+    first: list[tuple[int, Match]] = field(factory=list)
+    last: list[tuple[int, Match]] = field(factory=list)
+    #: Found since; only those that are kept are made matches.
+    _new_first: list[PatternHit] = field(factory=list)
+    _new_last: list[PatternHit] = field(factory=list)
+
+    @property
+    def is_saturated(self) -> bool:
+        """
+        Whether only later matches are still of interest, the last of them.
+        """
+        return len(self.first) + len(self._new_first) >= MATCHES_PER_END
+
+    def add(self, hit: PatternHit) -> None:
+        """
+        Note a hit; those that come before the sign is saturated come in order.
+        """
+        (self._new_last if self.is_saturated else self._new_first).append(hit)
+
+    def settle(self, make_match: Callable[[PatternHit], Match]) -> None:
+        """
+        Make matches of the new hits that are kept, in the order of the text.
+        """
+        self.first += [(hit.at, make_match(hit)) for hit in self._new_first]
+        self._new_first = []
+        if not self._new_last:
+            return
+        places = sorted((*(at for at, _ in self.last), *(hit.at for hit in self._new_last)))
+        least = places[-MATCHES_PER_END:][0]
+        new = sorted((hit for hit in self._new_last if hit.at >= least), key=lambda hit: hit.at)
+        self._new_last = []
+        self.last = [each for each in self.last if each[0] >= least]
+        self.last += [(hit.at, make_match(hit)) for hit in new]
+
+
+@define
+class Confirmation:
+    """
+    Runs patterns on the messages of one log.
+    """
+
+    table: PatternTable
+    work: WorkBudget
+    #: Who wrote the log, where that is known.
+    log_stream: Stream | None
+    #: Where which sign was found.
+    _seen: set[tuple[int, tuple[str, str]]] = field(factory=set, init=False)
+
+    def forget_before(self, place: int) -> None:
+        """
+        Forget what was found before an absolute offset.
+        """
+        self._seen = {each for each in self._seen if each[0] >= place}
+
+    def run(self, text: str, record: LogRecord, *, again: bool) -> list[PatternHit]:
+        """
+        Where the pattern *text* matches in a message and shows a sign that was not found there before.
+        """
+        record.tried.add(text)
+        owners = self.table.owners(text)
+        searched = record.heading if owners[0].in_header else record.text
+        hits: list[PatternHit] = []
+        count = 0
+        try:
+            for found in pattern(text).finditer(searched):
+                count += 1
+                hits += self._hits(found, searched, owners, record)
+        except BadPatternError as problem:
+            notes = (left_out_note(each.owner, each.sign, problem) for each in owners)
+            self.work.left_out.update(dict.fromkeys(notes))
+        self.work.spend(len(record.text), count, again=again)
+        return hits
+
+    def _hits(
+        self, found: RegexMatch, searched: str, owners: Sequence[PatternOwner], record: LogRecord
+    ) -> Iterator[PatternHit]:
+        start, end = found.span()
+        if searched[start : start + 1].isspace():  # blank lines are no part of what was found
+            start = end - len(searched[start:end].lstrip())
+        first = last = 0
+        if not owners[0].in_header:
+            if record.is_code(start) or record.is_guess(start):
+                return
+            first = record.line_at(start)
+            last = record.line_at(end - 1) if "\n" in searched[start:end] else first
+        at = record.line_offsets[first] + start - record.text_starts[first]
+        for owner in owners:
+            key = (at, owner.key)
+            if key not in self._seen and _is_sign(owner, record, first, last, self.log_stream):
+                self._seen.add(key)
+                yield PatternHit(at, owner, record, found.groupdict(), first, last)
+
+
+def _is_sign(
     wanted: PatternOwner, record: LogRecord, first: int, last: int, log_stream: Stream | None
 ) -> bool:
     """

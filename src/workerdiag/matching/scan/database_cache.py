@@ -3,7 +3,8 @@ The compiled hyperscan database of a set of literals, kept between processes.
 
 Compiling takes some 90 ms for the shipped rules, loading a kept one 0.3 ms. It is kept under
 the user's cache directory, by the hash of all that went into it; where that cannot be
-written, each process compiles its own.
+written, each process compiles its own. What lies there may be a link, a pipe or somebody else's file:
+each is as if nothing lay there.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import contextlib
 import hashlib
 import os
 import platform
+import stat
 import sys
+import tempfile
 from collections.abc import Collection, Sequence
 from pathlib import Path
-
-from workerdiag.matching.scan import cache_files
 
 try:
     import hyperscan
@@ -27,6 +28,8 @@ _DIGEST_BYTES = 32
 #: Databases that are kept: of the shipped rules, and of some sets of one's own.
 MAX_DATABASES = 8
 _MAX_BYTES = 64 * 2**20
+#: Not of every system: without links to follow or users to tell apart there is nothing to ask for.
+_OPENED_AS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def available() -> bool:
@@ -96,7 +99,7 @@ def _load(cache_file: Path | None) -> hyperscan.Database | None:
     if cache_file is None:
         return None
     try:
-        content = cache_files.read(cache_file, most_bytes=_MAX_BYTES)
+        content = read_own_file(cache_file, most_bytes=_MAX_BYTES)
         digest, data = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
         if hashlib.sha256(data).digest() != digest:
             return None
@@ -111,7 +114,7 @@ def _save(cache_file: Path | None, data: bytes) -> None:
     if cache_file is None:
         return
     with contextlib.suppress(OSError):
-        cache_files.write(cache_file, hashlib.sha256(data).digest() + data)
+        write_own_file(cache_file, hashlib.sha256(data).digest() + data)
         _remove_old(cache_file.parent)
 
 
@@ -136,3 +139,57 @@ def _compile_database(texts: Sequence[bytes], once: Collection[int] = ()) -> hyp
         literal=True,
     )
     return compiled
+
+
+def read_own_file(path: Path, *, most_bytes: int) -> bytes:
+    """
+    What is in the file.
+
+    Raises:
+        OSError: It is not there, no file, or not this user's own.
+    """
+    _check_folder(path.parent)
+    handle = os.open(path, os.O_RDONLY | _OPENED_AS)
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or not _is_own(found) or found.st_size > most_bytes:
+            raise PermissionError(f"{path} is no file of this user's own")
+        return file.read(most_bytes)
+
+
+def write_own_file(path: Path, data: bytes) -> None:
+    """
+    Put a file there, whole or not at all.
+
+    Raises:
+        OSError: The folder is not this user's own, or there is no room.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_folder(path.parent)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+def _check_folder(folder: Path) -> None:
+    """
+    A folder that others can write to, or that a link leads to, is not ours.
+
+    Raises:
+        OSError: That is so, or there is none.
+    """
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or not _is_own(found):
+        raise PermissionError(f"{folder} is no folder of this user's own")
+
+
+def _is_own(found: os.stat_result) -> bool:
+    if not hasattr(os, "getuid"):
+        return True
+    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

@@ -1,7 +1,7 @@
 """
 Which fixed texts must stand in a message for a pattern to match there.
 
-Stage one of matching looks for these in the raw bytes, which is many times faster than
+The prefilter looks for these in the raw bytes, which is many times faster than
 running every pattern on every line (reference measurements: benchmarks/scan.py).
 """
 

@@ -1,5 +1,5 @@
 """
-One log on its way through the matcher: where to look closer, and what to keep.
+One log on its way through the scan: block by block from the prefilter over candidates to confirmed matches.
 """
 
 from __future__ import annotations
@@ -10,60 +10,51 @@ from functools import partial
 
 from attrs import evolve
 
+from workerdiag.matching.messages.excerpt import MatchObserver
 from workerdiag.matching.messages.log_record import LogRecord
-from workerdiag.matching.messages.log_window import REACH_AHEAD, REACH_BEHIND, LogWindow
-from workerdiag.matching.regex import BadPatternError, pattern
-from workerdiag.matching.scan.adapted_scan import AdaptedScan
-from workerdiag.matching.scan.candidates import Candidate, find_candidates
-from workerdiag.matching.scan.confirmation import PatternHit, is_sign
-from workerdiag.matching.scan.excerpt import message_excerpt
-from workerdiag.matching.scan.kept_matches import MATCHES_PER_END, OutermostMatches
-from workerdiag.matching.scan.look_back import narrow
-from workerdiag.matching.scan.newline_marks import NewlineMarks
-from workerdiag.matching.scan.pattern_table import MatchObserver, PatternTable, left_out_note
-from workerdiag.matching.scan.prefilter import LONGEST_LITERAL, PIECE_HITS, LiteralHits
+from workerdiag.matching.messages.log_window import REACH_AHEAD, REACH_BEHIND, LogWindow, NewlineMarks
+from workerdiag.matching.scan.candidates import fresh_candidates
+from workerdiag.matching.scan.confirmation import MATCHES_PER_END, Confirmation, KeptMatches, PatternHit
+from workerdiag.matching.scan.pattern_table import PatternTable
+from workerdiag.matching.scan.prefilter import LONGEST_LITERAL, LiteralHits, LogPrefilter
 from workerdiag.matching.scan.report_count import ReportCount
-from workerdiag.matching.scan.saturated_patterns import SaturatedPatterns
-from workerdiag.matching.scan.tail_buffer import HeldText
-from workerdiag.matching.scan.vain_hits import without_vain
-from workerdiag.matching.scan.waiting_places import WaitingPlaces
+from workerdiag.matching.scan.tail_block import TailBlock
+from workerdiag.matching.scan.tail_buffer import TailBuffer
 from workerdiag.matching.text.year_inference import in_year_of_log
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import LogChunk, LogExcerpt
+from workerdiag.model.evidence import LogChunk
 
 
 class LogScan:
     """
-    One log on its way through the matcher.
+    One log on its way through the scan.
     """
 
     def __init__(
         self,
-        matcher: PatternTable,
+        table: PatternTable,
         like: LogChunk,
         observer: MatchObserver | None = None,
         work: WorkBudget | None = None,
     ) -> None:
-        self._matcher = matcher
-        self._observer = observer
-        #: Of the block at hand, by where their messages begin and end.
-        self._excerpts: dict[tuple[int, int], LogExcerpt] = {}
         self.work = work or WorkBudget()
-        self.like, self._data = evolve(like, data=b""), b""
+        self.like = evolve(like, data=b"")
+        self._table = table
+        self._observer = observer
+        self._data = b""
         #: Absolute offset of the first byte held, and of the first not yet looked at.
         self._base = 0
         self._done = 0
         #: Newlines before the first byte held, and before some places.
         self._newlines = 0
         self._marks = NewlineMarks()
-        self._seen: set[tuple[int, str, str]] = set()
-        self._outermost: defaultdict[tuple[str, str], OutermostMatches] = defaultdict(OutermostMatches)
-        self._plenty = SaturatedPatterns(matcher.texts)
-        self._scan = AdaptedScan(matcher, self._plenty)
-        run_again = partial(self._run_pattern, again=True)
-        self._waiting = WaitingPlaces(matcher, self.work, self._plenty, run_again)
-        self._reports = ReportCount(matcher, self.work)
+        self._kept: defaultdict[tuple[str, str], KeptMatches] = defaultdict(KeptMatches)
+        self._prefilter = LogPrefilter(table.literals, table.texts)
+        self._confirmation = Confirmation(table, self.work, self.like.stream)
+        run = partial(self._confirmation.run, again=True)
+        self._tail = TailBuffer(table, self.work, self._prefilter.saturated, run)
+        self._reports = ReportCount(table, self.work, self._prefilter.counted)
         #: Places whose time has no year; the log's other lines may tell it.
         self._year_assumed: set[int] = set()
 
@@ -72,7 +63,8 @@ class LogScan:
         Take the next chunks; look at all that has enough text behind it.
         """
         self._take(chunks)
-        self._search_up_to(up_to=self._base + len(self._data) - REACH_AHEAD)
+        self._search_up_to(self._base + len(self._data) - REACH_AHEAD)
+        self._settle()
 
     def _take(self, chunks: Sequence[LogChunk]) -> None:
         end = self._base + len(self._data)
@@ -86,7 +78,8 @@ class LogScan:
         Go on with line number *line*: what lies between was left out.
         """
         end = self._base + len(self._data)
-        self._search_up_to(up_to=end)
+        self._search_up_to(end)
+        self._settle()
         self._data = b""
         self._base = self._done = end + (end > 0)  # what was left out counts as a byte
         self._newlines = self._marks.total = line - 1
@@ -96,40 +89,40 @@ class LogScan:
         Look at all up to the last *chunks*, and give all matches in order.
         """
         self._take(chunks)
-        self._search_up_to(up_to=self._base + len(self._data))
-        self._add(self._waiting.finish(self._done))
-        self._settle(at_end=True)
-        found_matches = [found for each in self._outermost.values() for found in (*each.first, *each.last)]
-        found_matches.sort(key=lambda found: (found[0], found[1].owner, found[1].sign))
-        yield from in_year_of_log(found_matches, self._year_assumed)
+        self._search_up_to(self._base + len(self._data))
+        self._add(self._tail.finish(self._done))
+        self._settle()
+        matches = [found for each in self._kept.values() for found in (*each.first, *each.last)]
+        matches.sort(key=lambda found: (found[0], found[1].owner, found[1].sign))
+        yield from in_year_of_log(matches, self._year_assumed)
 
-    def _search_up_to(self, *, up_to: int) -> None:
+    def _search_up_to(self, up_to: int) -> None:
         if up_to <= self._done:
             return
         if self.work.is_late:
             self.work.late_bytes += up_to - self._done
         else:
-            self._search_closely(up_to)
+            self._search_block(up_to)
         self._done = up_to
         self._forget(max(0, up_to - self._base - REACH_BEHIND))
 
-    def _search_closely(self, up_to: int) -> None:
-        block = self._window()
-        self._plenty.begin_block()
-        self._waiting.begin_block()
+    def _search_block(self, up_to: int) -> None:
+        window = self._window()
         begin, hits = self._literal_hits(up_to)
         searched = self._base + begin + hits.searched_bytes
         self.work.late_bytes += up_to - searched
-        up_to = self._search_forward(block, begin, hits, searched)
-        count = hits.literal_count
+        up_to = self._search_forward(window, begin, hits, searched)
         packed = hits.packed[: hits.first_from(up_to - self._base - begin)]
-        late = self._plenty.late_hits(packed, count)
-        held = HeldText(self._data, self._base, self._newlines, begin, late, count, block, self._marks)
-        held.unplaced = hits.unplaced
-        held.within = self._done - self._base - begin, up_to - self._base
-        self._reports.add_late(held, self._plenty.texts)
-        self._settle()
-        self._add(self._waiting.add(held))
+        block = TailBlock(
+            window=window,
+            begin=begin,
+            packed=self._prefilter.late(packed),
+            unplaced=hits.unplaced,
+            within=(self._done - self._base - begin, up_to - self._base),
+            table=self._table,
+        )
+        self._reports.add_late(block, self._prefilter.saturated)
+        self._add(self._tail.add(block))
 
     def _window(self) -> LogWindow:
         return LogWindow(self._data, self._base, self.work, self._newlines, self._marks)
@@ -141,71 +134,38 @@ class LogScan:
         done = self._done - self._base
         begin = max(0, done - LONGEST_LITERAL)
         block = memoryview(self._data)[begin : up_to - self._base]
-        hits = self._scan.hits(block, self.work)
+        hits = self._prefilter.hits(block, self.work.clock.deadline)
         return begin, evolve(hits, packed=hits.packed[hits.first_from(done - begin) :])
 
-    def _search_forward(self, block: LogWindow, begin: int, hits: LiteralHits, up_to: int) -> int:
+    def _search_forward(self, window: LogWindow, begin: int, hits: LiteralHits, up_to: int) -> int:
         """
-        Look at all places for the patterns of which there is no plenty; up to where there was time for it.
+        Confirm candidates of patterns that are not saturated; up to where there was time for it.
         """
-        fresh = evolve(hits, packed=self._plenty.fresh_hits(hits.packed, hits.literal_count))
-        self._scan.count_stale(len(hits.packed) - len(fresh.packed), hits.literal_count)
         pending: tuple[LogRecord, dict[str, None]] | None = None
-        for spot in self._fresh_spots(begin, fresh):
-            if not (texts := self._plenty.without(spot.texts)):
+        for candidate in fresh_candidates(self._data, begin, hits, self._table, self._prefilter):
+            if not (texts := self._prefilter.unsaturated(candidate.texts)):
                 continue
-            if pending is None or spot.message is not None or not block.holds(spot.at):
+            is_known = candidate.message is not None
+            if pending is None or is_known or not window.holds(candidate.at):
                 self._try(pending)
                 pending = None
-                place = self._base + spot.at
+                place = self._base + candidate.at
                 if not self.work.has_time():
                     self.work.count_skipped(place)
                     self.work.late_bytes += up_to - place
                     return place
                 if not self.work.may_search(place):
                     continue
-                if spot.message is not None:
-                    narrow(spot, self._matcher, self.work, again=False)
-                    if texts := self._plenty.without(spot.texts):
-                        self._try_likely(spot.record_in(block), texts)
+                if is_known:
+                    narrowed = candidate.narrow(self._table, self.work, again=False)
+                    if texts := self._prefilter.unsaturated(narrowed):
+                        self._confirm(candidate.record_in(window), texts)
                     continue
-                pending = block.record_at(spot.at), {}
+                pending = window.record_at(candidate.at), {}
             pending[1].update(dict.fromkeys(texts))
         self.work.count_skipped(up_to)
         self._try(pending)
         return up_to
-
-    def _fresh_spots(self, begin: int, hits: LiteralHits) -> Iterator[Candidate]:
-        """
-        The places of *hits*, but those of patterns of which there is plenty by then.
-        """
-        unwanted = self._plenty.texts
-        left, pieces, next_look, looked, known = hits, 0, 0, -1, len(unwanted)
-        while left.packed:
-            if len(unwanted) > known:
-                left = evolve(left, packed=self._plenty.fresh_hits(left.packed, hits.literal_count))
-                known = len(unwanted)
-            if pieces >= next_look and known > looked:
-                left = without_vain(self._data, begin, left, self._matcher, unwanted)
-                next_look, looked = 4 * pieces + 1, known
-            packed = left.packed[:PIECE_HITS]
-            yield from find_candidates(self._data, begin, evolve(hits, packed=packed), self._matcher.texts)
-            left = evolve(left, packed=left.packed[PIECE_HITS:])
-            pieces += 1
-
-    def _add(self, places: Iterable[PatternHit]) -> None:
-        for place in sorted(places, key=lambda each: each.at):
-            self._outermost[place.wanted.key].add(place)
-        self._settle()
-
-    def _forget(self, count: int) -> None:
-        self._newlines = self._window().newlines_before(self._base + count)
-        self._data = self._data[count:]
-        self._base += count
-        floor = self._base if self._waiting.base is None else self._waiting.base
-        self._seen = {each for each in self._seen if each[0] >= floor}
-        if len(self._year_assumed) > 100 * MATCHES_PER_END:  # in a long log: keep those that still matter
-            self._year_assumed &= set[int]().union(*(each.places() for each in self._outermost.values()))
 
     def _try(self, pending: tuple[LogRecord, dict[str, None]] | None) -> None:
         """
@@ -216,85 +176,46 @@ class LogScan:
         record = pending[0]
         texts = tuple(text for text in pending[1] if text not in record.tried)
         record.tried.update(texts)
-        likely = self._matcher.matching(texts, record.text.encode()) if record.text.isascii() else texts
+        likely = self._table.matching(texts, record.text.encode()) if record.text.isascii() else texts
         if len(likely) < len(texts):
             self.work.spend(len(record.text), 0, again=False)
-        self._try_likely(record, likely)
+        self._confirm(record, likely)
 
-    def _try_likely(self, record: LogRecord, texts: Iterable[str]) -> None:
+    def _confirm(self, record: LogRecord, texts: Iterable[str]) -> None:
         for text in texts:
-            for place in self._run_pattern(text, record, again=False):
-                self._outermost[place.wanted.key].add(place)
-                self._reports.add(place)
-            keys = (each.key for each in self._matcher.wanted(text))
-            if all(key in self._outermost and self._outermost[key].has_plenty for key in keys):
-                self._plenty.add(text)
+            for hit in self._confirmation.run(text, record, again=False):
+                self._kept[hit.wanted.key].add(hit)
+                self._reports.add(hit)
+            if all(
+                each.key in self._kept and self._kept[each.key].is_saturated
+                for each in self._table.owners(text)
+            ):
+                self._prefilter.saturate(text)
 
-    def _run_pattern(self, text: str, record: LogRecord, *, again: bool) -> list[PatternHit]:
-        """
-        Where a pattern matches in a message; it is run there once.
-        """
-        record.tried.add(text)
-        places: list[PatternHit] = []
-        count = 0
-        owners = self._matcher.wanted(text)
-        in_header = owners[0].in_header
-        try:
-            searched = record.heading if in_header else record.text
-            for found in pattern(text).finditer(searched):
-                count += 1
-                start, end = found.span()
-                if searched[start : start + 1].isspace():  # blank lines are no part of what was found
-                    start = end - len(searched[start:end].lstrip())
-                first = last = 0
-                if not in_header:
-                    if record.is_code(start) or record.is_guess(start):
-                        continue
-                    first = record.line_at(start)
-                    last = record.line_at(end - 1) if "\n" in searched[start:end] else first
-                at = record.line_offsets[first] + start - record.text_starts[first]
-                for wanted in owners:
-                    key = (at, wanted.owner, wanted.sign)
-                    if key in self._seen or not is_sign(wanted, record, first, last, self.like.stream):
-                        continue
-                    self._seen.add(key)
-                    places.append(PatternHit(at, wanted, record, found.groupdict(), first, last))
-        except BadPatternError as problem:
-            notes = (left_out_note(each.owner, each.sign, problem) for each in owners)
-            self.work.left_out.update(dict.fromkeys(notes))
-        self.work.spend(len(record.text), count, again=again)
-        return places
+    def _add(self, hits: Iterable[PatternHit]) -> None:
+        for hit in hits:
+            self._kept[hit.wanted.key].add(hit)
 
-    def _settle(self, *, at_end: bool = False) -> None:
+    def _settle(self) -> None:
         """
-        Make matches of the places that stay.
+        Make matches of the hits that are kept.
         """
-        new = [
-            (place.at, number, place, ends)
-            for number, outermost in enumerate(self._outermost.values())
-            for place, ends in outermost.take_new(at_end=at_end)
-        ]
-        for at, _, place, ends in sorted(new, key=lambda each: each[:2]):
-            ends.append((at, self._match(place)))
-        self._excerpts.clear()
+        for each in self._kept.values():
+            each.settle(self._match)
 
-    def _match(self, place: PatternHit) -> Match:
-        record = place.record
-        record.number_lines()
-        if record.lines[place.first].year_assumed:
-            self._year_assumed.add(place.at)
+    def _match(self, hit: PatternHit) -> Match:
+        hit.record.number_lines()
+        if hit.record.lines[hit.first].year_assumed:
+            self._year_assumed.add(hit.at)
         if self._observer is not None:
-            self._observer.on_match(self.like.origin, place.wanted.key, self._excerpt(place))
-        return place.match(self.like)
+            self._observer.on_match(self.like.origin, hit.wanted.key, hit.excerpt())
+        return hit.match(self.like)
 
-    def _excerpt(self, place: PatternHit) -> LogExcerpt:
-        """
-        The message with a few lines around it, cut out once however many signs it shows.
-        """
-        first, last = place.lines()
-        record = place.record
-        key = (record.line_offsets[first], record.line_offsets[last])
-        if key not in self._excerpts:
-            window = record.window
-            self._excerpts[key] = message_excerpt(window.data, window.base, *key, record.numbers[first])
-        return self._excerpts[key]
+    def _forget(self, count: int) -> None:
+        self._newlines = self._window().newlines_before(self._base + count)
+        self._data = self._data[count:]
+        self._base += count
+        self._confirmation.forget_before(self._base if self._tail.base is None else self._tail.base)
+        if len(self._year_assumed) > 100 * MATCHES_PER_END:  # in a long log: keep those that still matter
+            kept = (at for each in self._kept.values() for at, _ in (*each.first, *each.last))
+            self._year_assumed.intersection_update(kept)

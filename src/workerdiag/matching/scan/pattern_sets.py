@@ -1,20 +1,24 @@
 """
-Several patterns at once: which of them match a message, found in one pass over it.
+Several patterns at once: which of them match a message, or one of many, and of which one pass can tell.
 
-A worker that dies again and again says the same each time, and the same patterns are tried each
-time, most of them in vain. From some number of times on these are compiled into one.
+A worker that dies again and again says the same each time, and the same patterns are tried each time,
+most of them in vain. From some number of times on these are compiled into one RE2 set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from re import _constants as sre  # type: ignore[attr-defined]
+from re import _parser as sre_parser  # type: ignore[attr-defined]
 from typing import Any
 
 from attrs import field, frozen
 
 from workerdiag.matching.regex import Generation, pattern_set
 
-#: So many times the same patterns are tried one by one in a generation.
+#: The same patterns are tried one by one so many times in a generation.
 _TIMES_APART = 24
 #: Only short messages, and so many patterns, are searched for at once; so many groups of them are known.
 _MAX_CHARS = 2_000
@@ -24,10 +28,20 @@ _MAX_SETS = 128
 _MOST_KNOWN = 1000
 #: What no message shows.
 _NEVER = frozenset({-1})
+#: What is so in one line and among others alike: an end of a line, not of the text, and an end of a word.
+_LINE_END, _LINE_START = "(?m:$)", "(?m:^)"
+_ANYWHERE = (sre.AT_BOUNDARY, sre.AT_END)
+#: Lets a dot stand for a line end; and classes with a line end in them.
+_DOT_ALL = re.compile(r"\(\?[a-zA-Z]*s")
+_WITH_NEWLINE = (sre.CATEGORY_SPACE, sre.CATEGORY_NOT_WORD, sre.CATEGORY_NOT_DIGIT)
+_NEWLINE = ord("\n")
+#: What may match a line end: escapes, and classes of characters.
+_GROUP = re.compile(r"\([^()]*\)")
+_INSIDE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*(?:\]|\Z)", re.DOTALL)
 
 
 @frozen
-class _Group:
+class _Set:
     """
     Patterns as one.
     """
@@ -53,6 +67,16 @@ class _Group:
             left = self.known[found] = self._left(frozenset(found))
         return left
 
+    def matching_any(self, text: bytes) -> tuple[str, ...]:
+        """
+        The patterns that match one of the messages in *text*, and those for which only one by itself tells.
+        """
+        found = set(self.compiled.Match(text))
+        if self.count - 1 not in found:
+            return self.texts
+        numbered = enumerate(self.texts)
+        return tuple(text for number, text in numbered if number in found or not is_within_message(text))
+
     def _left(self, found: frozenset[int]) -> tuple[str, ...]:
         if self.count - 1 not in found:
             return self.texts
@@ -63,9 +87,9 @@ class _Group:
         )
 
 
-class PatternGroups:
+class PatternSets:
     """
-    Groups of patterns that are tried together. Safe to share between threads.
+    Patterns that are tried together. Safe to share between threads.
     """
 
     def __init__(self, unless: Mapping[str, frozenset[str]]) -> None:
@@ -77,7 +101,7 @@ class PatternGroups:
         """
         self._unless = unless
         self._times: dict[tuple[str, ...], int] = {}
-        self._groups: dict[tuple[str, ...], _Group | None] = {}
+        self._sets: dict[tuple[str, ...], _Set | None] = {}
         self._made_in = Generation.now
 
     def matching(self, texts: tuple[str, ...], message: bytes) -> tuple[str, ...]:
@@ -88,28 +112,40 @@ class PatternGroups:
             texts: Patterns.
             message: ASCII text.
         """
-        if len(texts) not in _PATTERNS or len(message) > _MAX_CHARS:
-            return texts
+        known = self._set_of(texts, 1) if len(message) <= _MAX_CHARS else None
+        return texts if known is None else known.matching(message)
+
+    def matching_any(self, texts: tuple[str, ...], text: bytes, messages: int) -> tuple[str, ...]:
+        """
+        Those of the patterns *texts* that match one of so many *messages* in *text*, and maybe others.
+        """
+        known = self._set_of(texts, messages)
+        return texts if known is None else known.matching_any(text)
+
+    def _set_of(self, texts: tuple[str, ...], times: int) -> _Set | None:
+        """
+        The set of *texts*, which are tried on so many messages more; None where that was too seldom.
+        """
+        if len(texts) not in _PATTERNS:
+            return None
         if self._made_in != Generation.now:
-            self._groups = {}  # first, so that no other thread uses a group of before
+            self._sets = {}  # first, so that no other thread uses a set of before
             self._times = {}
             self._made_in = Generation.now
-        groups = self._groups
-        if texts not in groups:
-            self._count_use(texts)
-            return texts
-        group = groups[texts]
-        return group.matching(message) if group is not None else texts
+        sets = self._sets
+        if texts not in sets:
+            self._count_use(texts, times)
+        return sets.get(texts)
 
-    def _count_use(self, texts: tuple[str, ...]) -> None:
-        times = self._times.get(texts, 0) + 1
+    def _count_use(self, texts: tuple[str, ...], times: int) -> None:
+        times += self._times.get(texts, 0)
         if len(self._times) >= _MAX_GROUPS:
             self._times.clear()
         self._times[texts] = times
-        if times >= _TIMES_APART and len(self._groups) < _MAX_SETS:
-            self._groups[texts] = self._group(texts)
+        if times >= _TIMES_APART and len(self._sets) < _MAX_SETS:
+            self._sets[texts] = self._compile(texts)
 
-    def _group(self, texts: tuple[str, ...]) -> _Group | None:
+    def _compile(self, texts: tuple[str, ...]) -> _Set | None:
         ruling = (each for text in texts for each in sorted(self._unless.get(text, ())))
         whole = tuple(dict.fromkeys((*texts, *ruling, "")))
         compiled = pattern_set(whole)
@@ -121,4 +157,98 @@ class PatternGroups:
             for text in texts
             if text in self._unless
         }
-        return _Group(compiled, len(whole), texts, ruled_out_by)
+        return _Set(compiled, len(whole), texts, ruled_out_by)
+
+
+def kept_within_line(text: str) -> str:
+    """
+    The pattern *text* with fewer parts that may match a line end, the same in lines of ASCII and tabs.
+    """
+    return _INSIDE.sub(_without_newline, text)
+
+
+def _without_newline(part: re.Match[str]) -> str:
+    found = part[0]
+    if found == r"\s":
+        return r"[ \t]"
+    if found in (r"\W", r"\D"):
+        return rf"[^{found.lower()}\n]"
+    if found.startswith("[^") and found[2:3] != "]":
+        return r"[^\n" + found[2:]
+    return found
+
+
+@lru_cache(maxsize=4096)
+def is_within_message(text: str) -> bool:
+    """
+    Whether each match in a message is one among other messages too, a line each.
+    """
+    ends = text.replace(_LINE_END, "").replace(_LINE_START, "")
+    try:
+        parsed = sre_parser.parse(ends, re.IGNORECASE)
+    except re.error:
+        return False
+    return bool(parsed.state.flags & re.MULTILINE) or not _has_anchor(parsed)
+
+
+@lru_cache(maxsize=4096)
+def is_over_lines(text: str) -> bool:
+    """
+    Whether each match begins with a line end; so it is known without taking the pattern apart.
+    """
+    if not text.startswith(r"\n") or text[2:3] in ("?", "*", "{"):
+        return False
+    outer, inner = _INSIDE.sub("", text), ""
+    while outer != inner:
+        outer, inner = _GROUP.sub("", outer), outer
+    return "|" not in outer
+
+
+def _has_anchor(items: Iterable[tuple[object, Any]]) -> bool:
+    return any(_is_anchor(*item) for item in items)
+
+
+def _is_anchor(op: object, value: Any) -> bool:
+    if op is sre.SUBPATTERN or op is sre.MAX_REPEAT or op is sre.MIN_REPEAT:
+        return _has_anchor(value[-1])
+    if op is sre.BRANCH:
+        return any(map(_has_anchor, value[1]))
+    return op is sre.AT and value not in (sre.AT_BOUNDARY, sre.AT_NON_BOUNDARY)
+
+
+@lru_cache(maxsize=4096)
+def is_within_line(text: str) -> bool:
+    """
+    Whether each match is within one line, and is one among whatever other lines.
+    """
+    if _DOT_ALL.search(text) or text.count("$") > text.count(_LINE_END):
+        return False
+    try:
+        return not _may_have_newline(sre_parser.parse(text, re.IGNORECASE))
+    except re.error:
+        return False
+
+
+def _may_have_newline(items: Iterable[tuple[object, Any]]) -> bool:
+    return any(_may_reach_out(*item) for item in items)
+
+
+def _may_reach_out(op: object, value: Any) -> bool:
+    if op is sre.LITERAL or op is sre.NOT_LITERAL:
+        return bool(value == _NEWLINE) is (op is sre.LITERAL)
+    if op is sre.IN:
+        is_negated = value[0][0] is sre.NEGATE
+        return is_negated != any(_holds_newline(kind, one) for kind, one in value)
+    if op in (sre.SUBPATTERN, sre.MAX_REPEAT, sre.MIN_REPEAT):
+        return _may_have_newline(value[-1])
+    if op is sre.BRANCH:
+        return any(map(_may_have_newline, value[1]))
+    return op is not sre.ANY and (op is not sre.AT or value not in _ANYWHERE)
+
+
+def _holds_newline(kind: object, one: Any) -> bool:
+    if kind is sre.LITERAL:
+        return bool(one == _NEWLINE)
+    if kind is sre.RANGE:
+        return bool(one[0] <= _NEWLINE <= one[1])
+    return kind is sre.CATEGORY and one in _WITH_NEWLINE

@@ -1,16 +1,17 @@
 """
-What a log on its way through the matcher needs to know of others: patterns, and who listens.
+The log patterns of a rulebook: whose signs they are, and which literals lead to them.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterator
 
 from attrs import field, frozen
 
-from workerdiag.matching.scan.prefilter import LiteralHits, LiteralScan
-from workerdiag.matching.work_budget import WorkBudget
-from workerdiag.model.evidence import LogExcerpt
+from workerdiag.matching.scan.literals import NoLiteralError, literals
+from workerdiag.matching.scan.pattern_sets import PatternSets, is_within_line
+from workerdiag.matching.scan.prefilter import LiteralScan
+from workerdiag.model.rules import Landmark, Rulebook
 from workerdiag.model.vocabulary import MatchRole, Stream
 
 
@@ -47,49 +48,98 @@ def left_out_note(owner: str, sign: str, problem: Exception) -> str:
     return f"{owner} {sign}".strip() + f" is left out: {problem}"
 
 
-class PatternTable(Protocol):
+class PatternTable:
     """
-    What a log needs to know of the matcher.
+    The log patterns of a rulebook. Safe to share between threads: only caches in it change.
     """
 
-    @property
-    def literal_count(self) -> int:
-        """
-        How many literals there are.
-        """
-
-    def candidates(self, block: bytes | memoryview, work: WorkBudget) -> LiteralHits:
-        """
-        Places worth a closer look, and how many bytes there was time to search.
-        """
-
-    def scan_without_places(self, literals: frozenset[int]) -> LiteralScan | None:
-        """
-        A scan that tells of *literals* whether they are there, no more; None where that is no quicker.
-        """
+    def __init__(self, book: Rulebook) -> None:
+        self._owners: dict[str, list[PatternOwner]] = {}
+        for each in _pattern_owners(book):
+            self._owners.setdefault(each.pattern, []).append(each)
+        patterns_of: dict[str, list[str]] = {}
+        left_out: dict[str, None] = {}
+        for text, signs in self._owners.items():
+            try:
+                for literal in book.literals.get(text) or literals(text):
+                    patterns_of.setdefault(literal, []).append(text)
+            except NoLiteralError as problem:
+                left_out.update((left_out_note(each.owner, each.sign, problem), None) for each in signs)
+        #: Notes of rules that cannot be used: one bad rule does not cost the diagnosis.
+        self.left_out = tuple(left_out)
+        #: Finds the literals, which are numbered.
+        self.literals = LiteralScan(patterns_of)
+        self._patterns_of = tuple(map(tuple, patterns_of.values()))
+        self._sets = PatternSets(
+            {
+                text: frozenset(each.unless for each in signs if each.unless)
+                for text, signs in self._owners.items()
+                if all(each.unless for each in signs)
+            }
+        )
+        self._in_header = {text for text, signs in self._owners.items() if signs[0].in_header}
 
     def texts(self, literal: int) -> tuple[str, ...]:
         """
         The patterns to try where the literal of that number stands.
         """
+        return self._patterns_of[literal]
+
+    def owners(self, text: str) -> list[PatternOwner]:
+        """
+        Whose signs the pattern *text* is.
+        """
+        return self._owners[text]
 
     def matching(self, texts: tuple[str, ...], message: bytes) -> tuple[str, ...]:
         """
         Those of the patterns *texts* that match *message* (ASCII) or its heading, and maybe others.
         """
+        headings, inside = self._split(texts)
+        return (*headings, *self._sets.matching(inside, message)) if inside else headings
 
-    def wanted(self, text: str) -> list[PatternOwner]:
+    def matching_any(self, texts: tuple[str, ...], text: bytes, messages: int) -> tuple[str, ...]:
         """
-        Whose signs the pattern *text* is.
+        Those of the patterns *texts* that match one of so many *messages* in *text* (ASCII), or may do so.
+
+        Those for headings are among the others.
         """
+        headings, inside = self._split(texts)
+        return (*headings, *self._sets.matching_any(inside, text, messages)) if inside else headings
+
+    def are_within_line(self, texts: tuple[str, ...]) -> bool:
+        """
+        Whether the patterns *texts* match the same in a line by itself and among whatever other lines.
+        """
+        return self._in_header.isdisjoint(texts) and all(map(is_within_line, texts))
+
+    def _split(self, texts: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """
+        The patterns for headings, and the others.
+        """
+        if self._in_header.isdisjoint(texts):
+            return (), texts
+        headings = tuple(text for text in texts if text in self._in_header)
+        return headings, tuple(text for text in texts if text not in self._in_header)
 
 
-class MatchObserver(Protocol):
-    """
-    Somebody who wants the text around each match.
-    """
+def _pattern_owners(book: Rulebook) -> Iterator[PatternOwner]:
+    for owner, name, rule in book.log_rules():
+        mark = rule if isinstance(rule, Landmark) else None
+        for pattern in rule.wordings:
+            yield PatternOwner(
+                owner=owner,
+                sign=name,
+                role=mark.role if mark else "sign",
+                pattern=pattern,
+                unless=rule.unless,
+                unless_in_line=mark.unless_in_line if mark else None,
+                streams=rule.streams,
+                implied=_implied_captures(mark) if mark else (),
+                in_header=mark.in_header if mark else False,
+            )
 
-    def on_match(self, origin: str, sign: tuple[str, str], message: LogExcerpt) -> None:
-        """
-        A message of the log *origin* shows *sign* (its owner, and its name).
-        """
+
+def _implied_captures(landmark: Landmark) -> tuple[tuple[str, str], ...]:
+    pairs = (("signal", landmark.signal), ("status", landmark.status))
+    return tuple((key, str(value)) for key, value in pairs if value is not None)

@@ -1,5 +1,5 @@
 """
-Stage one: where in a block of bytes does any of many fixed texts stand?
+The prefilter: where in a block of bytes does any of many literals stand?
 
 Hyperscan does it in one pass over the bytes. Where its wheel is missing, ``bytes.find``
 does: the same places, much slower.
@@ -7,8 +7,10 @@ does: the same places, much slower.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -23,8 +25,10 @@ if TYPE_CHECKING:
 LONGEST_LITERAL = 256
 #: The text is looked through in pieces of so many bytes; behind the first there may be no time for the next.
 _PIECE_BYTES = 256 * 1024
-#: Hits are looked at in pieces of so many: behind each, some patterns may not be wanted any longer.
-PIECE_HITS = 1024
+#: After so many places that were told in vain, another database is compiled: both take about 0.1 s.
+STALE_PLACES = 150_000
+#: So many groups of patterns are remembered.
+_MAX_KNOWN = 4096
 #: Scratch spaces that are kept for later scans.
 _MAX_SPARE = 16
 
@@ -100,12 +104,12 @@ class LiteralScan:
         searched = searched if self.texts else len(block)
         return LiteralHits(packed, len(self.texts), searched, frozenset(unplaced))
 
-    def without_places(self, literals: frozenset[int]) -> LiteralScan | None:
+    def without_places(self, literals: frozenset[int]) -> LiteralScan:
         """
-        The same that tells of *literals* whether they are there, no more; None where that is no quicker.
+        The same that tells of *literals* whether they are there, no more, where that is quicker.
         """
         if not database_cache.available():
-            return None
+            return self
         return LiteralScan((text.decode() for text in self.texts), literals)
 
     def _found_one_by_one(self, block: bytes, begin: int) -> list[int]:
@@ -135,3 +139,89 @@ class LiteralScan:
         if len(self._spare) < _MAX_SPARE:
             self._spare.append(scratch)
         return packed
+
+
+class LogPrefilter:
+    """
+    The literals of one log, and its saturated patterns: those that have matched often enough.
+
+    Of a saturated pattern only the last matches are still of interest. Where its literals are frequent, they
+    are found without their places: telling of each is what a scan takes longest for.
+    """
+
+    def __init__(self, literals: LiteralScan, texts_of: Callable[[int], tuple[str, ...]]) -> None:
+        """
+        No pattern is saturated yet.
+
+        Args:
+            literals: Finds the literals of all patterns.
+            texts_of: The patterns of the literal of a number.
+        """
+        self.saturated: set[str] = set()
+        #: Patterns all of whose matches are counted, so that their places are wanted.
+        self.counted: set[str] = set()
+        self._all = self._literals = literals
+        self._texts_of = texts_of
+        self._unplaced: frozenset[int] = frozenset()
+        self._stale_places = 0
+        #: Of patterns that are tried together, those that are not saturated.
+        self._unsaturated: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def hits(self, block: memoryview, deadline: Deadline) -> LiteralHits:
+        """
+        What stands in *block*, up to where there is time to look.
+        """
+        return self._literals.hits(block, deadline)
+
+    def saturate(self, text: str) -> None:
+        """
+        Note that the pattern *text* has matched often enough.
+        """
+        self.saturated.add(text)
+        self._unsaturated.clear()
+
+    def unsaturated(self, texts: tuple[str, ...]) -> tuple[str, ...]:
+        """
+        Those of the patterns *texts* of which more matches are wanted.
+        """
+        if not self.saturated:
+            return texts
+        if texts not in self._unsaturated:
+            if len(self._unsaturated) > _MAX_KNOWN:
+                self._unsaturated.clear()
+            self._unsaturated[texts] = tuple(each for each in texts if each not in self.saturated)
+        return self._unsaturated[texts]
+
+    def fresh(self, packed: list[int]) -> list[int]:
+        """
+        Those of the *packed* hits at which an unsaturated pattern may match.
+        """
+        if not self.saturated:
+            return packed
+        return self._select(packed, lambda texts: not self.saturated.issuperset(texts))
+
+    def late(self, packed: list[int]) -> array[int]:
+        """
+        Those of the *packed* hits at which a saturated pattern may match.
+        """
+        if not self.saturated:
+            return array("q")
+        return array("q", self._select(packed, lambda texts: not self.saturated.isdisjoint(texts)))
+
+    def _select(self, packed: list[int], is_wanted: Callable[[tuple[str, ...]], bool]) -> list[int]:
+        count = len(self._all.texts)
+        literals = [each % count for each in packed]
+        wanted = {each: is_wanted(self._texts_of(each)) for each in set(literals)}
+        return list(compress(packed, map(wanted.__getitem__, literals)))
+
+    def count_stale(self, places: int) -> None:
+        """
+        Note how many places were of saturated patterns alone; from some number on, they are no longer told.
+        """
+        self._stale_places += places
+        if self._stale_places > STALE_PLACES:
+            self._stale_places = 0
+            unwanted, numbers = self.saturated - self.counted, range(len(self._all.texts))
+            stale = frozenset(each for each in numbers if unwanted.issuperset(self._texts_of(each)))
+            if stale != self._unplaced:
+                self._unplaced, self._literals = stale, self._all.without_places(stale)

@@ -1,28 +1,21 @@
 """
 How many reports of ends there are in a log, beyond those that are kept.
 
-Of a sign of which there is plenty only the last matches are made. How many workers died is still to be said,
+Of a saturated pattern only the last matches are made. How many workers died is still to be said,
 so the reports of ends between are counted, by the bytes of their messages alone; but not where somebody asked
 for a stop, as nobody knows then which of them were asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from attrs import define, evolve, field
 
-from attrs import define, field
-
-from workerdiag.matching.scan.candidates import find_candidates, line_start, single_line_message
 from workerdiag.matching.scan.confirmation import PatternHit
 from workerdiag.matching.scan.pattern_table import PatternTable
-from workerdiag.matching.scan.prefilter import LiteralHits
-from workerdiag.matching.scan.sure_matches import SureTest, sure_test
-from workerdiag.matching.scan.tail_buffer import HeldText
+from workerdiag.matching.scan.sure_matches import PIECE_PLACES, SureTest, sure_test
+from workerdiag.matching.scan.tail_block import TailBlock
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.incident import END_ROLES
-
-#: So many places are looked at together.
-_GROUP = 128
 
 
 @define
@@ -33,6 +26,8 @@ class ReportCount:
 
     table: PatternTable
     work: WorkBudget
+    #: The patterns of such reports, as long as they are counted.
+    counted: set[str]
     #: Of each pattern the place behind which its messages are not counted yet.
     _counted_to: dict[str, int] = field(factory=dict, init=False)
     #: Whether somebody asked for a stop: then the number tells nothing.
@@ -41,70 +36,44 @@ class ReportCount:
 
     def add(self, hit: PatternHit) -> None:
         """
-        Count a match; those come in order, as long as there is no plenty.
+        Count a match; those come in order, as long as their pattern is not saturated.
         """
         if hit.wanted.role in END_ROLES:
             self.work.reports[hit.wanted.owner] += 1
             self._counted_to[hit.wanted.pattern] = hit.at
+            if not self._is_void:
+                self.counted.add(hit.wanted.pattern)
         elif hit.wanted.role == "stop-request":
             self._is_void = True
+            self.counted.clear()
 
-    def add_late(self, held: HeldText, plenty: set[str]) -> None:
+    def add_late(self, block: TailBlock, saturated: set[str]) -> None:
         """
-        Count the messages in a block that match the patterns of which there is *plenty*.
+        Count the messages in a block that match *saturated* patterns.
         """
-        for text in self._counted_to.keys() & plenty:
-            owners = [each.owner for each in self.table.wanted(text) if each.role in END_ROLES]
-            count, is_sure = (0, False) if self._is_void else self._count_in(held, text)
+        for text in self._counted_to.keys() & saturated:
+            owners = [each.owner for each in self.table.owners(text) if each.role in END_ROLES]
+            count, is_sure = (0, False) if self._is_void else self._count_in(block, text)
             self.work.reports.update(dict.fromkeys(owners, count))
             if not is_sure:
                 self.work.unsure_reports.update(owners)
 
-    def _count_in(self, held: HeldText, text: str) -> tuple[int, bool]:
+    def _count_in(self, block: TailBlock, text: str) -> tuple[int, bool]:
         """
         How many messages surely match, and whether no others may.
         """
         if text not in self._tests:
-            self._tests[text] = sure_test(text, self.table.wanted(text))
+            self._tests[text] = sure_test(text, self.table.owners(text))
         test, total, is_sure = self._tests[text], 0, True
-        for hits in self._hits(held, text):
+        hits = block.hits((text,), self.work)
+        for low in range(0, len(hits.packed), PIECE_PLACES):
             if test is None or not self.work.has_time():
                 return total, False
-            starts, all_known = self._starts_of(test, held, hits)
+            piece = evolve(hits, packed=hits.packed[low : low + PIECE_PLACES])
+            starts, all_known = test.starts(block, piece, self.work)
             new = [each for each in starts if each > self._counted_to[text]]
             total += len(new)
             is_sure &= all_known
             if new:
                 self._counted_to[text] = new[-1]
         return total, is_sure
-
-    def _starts_of(self, test: SureTest, held: HeldText, hits: LiteralHits) -> tuple[list[int], bool]:
-        """
-        Where the messages at *hits* begin that surely match, and whether no others may.
-        """
-        data = held.data
-        starts = dict.fromkeys(line_start(data, held.begin + at) for at, _ in hits)
-        messages = [single_line_message(data, start) for start in starts if start >= 0]
-        self.work.spend(sum(len(each or b"") for each in messages), 0, again=True)
-        if len(messages) == len(starts) and test.all_pass(messages):
-            return [held.base + each for each in starts], True
-        found: list[int] = []
-        is_sure = True
-        for spot in find_candidates(data, held.begin, hits, self.table.texts):
-            if spot.bounds is not None and test.passes(data, spot):
-                found.append(held.base + spot.bounds[0])
-            elif spot.message is None or self.table.matching((test.text,), spot.message):
-                is_sure = False
-        return found, is_sure
-
-    def _hits(self, held: HeldText, text: str) -> Iterator[LiteralHits]:
-        """
-        The places of a pattern in a block, in groups.
-        """
-        count = held.literal_count
-        own = {each for each in held.literals() if text in self.table.texts(each)}
-        if own & held.unplaced:
-            held.place(self.table, self.work)
-        packed = [each for each in held.packed if each % count in own]
-        for low in range(0, len(packed), _GROUP):
-            yield LiteralHits(packed[low : low + _GROUP], count, 0)

@@ -1,25 +1,25 @@
 """
-Places of a sign that surely are matches, by the bytes of their messages alone.
+Messages that surely match a pattern, by their bytes alone.
 
-Of a sign of which there is plenty only the last matches are of interest. Where so many are sure in later
-text, no place before needs a look, and none of the sure ones is made a match yet.
+Of a saturated pattern only the last matches are of interest. Where so many are sure in later text, no place
+before needs a look, and none of the sure ones is made a match yet.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from workerdiag.matching.regex import pattern, pattern_set
-from workerdiag.matching.scan.candidates import Candidate, find_candidates, line_start, single_line_message
-from workerdiag.matching.scan.kept_matches import MATCHES_PER_END
-from workerdiag.matching.scan.pattern_reach import is_within_line, is_within_message, kept_within_line
+from workerdiag.matching.scan.candidates import Candidate, find_candidates, single_line_messages
+from workerdiag.matching.scan.confirmation import MATCHES_PER_END
+from workerdiag.matching.scan.pattern_sets import is_within_line, is_within_message, kept_within_line
 from workerdiag.matching.scan.pattern_table import PatternOwner, PatternTable
 from workerdiag.matching.scan.prefilter import LiteralHits
-from workerdiag.matching.scan.tail_buffer import HeldText
+from workerdiag.matching.scan.tail_block import TailBlock
 from workerdiag.matching.text.guesses import OPENINGS, guesses
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.notes import NOTE_START
@@ -27,7 +27,7 @@ from workerdiag.model.notes import NOTE_START
 #: So many patterns are compiled for this; of others no match is sure.
 _MAX_TESTS = 64
 #: So many places are looked at together.
-_GROUP = 128
+PIECE_PLACES = 128
 #: Bytes of the time before the logger, in a header that is known by its bytes.
 _TIME_BYTES = len("2026-05-04 11:22:33,444 - ")
 #: A message with one of these in it may be code that would write the message, or a note of ours.
@@ -37,7 +37,7 @@ _CODE, _NOTE = b"log", NOTE_START.lower().encode()
 @frozen
 class SureTest:
     """
-    A pattern, and what rules it out: sure where the one matches and the other does not.
+    A pattern, and what rules it out: sure where the one matches and the others do not.
 
     It leaves out all that `LogScan` and `is_sign` leave out when they run the pattern, and more.
     """
@@ -46,18 +46,37 @@ class SureTest:
     #: The pattern, what rules it out, and last what begins a guess.
     compiled: Any
     #: The numbers of those that begin a guess.
-    guessing: tuple[int, ...]
+    guessing: frozenset[int]
     in_header: bool
     #: The pattern at the start of each of some lines, the pattern in each of them, and then the others.
     in_lines: Any | None
 
-    def all_pass(self, messages: Collection[bytes | None]) -> bool:
+    def starts(self, block: TailBlock, hits: LiteralHits, work: WorkBudget) -> tuple[list[int], bool]:
+        """
+        Where the messages at *hits* of a block begin that surely match, and whether no others may.
+        """
+        data, table = block.window.data, block.table
+        messages = single_line_messages(data, block.begin, hits)
+        if messages is not None and self._all_pass(messages.values()):
+            work.spend(sum(map(len, messages.values())), 0, again=True)
+            return [block.base + each for each in messages], True
+        found: list[int] = []
+        is_sure = True
+        for each in find_candidates(data, block.begin, hits, table.texts):
+            work.spend(len(each.message or b""), 0, again=True)
+            if each.bounds is not None and self._passes(data, each):
+                found.append(block.base + each.bounds[0])
+            elif each.message is None or table.matching((self.text,), each.message):
+                is_sure = False
+        return found, is_sure
+
+    def _all_pass(self, messages: Collection[bytes]) -> bool:
         """
         Whether all *messages*, of a line each, are matches; they are searched as one.
         """
-        if self.in_lines is None or None in messages:
+        if self.in_lines is None:
             return False
-        text = b"".join([each + b"\n" for each in messages if each is not None])
+        text = b"".join([each + b"\n" for each in messages])
         lowered = text.lower()
         if _CODE in lowered or _NOTE in lowered:
             return False
@@ -66,27 +85,31 @@ class SureTest:
             return found <= {-1, 0, *self.guessing}
         return found == {0}
 
-    def passes(self, data: bytes, spot: Candidate) -> bool:
+    def _passes(self, data: bytes, candidate: Candidate) -> bool:
         """
         Whether the message there, of the block *data*, is a match.
         """
-        if spot.message is None or spot.bounds is None:
+        if candidate.message is None or candidate.bounds is None:
             return False
-        message = spot.message.lower()
+        message = candidate.message.lower()
         if _CODE in message or _NOTE in message:
             return False
         if self.in_header:
-            start = spot.bounds[0] + _TIME_BYTES
+            start = candidate.bounds[0] + _TIME_BYTES
             line = data[start : data.index(b"\n", start)].rstrip(b"\r")
             return 0 in (self.compiled.Match(line) or ())
-        found = set(self.compiled.Match(spot.message) or ())
-        if 0 not in found or not found <= {0, *self.guessing}:
-            return False
-        return len(found) == 1 or not self._is_guess(spot.message.decode("ascii"))
+        found = self.compiled.Match(candidate.message) or []
+        if len(found) == 1:
+            return bool(found[0] == 0)
+        return (
+            0 in found
+            and self.guessing.issuperset(set(found) - {0})
+            and not self._is_guess(candidate.message.decode())
+        )
 
     def _is_guess(self, message: str) -> bool:
         """
-        Whether the first place in *message*, which has guesses in it, may be in one.
+        Whether the first place in a message, which has guesses in it, may be in one.
         """
         found = pattern(self.text).search(message)
         if found is None or message[(at := found.span()[0]) : at + 1].isspace():
@@ -105,17 +128,30 @@ class SureMatches:
     table: PatternTable
     work: WorkBudget
     _tests: dict[str, SureTest | None] = field(factory=dict, init=False)
-    #: Absolute offsets in order; from the first of them to the other place they are complete.
+    #: Absolute offsets in order, and up to where there are no others behind them.
     _starts: dict[str, list[int]] = field(factory=dict, init=False)
     _searched_to: dict[str, int] = field(factory=dict, init=False)
 
-    def enough(self, texts: Iterable[str], blocks: Sequence[HeldText]) -> set[str]:
+    def are_enough(self, text: str, blocks: Sequence[TailBlock]) -> bool:
         """
-        Those of the patterns *texts* that surely match in as many messages of *blocks* as are kept.
+        Whether the pattern *text* surely matches in as many messages of *blocks* as are kept.
         """
-        return {text for text in texts if self._may_be(text, blocks) and self._are_enough(text, blocks)}
+        if not self._may_be_enough(text, blocks):
+            return False
+        if text not in self._tests:
+            wanted = len(self._tests) < _MAX_TESTS
+            self._tests[text] = sure_test(text, self.table.owners(text)) if wanted else None
+        test = self._tests[text]
+        if test is None:
+            return False
+        known = self._starts.get(text, [])
+        known = known[bisect_left(known, blocks[0].base + blocks[0].begin) :]
+        if len(known) < MATCHES_PER_END:
+            known = (known + self._new_starts(test, blocks))[-MATCHES_PER_END:]
+            self._starts[text], self._searched_to[text] = known, blocks[-1].searched_to
+        return len(known) >= MATCHES_PER_END
 
-    def _may_be(self, text: str, blocks: Iterable[HeldText]) -> bool:
+    def _may_be_enough(self, text: str, blocks: Sequence[TailBlock]) -> bool:
         """
         Whether a pattern has so many places.
         """
@@ -123,69 +159,26 @@ class SureMatches:
         for block in blocks:
             if any(text in self.table.texts(each) for each in block.unplaced):
                 return True
-            known += sum(number for each, number in block.places.items() if text in self.table.texts(each))
+            known += sum(number for each, number in block.places().items() if text in self.table.texts(each))
         return known >= MATCHES_PER_END
 
-    def _are_enough(self, text: str, blocks: Sequence[HeldText]) -> bool:
+    def _new_starts(self, test: SureTest, blocks: Sequence[TailBlock]) -> list[int]:
         """
-        Whether as many messages surely match one pattern.
+        Where the last messages begin that match, of those not searched before: as many as are kept, or more.
         """
-        if text not in self._tests:
-            wanted = len(self._tests) < _MAX_TESTS
-            self._tests[text] = sure_test(text, self.table.wanted(text)) if wanted else None
-        test = self._tests[text]
-        if test is None or not blocks:
-            return False
-        known = self._starts.get(text, [])
-        known = known[bisect_left(known, blocks[0].base + blocks[0].begin) :]
-        if len(known) >= MATCHES_PER_END:
-            return True
-        found = self._new_starts(text, test, blocks, MATCHES_PER_END)
-        self._starts[text] = (known + found)[-MATCHES_PER_END:]
-        self._searched_to[text] = blocks[-1].searched_to
-        return len(self._starts[text]) >= MATCHES_PER_END
-
-    def _new_starts(self, text: str, test: SureTest, blocks: Sequence[HeldText], most: int) -> list[int]:
-        """
-        Where the last messages begin that match, of those not searched before; *most* or some more.
-        """
-        low = self._searched_to.get(text, 0)
+        low = self._searched_to.get(test.text, 0)
         found: list[int] = []
         for block in reversed(blocks):
-            if len(found) >= most or not self.work.has_time():
-                break
-            block.place(self.table, self.work)
             if block.searched_to <= low:
                 break
-            for hits in self._last_hits(block, text):
-                starts = [block.base + each for each in self._starts_of(test, block, hits)]
-                found = [each for each in dict.fromkeys(starts) if not found or each < found[0]] + found
-                if len(found) >= most:
-                    break
+            hits = block.hits((test.text,), self.work)
+            for end in range(len(hits.packed), 0, -PIECE_PLACES):
+                if len(found) >= MATCHES_PER_END or not self.work.has_time():
+                    return [each for each in found if each >= low]
+                piece = evolve(hits, packed=hits.packed[max(0, end - PIECE_PLACES) : end])
+                starts, _ = test.starts(block, piece, self.work)
+                found = [each for each in starts if not found or each < found[0]] + found
         return [each for each in found if each >= low]
-
-    def _starts_of(self, test: SureTest, block: HeldText, hits: LiteralHits) -> list[int]:
-        """
-        Where in a block the messages begin, of those at *hits*, that match.
-        """
-        data = block.data
-        starts = dict.fromkeys(line_start(data, block.begin + at) for at, _ in hits)
-        messages = [single_line_message(data, start) for start in starts if start >= 0]
-        self.work.spend(sum(len(each or b"") for each in messages), 0, again=True)
-        if len(messages) == len(starts) and test.all_pass(messages):
-            return list(starts)
-        spots = find_candidates(data, block.begin, hits, self.table.texts)
-        return [spot.bounds[0] for spot in spots if spot.bounds is not None and test.passes(data, spot)]
-
-    def _last_hits(self, block: HeldText, text: str) -> Iterator[LiteralHits]:
-        """
-        The places of a pattern in a block, the last first, in groups that are in order.
-        """
-        count = block.literal_count
-        own = {each for each in block.literals() if text in self.table.texts(each)}
-        packed = [each for each in block.packed if each % count in own]
-        for end in range(len(packed), 0, -_GROUP):
-            yield LiteralHits(packed[max(0, end - _GROUP) : end], count, 0)
 
 
 def sure_test(text: str, owners: Sequence[PatternOwner]) -> SureTest | None:
@@ -205,9 +198,9 @@ def sure_test(text: str, owners: Sequence[PatternOwner]) -> SureTest | None:
     compiled = pattern_set((text, *others))
     if compiled is None:
         return None
-    guessing = tuple(range(1 + len(ruled_out), 1 + len(others)))
-    in_lines = None if in_header else _in_lines(text, others)
-    return SureTest(text, compiled, guessing, in_header, in_lines)
+    first = 1 + len(ruled_out)
+    guessing = frozenset(range(first, first + len(OPENINGS)))
+    return SureTest(text, compiled, guessing, in_header, None if in_header else _in_lines(text, others))
 
 
 def _in_lines(text: str, others: tuple[str, ...]) -> Any | None:

@@ -1,5 +1,5 @@
 """
-Literals whose patterns match nowhere in a block: passing over them loses nothing.
+Candidates in vain: passing over them together loses nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workerdiag.matching.scan import vain_hits
+from workerdiag.matching.scan import candidates
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
@@ -39,7 +39,8 @@ def found(data: bytes, least_places: int) -> list[Match]:
     """
     The matches where literals with so many places are looked at as one.
     """
-    with patch.object(vain_hits, "_LEAST_PLACES", least_places):
+    names = ("_MANY_PLACES", "_LEAST_TOGETHER")
+    with patch.multiple(candidates, **dict.fromkeys(names, least_places)):
         return list(MATCHER.matches([LogChunk(origin="a.log", data=data)]))
 
 

@@ -1,8 +1,10 @@
 """
-Cutting a message with a few lines around it out of a log.
+A message with a few lines of the log around it, and who wants it.
 """
 
 from __future__ import annotations
+
+from typing import Protocol
 
 from workerdiag.model.evidence import LogExcerpt
 
@@ -11,6 +13,17 @@ _CONTEXT_LINES = 3
 _CONTEXT_BYTES = 2 * 1024
 #: Bytes kept of a last line without an end.
 _LINE_BYTES = 8 * 1024
+
+
+class MatchObserver(Protocol):
+    """
+    Somebody who wants the text around each match.
+    """
+
+    def on_match(self, origin: str, sign: tuple[str, str], message: LogExcerpt) -> None:
+        """
+        A message of the log *origin* shows *sign* (its owner, and its name).
+        """
 
 
 def message_excerpt(data: bytes, base: int, first: int, last: int, line: int) -> LogExcerpt:

@@ -6,35 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from workerdiag.matching.regex import pattern
-from workerdiag.matching.scan.pattern_reach import (
-    is_over_lines,
-    is_within_line,
-    is_within_message,
-    kept_within_line,
-)
-from workerdiag.rulebook.load import load_rulebook
-
-BOOK = load_rulebook()
-LINES = sorted(
-    line
-    for _, _, rule in BOOK.log_rules()
-    for line in (*rule.seen, *rule.lookalikes)
-    if line.isascii() and line.replace("\t", "").isprintable()
-)
-
-
-def test_a_pattern_kept_within_a_line_matches_the_same_lines():
-    """
-    Of every rule, on every line that some rule was written for.
-    """
-    wordings = {text for _, _, rule in BOOK.log_rules() for text in rule.wordings}
-    for text in wordings:
-        if (kept := kept_within_line(text)) != text:
-            differing = [
-                line for line in LINES if bool(pattern(text).search(line)) != bool(pattern(kept).search(line))
-            ]
-            assert not differing, text
+from workerdiag.matching.scan.pattern_sets import is_over_lines, is_within_line, is_within_message
 
 
 @pytest.mark.parametrize(
@@ -53,23 +25,6 @@ def test_which_patterns_need_a_second_line(text, expected):
     Those whose every match begins with a line end.
     """
     assert is_over_lines(text) is expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (r"Start worker at:\s+(?P<worker>\w+://[^\s\"]+)", True),
-        (r"killed by [^x]", True),
-        (r"killed\Wby", True),
-        (r"killed[\s\S]*by", False),
-        (r"(?s:killed.by)", False),
-    ],
-)
-def test_which_patterns_can_be_kept_within_a_line(text, expected):
-    """
-    Those with classes that have a line end in them, not those that are meant to go over lines.
-    """
-    assert is_within_line(kept_within_line(text)) is expected
 
 
 @pytest.mark.parametrize(
