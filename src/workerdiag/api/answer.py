@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from attrs import define, field, fields, frozen
 
 from workerdiag import __version__, pipeline
-from workerdiag.api.arguments import ExplainArguments
 from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.api.explain import ExplainArguments
 from workerdiag.bundle.retention.evidence_tap import EvidenceTap
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error

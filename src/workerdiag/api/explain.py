@@ -1,21 +1,50 @@
 """
-``workerdiag.explain()``: the function that users call.
+``workerdiag.explain()``, the function that users call, and its arguments, used with care.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+import io
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from math import isnan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
-from workerdiag.api.arguments import read_arguments
-from workerdiag.model.evidence import EvidenceSource
+from attrs import frozen
+
+from workerdiag.api.time_plan import TimePlan
+from workerdiag.deadline import CALL_FAILURES, Deadline, HelperThread, call_in_time
+from workerdiag.errors import error_text
+from workerdiag.model.evidence import EvidenceSource, Gap, LogText
+from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
+from workerdiag.model.vocabulary import GapReason, Place, Stream
+from workerdiag.settings import seconds
+from workerdiag.units import parse_duration
 
 if TYPE_CHECKING:
     from distributed import Client
 
     from workerdiag.api.diagnosis import Diagnosis
     from workerdiag.sources.logs import LogInput
+
+#: The longest timeout, in seconds: clocks cannot count to infinity.
+_MAX_S = 86_400.0
+#: Share of the time for what one argument may do: a generator of logs, a property of a client.
+_SHARE = 0.1
+#: At most this many items are taken from a list or a generator.
+MAX_INPUTS = 100_000
+_NO_LIST = object()
+#: What lists are lists of.
+_WANTED: Mapping[str, str] = {
+    "logs": "paths, URLs, open files or LogText",
+    "sources": "a sequence of EvidenceSource objects",
+}
+#: What is not asked, or read, where an argument cannot be used.
+_PLACES: Mapping[str, Place] = {"timeout": "other", "client": "scheduler", "logs": "log", "sources": "other"}
 
 
 def explain(
@@ -57,3 +86,157 @@ def explain(
     if arguments.is_asynchronous:  # no type tells which clients are: a Diagnosis can be awaited as well
         return cast("Diagnosis", answer_async(arguments))
     return answer(arguments).diagnosis
+
+
+@frozen(kw_only=True)
+class ExplainArguments:
+    """
+    The checked arguments of one call, and the gaps that unusable ones leave.
+    """
+
+    exc: BaseException | None = None
+    client: object = None
+    logs: Sequence[Any] = ()
+    #: Who wrote the logs, if the caller knows.
+    stream: Stream | None = None
+    sources: Sequence[EvidenceSource] | None = None
+    rulebook: Rulebook | None = None
+    #: The processes whose deaths are in question, where a watcher knows them.
+    about: tuple[Identity, ...] = ()
+    #: Deaths of the same trouble that are known of and of which no evidence is given.
+    more_deaths: int = 0
+    gaps: tuple[Gap, ...] = ()
+    plan: TimePlan
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """
+        Whether the client makes the call awaitable here; it depends on the calling thread.
+        """
+        try:
+            return self.sources is None and getattr(self.client, "asynchronous", False) is True
+        except Exception:  # noqa: BLE001  a client that cannot say is queried as any other
+            return False
+
+
+def read_arguments(
+    exc: object, client: object, *, logs: object, sources: object, rulebook: object, timeout: object
+) -> ExplainArguments:
+    """
+    Check the types of all arguments, and make lists of *logs* and *sources*.
+
+    Raises TypeError for a wrong type, and for a *timeout* that is written with a minus.
+    """
+    if exc is not None and not isinstance(exc, BaseException):
+        hint = '; give logs as explain(logs=["worker.log"])' if isinstance(exc, str | os.PathLike) else ""
+        raise TypeError(f"exc must be an exception or None, got {type(exc).__name__}{hint}")
+    if rulebook is not None and not isinstance(rulebook, Rulebook):
+        raise TypeError(f"rulebook must be a Rulebook or None, got {type(rulebook).__name__}")
+    given_s = _given_seconds(timeout)
+    deadline = Deadline.after(parse_timeout(given_s))
+    gaps: list[Gap] = []
+    if given_s < 0:  # what is left of a deadline that has passed; that must not raise
+        problem = ValueError("it is less than no time, so next to nothing was looked at")
+        gaps.append(_argument_gap("timeout", problem, 'give seconds, or text like timeout="10s"'))
+    client = _usable_client(client, deadline, gaps)
+    places = None if sources is None else _bounded_list("sources", sources, deadline, gaps)
+    if named := next((each for each in places or () if isinstance(each, str)), None):
+        raise TypeError(f"sources must be EvidenceSource objects, got {named[:80]!r}")
+    inputs = _log_inputs(logs, deadline, gaps)
+    return ExplainArguments(
+        exc=exc,
+        client=client,
+        logs=inputs,
+        sources=places,
+        rulebook=rulebook,
+        gaps=tuple(gaps),
+        plan=TimePlan(deadline, with_logs=bool(inputs)),
+    )
+
+
+def parse_timeout(timeout: object) -> float:
+    """
+    Seconds of a timeout, a number or a duration as Dask writes it; None and NaN are the setting's.
+
+    Raises TypeError for anything else, and for a text or whole number below zero.
+    """
+    limited = float(min(max(_given_seconds(timeout), 0.0), _MAX_S))
+    return seconds("explain.timeout") if isnan(limited) else limited
+
+
+def _given_seconds(timeout: object) -> float:
+    if timeout is None:
+        return seconds("explain.timeout")
+    if not isinstance(timeout, str | int | float):
+        raise TypeError(f'timeout must be seconds or text like "10s", got {type(timeout).__name__}')
+    try:
+        value = parse_duration(timeout) if isinstance(timeout, str) else timeout
+    except ValueError as problem:
+        raise TypeError(f'timeout must be seconds or text like "10s": {problem}') from None
+    if value < 0 and not isinstance(timeout, float):
+        raise TypeError('timeout is below zero: give seconds, or text like "10s"')
+    return value
+
+
+def _usable_client(client: object, deadline: Deadline, gaps: list[Gap]) -> object:
+    if client is None or type(client).__module__ == "distributed.client":
+        return client
+    try:
+        known = call_in_time("workerdiag-client", partial(_is_client, client), deadline.share(_SHARE))
+    except CALL_FAILURES as problem:
+        gaps.append(_argument_gap("client", problem, "give the logs: explain(exc, logs=[...])"))
+        return None
+    if not known:
+        raise TypeError(f"client must be a distributed.Client or None, got {type(client).__name__}")
+    return client
+
+
+def _is_client(client: object) -> bool:
+    known = hasattr(client, "scheduler") or hasattr(client, "sync")
+    getattr(client, "asynchronous", False)  # raises here, in place of where it matters
+    return known
+
+
+def _log_inputs(logs: object, deadline: Deadline, gaps: list[Gap]) -> list[object]:
+    if isinstance(logs, str | Path | LogText | io.IOBase):
+        return [logs]
+    return _bounded_list("logs", logs, deadline, gaps)
+
+
+def _bounded_list(name: str, values: object, deadline: Deadline, gaps: list[Gap]) -> list[Any]:
+    """
+    The items of a list or a generator, or an open file; a generator that fails gives those before.
+    """
+    taken: list[object] = []
+    wanted = _WANTED[name]
+    if isinstance(values, str | bytes | bytearray):
+        raise TypeError(f"{name} must be {wanted}, got {type(values).__name__}")
+    try:
+        if type(values) is list or type(values) is tuple:
+            taken += values
+        else:
+            thread = HelperThread("workerdiag-inputs", partial(_iterate, values))
+            taken.extend(thread.take(deadline.share(_SHARE)))  # what came before a failure is kept
+    except CALL_FAILURES as problem:
+        gaps.append(_argument_gap(name, problem, f"give the {name} as a list"))
+    if any(each is _NO_LIST for each in taken[:1]):
+        raise TypeError(f"{name} must be {wanted}, got {type(values).__name__}")
+    if len(taken) > MAX_INPUTS:
+        detail = f"only the first {MAX_INPUTS} are looked at"
+        gaps.append(Gap(source=name, place=_PLACES[name], reason="malformed", detail=detail))
+    return taken[:MAX_INPUTS]
+
+
+def _iterate(values: object) -> Iterator[object]:
+    if hasattr(values, "read"):
+        yield values
+    elif hasattr(values, "__iter__"):
+        yield from islice(values, MAX_INPUTS + 1)
+    else:
+        yield os.fspath(values) if isinstance(values, os.PathLike) else _NO_LIST
+
+
+def _argument_gap(name: str, problem: Exception, remedy: str) -> Gap:
+    reason: GapReason = "timed-out" if isinstance(problem, TimeoutError) else "malformed"
+    detail = f"it could not be used: {error_text(problem)}"[:500]
+    return Gap(source=name, place=_PLACES[name], reason=reason, detail=detail, remedy=remedy)

@@ -178,7 +178,7 @@ def _answer(
     inputs: Sequence[str], scheduler: str | None, stream: Stream | None, book: Rulebook, timeout_s: float
 ) -> Answer:
     from workerdiag.api.answer import answer
-    from workerdiag.api.arguments import ExplainArguments
+    from workerdiag.api.explain import ExplainArguments
 
     if not scheduler:
         plan = TimePlan(Deadline.after(timeout_s), with_logs=True)

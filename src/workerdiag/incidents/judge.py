@@ -14,8 +14,8 @@ from math import inf
 from attrs import evolve, frozen
 
 from workerdiag.api.answer import DEFAULT_RULEBOOK, answer
-from workerdiag.api.arguments import read_arguments
 from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.api.explain import read_arguments
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.incidents.alert_incident import AlertIncident, WatchedDeath, is_deliberate_stop

@@ -18,9 +18,8 @@ from attrs import define, evolve, field, frozen
 
 from workerdiag.api.annotate import remembered
 from workerdiag.api.answer import DEFAULT_RULEBOOK, answer, answer_async
-from workerdiag.api.arguments import ExplainArguments, read_arguments
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.api.explain import explain
+from workerdiag.api.explain import ExplainArguments, explain, read_arguments
 from workerdiag.deadline import Deadline, monotonic_s
 from workerdiag.incidents.alert_incident import is_deliberate_stop
 from workerdiag.integrations.diagnose import diagnose
