@@ -62,7 +62,7 @@ class Deadline:
     @classmethod
     def after(cls, seconds: float) -> Deadline:
         """
-        The deadline so many *seconds* from now.
+        The deadline this many *seconds* from now.
         """
         return cls(time.monotonic() + seconds)
 
@@ -89,7 +89,7 @@ class Deadline:
 
     def share(self, part: float = 1.0, *, at_least_s: float = 0.0, at_most_s: float = inf) -> Deadline:
         """
-        The deadline of one step: a *part* of what is left, but no less and no more than so many seconds.
+        The deadline of one step: a *part* of what is left, within these bounds in seconds.
         """
         return Deadline.after(max(at_least_s, min(part * self.left_s, at_most_s)))
 

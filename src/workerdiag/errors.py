@@ -37,7 +37,7 @@ def describe_error(problem: BaseException, *, most_chars: int = 500) -> str:
 
 def error_text(problem: BaseException) -> str:
     """
-    What an error says of itself, the beginning of it; empty if it says nothing.
+    The beginning of an error's own message; empty if it has none.
     """
     try:
         return utf8_safe(str.__getitem__(str(problem), slice(_MAX_CHARS))).strip()

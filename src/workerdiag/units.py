@@ -53,7 +53,7 @@ def round_up_limit(count: float) -> int:
 
 def format_limit(count: float) -> str:
     """
-    A memory limit to type that is at least so many bytes: ``640 MiB``, ``1.5 GiB``.
+    A memory limit to type of at least this many bytes: ``640 MiB``, ``1.5 GiB``.
     """
     limit = round_up_limit(count)
     unit, size = ("GiB", 2**30) if limit >= 2**30 else ("MiB", 2**20)

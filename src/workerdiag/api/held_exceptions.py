@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from workerdiag.api.diagnosis import Diagnosis
     from workerdiag.model.dask import Method
 
-#: Of the time that an exception is held up for, so much is left for what comes behind the answer.
+#: What is left, of the time that an exception is held up, for what comes after the answer, in seconds.
 _MARGIN_S = 0.2
-#: Exceptions that arrive within so many seconds and name one worker are of the same death.
+#: Exceptions that arrive within this time and name one worker are of the same death, in seconds.
 _SAME_DEATH_S = 5.0
 #: What makes a note of an exception.
 _MODULES = ("errors", "api.annotate", "api.answer", "sources.discovery", "rendering.note")
@@ -37,7 +37,7 @@ class HeldExceptions:
     def __init__(self, client: Any, hand_on: Method) -> None:
         self._client = client
         self._hand_on = hand_on
-        #: An exception is held up for at most so many seconds.
+        #: An exception is held up for at most this many seconds.
         self._patience_s = seconds("note.timeout")
         #: The exception that waits for each task, by its key: of one that ran again, the last.
         self._waiting: dict[object, BaseException] = {}

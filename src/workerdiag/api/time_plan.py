@@ -18,7 +18,7 @@ _MIN_EXCEPTION_S = 0.1
 _PACKS_SHARE, _SALVAGE_SHARE = 0.15, 0.1
 #: Logs are read for at least these seconds and this share, however late it is, but no longer than the last.
 _MIN_S, _LEAST_SHARE, _MOST_LEAST_S = 0.1, 0.1, 0.5
-#: The time for scoring: this share, of a short time more, namely so many seconds or half of it.
+#: The share for scoring; of a short time this many seconds, or at most half of it.
 _SCORING_SHARE = 0.1
 _SCORING_S, _MOST_SCORING_SHARE = 0.25, 0.5
 

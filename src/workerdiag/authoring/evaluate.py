@@ -92,7 +92,7 @@ def evaluate_rules(folder: Path, *, incidents: Sequence[Path] = ()) -> RuleEvalu
 
 def incident_problems(incident: KnownIncident, book: Rulebook, matcher: Matcher) -> Iterator[str]:
     """
-    What *book* says of *incident* and should not, or does not say and should.
+    How the answer of *book* to *incident* differs from what is expected.
     """
     findings = explain_logs(incident.logs, book, matcher)
     if incident.quiet:

@@ -34,7 +34,7 @@ _READING_S = 60.0
 @frozen(kw_only=True)
 class IncidentMeta:
     """
-    What the ``meta.toml`` of an incident says.
+    The content of an incident's ``meta.toml``.
     """
 
     #: Ids of causes, or outcomes ("unknown", "no-death"); each is a right answer.
@@ -97,14 +97,14 @@ def evidence_of(logs: Sequence[Path]) -> Iterator[Evidence]:
 
 def explain_logs(logs: Sequence[Path], book: Rulebook, matcher: Matcher) -> Findings:
     """
-    What someone is told who has *logs* and nothing else.
+    The findings from *logs* and nothing else.
     """
     return diagnose(evidence_of(logs), book, matcher=matcher)
 
 
 def unknown_expectations(incidents: Iterable[KnownIncident], book: Rulebook) -> Iterator[str]:
     """
-    What incidents expect and nobody can answer, each with the incident's name.
+    Expectations that are neither a cause nor an outcome, each with the incident's name.
     """
     known = {*(cause.id for cause in book.causes), *OUTCOMES} - {"explained"}
     for each in incidents:

@@ -72,7 +72,7 @@ def check_examples(book: Rulebook) -> list[str]:
 
 def signs_without_lookalikes(book: Rulebook) -> list[str]:
     """
-    Log signs that show no line they are not for: nobody has said what they might be taken for.
+    Log signs without lookalikes: nobody has said what they might be taken for.
     """
     return [
         f"{owner} {name}: has no `lookalikes` line"

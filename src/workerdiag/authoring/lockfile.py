@@ -91,7 +91,7 @@ def lock_rules(folder: Path, book: Rulebook) -> list[str]:
 
 def _problems_by(path: Path, find: Callable[[Mapping[str, _LockedRule]], list[str]]) -> list[str]:
     """
-    What *find* says of the lock that is there; or that it is none, as after a merge with conflicts.
+    The problems that *find* sees in the lock, or that it is unreadable, as after a merge conflict.
     """
     try:
         return find(json.loads(path.read_text(encoding="utf-8")))

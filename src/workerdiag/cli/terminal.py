@@ -35,7 +35,7 @@ _STATUS_COLUMNS = 79
 
 def text_width() -> int:
     """
-    Columns as ``COLUMNS`` says; else those of the terminal, at most 100; 80 where the output goes elsewhere.
+    Columns by ``COLUMNS``, else of the terminal, at most 100; 80 where the output goes elsewhere.
     """
     columns = table_width()
     return columns if _told_columns() else min(columns, _MAX_COLUMNS)
@@ -43,14 +43,14 @@ def text_width() -> int:
 
 def table_width() -> int:
     """
-    Columns for tables: as ``COLUMNS`` says, else all of the terminal; 80 where the output goes elsewhere.
+    Columns for tables: by ``COLUMNS``, else all of the terminal; 80 where the output goes elsewhere.
     """
     return _told_columns() or (shutil.get_terminal_size().columns if sys.stdout.isatty() else 80)
 
 
 def _told_columns() -> int:
     """
-    What the environment variable ``COLUMNS`` says (POSIX), where it says a number above 0; else 0.
+    The number above 0 in the environment variable ``COLUMNS`` (POSIX), else 0.
     """
     told = os.environ.get("COLUMNS", "")
     columns = int(told) if told.isascii() and told.isdigit() and len(told) < _MAX_COLUMN_DIGITS else 0

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from workerdiag.triage.table_forms import TableFormat
     from workerdiag.triage.work import Progress
 
-#: Connecting to a scheduler may take so long, in seconds.
+#: Seconds that connecting to a scheduler may take.
 _CONNECT_S = 30.0
 #: At most this many inputs are named that could not be read.
 _MAX_NAMED = 5

@@ -34,16 +34,16 @@ _INDENT = "  "
 _START = "start"
 #: A word that may be a command, and is neither an address nor what a scheduler file is mostly called.
 _MISTYPED = re.compile(r"\w+")
-#: So often it is looked whether something failed, in seconds.
+#: Seconds between two looks whether something failed.
 _LOOK_S = 1.0
-#: A scheduler that was never seen is waited for so long, in seconds.
+#: Seconds to wait for a scheduler that was never seen.
 _CONNECT_S = 30.0
 NoticeFormat = Literal["text", "json"]
 
 
 def notice_lines(notice: Notice) -> Iterator[str]:
     """
-    When and why it is said, its title, what else it says, and an empty line.
+    Time and reason of a notice, its title, the rest of it, and an empty line.
     """
     yield _styled(f"{format_time(notice.at)} UTC  {notice.reason}", dim=True)
     title, *others = notice.text.splitlines() or [notice.title]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from workerdiag.watch.deliveries import SinkStatus, StoredDelivery
     from workerdiag.watch.store import Store
 
-#: Cases that are over, and deliveries that were given up, are listed up to so many.
+#: At most this many closed cases, and deliveries that were given up, are listed.
 _MAX_OVER, _MAX_DEAD = 5, 10
 #: A sink that needs longer for a notice, in seconds, is said to.
 _LONG_S = 60.0

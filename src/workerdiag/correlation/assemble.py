@@ -95,7 +95,7 @@ def _blames(
     marks: Iterable[Match], exceptions: Iterable[ExceptionFacts]
 ) -> Iterator[tuple[Identity, Match | None]]:
     """
-    Whom messages and exceptions name as the last worker of a task that Dask gave up on.
+    The last worker of each task that Dask gave up on, by messages and exceptions.
     """
     yield from ((mark.identity, mark) for mark in marks if mark.role == "blame")
     yield from (
@@ -114,7 +114,7 @@ def _outlived(line: Match, lifetimes: Lifetimes) -> bool:
 
 def _has_no_loss(matches: Iterable[Match], rest: Iterable[Evidence]) -> bool:
     """
-    Whether Dask tells of workers that came and of none that went: then the kernel speaks of strangers.
+    Whether Dask reports workers that came and none that went: then the kernel's lines are about others.
     """
     if any(isinstance(piece, ProcessExit | ExceptionFacts) and _reports_loss(piece) for piece in rest):
         return False
@@ -139,7 +139,7 @@ def _where_nobody_was_lost(matches: Iterable[Match], rest: Iterable[Evidence]) -
 
 def _is_of_machine(match: Match) -> bool:
     """
-    Whether a kernel tells of its whole machine, and so of every worker there.
+    Whether a kernel's line is about its whole machine, and so about every worker there.
     """
     return match.owner in STANDSTILLS_OF_MACHINES or match.role == "aftermath"
 
@@ -167,7 +167,7 @@ def _add_exits(
     ends: Iterable[ProcessEnd], exits: Iterable[ProcessExit], limit: ReportLimit
 ) -> list[ProcessEnd]:
     """
-    Add each exit to the end of its process; one that no end is of becomes a death of its own.
+    Add each exit to the end of its process, or as a death of its own.
     """
     table = EndTable(ends)
     for exit_ in exits:

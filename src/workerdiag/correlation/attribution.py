@@ -26,7 +26,7 @@ AFTER_S = 15.0
 #: A pid names the same process only this long before its end and after it: pids are used again.
 PID_BEFORE_S = 86_400.0
 PID_AFTER_S = 600.0
-#: A kernel reports a kill, with a list of all processes, within so many seconds, or lines without times.
+#: A kernel reports a kill, with a list of all processes, within this many seconds, or lines without times.
 REPORT_S = 0.5
 REPORT_LINES = 10
 #: A kernel log goes back for weeks. What is further than this from every death is of none of them; less
@@ -78,7 +78,7 @@ def attribute_signs(
 
 class ForeignProcesses:
     """
-    Processes that are none of Dask's, told from those that are by pid and time.
+    Processes that are not Dask's, distinguished from those that are by pid and time.
     """
 
     def __init__(self, foreign: Collection[ProcessEnd], own: Collection[ProcessEnd]) -> None:

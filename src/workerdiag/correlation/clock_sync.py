@@ -16,14 +16,14 @@ from attrs import evolve
 
 from workerdiag.model.diagnosis import Match
 
-#: Two observers of one moment write within so many seconds of each other.
+#: Two observers of one moment write within this many seconds of each other.
 SAME_S = 5.0
-#: The end of a process and its removal by the scheduler are so close, where nothing hangs.
+#: The end of a process and its removal by the scheduler are this close, where nothing hangs, in seconds.
 _CLOSE_S = 1.5
 _STILL_CLOSE_S = 3.0
 #: A worker that starts is registered after that, on a machine with much to do a minute later.
 _BEFORE_S, _MAX_DELAY_S = 1.0, 60.0
-#: So many ends are held against so many removals.
+#: At most this many ends are compared with at most this many removals.
 _MAX_ENDS, _MAX_REMOVALS = 20, 200
 #: Clocks that somebody cares for are wrong by no more than this.
 MAX_SKEW_S = 300.0
@@ -31,7 +31,7 @@ MAX_SKEW_S = 300.0
 _ZONE_S = 900.0
 _MAX_ZONES_S = 26 * 3600.0
 
-#: Landmarks that tell of one moment, by what they have in common.
+#: Landmarks of one moment, by what they have in common.
 _MOMENTS: Mapping[str, tuple[str, str]] = {
     "worker.start": ("start", "worker"),
     "nanny.starts-worker": ("start", "worker"),
@@ -51,7 +51,7 @@ _STOP_REQUESTS = (
     "worker.asked-to-stop",
     "worker.asked-by-code",
 )
-#: So long a worker takes that is asked to close, at most: tasks that run hold it up.
+#: A worker that is asked to close takes at most this many seconds: running tasks hold it up.
 _MAX_CLOSING_S = 30.0
 _Moment = tuple[str, str | int]
 
@@ -79,7 +79,7 @@ def _clock_name(match: Match) -> str:
 
 def _moments(matches: Iterable[Match]) -> dict[str, dict[_Moment, float]]:
     """
-    The moments that each clock tells of; one that it tells of twice (a pid, used again) is of no use.
+    The moments that each clock reports; one that it reports twice (a reused pid) is left out.
     """
     found: dict[str, dict[_Moment, list[float]]] = {}
     for each in matches:

@@ -19,17 +19,17 @@ from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import RETIREMENT, STILL_ALIVE
 from workerdiag.model.stop_reasons import may_retire
 
-#: Messages of one process's end are at most so far apart in one log.
+#: Messages of one process's end are at most this far apart in one log.
 NEAR_S = 90.0
 NEAR_LINES = 400
-#: An order to stop (a signal, a retirement, closing the scheduler) works for so long.
+#: An order to stop (a signal, a retirement, closing the scheduler) holds for this time, in seconds.
 STOP_REQUEST_S = 120.0
 #: A worker that its nanny asked to close ends within so many seconds, or the nanny says that it kills it
 #: (nanny.py, ``WorkerProcess.kill``: 4 s by default).
 CLOSING_S = 5.0
 #: A nanny that goes on starts its worker again at once.
 RESTART_S = 1.0
-#: So many processes that share a log may be ending at once; a crash loop has thousands, one after the other.
+#: At most this many processes that share a log are ending at once; a crash loop has thousands in turn.
 MAX_AT_ONCE = 200
 #: A goodbye on the scheduler's stream and the removal that follows it.
 GOODBYE_LINES = 3
@@ -62,14 +62,14 @@ class LogReader:
         self._restarted: frozenset[Match] = frozenset()
         #: How many nannies have said that they restart their workers, of those that have not started since.
         self._restarts = 0
-        #: The worker that said last that it starts, until something is told of its end.
+        #: The worker that last said that it starts, until its end is reported.
         self._worker: str | None = None
         #: Lines in which workers joined; names are used again, and orders from before are for others.
         self._joined: dict[str, int] = {}
 
     def read(self, marks: Iterable[Match]) -> list[ProcessEnd]:
         """
-        The ends that the landmarks of one log tell of, in its order.
+        The ends that the landmarks of one log report, in its order.
         """
         handlers = {
             "start": self._start,
@@ -251,7 +251,7 @@ def _is_being_killed(end: EndBuilder) -> bool:
 
 def _wait_mismatch_s(patience: Match, end: EndBuilder) -> float:
     """
-    Seconds between when *end* was asked for and when a nanny that lost patience says that it began to wait.
+    Seconds between the request for *end* and the begin of the wait that *patience* reports.
     """
     times = [each.when for each in end.marks if each.when is not None]
     waited_s = decimal(patience.captures.get("seconds"))

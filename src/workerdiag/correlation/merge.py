@@ -110,7 +110,7 @@ def _may_be_one(end: ProcessEnd, other: ProcessEnd, lifetimes: Lifetimes) -> boo
 
 def _needs_no_kernel(one: ProcessEnd, two: ProcessEnd) -> bool:
     """
-    Whether one left in order, and only the kernel tells of the other.
+    Whether one left in order, and only the kernel reports the other.
     """
     in_order = any(each.deregistered or each.stop_requested for each in (one, two))
     return in_order and _is_kernel_only(one) != _is_kernel_only(two)
@@ -198,7 +198,7 @@ def read_ends(marks: Iterable[Match]) -> list[list[ProcessEnd]]:
 
 def _log_observer(mark: Match) -> str:
     """
-    Who wrote it: one text may hold what scheduler, nannies, kernel and platform wrote.
+    Who wrote the line: one text may mix scheduler, nannies, kernel and platform.
     """
     if mark.owner.startswith(SERVICE_LANDMARKS):
         return "service"
@@ -259,7 +259,7 @@ def without_idle_nannies(ends: list[ProcessEnd]) -> list[ProcessEnd]:
 
 def _gave_up(end: ProcessEnd, ended: Container[str | None]) -> bool:
     """
-    Whether a nanny closed because the worker of which it told how it *ended* did not start.
+    Whether a nanny closed because its worker, whose exit it reported (*ended*), did not start.
     """
     is_nanny = end.identity.worker is None and end.identity.pid is None and not end.exit_known
     has_said_so = end.reason in _START_FAILED or {mark.owner for mark in end.marks} == {START_FAILED}

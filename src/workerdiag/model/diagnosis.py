@@ -229,7 +229,7 @@ class UnlistedDeaths:
     Deaths of which only the number is known.
     """
 
-    #: So many are known of.
+    #: How many are known.
     count: int = field(default=0, validator=ge(0))
     #: Whether there may be more: logs or events were counted only in part.
     maybe_more: bool = False
@@ -270,7 +270,7 @@ class Findings:
     @property
     def death_count(self) -> int:
         """
-        How many deaths are known of, listed or not; `UnlistedDeaths.maybe_more`: at least so many.
+        How many deaths are known, listed or not; a lower bound with `UnlistedDeaths.maybe_more`.
         """
         return len(self.deaths) + self.unlisted_deaths.count
 

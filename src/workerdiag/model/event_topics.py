@@ -33,7 +33,7 @@ SOURCE_TOPICS = frozenset(
 )
 #: Topics that are asked for anyhow: what is about all workers, and each worker's own.
 _ALWAYS_QUERIED = frozenset({"all", "worker"})
-#: A scheduler is asked for so many topics at most, whatever packs want.
+#: A scheduler is asked for at most this many topics, whatever packs want.
 MAX_TOPICS = 20
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 

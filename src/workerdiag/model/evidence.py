@@ -28,7 +28,7 @@ from workerdiag.model.vocabulary import (
     as_stream,
 )
 
-#: Newlines are counted in pieces of so many bytes.
+#: Newlines are counted in pieces of this many bytes.
 NEWLINE_PIECE_BYTES = 8 * 1024
 
 
@@ -72,7 +72,7 @@ class LogChunk:
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class Event:
     """
-    A record that a scheduler, a platform or an operating system keeps of its own accord.
+    A record that a scheduler, a platform or an operating system keeps by itself.
     """
 
     #: Topic of ``Client.get_events`` (``worker-restart-memory``, a worker address, ...),
@@ -142,7 +142,7 @@ class ExceptionFacts:
     relation: ExceptionRelation = "raised"
     #: Whether it was raised inside a task and carried to the client by Dask.
     from_task: bool = False
-    #: Whether Dask may have raised it of its own accord, so that it may tell of a lost worker.
+    #: Whether Dask may have raised it of its own accord, so that a lost worker may be behind it.
     maybe_dask: bool = True
     #: The innermost line of the task that is nobody's library: ``function (file:line)``; empty if not known.
     raised_at: str = ""

@@ -12,7 +12,7 @@ from workerdiag.model.normalize import normalize_fields
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class Identity:
     """
-    Whose a fact is. Every part may be unknown; a part that contradicts does not match.
+    The process that a fact is about. Every part may be unknown; a different part does not match.
     """
 
     #: Address the scheduler knows the worker by, e.g. ``tcp://10.0.0.4:34937``.

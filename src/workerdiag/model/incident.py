@@ -38,7 +38,7 @@ _SPOKEN = (
 )
 #: Zones differ by multiples of a quarter of an hour; a log in another one tells no order of times.
 _ZONE_S = 900.0
-#: A death is noticed so long after its line in the kernel log.
+#: A death is noticed within this time after its line in the kernel log, in seconds.
 _NOTICED_S = 300.0
 _T = TypeVar("_T")
 
@@ -86,7 +86,7 @@ class Lifetimes:
 
     def _spoke_after(self, worker: str, since: float, until: float | None) -> bool:
         """
-        Whether the process that had the address then, or the first one to have it, spoke later.
+        Whether the process that had the address then, or the first to have it, spoke later.
         """
         joined, spoke = self._joined.get(worker, []), self._spoke.get(worker, [])
         before = bisect_right(joined, since)
@@ -98,7 +98,7 @@ class Lifetimes:
 
 def _may_be_in_zone(apart_s: float) -> bool:
     """
-    Whether a line so long before a death may be of its time, in a log of another zone.
+    Whether a line this long before a death may be of its time, in a log of another zone.
     """
     return apart_s > _NOTICED_S and min(apart_s % _ZONE_S, -apart_s % _ZONE_S) <= SLACK_S * 5
 
@@ -111,7 +111,7 @@ class HasIdentity(Protocol):
     @property
     def identity(self) -> Identity:
         """
-        Whose it is.
+        The process that it is about.
         """
 
 

@@ -119,7 +119,7 @@ _CONVERTERS: Mapping[str, Callable[[object], object]] = {
 
 def whole(text: str | None) -> int | None:
     """
-    The whole number that *text* is, in plain digits; None if it is none, or none of this world.
+    The whole number in plain digits that *text* is, or None.
     """
     if not text or len(text) > _MOST_DIGITS or not (text.isascii() and text.isdigit()):
         return None
@@ -128,7 +128,7 @@ def whole(text: str | None) -> int | None:
 
 def decimal(text: str | None) -> float | None:
     """
-    The number that *text* is; None if it is none, or is not finite.
+    The finite number that *text* is, or None.
     """
     try:
         number = float(text or "")

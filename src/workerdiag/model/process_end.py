@@ -15,7 +15,7 @@ from workerdiag.model.identity import NO_IDENTITY, Identity
 #: SIGILL, SIGABRT, SIGBUS, SIGFPE and SIGSEGV, as Linux numbers them.
 _FAULTS = (4, 6, 7, 8, 11)
 _SIGABRT = 6
-#: A process that was asked to stop takes itself down within so many seconds (distributed 2026.8.0, nanny.py).
+#: A process that was asked to stop ends itself within this many seconds (distributed 2026.8.0, nanny.py).
 TAKEDOWN_S = 10.0
 #: What happened at most this long before the death in question belongs to it, in seconds.
 RECENT_S = 900.0
@@ -70,7 +70,7 @@ class ProcessEnd:
     @cached_property
     def places(self) -> frozenset[tuple[str, int]]:
         """
-        Origins and lines of what tells of it.
+        Origins and lines of the messages that report it.
         """
         return frozenset((mark.origin, mark.line) for mark in self.marks)
 
@@ -91,7 +91,7 @@ class ProcessEnd:
     @property
     def exit_known(self) -> bool:
         """
-        Whether anybody said how the process ended.
+        Whether a report says how the process ended.
         """
         return self.signal is not None or self.status is not None
 
@@ -106,7 +106,7 @@ class ProcessEnd:
 
     def _was_asked_just_before(self) -> bool:
         """
-        Whether the log that tells its end has a request to stop before that.
+        Whether the log that reports its end has a request to stop shortly before.
         """
         return any(
             request.role == "stop-request" and _is_soon_after(death, request)

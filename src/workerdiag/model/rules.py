@@ -45,7 +45,7 @@ STILL_ALIVE = "nanny.still-alive"
 START_FAILED = "nanny.start-failed"
 #: How a scheduler that was asked stands: its workers, and what waits for them.
 SCHEDULER_STATE = "event.scheduler-state"
-#: A line without a header tells of an end, in words that nobody has written down.
+#: A line without a header reports an end, in words that nobody has written down.
 LINE_OF_OTHERS = "untold.line-of-others"
 #: A log ends in the words of somebody else, which are of no kind that stood there before.
 LAST_LINE = "log.last-line"
@@ -67,7 +67,7 @@ FREQUENCIES: Mapping[Frequency, float] = {"common": 0.04, "usual": 0.02, "rare":
 @frozen(kw_only=True)
 class Mitigation:
     """
-    Something to change. Text may use ``{numbers}`` computed from the death at hand.
+    Something to change. Text may use ``{numbers}`` computed from the death.
     """
 
     #: When it applies; empty: always.
@@ -108,7 +108,7 @@ class RivalCause:
 @frozen(kw_only=True)
 class NextStepRule:
     """
-    A place whose inspection would confirm or exclude the cause, or tell what is behind a landmark.
+    A place whose inspection would confirm or exclude the cause, or explain a landmark.
     """
 
     inspect: str

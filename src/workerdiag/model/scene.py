@@ -35,7 +35,7 @@ class Victim:
 @frozen(kw_only=True)
 class Location:
     """
-    What one process says of the machine, container and job that it runs in.
+    The machine, container and job of one process, in its own words.
     """
 
     role: LocationRole

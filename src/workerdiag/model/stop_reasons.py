@@ -69,7 +69,7 @@ _CUT_CHARS = 600
 
 def is_stop_request(reason: str) -> bool:
     """
-    Whether somebody asked for the stop: in Dask's words, or in those of code that gave a reason of its own.
+    Whether somebody asked for the stop, in Dask's words or in a reason that code gave.
     """
     if not reason or reason.startswith(_STOP_REQUESTS):
         return bool(reason)
@@ -78,7 +78,7 @@ def is_stop_request(reason: str) -> bool:
 
 def is_dask_stop_request(reason: str) -> bool:
     """
-    Whether a part of Dask asked for the stop, and certainly not a signal: the default reason does not tell.
+    Whether a part of Dask asked for the stop, and certainly no signal; the default reason does not say.
     """
     return reason != DEFAULT_REASON and reason.startswith(_DASK_REQUESTS)
 

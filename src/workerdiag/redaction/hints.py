@@ -57,7 +57,7 @@ WINDOW_CHARS = 16 * 1024
 MOST_WORK = WINDOW_CHARS // 8
 #: What reading a value takes, where looking at a hint takes 1.
 _READING = 7
-#: What belongs to a place may stand so far before it.
+#: What belongs to a place stands at most this many characters before it.
 _BEFORE_CHARS = 200
 #: Where one may read on: behind the end of a line, a message of a log with its date.
 _MESSAGE = re.compile(r"[\r\n](?=\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d)")
@@ -102,7 +102,7 @@ def key_line_hints(data: bytes, begin: int = 0) -> Iterator[tuple[int, str]]:
 
 def may_hold(data: bytes) -> bool:
     """
-    Whether there is any such place.
+    Whether any hint stands in the text.
     """
     return _engine(f"{_NAMES}|{_URLS}|{_TOKEN_HINTS}|{_KEY_LINES}").search(data) is not None
 

@@ -171,7 +171,7 @@ def name_at(text: str, at: int, hint: str) -> tuple[int, SecretName | None]:
 
 def value_of(text: str, secret: SecretName) -> tuple[int, int] | None:
     """
-    From where to where what stands behind the name is to be hidden; None if there is no secret.
+    The span to hide behind the name, or None if there is no secret.
     """
     begins, end, name, before = secret
     if (gives := _ASSIGNMENT.match(text, end)) and not _is_file_or_logger(gives["sign"], before):

@@ -193,7 +193,7 @@ INNER_HINTS = (
 
 def token_at(text: str, at: int, prefix: str) -> list[tuple[int, int]]:
     """
-    Where the secret is whose *prefix* stands at *at*, and what belongs to it; empty if there is none.
+    The spans of the secret whose *prefix* stands at *at*, and of what belongs to it.
     """
     found = _token_shape(prefix).match(text, at)
     if found is None:
@@ -223,7 +223,7 @@ def key_line_at(text: str, at: int) -> list[tuple[int, int]]:
 
 def token_around(text: str, at: int) -> list[tuple[int, int]]:
     """
-    Where the secret is of which the hint of a `InnerHint` stands at *at*; empty if there is none.
+    The span of the secret for which the hint of an `InnerHint` stands at *at*, if there is one.
     """
     for middle in INNER_HINTS:
         if rest := middle.rest.match(text, at):

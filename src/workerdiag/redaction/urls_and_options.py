@@ -22,7 +22,7 @@ _TOKEN = re.compile(r"(?=[^\s]{0,40}\d)[\w.~%-]{16,}$")
 _MAX_SCHEME_CHARS = 20
 _PATH = re.compile(r"[/?#]")
 _NO_PASSWORD = re.compile(r"(?:x-oauth-basic)?\Z")
-#: So far from the program's name its options may stand, in the same line.
+#: Options stand at most this far from the program's name, in the same line.
 MAX_CHARS = 600
 #: For each program its options, and how their values are written.
 _OPTIONS: Mapping[str, re.Pattern[str]] = {

@@ -14,7 +14,7 @@ from workerdiag.units import format_bytes, format_time
 
 #: Lines of deaths that one report shows.
 MAX_DEATHS = 10
-#: So many alike are still listed one by one.
+#: At most this many alike are listed one by one.
 MAX_ALIKE = 3
 #: Characters of the reason that Dask gives.
 MAX_REASON_CHARACTERS = 60
@@ -70,7 +70,7 @@ def death_lines(findings: Findings, most: int = MAX_DEATHS) -> tuple[tuple[str, 
 
 def memory_line(deaths: Sequence[Death]) -> str:
     """
-    The most memory that a worker was seen to hold at its death, and its limit; empty if nobody said.
+    The most memory of a worker at its death, and its limit; empty if unknown.
     """
     seen = [each for each in deaths if each.rss_bytes is not None]
     if not seen:
@@ -87,7 +87,7 @@ def memory_line(deaths: Sequence[Death]) -> str:
 
 def crash_line(deaths: Sequence[Death]) -> str:
     """
-    Where the workers crashed, by the dump that most of them agree with; empty if there is none.
+    Where the workers crashed, by the commonest dump; empty if there is none.
     """
     places = Counter(each.crashed_in for each in deaths if each.crashed_in)
     if not places:
@@ -113,9 +113,6 @@ def _group_line(group: Sequence[Death], top: str | None) -> str:
 
 
 def _time_range(first: str, last: str) -> str:
-    """
-    A span of moments; the day is not said twice.
-    """
     day, _, clock = last.partition(" ")
     if first == last:
         return f", {first}"

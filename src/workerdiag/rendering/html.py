@@ -30,7 +30,7 @@ _ONE_WORD = re.compile(
     r"(?<![\w-])(--[a-z][a-z-]{2,24}(?![\w-])|\d{4}-\d\d-\d\d(?![\d-])|Ctrl-[A-Z]\b"
     r"|\d[\d.,]{0,9} (?:[KMGT]i?B|ms|s|%)(?!\w))"
 )
-#: Words so long are broken after these rather than within a name: paths, calls, assignments.
+#: Words this long are broken after these rather than within a name: paths, calls, assignments.
 _LONG_WORD, _BREAK = re.compile(r"(\S{30,})"), re.compile(r"(?<=[\w\])\"'][/(=,])(?=[\w\"'\[{])")
 #: A comment behind code, with the blanks that set it apart and its line end.
 _COMMENT = re.compile(r"((?<! ) {2,}# [^\n]*\n?)")

@@ -51,7 +51,7 @@ MAX_QUOTED_LINES = 6
 MAX_QUOTED_CHARACTERS = 300
 #: Stands in the text of a match for the lines between two that are quoted.
 _LEFT_OUT = " … "
-#: Messages that begin with the same so many characters are one, however they arrived.
+#: Messages that begin with the same characters, this many, are one, however they arrived.
 _SAME_CHARS = 120
 
 
@@ -179,7 +179,7 @@ def _place_text(where: str) -> str:
 
 def excerpt(text: str) -> tuple[str, ...]:
     """
-    A log message in a few lines: its beginning, and its end, where a traceback says what it was.
+    A log message in a few lines: its beginning and its end, which in a traceback is the error.
     """
     lines = [line.rstrip() for line in re.split(rf"\n|{_LEFT_OUT}", shorten_bytes(text)) if line.strip()]
     if len(lines) > MAX_QUOTED_LINES:
@@ -190,7 +190,7 @@ def excerpt(text: str) -> tuple[str, ...]:
 
 def failure_items(failure: TaskFailure) -> list[Item]:
     """
-    What a task raised, with the lines of code around it; nothing where the summary says it all.
+    A task's error with the lines of code around it; empty where the summary has it all.
     """
     if not failure.source:
         return []
@@ -262,7 +262,7 @@ def candidate_line(cause: RankedCause) -> str:
 
 def blame_items(blame: Blame, *, died: bool) -> list[Item]:
     """
-    Who needs to act, whether Dask blames the right task, and why; nothing where none of it is known.
+    Who needs to act, whether Dask blames the right task, and why; empty where nothing is known.
     """
     if blame == Blame():
         return []

@@ -68,7 +68,7 @@ def outline(findings: Findings) -> Outline:
 
 def _beyond(lead: str, summary: str) -> str:
     """
-    What the summary says beyond the lead: of ``Segmentation fault (4 worker processes).`` how many died.
+    What the summary adds to the lead: of ``Segmentation fault (4 worker processes).`` the number.
     """
     if not summary.startswith(lead):
         return summary

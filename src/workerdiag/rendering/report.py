@@ -41,7 +41,7 @@ class TimelineMoment:
 @frozen(kw_only=True)
 class ReportExtras:
     """
-    What a report says beside the diagnosis.
+    The parts of a report beside the diagnosis.
     """
 
     #: The diagnosis of today's rules, where it is another one than the diagnosis that was saved.

@@ -16,7 +16,7 @@ _HEIGHTS, _NO_SAMPLE = "▁▂▃▄▅▆▇█", "·"
 _COLUMNS = 32
 #: Workers that are shown; more of them say the same.
 _MAX_WORKERS = 3
-#: What stands in place of memory over time where there is none.
+#: The text in place of memory over time where there is none.
 NOT_SAMPLED = "nobody sampled it before the death; `workerdiag.install(client)` has each worker do so"
 
 

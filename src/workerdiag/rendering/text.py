@@ -49,7 +49,7 @@ _MAX_UNBROKEN = 200
 _SECOND_COLUMN = "\ue000"
 #: Lines that each text of the lead may take.
 _LEAD_LINES = 3
-#: A report of at most so many lines is shown whole: a small terminal has 24, and the prompt takes one.
+#: A report of at most this many lines is shown whole: a small terminal has 24, and the prompt takes one.
 _SCREEN_LINES = 24
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 _TINTS: Mapping[Outcome, str] = {
@@ -62,7 +62,7 @@ _TINTS: Mapping[Outcome, str] = {
 
 def brief_outline(findings: Findings, *, most: int = 2, whole_by: str = WHOLE_BY) -> Outline:
     """
-    What one screen has room for: *most* entries of each kind; *whole_by* tells how to get the whole report.
+    An outline for one screen, with *most* entries of each kind and *whole_by* for the rest.
     """
     findings = printable_object(evolve(findings, fingerprint=""))  # which is for programs
     whole = outline(findings)
@@ -116,7 +116,7 @@ def _sections(findings: Findings, most: int) -> Iterator[Section]:
 
 def _short_clue(clue: Clue) -> Item:
     """
-    The clue with one line of its words: the last, where a traceback says what it was.
+    The clue with one line of its words: the last, which in a traceback is the error.
     """
     item = clue_item(clue)
     return evolve(item, quote=tuple(clip(line, _MAX_QUOTED_CHARS) for line in item.quote[-1:]))

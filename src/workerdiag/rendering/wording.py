@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 #: A field as `Event.describe` writes it.
 _EVENT_FIELD = re.compile(r"(?:^|, )([a-z_-]+)=(.*?)(?=, [a-z_-]+=|$)")
-#: Fields that say how it came to be known, and values that say nothing; of the others the first so many.
+#: Fields about the report itself, values that say nothing, and how many of the other fields are shown.
 _SAID_OTHERWISE, _NOTHING = frozenset({"stimulus_id", "reported_by"}), frozenset({"", "0", "False", "None"})
 _MAX_FIELDS = 8
 #: What fields are called in a report; others by their own names.
@@ -35,7 +35,7 @@ _FIELD_NAMES = {
     "seconds_since_heartbeat": "time since the last heartbeat",
     "prev-status": "status before",
 }
-#: Fields of events that are bytes, and what is a number: of more digits it is none.
+#: Fields of events that are bytes, and the shape of a number.
 _SIZES, _NUMBER = (
     frozenset({"rss", "memory", "memory_limit", "nbytes"}),
     re.compile(r"\d{1,18}(?:\.\d{1,18})?"),
@@ -246,7 +246,7 @@ def identity_text(identity: Identity) -> str:
 
 def exit_text(death: Death) -> str:
     """
-    How the process ended, as far as anybody said.
+    How the process ended, as far as it is known.
     """
     if death.signal is not None:
         name = signal_name(death.signal)

@@ -21,7 +21,7 @@ from workerdiag.redaction.secrets import redact_text
 from workerdiag.scoring.findings import crash_placeholders
 from workerdiag.scoring.memory_numbers import MemoryNumbers
 
-#: Who tells of the cluster: the caller's cluster object (`sources/scene.py`), ...
+#: What the cluster is known by: the caller's cluster object (`sources/scene.py`), ...
 _SETUP, _CLUSTER = "event.cluster-setup", "event.cluster"
 #: The cluster classes of dask-jobqueue (0.9.0), which share their options.
 _JOBQUEUE_CLASSES = frozenset(
@@ -77,7 +77,7 @@ UNKNOWN_SETUP = ClusterSetup()
 
 def cluster_setup(incident: Incident) -> ClusterSetup:
     """
-    The cluster of *incident*: as its cluster object says, else as its logs do.
+    The cluster of *incident*, by its cluster object, else by its logs.
     """
     setup_events = [mark.captures for mark in incident.marks if mark.owner == _SETUP]
     marks = [mark for mark in incident.marks if mark.owner == _CLUSTER]
@@ -203,7 +203,7 @@ def _example(advice: Mitigation, deployment: Deployment | None) -> str:
 
 def _for_batch_system(example: str, setting: ClusterSetup) -> str:
     """
-    An example for Slurm with the class of the cluster at hand, where its options are those of all.
+    An example for Slurm with the cluster's own class, where its options are common to all.
     """
     if setting.jobqueue_class is None or _OF_SLURM.search(example):
         return example

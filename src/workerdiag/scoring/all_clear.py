@@ -39,9 +39,9 @@ from workerdiag.scoring.silent_losses import (
 _BLOCKED_S = 30.0
 _BLOCKED_SHARE = 0.2
 _BLOCKED_TIMES = 3
-#: Where the text has no times, so many seconds in sum.
+#: Where the text has no times, this many seconds in sum.
 _BLOCKED_SUM_S = 10.0
-#: Where each thread has been taken for so long, nothing has finished since. Our judgement.
+#: Where each thread has been taken for this long, nothing has finished since. Our judgement.
 _LEAST_S = 5.0
 #: Counts of them, and what is known of these.
 _COUNTS: Mapping[str, str] = {
@@ -49,7 +49,7 @@ _COUNTS: Mapping[str, str] = {
     "idle_tasks": " on workers that use hardly any processor time, and none of that kind has finished: what "
     "they wait for may never come.",
 }
-#: Places that tell of all workers of a cluster; a log shows what is known in it, not that it was looked at.
+#: Places that cover all workers of a cluster; a log shows what is known in it, not that it was looked at.
 _CLUSTER_PLACES: frozenset[Place] = frozenset(
     (
         "scheduler",
@@ -103,7 +103,7 @@ def _is_long_blocked(marks: Sequence[Match]) -> bool:
 
 def endless_tasks(incident: Incident) -> Iterator[Match]:
     """
-    The state of a scheduler whose tasks may never end; whether they do nobody can say from outside.
+    The state of a scheduler whose tasks may never end; from outside nobody can say whether they do.
     """
     for each in incident.marks:
         if each.owner == SCHEDULER_STATE and (_starved_count(each) or any(_counts(each))):
@@ -150,7 +150,7 @@ class AllClearObstacles:
     unknown_error: Match | None = None
     #: Whether a worker was lost, or an exception was raised outside of tasks.
     is_loss: bool = False
-    #: Whether a client came to a scheduler, and nothing tells of any worker.
+    #: Whether a client came to a scheduler, and no worker is reported.
     lacks_workers: bool = False
     #: Where a worker came up whose log, which is all there is, ends while it runs.
     open_ended_log: Match | None = None
@@ -269,7 +269,7 @@ class _ShutdownNoise:
 
 def _is_in_order(end: ProcessEnd) -> bool:
     """
-    Whether somebody asked for it; of a nanny that kills a slow worker nobody knows who asked it, or why.
+    Whether the end was requested; nobody knows who asked where a nanny kills a slow worker.
     """
     asked = end.stop_requested and any(each.owner != STILL_ALIVE for each in end.marks)
     return asked or (end.deregistered and not end.lost)

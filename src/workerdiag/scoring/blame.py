@@ -19,7 +19,7 @@ from workerdiag.scoring.findings import finished_kinds, unfinished_tasks
 from workerdiag.scoring.memory_numbers import MemoryNumbers
 from workerdiag.scoring.silent_losses import all_died_at_start
 
-#: Keys in reasons are cut to so many characters.
+#: Keys in reasons are cut to this many characters.
 _KEY_CHARS = 100
 _MAX_NAMED = 3
 #: Below this probability a cause does not clear a task.

@@ -13,7 +13,7 @@ from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.model.signs import AbsentSign, ExitSign, Sign, TogetherSign
 from workerdiag.scoring.distribution import CauseScore, SignEvidence
 
-#: Of one sign, so many places are tried for others close by.
+#: At most this many places of one sign are tried for others close by.
 MAX_TOGETHER = 200
 #: Signs that show with no match of their own.
 _SHOWN_BY_OTHERS = (ExitSign, AbsentSign, TogetherSign)

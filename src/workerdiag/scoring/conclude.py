@@ -51,7 +51,7 @@ def conclude(
     deadline: Deadline = NO_DEADLINE,
 ) -> Findings:
     """
-    Everything that can be said about *incident* by what *book* knows, and in the time there is.
+    All findings about *incident* that *book* allows, within the *deadline*.
     """
     separate = deaths_are_separate(incident)
     of_exception, others = split_exception(incident) if separate else (incident, incident)

@@ -91,7 +91,7 @@ def _is_of_end(seen: SignEvidence) -> bool:
 
 def _group_messages(group: Iterable[SignEvidence]) -> frozenset[tuple[str, int, str]]:
     """
-    The messages that show a group; none where it says more than they do: an exit, or signs together.
+    The messages that show a group; empty where it says more than they do: an exit, or signs together.
     """
     if any(isinstance(each.sign, TogetherSign) or _is_of_end(each) for each in group):
         return frozenset()
@@ -202,7 +202,7 @@ def distribution(scores: Sequence[CauseScore]) -> Distribution:
 
 def _is_stop_beside_crash(stop: Cause, other: Cause, reach: Mapping[str, frozenset[str]]) -> bool:
     """
-    Whether *stop* is one on request, and *other* an end that nobody asks for and that it does not explain.
+    Whether *stop* is on request and *other* an unrequested end that it does not explain.
     """
     return stop.ends == "stopped" and other.ends in _UNEXPECTED_ENDS and other.id not in reach[stop.id]
 

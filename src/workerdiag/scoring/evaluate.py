@@ -141,7 +141,7 @@ def _deaths_of_the_task(evaluated: Sequence[EvaluatedCase], incident: Incident) 
 
 def _latest(evaluated: list[EvaluatedCase], count: int) -> list[EvaluatedCase]:
     """
-    Those since the last *count* unexpected deaths began; all where the time of one is not known.
+    Those since the last *count* unexpected deaths began; all where one has no time.
     """
     times = [end.when for each in evaluated if (end := each.case.end) and end.when is not None]
     unexpected = sorted(when for each, when in zip(evaluated, times, strict=False) if each.is_unexpected)

@@ -37,7 +37,7 @@ _TRACEBACK_LINES = 100
 
 def task_failure(incident: Incident) -> TaskFailure | None:
     """
-    What the task raised that the caller's exception comes from, or the first one that a log tells of.
+    The task's error behind the caller's exception, else the first one in a log.
     """
     logged = (failure for mark in incident.marks if (failure := _logged_failure(mark)))
     return caught_failure(incident) or next(logged, None)
@@ -67,7 +67,7 @@ def deaths_are_separate(incident: Incident) -> bool:
 
 def split_exception(incident: Incident) -> tuple[Incident, Incident]:
     """
-    What the caller's exception alone tells, and all else.
+    The incident by the caller's exception alone, and by everything else.
     """
     told, other = _by_origin(incident.unassigned_signs)
     cases = [(case, *_by_origin(case.signs)) for case in incident.cases]
@@ -120,7 +120,7 @@ def _logged_failure(mark: Match) -> TaskFailure | None:
 
 def _own_line(traceback: str) -> tuple[str, tuple[str, ...]]:
     """
-    The innermost line that is nobody's library, as ``function (file:line)``, and the line itself.
+    The innermost line of user code, as ``function (file:line)``, and the line itself.
     """
     own = [frame for frame in _FRAME.findall(traceback) if not is_library(frame[0])]
     if not own:

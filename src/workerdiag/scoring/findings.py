@@ -198,7 +198,7 @@ def death_of_end(
     end: ProcessEnd, best: tuple[str, float] | None, incident: Incident, matches: Sequence[Match] = ()
 ) -> Death:
     """
-    One end as findings list it, with the likeliest cause of it alone, and what *matches* tell of it.
+    One end as findings list it, with its own likeliest cause; *matches* may have its crash site.
     """
     rss_bytes, limit_bytes = reading_of(end, incident)
     losses = tasks_at_loss(end, incident)

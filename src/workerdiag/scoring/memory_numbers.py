@@ -29,7 +29,7 @@ _LEAST_BYTES = 256 * 2**20
 _AT_LIMIT = 0.8
 #: The mark in a nanny's log that names the share of the limit at which it ends a worker.
 MEMORY_BUDGET = "nanny.memory-budget"
-#: Growth is told of so many seconds before the last reading, if it is so much at least.
+#: Growth is reported for this many seconds before the last reading, if it is at least this large.
 _GROWTH_S = 60.0
 _MIN_GROWTH_S = 0.5
 _MIN_GROWTH_BYTES = 2**24
@@ -105,7 +105,7 @@ def reading_of(end: ProcessEnd, incident: Incident) -> tuple[int | None, int | N
 
 def captured_rss(captures: Mapping[str, str]) -> int | None:
     """
-    The resident memory that a message or an event tells, in bytes.
+    The resident memory in a message or an event, in bytes.
     """
     if (rss_kb := whole(captures.get("rss_kb"))) is not None:
         return rss_kb * 1024
@@ -123,7 +123,7 @@ def exceeded_bytes(mark: Match, limit: int | None) -> int:
 
 def share(text: str, *, of: int = 1) -> float:
     """
-    A share as a message or a setting tells it; 0 where it is switched off.
+    A share in a message or a setting; 0 where it is switched off.
     """
     try:
         return float(text) / of

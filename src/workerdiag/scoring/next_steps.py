@@ -107,7 +107,7 @@ def _steps_at_obstacle(obstacles: AllClearObstacles, book: Rulebook) -> list[Nex
 
 def _advised_steps(advice: Iterable[Mitigation], setting: ClusterSetup) -> list[NextStep]:
     """
-    What the rules say to look at where they name no cause, in the terms of the deployment at hand.
+    What the rules advise to look at where no cause is known, in the terms of the deployment.
     """
     inspections = [evolve(each, do=each.inspect) for each in advice]
     return [
@@ -122,7 +122,7 @@ def _is_recorded(incident: Incident) -> bool:
 
 def _is_caller_timeout(incident: Incident) -> bool:
     """
-    Whether nobody is known to have died, and the caller's own patience ended or tasks may never end.
+    Whether nobody is known to have died, and the caller timed out or tasks may never end.
     """
     raised = [each for each in incident.exceptions if each.relation == "raised"]
     caught = any(not each.from_task and each.type.rpartition(".")[2] == "TimeoutError" for each in raised)
@@ -140,7 +140,7 @@ def _senders(incident: Incident) -> Iterator[NextStep]:
 
 def _fallback_steps(incident: Incident) -> list[NextStep]:
     """
-    Where nothing speaks for any cause: the places that would have said something.
+    Where nothing speaks for any cause: the places that would have.
     """
     steps = []
     if _is_caller_timeout(incident):

@@ -21,9 +21,9 @@ from workerdiag.scoring.stop_requests import StopRequests, is_in_force
 ORDER_SLACK_S = 2.0
 #: A process that was asked to stop says so at once; what is ordered after that is another order.
 STOP_REQUEST_SLACK_S = 0.25
-#: A worker that a signal ends so long after a task's error ended of something else. Our judgement.
+#: A signal this many seconds after a task's error has another cause than that. Our judgement.
 AFTERMATH_S = 60.0
-#: Landmarks that tell of an end for which nobody asked, beyond its removal.
+#: Landmarks of an end for which nobody asked, beyond its removal.
 _ENDED: tuple[MatchRole, ...] = ("death", "self-closed", "restart")
 #: A nanny says so of every process that exits by itself, but of status 0, of which it says nothing.
 _NANNY_EXITS = ("nanny.exited-with-status", "nanny.restarting")
@@ -145,7 +145,7 @@ class Relevance:
 
     def _is_request_without_end(self, match: Match) -> bool:
         """
-        Whether it is an order to retire workers, in a log that tells who came, where nobody went.
+        Whether it is a retirement in a log that lists arrivals, where nobody went.
         """
         return match.origin in self._registers and (match.origin, match.line) in self._retirements
 
@@ -227,7 +227,7 @@ def _may_come_from_task(match: Match, cause: Cause, end: ProcessEnd | None) -> b
 
 def _has_left_in_order(end: ProcessEnd) -> bool:
     """
-    Whether a process was told to stop or took its leave, and nothing says that it ended otherwise.
+    Whether a process was asked to stop or took leave, and no other end is known.
     """
     return (end.stop_requested or end.deregistered) and not end.exit_known
 
@@ -245,7 +245,7 @@ def _may_have_stood_still(match: Match, end: ProcessEnd) -> bool:
 
 def _is_told_in(end: ProcessEnd, order: Match) -> bool:
     """
-    Whether the order is in one message, or one event, with what tells of the end.
+    Whether the order is in one message, or one event, with a report of the end.
     """
     if (order.origin, order.line) not in end.places:
         return False
@@ -269,7 +269,7 @@ def _is_of_this_process(match: Match, end: ProcessEnd | None, origins: Collectio
 
 def _is_before(end: ProcessEnd, match: Match) -> bool:
     """
-    Whether *end* had been told of when *match* was written.
+    Whether *end* had been reported when *match* was written.
     """
     if match.line and (line := end.first_line(match.origin)):
         return line < match.line
@@ -280,7 +280,7 @@ def _is_before(end: ProcessEnd, match: Match) -> bool:
 
 def _is_exit_certain(end: ProcessEnd) -> bool:
     """
-    Whether it is certain how the process itself ended: its nanny said so, or a signal is known.
+    Whether the exit of the process itself is known: by its nanny, or by a signal.
     """
     if end.signal is not None:
         return True

@@ -189,14 +189,14 @@ def is_start(mark: Match) -> bool:
 
 def all_died_at_start(incident: Incident) -> bool:
     """
-    Whether worker processes died, and nothing tells of any worker that was up.
+    Whether worker processes died, and no worker is known to have been up.
     """
     return any(_never_up(incident))
 
 
 def lacks_workers(incident: Incident) -> bool:
     """
-    Whether a client came to a scheduler, and nothing tells of any worker.
+    Whether a client came to a scheduler, and nothing is known of any worker.
     """
     owners = {each.owner for each in incident.marks}
     return owners >= {_SCHEDULER_STARTS, _CLIENT_CAME} and owners.isdisjoint(_ANY_WORKER)
@@ -204,7 +204,7 @@ def lacks_workers(incident: Incident) -> bool:
 
 def _never_registered(incident: Incident) -> Iterator[Match]:
     """
-    Workers that wait for the scheduler at the end of their log, and were not told to stop.
+    Workers that wait for the scheduler at the end of their log, and were not asked to stop.
     """
     last: dict[tuple[str, int | None], Match] = {}
     stopped: dict[str, int] = {}
@@ -236,7 +236,7 @@ def _last_starts(
     marks: Iterable[Match], owners: tuple[str, ...], is_over: Callable[[Match], bool]
 ) -> Iterable[Match]:
     """
-    The last mark in each log of one of *owners*, where nothing below it says that this start is over.
+    The last mark in each log of one of *owners*, where no mark below it ends that start.
     """
     last: dict[str, Match] = {}
     for each in marks:

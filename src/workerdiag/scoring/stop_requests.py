@@ -15,7 +15,7 @@ from workerdiag.model.stop_reasons import may_retire
 #: A worker says that it begins a little before the scheduler says that it has it.
 _JOIN_SLACK_S = 5.0
 
-#: An order works for so long, in seconds; a worker that retires hands over its data first.
+#: An order holds for this many seconds; a worker that retires hands over its data first.
 ORDER_S = 300.0
 #: The same in lines of one log, where nothing has a time.
 ORDER_LINES = 400
@@ -23,7 +23,7 @@ ORDER_LINES = 400
 
 class StopRequests:
     """
-    What an incident's landmarks, given by their id, tell of retirements and of when workers joined.
+    Retirements, and when workers joined, by an incident's landmarks, given by their id.
     """
 
     def __init__(self, marks: Mapping[str, Sequence[Match]]) -> None:
@@ -68,7 +68,7 @@ class StopRequests:
 
     def _stayed(self, worker: str | None, order: Match, end: ProcessEnd) -> bool:
         """
-        Whether the scheduler said between the order and the end that it could not retire the worker.
+        Whether the scheduler could not retire the worker between the order and the end.
         """
         last = end.last_line(order.origin) or inf
         return any(

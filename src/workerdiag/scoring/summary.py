@@ -97,7 +97,7 @@ def _reported_deaths(incident: Incident) -> tuple[int, bool]:
 @frozen(kw_only=True)
 class LostWorkers:
     """
-    The unexpected deaths that an answer is about, and how their number is said.
+    The unexpected deaths that an answer is about, and the words for their number.
     """
 
     deaths: Sequence[Death]

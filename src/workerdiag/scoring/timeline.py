@@ -34,14 +34,14 @@ _OF_WORKERS = ("pause", "resume", "trouble", "self-closed", "stop-request")
 MAX_HISTORIES = 8
 MAX_SAMPLES = 240
 MAX_MOMENTS = 60
-#: What happened so long before the first death, or after the last one, is shown with them, in seconds.
+#: What happened this long before the first death, or after the last one, is shown, in seconds.
 BEFORE_S, AFTER_S = 300.0, 60.0
-#: The same of the same process within so many seconds is one moment: several logs tell of it.
+#: The same report of the same process within this many seconds is one moment: several logs have it.
 _SAME_MOMENT_S = 2.0
 _TEXT_CHARS = 200
-#: Marks of a role that tells of a moment, but that only say the same once more.
+#: Marks that only repeat a moment of their role.
 _REPEATED = ("worker.registered", "worker.waiting-to-connect", "nanny.start", "nanny.starts-worker")
-#: Roles that tell of schedulers and clients as well: only with the name of a worker they tell of one.
+#: Roles of schedulers and clients as well: only with the name of a worker they are about one.
 _ONLY_WITH_WORKER = ("start", "connection-lost", "removal")
 _KINDS: Mapping[str, MomentKind] = {kind: kind for kind in get_args(MomentKind)}
 #: Where thresholds stand in what a scheduler or a recorder says (distributed.yaml; `sources.recorder`).
@@ -132,7 +132,7 @@ def _history(
 
 def _paused_histories(marks: Sequence[Match], fractions: Mapping[str, float]) -> list[ProcessHistory]:
     """
-    Where nobody died, the memory of workers that were paused, as their messages tell it.
+    Where nobody died, the memory of paused workers by their messages.
     """
     paused: dict[Identity, list[Match]] = {}
     for mark in marks:
@@ -170,7 +170,7 @@ def _samples(
     known: ProcessHistory, readings: Iterable[tuple[float, int]], group: Iterable[tuple[float, int, int]]
 ) -> list[MemorySample]:
     """
-    What was sampled, and what logs, events and heartbeats tell of other moments; the last ones.
+    What was sampled, and what logs, events and heartbeats report between; the last ones.
     """
     samples = {each.at: each for each in known.samples}
     for at, rss_bytes in readings:

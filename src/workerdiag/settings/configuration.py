@@ -89,7 +89,7 @@ def _classes(rule: Rule) -> tuple[type, ...]:
 
 def _duration_s(value: object) -> float:
     """
-    A duration in seconds; a number that is within no limits if it is none.
+    A duration in seconds, or NaN, which is within no limits.
     """
     try:
         return parse_duration(str(value))
@@ -118,7 +118,7 @@ def _is_web_address(text: str) -> bool:
 
 def configured_value(key: str, default: Value) -> object:
     """
-    What Dask's configuration says, or *default* if that cannot be used; never raises.
+    The value in Dask's configuration, or *default* if that cannot be used; never raises.
     """
     try:
         import dask.config
@@ -182,14 +182,14 @@ def schema() -> Mapping[str, Any]:
 @cache
 def rules() -> Mapping[str, Rule]:
     """
-    What the schema says of each setting, by its key.
+    The schema's entry of each setting, by its key.
     """
     return dict(_settings_of(schema()["properties"][ROOT]))
 
 
 def origin(key: str, value: object) -> str:
     """
-    Who said so, the strongest first: Python, the environment, a file of Dask's configuration, the default.
+    Where it was set, the strongest first: Python, the environment, a file of Dask's, the default.
     """
     import dask.config
 

@@ -35,7 +35,7 @@ _KINDS = {
 #: The client library answers nothing when it has asked within a second
 #: (``coiled.cluster-state-check-interval``).
 _RETRY_S = 1.1
-#: Logs from so long before the death to so long after it, and at most so many bytes of them.
+#: Seconds of the logs before and after the death, and the most bytes of them.
 _BEFORE_S = 600.0
 _AFTER_S = 60.0
 _MAX_BYTES = 2**20

@@ -25,7 +25,7 @@ from workerdiag.model.vocabulary import GapReason
 #: What one command may say.
 MAX_BYTES = 4 * 2**20
 _BLOCK_BYTES = 64 * 1024
-#: Its end is looked for this often, and what it said is read for at least so long, in seconds.
+#: Seconds between two looks for the command's end, and the least time for reading its output.
 _POLL_S, _MIN_READ_S = 0.05, 0.1
 #: So that times and states come in the form that is documented.
 _PLAIN_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
@@ -41,7 +41,7 @@ _NO_SUCH_COMMAND = 127
 @frozen(kw_only=True)
 class CommandResult:
     """
-    What one command said.
+    The output and exit status of one command.
     """
 
     stdout: bytes
@@ -100,7 +100,7 @@ def _wait(process: subprocess.Popen[bytes], deadline: Deadline, streams: dict[st
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """
-    End the command and what it started itself; it leads a session of its own.
+    End the command and its children; it leads a session of its own.
     """
     with suppress(OSError):
         if hasattr(os, "killpg"):

@@ -39,7 +39,7 @@ _AFTER_S = 90.0
 
 def to_timestamp(value: object) -> float | None:
     """
-    Seconds since the epoch of a datetime, an ISO 8601 text or a number; UTC where no zone is said.
+    Seconds since the epoch of a datetime, an ISO 8601 text or a number; UTC where no zone is given.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
@@ -104,7 +104,7 @@ def may_be_reason(missed: float | None, happened: float | None, *, notice_s: flo
 
 def without_pid(identity: Identity) -> Identity:
     """
-    The same worker; for texts that count processes otherwise than the container does.
+    The same worker without its pid, which differs between a container and its host.
     """
     return evolve(identity, pid=None)
 
@@ -129,7 +129,7 @@ def victim_hosts(scene: Scene) -> Iterator[str]:
 
 def known_machine_names(scene: Scene) -> Iterator[str]:
     """
-    The same, and the names that machines of those who still live have for themselves.
+    These, and the names that living machines have for themselves.
     """
     yield from victim_hosts(scene)
     yield from (each.hostname for each in scene.locations if each.hostname)

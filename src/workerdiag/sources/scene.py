@@ -43,9 +43,9 @@ _DEPLOYMENT_OF_VARIABLE: Mapping[str, Deployment] = {
     "OAR_JOB_ID": "batch",
     "ECS_CONTAINER_METADATA_URI_V4": "cloud",
 }
-#: So many dead are asked about; the others died of the same, or of their loss.
+#: At most this many dead are asked about; the others died of the same, or of their loss.
 MAX_VICTIMS = 8
-#: What a platform noted so long before a removal, or after it, may belong to it.
+#: What a platform noted this long before or after a removal may belong to it, in seconds.
 BEFORE_S = 900.0
 AFTER_S = 120.0
 

@@ -37,7 +37,7 @@ _PAUSED_AT = re.compile(r"\bat (\d+%) memory usage")
 
 def memory_figure(findings: Findings) -> Figure | None:
     """
-    The memory of the first process that told of it, and small that of others; None where none told.
+    The memory of the first process with samples, and small that of others; None without any.
     """
     drawable = [each for known in _histories_to_draw(findings) if (each := _Memory(known)).is_worth_drawing]
     if not drawable:
@@ -66,7 +66,7 @@ class _Memory:
     """
 
     known: ProcessHistory
-    #: Those that tell of memory.
+    #: Those with memory in them.
     samples: tuple[MemorySample, ...] = field(init=False)
     limits: tuple[Limit, ...] = field(init=False)
 
@@ -138,7 +138,7 @@ def _caption(known: ProcessHistory, first: ProcessHistory) -> str:
 
 def _is_course(times: Sequence[float], *, recorded: bool) -> bool:
     """
-    Whether a line between these moments tells how memory changed, and is no guess.
+    Whether a line between these moments shows how memory changed, and is no guess.
     """
     if not times or times[-1] - times[0] < _LEAST_S:
         return False
@@ -164,7 +164,7 @@ def _has_memory(history: ProcessHistory) -> bool:
 
 def _history_of_a_death(findings: Findings) -> Iterator[ProcessHistory]:
     """
-    What is known of the first death whose memory is told without a time.
+    The first death whose memory is known without a time.
     """
     for death in [each for each in findings.deaths if each.rss_bytes][:1]:
         yield ProcessHistory(

@@ -14,14 +14,14 @@ from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.timeline import Moment, MomentKind
 from workerdiag.rendering.wording import clip, exit_text, identity_text, one_line, shorten_bytes
 
-#: Numbers of one drawing, at most; so many of them are kept for what is no death.
+#: A drawing has at most this many numbers; at least the second count is kept for what is no death.
 MAX_MARKS, _LEAST_OTHERS = 12, 4
-#: What happened so long before the first death is drawn, and after the last one, in seconds.
+#: Moments this long before the first death and after the last one are drawn, in seconds.
 BEFORE_S, AFTER_S = 60.0, 5.0
 _MAX_QUOTE_CHARS = 100
-#: A removal within so many seconds of a death is how the scheduler notices it.
+#: A removal within this time of a death is how the scheduler notices it, in seconds.
 _NOTICED_S = 2.0
-#: The same message within so many seconds is one moment.
+#: The same message within this time is one moment, in seconds.
 _SAME_S = 1.0
 #: What a list of log lines as JSON has behind each line.
 _STRING_END = re.compile(r'"[\s,\]}]*$')

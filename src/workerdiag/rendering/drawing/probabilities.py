@@ -53,9 +53,6 @@ def _bars(findings: Findings) -> Iterator[CandidateBar]:
 
 
 def _against_text(clue: Clue) -> str:
-    """
-    Why a candidate is less likely; what speaks against the likeliest has a section of its own.
-    """
     where = f" ({one_line(clue.where)})" if clue.where else ""
     return f"Against it: {clip(one_line(clue.text), _MAX_TEXT_CHARS)}{where}"
 

@@ -32,9 +32,9 @@ _MAX_KEY_CHARS = 80
 _WIDTHS_PX: Mapping[str, int] = {"wd-narrow": 320, "wd-wide": 590}
 #: Pixels of a character at most, before the text, and under the cross at a bar's end.
 _CHAR_PX, _TEXT_AT_PX, _CROSS_PX = 7.2, 5, 7
-#: Of a key at least so many characters are worth showing.
+#: Fewer characters of a key are not worth showing.
 _LEAST_CHARS = 4
-#: Moments so long before the first task are drawn, in seconds.
+#: Moments this long before the first task are drawn, in seconds.
 _EARLIER_S = 1.0
 #: What takes less time is one moment, in seconds.
 _LEAST_S = 0.15

@@ -28,7 +28,7 @@ _IDLE, _RUNNING, _HELD = "1", ("2", "6", "7"), "5"
 
 class HTCondorSource(BatchSource):
     """
-    What the schedd of HTCondor says of the cluster's jobs.
+    The records of the cluster's jobs in HTCondor's schedd.
     """
 
     name = "HTCondor"

@@ -134,7 +134,7 @@ def percent_used(used: str, given: str) -> float | None:
 
 def parse_batch_duration(text: str) -> float | None:
     """
-    Seconds of ``1-02:03:04``, ``02:03:04``, ``03:04``, ``21s`` or ``20``; None if it is none.
+    Seconds of ``1-02:03:04``, ``02:03:04``, ``03:04``, ``21s`` or ``20``, or None.
     """
     found = re.fullmatch(r"\s*(?:(\d{1,9})[-+])?((?:\d+:){1,2}\d+(?:\.\d+)?|\d+(?:\.\d+)?)s?\s*", text)
     if found is None:

@@ -16,7 +16,7 @@ from attrs import frozen
 
 from workerdiag.model.scene import Location, Scene, Victim
 
-#: So many jobs are asked about.
+#: At most this many jobs are asked about.
 MAX_JOBS = 16
 #: Workers' names of dask-jobqueue before 0.7, and its HTCondor ones: ``dask-worker--7120344--``.
 _ID_IN_NAME = re.compile(r"--(\d[\w.\[\]-]*?)--(?:-?\d+)?$")

@@ -26,7 +26,7 @@ from workerdiag.sources.batch.jobs import SYSTEMS, BatchJob, BatchJobs, BatchSys
 
 #: Where jobs that were given no place for their output have been submitted, by their environment.
 _SUBMITTED_FROM = ("SLURM_SUBMIT_DIR", "PBS_O_WORKDIR", "LS_SUBCWD", "SGE_O_WORKDIR", "OAR_WORKDIR")
-#: So many entries of a directory are looked at, and so many files opened for whose they are.
+#: At most this many entries of a directory are looked at, and this many files opened to see whose they are.
 _MAX_ENTRIES = 20_000
 _MAX_OPENED = 60
 #: Where a worker says its address: at its start, which a restart by the nanny repeats.
@@ -37,12 +37,12 @@ _NUMBERED = re.compile(
     r"|\.[oe](?P<after>\d+)(?:[.-]\d+)?$"
     r"|^(?P<first>\d+)(?:\[\d*\])?(?:\.[\w-]+)*\.(?:OU|ER)$"
 )
-#: Of all files together, and of one, so much is read: its end.
+#: The most bytes that are read of the ends of all files, and of one.
 _MAX_BYTES = 4 * 2**20
 _MAX_FILE_BYTES = 512 * 1024
-#: Without the start of the victim's life in it, so much of an end is of interest.
+#: The bytes of an end that count where the start of the victim's life is not in it.
 _WITHOUT_START_BYTES = 64 * 1024
-#: So many jobs without a known victim are looked at: those that never came, or that ended.
+#: At most this many jobs without a known victim are looked at: those that never came, or that ended.
 _MAX_OTHERS = 4
 #: Finding out whose output it is may take this share.
 _FILES_SHARE = 0.45

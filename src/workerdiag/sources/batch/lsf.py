@@ -25,7 +25,7 @@ _LOST = re.compile(r"\bTERM_ZOMBIE\b|unable to reach the execution host|\bTERM_M
 
 class LSFSource(BatchSource):
     """
-    What LSF says of the cluster's jobs.
+    The records of the cluster's jobs in LSF.
     """
 
     name = "LSF"

@@ -21,7 +21,7 @@ _EVENT = re.compile(r"(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d> \w+")
 
 class OARSource(BatchSource):
     """
-    What OAR says of the cluster's jobs.
+    The records of the cluster's jobs in OAR.
     """
 
     name = "OAR"

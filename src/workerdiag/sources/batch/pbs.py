@@ -22,7 +22,7 @@ _ENDED_BY_ORDER = ("271", "265")
 
 class PBSSource(BatchSource):
     """
-    What a PBS server says of the cluster's jobs.
+    The records of the cluster's jobs on a PBS server.
     """
 
     name = "PBS"
@@ -74,7 +74,7 @@ def parse_qstat(number: str, text: str) -> JobRecord:
 
 def parse_tracejob(number: str, text: str) -> JobRecord:
     """
-    One job as the server's logs tell of it.
+    One job by the server's logs.
     """
     times: dict[str, float | None] = {"Job Run": None, "Exit_status": None}
     for line in text.splitlines():

@@ -20,7 +20,7 @@ _RULE = re.compile(r"(?m)^={20,}$")
 
 class GridEngineSource(BatchSource):
     """
-    What Grid Engine says of the cluster's jobs.
+    The records of the cluster's jobs in Grid Engine.
     """
 
     name = "Grid Engine"

@@ -25,7 +25,7 @@ _FIELDS = (
 )
 _WAITING_STATES = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 _LATE_STATES = ("NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY")
-#: A job that is being ended has no other state yet; it is asked about again after so long.
+#: A job that is being ended has no other state yet; it is asked about again after this many seconds.
 _ENDING_S = 0.5
 _MAX_TIMES = 4
 

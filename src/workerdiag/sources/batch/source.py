@@ -21,7 +21,7 @@ from workerdiag.sources.commands import command_gap, run_command
 
 #: Looking through the jobs' output may take this share.
 _FILES_SHARE = 0.35
-#: Of the time that is left, one command may take so much.
+#: The share of the time left that one command may take.
 _COMMAND_SHARE = 0.6
 #: A command is not begun with less than this.
 _MIN_S = 0.05
@@ -30,9 +30,9 @@ _REASONS: Mapping[GapReason, str] = {
     "expired": r"invalid job id|not exist|not found|unknown job|no matching|has finished",
     "never-recorded": r"disabled",
 }
-#: Of one answer, so much is read: jobs with thousands of steps fit.
+#: The most bytes of one answer that are read: jobs with thousands of steps fit.
 _MAX_ANSWER_BYTES = 2**20
-#: Of one record, so much is handed on.
+#: The most characters of one record that are handed on.
 _MAX_CHARS = 64 * 1024
 
 

@@ -31,9 +31,9 @@ _ENDING = re.compile(
 _BY_A_PERSON = re.compile(
     r"virtualMachines/(?:deallocate|powerOff|restart|redeploy|reimage)/|virtualMachines/delete", re.IGNORECASE
 )
-#: The platform's own words come up to so much later (resource health overview).
+#: The platform's own words come at most this many seconds later (resource health overview).
 _LATE_S = 600.0
-#: Of the activity log, so many entries are read.
+#: At most this many entries of the activity log are read.
 _MAX_ENTRIES = 500
 _CLOUD = "https://management.azure.com"
 

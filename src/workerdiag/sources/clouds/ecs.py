@@ -34,7 +34,7 @@ _TASK_KEYS = (
     "memory",
 )
 _CONTAINER_KEYS = ("name", "lastStatus", "exitCode", "reason", "memory")
-#: ``ListTasks`` and ``DescribeTasks`` take so many at once.
+#: The most that ``ListTasks`` and ``DescribeTasks`` take at once.
 _PAGE = 100
 _MAX_PAGES = 5
 #: The container that dask-cloudprovider gives workers (aws/ecs.py, 2025.9.0).

@@ -43,7 +43,7 @@ _ENDING = (
 _BY_THE_GUEST = "compute.instances.guestTerminate"
 #: A failed host is noted down only after the provider has noticed.
 _LATE_S = {"compute.instances.hostError": 600.0, "compute.instances.automaticRestart": 600.0}
-#: Operations are listed on one page of so many.
+#: Operations are listed on one page of at most this many.
 _MAX_OPERATIONS = 200
 
 

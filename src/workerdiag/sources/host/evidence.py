@@ -28,11 +28,11 @@ _Fields = dict[str, EventValue]
 #: A file system with less than this left, and less than a thousandth, refuses more than a little.
 FULL_BYTES = 4 * 2**20
 FULL_SHARE = 0.001
-#: A process that has so many of its descriptors open is about to be refused one.
+#: A process with this many of its descriptors open is about to be refused one.
 NEARLY_ALL_SHARE = 0.95
-#: Clocks are compared to within so many seconds.
+#: Clocks are compared to within this many seconds.
 SKEW_S = 10.0
-#: A nanny notes the end of its worker within so many seconds of the scheduler.
+#: A nanny notes the end of its worker within this many seconds of the scheduler.
 NOTED_S = 2.0
 _GROUP_FIELDS = tuple(
     """

@@ -17,18 +17,18 @@ from attrs import field, frozen
 
 from workerdiag.sources.host.respondents import Subject
 
-#: The kernel and the scheduler notice one death within so many seconds; their clocks were compared.
+#: The kernel and the scheduler notice one death within this many seconds; their clocks were compared.
 SAME_MOMENT_S = 15.0
 #: The same for a process whose pid is not known, so that only the moment can tell.
 NAMELESS_S = 5.0
-#: What a disk or the whole machine does so long before a death may have led to it.
+#: What a disk or the whole machine does this long before a death may have led to it, in seconds.
 BEFORE_S = 300.0
 AFTER_S = 15.0
-#: The scheduler notices the end of a process at most so long before the kernel's line of its crash.
+#: The scheduler notices the end of a process at most this many seconds before the kernel's line of its crash.
 NOTICED_S = 2.0
 #: The same for a process whose end no nanny noted: any other crash of that time may be a stranger's.
 UNTOLD_S = 1.0
-#: The lines of one kill are written within so many seconds.
+#: The lines of one kill are written within this many seconds.
 TOGETHER_S = 2.0
 
 _OOM_BEGINNING = re.compile(r"invoked oom-killer", re.IGNORECASE)
@@ -66,7 +66,7 @@ KernelLine = tuple[float, str]
 @frozen(kw_only=True)
 class AttributedLines:
     """
-    What a kernel log tells of the dead of one machine.
+    The lines of a kernel log that are about the dead of one machine.
     """
 
     #: The lines of each of the dead, in the order in which these were given.
@@ -173,7 +173,7 @@ class KernelLog:
 
     def may_have_ended_by(self, signal: int, subject: Subject) -> bool:
         """
-        Whether nothing that a nanny noted says that *subject* ended otherwise than by that signal.
+        Whether no nanny noted another end of *subject* than by that signal.
         """
         noted = self.signals.get(subject.pid or 0)
         if noted is not None:
@@ -245,7 +245,7 @@ def format_lines(lines: Iterable[KernelLine]) -> bytes:
 
 def has_oom_kill(lines: Iterable[KernelLine]) -> bool:
     """
-    Whether one of them says that the kernel killed for want of memory.
+    Whether one of the lines reports a kill for want of memory.
     """
     return any(_KILLED_PID.search(text) for _, text in lines)
 

@@ -34,11 +34,11 @@ from workerdiag.sources.host.remote_call import (
 )
 
 SOURCE_NAME = "location"
-#: So many nannies are asked.
+#: At most this many nannies are asked.
 MAX_NANNIES = 4
 #: A nanny of which the scheduler has no worker now may be gone: it is not waited for longer.
 UNREGISTERED_S = 1.0
-#: Of the time given, so much is for asking; the rest for ending in time.
+#: The share of the time for asking; the rest is for ending in time.
 _ASKING_SHARE = 0.9
 #: One question gets at least this long, in seconds.
 _MIN_S = 0.05
@@ -79,7 +79,7 @@ def is_this_machine(host: str | None) -> bool:
 
 def is_loopback(host: str | None) -> bool:
     """
-    Whether each machine has such an address of its own.
+    Whether every machine has this address.
     """
     return host is not None and (host in ("localhost", "::1") or host.startswith("127."))
 

@@ -70,7 +70,7 @@ Answer = dict[str, dict[str, Any]]
 
 class UnreadableAnswerError(ValueError):
     """
-    A process answered with something that no probe of ours says.
+    A process answered something that no probe of ours returns.
     """
 
 

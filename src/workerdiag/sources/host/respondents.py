@@ -30,7 +30,7 @@ from workerdiag.sources.host.remote_call import (
 )
 from workerdiag.sources.machine_match import scheduler_ahead_s
 
-#: So many processes are asked; each costs its machine some 30 ms of one core.
+#: At most this many processes are asked; each costs its machine some 30 ms of one core.
 MAX_RESPONDENTS = 4
 
 
@@ -79,7 +79,7 @@ class Respondent:
     @property
     def is_this_process(self) -> bool:
         """
-        Whether nobody else has to be asked.
+        Whether no other process has to be asked.
         """
         here = self.place.identity
         return here.pid == os.getpid() and (here.nanny is None or here.nanny in local_nannies())
@@ -92,7 +92,7 @@ class Respondent:
 
     async def ask(self, client: Client, request: Request, deadline: Deadline) -> Answer:
         """
-        What another process says, asked through Dask; raises as `probe_elsewhere`.
+        The answer of another process, asked through Dask; raises as `probe_elsewhere`.
         """
         nanny = None if self.place.role == "scheduler" else str(self.place.identity.nanny)
         return await probe_elsewhere(client, nanny, self._probes, request, deadline)
@@ -104,7 +104,7 @@ class Respondent:
 
 def respondents(scene: Scene) -> tuple[list[Respondent], list[Victim]]:
     """
-    Whom to ask, the closest to the latest dead first, and the dead of whom nobody can speak.
+    Whom to ask, the closest to the latest dead first, and the dead whom nobody can speak for.
     """
     spoken_for: dict[int, list[Subject]] = {}  # by the number of the location
     sure: dict[int, bool] = {}

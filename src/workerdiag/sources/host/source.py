@@ -29,9 +29,9 @@ from workerdiag.sources.runner import gap_on_error
 #: What a machine may take to answer, and what each step has at least.
 _ANSWER_S = 3.0
 _MIN_S = 0.05
-#: Without a time of death, so far back is looked.
+#: How far back to look without a time of death, in seconds.
 _LOOK_BACK_S = 900.0
-#: What led to a death is looked for so long before it.
+#: How long before a death to look for what led to it, in seconds.
 _BEFORE_S = 300.0
 #: What to type on the machine itself, where nobody can do it from here.
 _BY_HAND = "dmesg -T | grep -iE 'killed process|segfault'; uptime"
@@ -198,7 +198,7 @@ def machine_gap(title: str, problem: BaseException) -> Gap:
 
 def uncertain_machine_gap(title: str) -> Gap:
     """
-    That only what names the very process could be used, as each machine has that address.
+    The gap where only what names the very process counts, as every machine has that address.
     """
     return Gap(
         source=f"host {title}",

@@ -29,7 +29,7 @@ SOURCE_NAME = "Kubernetes"
 #: What all answers together may hold, and one.
 MAX_BYTES = 4 * 2**20
 MAX_ANSWER_BYTES = 2 * 2**20
-#: Of the time for the round, one answer may take so much.
+#: The share of the round that one answer may take.
 _REQUEST_SHARE = 0.5
 #: Requests that wait for an answer at the same time.
 _AT_ONCE = 4

@@ -16,7 +16,7 @@ from workerdiag.sources.kubernetes.pods import KubernetesEvent, Pod, Termination
 #: A worker that falls silent is given up after ``distributed.scheduler.worker-ttl``, 5 minutes
 #: (distributed.yaml, 2026.8.0): so long before its removal its container may have ended.
 SILENT_S = 330.0
-#: Clocks of a scheduler and of nodes differ by so much, after the difference that is known.
+#: Clocks of a scheduler and of nodes differ by at most this, after the known difference.
 SKEW_S = 3.0
 #: Times of containers are whole seconds, rounded down.
 SECOND_S = 1.0
@@ -106,7 +106,7 @@ def match_deleted_pods(
     namespace: str,
 ) -> list[VictimPod]:
     """
-    The victims whose pod is gone, and whose end its events tell.
+    The victims whose pod is gone, and whose end its events report.
     """
     uids = {pod.uid for pod in there}
     ending = [
@@ -123,7 +123,7 @@ def match_deleted_pods(
 
 def is_victims_pod(pod: Pod, victim: Victim, own: str | None) -> bool:
     """
-    Whether the victim ran in *pod*, so far as names and addresses tell.
+    Whether the victim ran in *pod*, by names and addresses.
     """
     if own is not None:
         return pod.name == own

@@ -27,7 +27,7 @@ _HARMLESS_REASONS = (
     "NodeAllocatable",
     "InvalidDisk",
 )
-#: So many are told of; the others are like them.
+#: At most this many are described; the others are like them.
 _MOST = 3
 
 
@@ -108,7 +108,7 @@ def pod_identity(pod: Pod) -> Identity:
 
 def log_identity(found: VictimPod) -> Identity:
     """
-    Whose the container's log is: the victim's, or where it runs on, of all workers that come and go there.
+    The identity for a container's log: the victim, or all its workers where the container runs on.
     """
     known = found.identity
     return (

@@ -48,7 +48,7 @@ def time_at(value: object, key: str) -> float | None:
 
 def parse_quantity(amount: object) -> int | None:
     """
-    An amount such as ``350Mi`` in bytes; None if it is none.
+    An amount such as ``350Mi`` in bytes, or None.
     """
     found = re.fullmatch(r"(\d{1,18}(?:\.\d{1,6})?)([A-Za-z]{0,2})", str(amount))
     if not found or found[2] not in _UNITS:

@@ -159,7 +159,7 @@ class Pod:
     @property
     def changed(self) -> float | None:
         """
-        When its status last changed, so far as that is told.
+        When its status last changed, as far as the status says.
         """
         times = [time_at(each, "lastTransitionTime") for each in mappings_at(self.status, "conditions")]
         times += [each.finished for each in self.terminations]

@@ -33,7 +33,7 @@ _PODS = ("POD_NAME", "MY_POD_NAME")
 _GATEWAY = "DASK_GATEWAY_CLUSTER_NAME"
 #: Part of the path of a control group below a kubelet.
 _KUBELET_GROUP = "kubepods"
-#: A cluster of so many pods is listed whole; of a larger one only the pods in question.
+#: A cluster of at most this many pods is listed whole; of a larger one only the pods in question.
 _MAX_PODS = 60
 #: A difference of clocks that is smaller cannot be told: HTTP has whole seconds.
 _MIN_APART_S = 2.0
@@ -63,7 +63,7 @@ class KubernetesTarget:
 
 def target_of(scene: Scene) -> KubernetesTarget | None:
     """
-    Whom to ask about; None where nothing points to Kubernetes.
+    Whom to ask about, or None where nothing points to Kubernetes.
     """
     address = _service_address(scene)
     object_ = scene.cluster if scene.cluster_is("dask_kubernetes", "KubeCluster", "HelmCluster") else None
@@ -97,7 +97,7 @@ def name_or_none(name: object) -> str | None:
 
 def _ran_in_pods(scene: Scene) -> bool:
     """
-    Whether the dead lived in pods; where nobody who was near them is left, whether we do.
+    Whether the dead lived in pods; where nobody near them is left, whether this process does.
     """
     near = [each for each in scene.locations if each.role in ("worker", "nanny", "neighbour")]
     return any(

@@ -21,10 +21,10 @@ from workerdiag.sources.kubernetes.evidence import owner_evidence, unhealthy_evi
 from workerdiag.sources.kubernetes.pods import KubernetesEvent, Pod, parse_event
 from workerdiag.sources.kubernetes.search import KubernetesTarget, PodSearch, name_or_none
 
-#: So many events of a namespace are listed at once; of more, only those in question.
+#: At most this many events of a namespace are listed at once; of more, only those in question.
 _MAX_EVENTS = 300
 _MAX_NODES = 3
-#: Of a container's log, its end: so many lines and bytes, from so long before the death.
+#: The most lines and bytes of the end of a container's log, and seconds of it before the death.
 _LOG_LINES = 300
 _LOG_BYTES = 256 * 1024
 _LOG_BEFORE_S = 300.0
@@ -32,7 +32,7 @@ _LOG_BEFORE_S = 300.0
 _KUBELET_S = 1.5
 #: A death is so fresh that this is waited for.
 _FRESH_S = 10.0
-#: Events are kept for so long (kube-apiserver, ``--event-ttl``, 1h).
+#: Events are kept for this time (kube-apiserver, ``--event-ttl``, 1h).
 _EVENTS_S = 3600.0
 
 

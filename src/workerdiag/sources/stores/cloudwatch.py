@@ -25,7 +25,7 @@ _START_LINE = "Start worker at: {address:>26}"
 #: Workers are not searched for further back than this.
 _LIFE_S = 7 * 86400.0
 _MAX_PAGES = 3
-#: Of the log, from so long before the death to so long after it; at most so many lines and bytes.
+#: Seconds of the log before and after the death, and the most lines and bytes of it.
 _BEFORE_S = 900.0
 _AFTER_S = 60.0
 _MAX_LINES = 5000

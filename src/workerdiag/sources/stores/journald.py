@@ -16,7 +16,7 @@ from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.scene import Location, Scene, Terms, Victim
 from workerdiag.sources import commands, machine_match
 
-#: From so long before the death to so long after it, in whole seconds.
+#: Seconds of the journal before and after the death.
 _BEFORE_S = 900
 _AFTER_S = 60
 _MAX_LINES = 5000

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: What is handed over at most, the latest; one OOM kill is some 2 kB of it.
 MAX_BYTES = 256 * 1024
-#: Of a log file, so much of its end is read.
+#: The most bytes of a log file's end that are read.
 TAIL_BYTES = 2 * 1024 * 1024
 #: The pid namespace that a machine starts with: PROC_PID_INIT_INO in include/linux/proc_ns.h.
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
@@ -42,7 +42,7 @@ TROUBLE = re.compile(
     re.IGNORECASE,
 )
 _READ_ALL, _SIZE_BUFFER = 3, 10  # SYSLOG_ACTION_*
-#: Nobody corrects the clock of the ring buffer: by so much of its age it may be wrong.
+#: Nobody corrects the clock of the ring buffer: it may be wrong by this share of its age.
 DRIFT = 5e-5
 _STAMPED = re.compile(r"^(?:<\d+>)?\[ *(\d+\.\d+)\](?:\[ *[TC]\d+\])? (.*)$")
 SYSTEMD = "/run/systemd/system"

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-#: A file system that has not answered after so long (a network mount whose server is gone) will not.
+#: A file system that has not answered after this many seconds (a mount whose server is gone) will not.
 DISK_S = 0.3
 #: What one core dump's description may take.
 CORE_CHARS = 16 * 1024

@@ -13,7 +13,7 @@ from typing import Any
 #: The latest records of the nannies' log that are looked at, and the ends in them that are told.
 MAX_RECORDS = 1000
 MAX_ENDS = 100
-#: A nanny on a busy machine notes the end of its worker so many seconds late at most.
+#: A nanny on a busy machine notes the end of its worker at most this many seconds late.
 NOTING_S = 2.0
 
 
