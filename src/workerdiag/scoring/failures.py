@@ -178,7 +178,9 @@ class _KnownPlaces:
         self._lines: dict[str, list[int]] = {}
         for each in sorted(landmarks, key=lambda mark: mark.line):
             self._lines.setdefault(each.origin, []).append(each.line)
-        self._judged = {(each.origin, each.message_line) for each in errors if each.owner != LINE_OF_OTHERS}
+        self._other_errors = {
+            (each.origin, each.message_line) for each in errors if each.owner != LINE_OF_OTHERS
+        }
         others = {(each.origin, each.last_line) for each in errors if each.owner == LINE_OF_OTHERS}
         self._covered = {
             place
@@ -206,8 +208,8 @@ class _KnownPlaces:
             line.text.rpartition(" … ")[2]
         ):  # shown without frames, as a caller shows a task's
             return True
-        judged = (line.origin, line.message_line) in self._judged
-        return judged or (line.origin, line.last_line) in self._covered
+        is_known = (line.origin, line.message_line) in self._other_errors
+        return is_known or (line.origin, line.last_line) in self._covered
 
 
 def _has_between(lines: Sequence[int], first: int, last: int) -> bool:
