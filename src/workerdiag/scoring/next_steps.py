@@ -14,9 +14,10 @@ from workerdiag.model.rules import Mitigation, Rulebook
 from workerdiag.model.signals import signal_name
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.scoring.advice import ClusterSetup, applicable_advice, fill_example, fill_text
-from workerdiag.scoring.all_clear import AllClearObstacles, endless_tasks
+from workerdiag.scoring.all_clear import AllClearObstacles
 from workerdiag.scoring.failures import deaths_are_separate, failed_tasks
 from workerdiag.scoring.silent_losses import open_ended_log
+from workerdiag.scoring.standstills import endless_tasks
 
 #: A cause this likely is settled; below it, looks for it are worth their while.
 SETTLED_CHANCE = 0.9

@@ -17,7 +17,7 @@ from workerdiag.model.normalize import whole
 from workerdiag.model.rules import LAST_LINE, LOG_OF_OTHERS, SCHEDULER_STATE, Rulebook
 from workerdiag.model.vocabulary import GapReason, Outcome, Place
 from workerdiag.redaction.secrets import redact_text
-from workerdiag.scoring.all_clear import AllClearObstacles, endless_sentence
+from workerdiag.scoring.all_clear import AllClearObstacles
 from workerdiag.scoring.failures import (
     caught_failure,
     deaths_are_separate,
@@ -26,6 +26,7 @@ from workerdiag.scoring.failures import (
     task_failure,
 )
 from workerdiag.scoring.silent_losses import is_start
+from workerdiag.scoring.standstills import endless_sentence
 
 #: Deaths that findings list, at most: the first and the last.
 MAX_DEATHS = 1000
