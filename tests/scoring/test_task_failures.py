@@ -178,3 +178,34 @@ def test_a_programs_own_error_is_not_tied_to_the_death():
     diagnosis = caught(type="KeyError", from_task=False)
     assert diagnosis.top.id == "signal.segfault"
     assert diagnosis.summary.endswith("Nothing ties it to the KeyError, which the program raised by itself.")
+
+
+REFUSAL = (
+    "Task 'concat-all' has 1.76 GiB worth of input dependencies, but worker tcp://10.0.0.4:40001 has memory_limit "
+    "set to 400.00 MiB. It seems like you called client.compute() on a huge collection."
+)
+
+
+def fetched(exc):
+    """
+    The exception as the client's ``result`` raises it where no worker ran the task.
+    """
+    names = {"exc": exc}
+    exec(compile("def result():\n    raise exc\n", "/env/distributed/client.py", "exec"), names)
+    with pytest.raises(type(exc)) as caught:
+        names["result"]()
+    return caught.value
+
+
+def test_a_task_that_the_scheduler_refuses_is_a_failure_without_a_death():
+    """
+    Its MemoryError comes before anything is allocated; what helps is a smaller result, which comes first.
+    """
+    diagnosis = workerdiag.explain(fetched(MemoryError(REFUSAL)))
+
+    assert diagnosis.outcome == "no-death"
+    assert diagnosis.summary.startswith(
+        "No worker died: a task failed with MemoryError: Task 'concat-all' has"
+    )
+    assert diagnosis.next_steps[0].inspect.startswith("whether its result has to come together in one worker")
+    assert "Mend what the task raised: MemoryError." in str(diagnosis)

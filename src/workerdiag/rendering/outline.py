@@ -128,7 +128,8 @@ def _first_step(findings: Findings) -> str:
     top, failure, nobody = findings.top, findings.failure, is_nobody_to_act(findings)
     if findings.outcome != "unknown" and top and top.mitigations and not nobody:
         return top.mitigations[0].do
-    of_task = f"what the task raised: {failure.type}" if failure and findings.deaths_are_separate else ""
+    is_task_alone = findings.outcome == "no-death" or findings.deaths_are_separate
+    of_task = f"what the task raised: {failure.type}" if failure and is_task_alone else ""
     if place := failed_at(findings) or one_line(of_task):
         workers = " Nothing has to be done about workers." if findings.outcome == "no-death" else ""
         return f"Mend {place}.{workers}"

@@ -207,10 +207,18 @@ def _explaining(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
 def _unproved_deaths(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
     """
     The signs that speak for the death of a worker, even where too little does to name its cause.
+
+    What a decisive sign in the same place rules out is none: Dask refuses a task with a `MemoryError`, too.
     """
-    for each in signs:
-        cause, sign = book.cause(each.owner), book.signs.get((each.owner, each.sign))
-        if cause is None or sign is None or each.in_task or cause.ends not in _DEADLY_ENDS:
+    found = [(each, book.cause(each.owner), book.signs.get((each.owner, each.sign))) for each in signs]
+    ruled_out = {
+        (mark.owner, mark.origin)
+        for mark, cause, sign in found
+        if cause and sign and sign.grade == "decisive" and sign in cause.against
+    }
+    for mark, cause, sign in found:
+        if cause is None or sign is None or mark.in_task or cause.ends not in _DEADLY_ENDS:
             continue
-        if sign.grade in _TELLING_GRADES and any(one is sign for one in cause.signs):
-            yield each
+        is_telling = sign.grade in _TELLING_GRADES and any(one is sign for one in cause.signs)
+        if is_telling and (mark.owner, mark.origin) not in ruled_out:
+            yield mark

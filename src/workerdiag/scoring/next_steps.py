@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import evolve
 
-from workerdiag.model.diagnosis import NextStep, RankedCause
+from workerdiag.model.diagnosis import Match, NextStep, RankedCause
 from workerdiag.model.incident import Incident
 from workerdiag.model.rules import Mitigation, Rulebook
 from workerdiag.model.signals import signal_name
@@ -58,10 +58,11 @@ def next_steps(
     At most `MAX_STEPS` places to look at, the most telling first.
 
     Where no cause is known, what the message that bars the all-clear asks for comes first; where nothing
-    died, only what a failed task asks for.
+    died, only what a failure asks for.
     """
     if outcome == "no-death" or (outcome == "unknown" and deaths_are_separate(incident)):
-        return tuple(_advised_steps(book.task_advice if failed_tasks(incident) else (), setting))
+        asked_for = _steps_at_failure(incident, book)
+        return (*asked_for, *_advised_steps(book.task_advice if failed_tasks(incident) else (), setting))
     steps: dict[str, NextStep] = {}
     if not ranked or ranked[0].probability < SETTLED_CHANCE:
         for each in ranked[:4]:
@@ -89,20 +90,33 @@ def next_steps(
 
 def _steps_at_obstacle(obstacles: AllClearObstacles, book: Rulebook) -> list[NextStep]:
     """
-    The steps of the quoted message's landmark, filled with its captures.
+    The steps of the quoted message's landmark.
     """
     quoted = obstacles.troubles[-1] if obstacles.troubles else obstacles.unknown_error
-    landmark = book.landmarks_by_id.get(quoted.owner) if quoted else None
-    if quoted is None or landmark is None:
-        return []
+    return _steps_at_landmark(quoted, book) if quoted else []
+
+
+def _steps_at_failure(incident: Incident, book: Rulebook) -> list[NextStep]:
+    """
+    The steps of the first failure whose landmark has some: of what failed, though nothing died.
+    """
+    failures = (_steps_at_landmark(mark, book) for mark in incident.marks if mark.role == "failure")
+    return next(filter(None, failures), [])
+
+
+def _steps_at_landmark(mark: Match, book: Rulebook) -> list[NextStep]:
+    """
+    The steps of the landmark that *mark* matched, filled with its captures.
+    """
+    landmark = book.landmarks_by_id.get(mark.owner)
     return [
         NextStep(
-            inspect=fill_text(step.inspect, quoted.captures),
-            command=fill_example(step.command, quoted.captures),
+            inspect=fill_text(step.inspect, mark.captures),
+            command=fill_example(step.command, mark.captures),
             permission=step.permission,
             until=step.until,
         )
-        for step in landmark.next_steps
+        for step in (landmark.next_steps if landmark else ())
     ]
 
 
