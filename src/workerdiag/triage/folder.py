@@ -11,9 +11,9 @@ from typing import Final
 
 from workerdiag.errors import TableError, error_text
 from workerdiag.model.rules import Rulebook
-from workerdiag.triage.outcome import PartOutcome, unpack_outcome
+from workerdiag.triage.outcome import OUTCOME_SCHEMA, PartOutcome, unpack_outcome
 from workerdiag.triage.parts import Part
-from workerdiag.triage.rows import TABLE_SCHEMA, DeathRow, InputRow
+from workerdiag.triage.rows import DeathRow, InputRow
 from workerdiag.triage.table_forms import TableFormat
 from workerdiag.triage.tables import write_table, write_whole
 
@@ -103,5 +103,5 @@ def part_key(part: Part, rules: str) -> str:
     """
     file = part.file
     facts = (file.url, file.etag, file.size_bytes, file.modified_at, part.first_byte, part.end_byte)
-    text = f"{TABLE_SCHEMA}\n{rules}\n{facts!r}"
+    text = f"{OUTCOME_SCHEMA}\n{rules}\n{facts!r}"
     return hashlib.sha256(text.encode()).hexdigest()[:_KEY_CHARS]

@@ -4,9 +4,9 @@ From the marks of one cluster run to its deaths.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from attrs import evolve
+from attrs import define, evolve, field
 
 from workerdiag.model.diagnosis import Death, Match
 from workerdiag.model.evidence import Evidence, Gap, Inspected
@@ -17,6 +17,7 @@ from workerdiag.triage.outcome import unpack_evidence, unpack_matches, unpack_ou
 from workerdiag.triage.rows import DeathRow
 from workerdiag.triage.runs import Run
 from workerdiag.triage.scan import ScanSettings, compiled_rules
+from workerdiag.triage.text_search import outermost_of
 from workerdiag.triage.versions import Versions
 
 #: At most this many characters of evidence stand in a row.
@@ -33,7 +34,7 @@ def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list
     """
     run, packed = work
     book, matcher = compiled_rules(settings)
-    matches: list[Match] = []
+    found: dict[str, _Found] = {}
     evidence: list[Evidence] = []
     lines: dict[str, int] = {}
     versions: dict[str, Versions] = {}
@@ -48,8 +49,7 @@ def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list
             evidence += pieces
             places |= dict.fromkeys(workers_of(pieces), row.url)
         else:
-            found = unpack_matches(each_part, row.url)
-            matches += (_moved(each, above) for each in found) if above else found
+            found.setdefault(row.url, _Found()).add(*unpack_matches(each_part, row.url), above)
         lines[row.url] = above + outcome.newlines
         versions[row.url] = versions.get(row.url, Versions()).or_else(outcome.index.versions)
         if row.status == "failed":
@@ -64,6 +64,7 @@ def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list
             )
         elif row.status == "done":
             evidence.append(Inspected(place="log"))
+    matches = [match for each in found.values() for match in each.in_order()]
     offsets = {(each.origin, each.line): each.offset or 0 for each in reversed(matches)}
     common = Versions.common(versions.values())
     rows = (
@@ -73,10 +74,37 @@ def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list
     return [_with_versions(row, versions.get(row.url, common).or_else(common)) for row in rows]
 
 
+@define
+class _Found:
+    """
+    What was found in one input.
+    """
+
+    outermost: list[Match] = field(factory=list)
+    near_ends: list[Match] = field(factory=list)
+
+    def add(self, outermost: Iterable[Match], near_ends: Iterable[Match], lines: int) -> None:
+        """
+        Add what was found in the next part, behind so many lines.
+
+        Of the first and the last in each part, those of the whole input stay.
+        """
+        self.outermost = outermost_of([*self.outermost, *(_moved(each, lines) for each in outermost)])
+        self.near_ends += (_moved(each, lines) for each in near_ends)
+
+    def in_order(self) -> list[Match]:
+        """
+        All of it, in the order of the text.
+        """
+        return sorted((*self.outermost, *self.near_ends), key=lambda match: match.offset or 0)
+
+
 def _moved(match: Match, lines: int) -> Match:
     """
     The match with its lines counted from the beginning of the file.
     """
+    if not lines:
+        return match
     return evolve(
         match,
         line=match.line + lines,

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from attrs import evolve, fields, frozen
 
@@ -18,12 +18,14 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Evidence, LogChunk
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.serialization import strict_converter
-from workerdiag.triage.rows import TABLE_SCHEMA, InputRow
+from workerdiag.triage.rows import InputRow
 from workerdiag.triage.versions import NO_VERSIONS, Versions
 
 if TYPE_CHECKING:
     from cattrs import Converter
 
+#: How outcomes are packed.
+OUTCOME_SCHEMA: Final = 2
 #: Packing harder takes longer than writing what it saves (zlib, level 1 to 9).
 _PACKING = 1
 
@@ -56,7 +58,7 @@ class PartOutcome:
     reports: int = 0
     #: What was found: matches in text, or what a container holds.
     holds: Literal["matches", "evidence"] = "matches"
-    schema: int = TABLE_SCHEMA
+    schema: int = OUTCOME_SCHEMA
 
 
 def workers_of(pieces: Iterable[Evidence]) -> set[str]:
@@ -81,12 +83,17 @@ _MATCH_FIELDS: Final = tuple(each.name for each in fields(Match) if each.name no
 _IDENTITY_FIELDS: Final = tuple(each.name for each in fields(Identity))
 
 
-def pack(outcome: PartOutcome, matches: Iterable[Match]) -> bytes:
+def pack(outcome: PartOutcome, outermost: Iterable[Match], near_ends: Iterable[Match]) -> bytes:
     """
-    The outcome as a line of JSON, and behind it the packed matches.
+    The outcome as a line of JSON, and behind it the packed matches: those that are only some, and all others.
     """
     of_match, of_identity = attrgetter(*_MATCH_FIELDS), attrgetter(*_IDENTITY_FIELDS)
-    plain = [(of_match(each), of_identity(each.identity)) for each in matches]
+    plain = [
+        [(of_match(each), of_identity(each.identity)) for each in matches]
+        for matches in (outermost, near_ends)
+    ]
+    if not any(plain):
+        return pack_outcome(outcome)
     body = json.dumps(plain, separators=(",", ":"), default=dict).encode()
     return pack_outcome(outcome) + zlib.compress(body, _PACKING)
 
@@ -117,7 +124,7 @@ def unpack_outcome(packed: bytes) -> PartOutcome:
         outcome: PartOutcome = _packer().structure(json.loads(packed.partition(_BETWEEN)[0]), PartOutcome)
     except Exception as problem:
         raise ValueError("not the outcome of a part") from problem
-    if outcome.schema != TABLE_SCHEMA:
+    if outcome.schema != OUTCOME_SCHEMA:
         raise ValueError("the outcome of another version")
     return outcome
 
@@ -140,22 +147,27 @@ def unpack_evidence(packed: bytes, url: str) -> Iterator[Evidence]:
         raise ValueError("not the outcome of a container") from problem
 
 
-def unpack_matches(packed: bytes, url: str) -> tuple[Match, ...]:
+def unpack_matches(packed: bytes, url: str) -> tuple[list[Match], list[Match]]:
     """
-    What was found in a part of the input *url*.
+    What was found in a part of the input *url*: the first and the last of each kind, and all near ends.
 
     Raises:
         ValueError: The bytes are something else.
     """
     body = packed.partition(_BETWEEN)[2]
     try:
-        return tuple(
-            Match(
-                origin=url,
-                identity=Identity(**dict(zip(_IDENTITY_FIELDS, identity, strict=True))),
-                **dict(zip(_MATCH_FIELDS, values, strict=True)),
-            )
-            for values, identity in (json.loads(zlib.decompress(body)) if body else ())
-        )
+        outermost, near_ends = json.loads(zlib.decompress(body)) if body else ((), ())
+        return _matches(outermost, url), _matches(near_ends, url)
     except Exception as problem:
         raise ValueError("not the outcome of a part") from problem
+
+
+def _matches(plain: Iterable[tuple[Sequence[Any], Sequence[Any]]], url: str) -> list[Match]:
+    return [
+        Match(
+            origin=url,
+            identity=Identity(**dict(zip(_IDENTITY_FIELDS, identity, strict=True))),
+            **dict(zip(_MATCH_FIELDS, values, strict=True)),
+        )
+        for values, identity in plain
+    ]

@@ -24,6 +24,8 @@ MIB: Final = 2**20
 PART_BYTES: Final = 256 * MIB
 #: Parts begin at a multiple of this: the matcher reads text without headers in tiles that divide it.
 ALIGNMENT: Final = 64 * 1024
+#: A rest of a file that is smaller than a part divided by this is no part of its own.
+_SMALL_REST = 8
 #: What is packed cannot be read from the middle; its name tells, before anybody opens it.
 _PACKED = re.compile(r"\.(?:gz|tgz|bz2|xz|zst|zstd|zip|Z|lz4)$", re.IGNORECASE)
 _GLOB = re.compile(r"[*?\[]")
@@ -142,8 +144,9 @@ def cut(file: LogFile, part_bytes: int) -> Iterator[Part]:
     if size is None or size <= step or _PACKED.search(file.place):
         yield Part(file=file)
         return
-    for first in range(0, size, step):
-        yield Part(file=file, first_byte=first, end_byte=min(size, first + step))
+    starts = range(0, size - step // _SMALL_REST, step)  # a small rest is read with the part before
+    for first in starts:
+        yield Part(file=file, first_byte=first, end_byte=size if first == starts[-1] else first + step)
 
 
 def public_url(place: str) -> str:

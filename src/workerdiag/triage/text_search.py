@@ -1,0 +1,221 @@
+"""
+Searches the text of one part: closely near ends of processes, and for the first and the last of the rest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+from attrs import evolve
+
+from workerdiag.matching.scan.confirmation import MATCHES_PER_END
+from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.text.last_line import LastLine
+from workerdiag.matching.text.recognition import Recognition
+from workerdiag.matching.work_budget import WorkBudget
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.evidence import LogChunk
+from workerdiag.model.incident import END_ROLES
+from workerdiag.triage.parts import MIB
+from workerdiag.triage.segments import Segment
+from workerdiag.triage.versions import LONGEST_NAMING, VERSIONS_WITHIN, Versions
+
+#: So many places of a kind are kept from the start, and as many from the end; near ends of processes, more.
+_OUTERMOST = 100
+#: At most this many places near ends are kept of one part, and so many before only the outermost are.
+_MAX_MATCHES = 100_000
+_MAX_DETAILED = 60_000
+
+
+class TextSearch:
+    """
+    What stands in the text of one part.
+
+    Of each kind of message the first and the last are kept; near ends of processes, that is in segments that
+    have one and in those before them, all.
+
+    Args:
+        url: Of the file, as matches have it for their origin.
+        matcher: What to look for.
+    """
+
+    def __init__(self, url: str, matcher: Matcher) -> None:
+        self._url = url
+        self._matcher = matcher
+        self.outermost: list[Match] = []
+        self.near_ends: list[Match] = []
+        #: Ends of lines, the byte behind the text that was searched (None: nothing was), and versions named.
+        self.newlines = 0
+        self.end: int | None = None
+        self.versions = Versions()
+        #: Why not all was searched or kept; empty if it was.
+        self.problem = ""
+        self._raised: Exception | None = None
+        self._last_two: list[Segment] = []
+        self._ends = 0
+        #: From where to where all was kept.
+        self._detailed: list[tuple[int, int]] = []
+
+    def run(self, segments: Iterable[Segment]) -> None:
+        """
+        Search all segments.
+
+        Raises:
+            Exception: What reading raised; what was read before has been searched.
+        """
+        read = self._read(segments)
+        first, second = next(read, None), next(read, None)
+        if first is not None and second is not None:
+            self._search_long(first, chain((first, second), read))
+        elif first is not None:
+            found = self._all_in(first)
+            has_end = any(each.role in END_ROLES for each in found)
+            self.outermost, self.near_ends = ([], found) if has_end else (outermost_of(found), [])
+        if self._raised is not None:
+            raise self._raised
+
+    def _read(self, segments: Iterable[Segment]) -> Iterator[Segment]:
+        try:
+            for segment in segments:
+                own = (segment.first - segment.base, segment.end - segment.base)
+                self.newlines += segment.data.count(b"\n", *own)
+                if segment.first < VERSIONS_WITHIN:
+                    behind = min(segment.end, VERSIONS_WITHIN) - segment.base
+                    self.versions = self.versions.seen_in(segment.data[own[0] : behind + LONGEST_NAMING])
+                self.end = segment.end
+                yield segment
+                if len(self.near_ends) > _MAX_MATCHES:
+                    self.problem = f"more than {_MAX_MATCHES} messages: behind byte {self.end} none is kept"
+                    break
+        except Exception as problem:  # noqa: BLE001  files and stores raise anything; what was read counts
+            self._raised = problem
+
+    def _search_long(self, first: Segment, segments: Iterable[Segment]) -> None:
+        work, recognition = WorkBudget(), Recognition()
+        found = list(self._matcher.matches(recognition.tee(self._chunks(segments, work)), None, work))
+        self._look_closely(work)
+        self._note_gaps(work)
+        if not first.first:
+            found += recognition.matches()
+        text = evolve(first, end=self.end or first.end, data=b"")
+        self.outermost = outermost_of(
+            [
+                each
+                for each in _own_matches(found, text)
+                if not any(low <= (each.offset or 0) < high for low, high in self._detailed)
+            ]
+        )
+
+    def _chunks(self, segments: Iterable[Segment], work: WorkBudget) -> Iterator[LogChunk]:
+        """
+        The text once, without what segments overlap; those that have an end are searched closely.
+        """
+        done: int | None = None
+        for segment in segments:
+            start = 0 if done is None else done - segment.base
+            for at in range(start, len(segment.data), MIB):
+                first_line = 1 if done is None and not at else None  # so that it is not mended
+                yield LogChunk(origin=self._url, data=segment.data[at : at + MIB], first_line=first_line)
+            done = segment.base + len(segment.data)
+            self._last_two = [*self._last_two[-1:], segment]
+            self._look_closely(work)
+
+    def _look_closely(self, work: WorkBudget) -> None:
+        """
+        Keep all of the last two segments if a new end was found; past many, nobody counts and all have one.
+        """
+        ends = sum(work.reports.values())
+        if ends == self._ends and not work.unsure_reports:
+            return
+        self._ends = ends
+        for segment in self._last_two:
+            if not self._detailed or segment.first >= self._detailed[-1][1]:
+                self.near_ends += self._all_in(segment)
+                self._detailed.append((segment.first, segment.end))
+
+    def _all_in(self, segment: Segment) -> list[Match]:
+        """
+        What stands in a segment; where that has ends and more of some kind than is kept, piece by piece.
+        """
+        work = WorkBudget()
+        found = self._matches_around(segment, work)
+        own = list(_own_matches(found, segment))
+        if _is_clipped(found) and any(each.role in END_ROLES for each in own):
+            pieces = list(segment.pieces()) if len(self.near_ends) < _MAX_DETAILED else []
+            if pieces:
+                return [match for piece in pieces for match in self._all_in(piece)]
+            self.problem = f"it has more messages than are kept, some before byte {segment.end}"
+        self._note_gaps(work)
+        return own
+
+    def _note_gaps(self, work: WorkBudget) -> None:
+        for gap in work.gaps(self._url, "log", "bytes of its text"):
+            self.problem = gap.detail
+
+    def _matches_around(self, segment: Segment, work: WorkBudget) -> list[Match]:
+        """
+        What stands in a segment and around it, as the matcher tells it.
+        """
+        chunks: Iterable[LogChunk] = (
+            LogChunk(
+                origin=self._url,
+                data=segment.data[at : at + MIB],
+                first_line=1 if not at and not segment.is_whole else None,  # so that it is not mended
+            )
+            for at in range(0, len(segment.data), MIB)
+        )
+        if segment.base or segment.first:
+            return [*self._matcher.matches(chunks, None, work)]
+        recognition, end = Recognition(), LastLine()
+        found = [*self._matcher.matches(end.tee(recognition.tee(chunks)), None, work)]
+        return [*found, *recognition.matches(), *(end.matches() if segment.is_whole else ())]
+
+
+def outermost_of(found: Sequence[Match]) -> list[Match]:
+    """
+    The first and the last of each kind, in their order; those of such pieces together are those of the whole.
+    """
+    numbers: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for number, each in enumerate(found):
+        numbers[each.owner, each.sign].append(number)
+    outer = ({*those[:_OUTERMOST], *those[-_OUTERMOST:]} for those in numbers.values())
+    return [found[number] for number in sorted(set[int]().union(*outer))]
+
+
+def _is_clipped(found: Iterable[Match]) -> bool:
+    """
+    Whether there are as many matches of one kind as are kept, so that there may be more.
+    """
+    counts = Counter((each.owner, each.sign, each.role) for each in found)
+    return max(counts.values(), default=0) >= 2 * MATCHES_PER_END
+
+
+def _own_matches(found: Iterable[Match], segment: Segment) -> Iterator[Match]:
+    """
+    Those that count, with their places in the whole text, and lines counted from the part's beginning.
+    """
+    lines = segment.newlines_before
+    for match in found:
+        offset = segment.base
+        offset += _line_start(segment.data, match.line) if match.offset is None else match.offset
+        if not segment.first <= offset < segment.end:
+            continue
+        yield evolve(
+            match,
+            offset=offset,
+            line=match.line + lines if match.line else 0,
+            last_line=match.last_line + lines if match.last_line else 0,
+            message_line=match.message_line + lines if match.message_line else 0,
+        )
+
+
+def _line_start(data: bytes, line: int) -> int:
+    """
+    Where line number *line* begins; for short texts that the matcher has mended, and for their beginnings.
+    """
+    at = 0
+    for _ in range(line - 1):
+        at = data.find(b"\n", at) + 1
+    return at

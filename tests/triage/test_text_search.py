@@ -1,0 +1,86 @@
+"""
+What is kept of a part: of each kind of message the first and the last, and more near ends.
+"""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+from support.triage_work import triage_here
+from workerdiag.triage import segments
+from workerdiag.triage.outcome import unpack_matches
+from workerdiag.triage.parts import MIB, LogFile, Part
+from workerdiag.triage.scan import ScanSettings, scan_part
+
+CALM = "2026-05-04 10:{:02d}:{:02d},000 - distributed.scheduler - INFO - Register worker addr: tcp://10.0.0.4:{} name: w{}\n"
+#: After 40,000 of them.
+BEFORE, AFTER = 40_000, 20_000
+DEATH = (
+    "2026-05-04 10:33:21,000 - distributed.nanny.memory - WARNING - Worker tcp://10.0.0.4:49999 (pid=77) "
+    "exceeded 95% memory budget. Restarting...\n"
+    "2026-05-04 10:33:21,100 - distributed.nanny - INFO - Worker process 77 was killed by signal 15\n"
+)
+
+
+def calm(first, count):
+    """
+    So many workers that register.
+    """
+    return "".join(
+        CALM.format(number // 20 // 60, number // 20 % 60, 10_000 + number, number)
+        for number in range(first, first + count)
+    )
+
+
+def kept(text, tmp_path):
+    """
+    What is kept of a log that is many segments long: its outermost matches, and those near ends.
+    """
+    log = tmp_path / "a.log"
+    log.write_text(text)
+    file = LogFile(place=str(log), url="a.log", size_bytes=len(text))
+    return unpack_matches(scan_part(Part(file=file), ScanSettings()), "a.log")
+
+
+@patch.object(segments, "_SEGMENT_BYTES", 2 * MIB)
+def test_where_nobody_dies_the_first_and_the_last_of_the_part_are_kept(tmp_path):
+    """
+    However many segments it is long.
+    """
+    outermost, near_ends = kept(calm(0, BEFORE), tmp_path)
+    lines = [each.line for each in outermost if each.owner == "scheduler.register-worker"]
+    assert lines == [*range(1, 101), *range(BEFORE - 99, BEFORE + 1)]
+    assert near_ends == []
+
+
+@patch.object(segments, "_SEGMENT_BYTES", 2 * MIB)
+def test_near_a_death_what_came_before_it_is_kept(tmp_path):
+    """
+    The last ones of each kind, more than are kept elsewhere; each match once.
+    """
+    text = calm(0, BEFORE) + DEATH + calm(BEFORE, AFTER)
+    outermost, near_ends = kept(text, tmp_path)
+    lines = [each.line for each in near_ends if each.owner == "scheduler.register-worker"]
+    assert set(range(BEFORE - 150, BEFORE + 1)) < set(lines)
+    assert len(lines) < BEFORE
+    assert {(each.owner, each.line) for each in near_ends} >= {
+        ("nanny.memory-budget", BEFORE + 1),
+        ("nanny.killed-by-signal", BEFORE + 2),
+    }
+    places = [(each.owner, each.sign, each.offset) for each in (*outermost, *near_ends)]
+    assert len(places) == len(set(places))
+
+
+def test_a_death_in_the_middle_of_a_long_part_is_as_well_known(tmp_path):
+    """
+    In parts and segments of any size.
+    """
+    log = tmp_path / "a.log"
+    log.write_text(calm(0, BEFORE) + DEATH + calm(BEFORE, AFTER))
+    whole, _, _ = triage_here([log], tmp_path / "whole")
+    with patch.object(segments, "_SEGMENT_BYTES", 2 * MIB):
+        long, _, _ = triage_here([log], tmp_path / "long")
+        parts, inputs, _ = triage_here([log], tmp_path / "parts", part_bytes=3 * MIB)
+    assert [(each.cause, each.pid) for each in whole] == [("nanny.memory-terminate", 77)]
+    assert (whole, whole) == (long, parts)
+    assert len(inputs) > 1
