@@ -11,17 +11,16 @@ from itertools import groupby
 from attrs import evolve, frozen
 
 from workerdiag.deadline import NO_DEADLINE, Deadline, GraceDeadline
+from workerdiag.matching.irrelevant import guesses, without_other_programs
 from workerdiag.matching.messages.excerpt import MatchObserver
-from workerdiag.matching.other_programs import without_other_programs
 from workerdiag.matching.regex import pattern, uses_re2
 from workerdiag.matching.scan.confirmation import MATCHES_PER_END
 from workerdiag.matching.scan.database_cache import available
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.matching.sign_tables import SignTables
-from workerdiag.matching.text.guesses import guesses
 from workerdiag.matching.text.last_line import LastLine
 from workerdiag.matching.text.recognition import Recognition
-from workerdiag.matching.text.year_inference import infer_years
+from workerdiag.matching.text.times import infer_years
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Gap, LogChunk

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from workerdiag.matching.text.prefixes import without_prefixes
+from workerdiag.matching.text.envelopes import without_prefixes
 
 LINE = "distributed.nanny - INFO - Worker process 4711 was killed by signal 11"
 

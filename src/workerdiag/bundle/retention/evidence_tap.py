@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from workerdiag.bundle.retention.closed_log import ClosedLog
 from workerdiag.bundle.retention.kept_evidence import KeptEvidence
-from workerdiag.bundle.retention.open_log import OpenLog
+from workerdiag.bundle.retention.log_excerpts import ClosedLog, OpenLog
 from workerdiag.model.evidence import Event, Evidence, LogChunk, LogExcerpt, TasksAtLoss
 
 #: What is kept of all log text, and of all other pieces from their start and from their end.

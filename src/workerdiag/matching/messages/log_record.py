@@ -13,9 +13,9 @@ from typing import Protocol
 
 from attrs import define, field
 
+from workerdiag.matching.irrelevant import guesses
 from workerdiag.matching.messages.excerpt import message_excerpt
 from workerdiag.matching.regex import pattern
-from workerdiag.matching.text.guesses import guesses
 from workerdiag.matching.text.line_parser import ParsedLine
 from workerdiag.model.evidence import LogExcerpt
 from workerdiag.model.notes import NOTE_LINES, NOTE_START

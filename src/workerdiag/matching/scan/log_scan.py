@@ -20,7 +20,7 @@ from workerdiag.matching.scan.prefilter import LONGEST_LITERAL, LiteralHits, Log
 from workerdiag.matching.scan.report_count import ReportCount
 from workerdiag.matching.scan.tail_block import TailBlock
 from workerdiag.matching.scan.tail_buffer import TailBuffer
-from workerdiag.matching.text.year_inference import in_year_of_log
+from workerdiag.matching.text.times import in_year_of_log
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk

@@ -13,6 +13,7 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
+from workerdiag.matching.irrelevant import OPENINGS, guesses
 from workerdiag.matching.regex import pattern, pattern_set
 from workerdiag.matching.scan.candidates import Candidate, find_candidates, single_line_messages
 from workerdiag.matching.scan.confirmation import MATCHES_PER_END
@@ -20,7 +21,6 @@ from workerdiag.matching.scan.pattern_sets import is_within_line, is_within_mess
 from workerdiag.matching.scan.pattern_table import PatternOwner, PatternTable
 from workerdiag.matching.scan.prefilter import LiteralHits
 from workerdiag.matching.scan.tail_block import TailBlock
-from workerdiag.matching.text.guesses import OPENINGS, guesses
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.notes import NOTE_START
 

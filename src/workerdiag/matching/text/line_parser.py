@@ -15,9 +15,8 @@ from typing import TypedDict
 from attrs import frozen
 
 from workerdiag.matching.regex import Pattern, pattern
-from workerdiag.matching.text.json_lines import unwrap_json_line
-from workerdiag.matching.text.prefixes import without_prefixes
-from workerdiag.matching.text.timestamps import has_no_year, parse_time
+from workerdiag.matching.text.envelopes import unwrap_json_line, without_prefixes
+from workerdiag.matching.text.times import has_no_year, parse_time
 from workerdiag.model.normalize import whole
 from workerdiag.model.vocabulary import Stream
 

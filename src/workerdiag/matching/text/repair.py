@@ -7,12 +7,15 @@ only then can its shape be judged; a report's excerpt is, a cluster's log is not
 
 from __future__ import annotations
 
+import ast
+import json
 import re
+from collections.abc import Iterator
+from itertools import pairwise
 
 from attrs import frozen
 
 from workerdiag.matching.text.line_parser import parse_line
-from workerdiag.matching.text.log_records import split_log_records
 
 #: Excerpts are smaller than this.
 MAX_BYTES = 256 * 1024
@@ -21,7 +24,7 @@ _WIDTHS = range(60, 241)
 #: Widths that terminals have by themselves; a single line of such a width may have been cut there.
 _USUAL_WIDTHS = (80, 100, 120, 132)
 #: How a record of ``get_worker_logs`` begins: level and text (distributed/node.py, ``get_logs``).
-_RECORD = re.compile(rb"""\(['"](?:DEBUG|INFO|WARNING|ERROR|CRITICAL)['"], ['"]""")
+_PRINTED_RECORD = re.compile(rb"""\(['"](?:DEBUG|INFO|WARNING|ERROR|CRITICAL)['"], ['"]""")
 #: Where an object of a JSON list ends and the next begins; and a header of Dask's in a JSON string.
 _BETWEEN_OBJECTS = re.compile(rb"(?<=\}),\s*(?=\{)")
 _OF_DASK = re.compile(
@@ -30,6 +33,17 @@ _OF_DASK = re.compile(
 _MESSAGE_KEY = re.compile(rb'"(?:log|textPayload|line|message|msg|event)"\s*:\s*"')
 _ESCAPED_END = re.compile(rb'\\n(?!")')
 _LETTERS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+#: One record: level and text (distributed/node.py, ``get_logs``).
+_LOGGED_RECORD = re.compile(
+    rb"""[\[(]\s*['"](?:DEBUG|INFO|WARNING|ERROR|CRITICAL)['"],\s*"""
+    rb"""((?:(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|'[^'\\]*+(?:\\.[^'\\]*+)*+')\s*+)++),?\s*[\])]""",
+    re.DOTALL,
+)
+_OPENING = (b"{", b"[", b"(")
+#: How a record's text begins that has a time.
+_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.,]\d{3}")
+#: Between records of one list stands no more.
+_BETWEEN = re.compile(rb"[\s,]*")
 
 
 @frozen(kw_only=True)
@@ -76,7 +90,7 @@ def _mended_lines(data: bytes) -> list[tuple[int, bytes]] | None:
     rejoined = _rejoin_wrapped(lines)
     text = b"\n".join([line for _, line in rejoined]) if rejoined else data
     separated = _split_escaped_ends(rejoined or lines, text)
-    recorded = _split_record_tuples(separated or rejoined or lines) if _RECORD.search(text) else None
+    recorded = _split_record_tuples(separated or rejoined or lines) if _PRINTED_RECORD.search(text) else None
     return recorded or separated or rejoined
 
 
@@ -139,7 +153,7 @@ def _split_record_tuples(lines: list[tuple[int, bytes]]) -> list[tuple[int, byte
     """
     Records printed one after the other, as ``('INFO', '2026-...')``, become lines of their own.
     """
-    return [(number, part) for number, line in lines for part in _RECORD.split(line)]
+    return [(number, part) for number, line in lines for part in _PRINTED_RECORD.split(line)]
 
 
 def _begins_message(line: bytes) -> bool:
@@ -160,3 +174,55 @@ def _is_table_row(text: bytes) -> bool:
 def _line_columns(line: bytes) -> int:
     text = line.rstrip(b"\r")
     return len(text if text.isascii() else text.decode("utf-8", errors="replace"))
+
+
+def split_log_records(data: bytes) -> list[tuple[int, bytes]] | None:
+    """
+    The lines of all records, each worker's oldest first, each with the number of the line it stands in.
+
+    None where *data* is something else.
+    """
+    if not data.lstrip().startswith(_OPENING):
+        return None
+    lines: list[tuple[int, bytes]] = []
+    for records in _lists(data):
+        for number, text in _oldest_first(records):
+            lines += [(number, line.encode("utf-8", "replace")) for line in text.rstrip("\n").split("\n")]
+    return lines or None
+
+
+def _lists(data: bytes) -> Iterator[list[tuple[int, str]]]:
+    """
+    The records of each list, with the numbers of their lines.
+    """
+    records: list[tuple[int, str]] = []
+    number, counted, end = 1, 0, 0
+    for found in _LOGGED_RECORD.finditer(data):
+        if records and not _BETWEEN.fullmatch(data, end, found.start()):
+            yield records
+            records = []
+        number += data.count(b"\n", counted, found.start(1))
+        counted, end = found.start(1), found.end()
+        records.append((number, _literal(found[1])))
+    if records:
+        yield records
+
+
+def _literal(text: bytes) -> str:
+    """
+    The string that is written so, in JSON or in Python.
+    """
+    written = text.decode("utf-8", "replace").strip()
+    try:
+        return str(json.loads(written, strict=False))
+    except ValueError:
+        pass
+    try:
+        return str(ast.literal_eval(f"({written})"))
+    except (ValueError, SyntaxError, MemoryError):
+        return written[1:-1]
+
+
+def _oldest_first(records: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    times = [found[0] for _, text in records if (found := _TIME.match(text))]
+    return records[::-1] if any(later < earlier for earlier, later in pairwise(times)) else records

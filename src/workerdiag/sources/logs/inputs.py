@@ -22,7 +22,7 @@ from workerdiag.model.evidence import LogText
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.vocabulary import Stream
 from workerdiag.sources.logs.decompress import BLOCK_BYTES, decoded_blocks
-from workerdiag.sources.logs.open_files import OpenFile, Stdin, encode_text
+from workerdiag.sources.logs.openers import OpenFile, Stdin, encode_text
 from workerdiag.sources.logs.sniff import sniff
 
 
@@ -252,7 +252,7 @@ def _has_log_lines(path: Path) -> bool:
 def _url_logs(place: str) -> list[LogHandle]:
     from fsspec.core import url_to_fs
 
-    from workerdiag.sources.logs.url_packages import naming_packages  # nothing else opens URLs
+    from workerdiag.sources.logs.openers import naming_packages  # nothing else opens URLs
 
     with naming_packages(place):
         system, path = url_to_fs(place)

@@ -1,10 +1,14 @@
 """
-What an input is, by its first bytes and never by its name.
+What an input is, by its first bytes and never by its name; and its text as UTF-8, whatever its writers wrote.
+
+On Windows ``>`` writes UTF-16 in one shell and ASCII in another, and ``>>`` adds the one to the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import codecs
+import re
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Literal
 
@@ -12,7 +16,6 @@ from workerdiag.wire.constants import BOX_MAGIC
 
 #: Text of any kind; a zip archive, which may be a death bundle; a black box; the flight recorder's records.
 InputKind = Literal["text", "bundle", "box", "records"]
-
 #: The first bytes that tell a black box or a zip archive.
 MAGIC_BYTES = len(BOX_MAGIC)
 #: No death bundle is larger, and no black box (docs/black-box.md).
@@ -20,6 +23,15 @@ MAX_BUNDLE_BYTES, MAX_BOX_BYTES = 32 * 2**20, 4 * 2**20
 #: The first bytes that tell whether JSON is the flight recorder's.
 _HEAD_BYTES = 16 * 1024
 _ZIP_MAGIC = b"PK\x03\x04"
+_BOMS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+#: So many bytes of ASCII on end are no UTF-16 of any language; so many with a NUL behind each are no ASCII.
+_ASCII = re.compile(rb"[\t\n\r -~]{48,}")
+_WIDE = re.compile(rb"(?:[\t\n\r -~]\0{1,3}){24,}")
 
 
 def sniff(head: bytes) -> InputKind:
@@ -59,3 +71,38 @@ def read_at_most(blocks: Iterator[bytes], most_bytes: int) -> bytes:
         if len(data) > most_bytes:
             return b""
     return bytes(data)
+
+
+def encoding_of(first: bytes) -> str | None:
+    """
+    The encoding that a byte order mark tells; None without one, and for UTF-8.
+    """
+    return next((encoding for bom, encoding in _BOMS if first.startswith(bom)), None)
+
+
+def reencoded(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+    """
+    Text with a byte order mark as UTF-8. From where ASCII was added to it, only its ASCII is kept.
+    """
+    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+    is_mixed = False
+    for block in blocks:
+        if not is_mixed and (ascii_at := _ASCII.search(block)):
+            is_mixed = True
+            yield decoder.decode(block[: ascii_at.start()]).encode("utf-8", errors="replace")
+            block = block[ascii_at.start() :]  # noqa: PLW2901  the rest of it
+        if is_mixed:
+            yield block.replace(b"\0", b"")
+        else:
+            yield decoder.decode(block).encode("utf-8", errors="replace")
+    if not is_mixed:
+        yield decoder.decode(b"", final=True).encode("utf-8", errors="replace")
+
+
+def narrowed(block: bytes) -> bytes:
+    """
+    Text of 8 bits in which what was added as UTF-16 is made ASCII, too.
+    """
+    if b"\0" not in block:
+        return block
+    return _WIDE.sub(lambda wide: wide[0].replace(b"\0", b""), block)

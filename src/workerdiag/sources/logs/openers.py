@@ -1,14 +1,35 @@
 """
-Files that are open already: the caller's, and standard input.
+How inputs are opened: open files of the caller, standard input, and which package opens a URL.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+from workerdiag.errors import UnreadableInputError
 from workerdiag.sources.logs.decompress import Readable
+
+#: How URLs begin -> the extra of fsspec that brings the package (its ``pyproject.toml``).
+_EXTRAS: Mapping[str, str] = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gcs",
+    "gcs": "gcs",
+    "az": "abfs",
+    "abfs": "abfs",
+    "abfss": "abfs",
+    "http": "http",
+    "https": "http",
+    "hdfs": "hdfs",
+    "sftp": "sftp",
+    "ssh": "ssh",
+    "smb": "smb",
+    "oci": "oci",
+}
 
 
 class Stdin:
@@ -54,3 +75,28 @@ def encode_text(text: str) -> bytes:
         return text.encode("utf-8", errors="surrogateescape")
     except UnicodeEncodeError:
         return text.encode("utf-8", errors="replace")
+
+
+@contextmanager
+def naming_packages(url: str) -> Iterator[None]:
+    """
+    Say what to install where the package for *url* is missing, or that there is none.
+
+    Raises:
+        ImportError: With what to install.
+        UnreadableInputError: fsspec has no package for what the URL begins with.
+    """
+    protocol = url.partition("://")[0]
+    try:
+        yield
+    except ImportError as problem:
+        extra = _EXTRAS.get(protocol)
+        raise ImportError(f"pip install 'fsspec[{extra}]'" if extra else str(problem)) from problem
+    except ValueError as problem:
+        from fsspec.registry import known_implementations, registry
+
+        if protocol in known_implementations or protocol in registry:
+            raise
+        raise UnreadableInputError(
+            f"{protocol}://", "fsspec knows no such URLs", "they begin as s3://, gs:// or https://"
+        ) from problem

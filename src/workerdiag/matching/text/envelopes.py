@@ -1,12 +1,14 @@
 """
-What others put before each line that they pass on: collectors, containers, shells.
+What others put around each line that they pass on: prefixes of collectors, containers and shells, and JSON.
 """
 
 from __future__ import annotations
 
+import json
 import re
 
-from workerdiag.matching.regex import pattern
+from workerdiag.errors import utf8_safe
+from workerdiag.matching.regex import Pattern, pattern
 
 #: What others put before each line they pass on. ``who`` names a container, host or file.
 _SHAPES = (
@@ -29,6 +31,22 @@ _PREFIXES = tuple(map(pattern, _SHAPES))
 #: All at once, to pass over the lines that have none; that is most of them.
 _ANY_PREFIX = pattern("|".join(re.sub(r"\(\?P<\w+>", "(?:", shape) for shape in _SHAPES))
 _MAX_PREFIXES = 4
+_TEXT = r'("(?:[^"\\]|\\.)*")'
+#: Keys that collectors keep the line under: Docker's json-file, Cloud Logging, Loki, CloudWatch, structlog.
+_MESSAGE = pattern(rf'"(?P<key>log|textPayload|line|message|msg|event)"\s*:\s*(?P<text>{_TEXT})')
+_TIME = pattern(
+    r'"(?:time|timestamp|ts|asctime|@timestamp)"\s*:\s*"(?P<value>\d{4}-\d\d-\d\d[T ][\d:.,]{8,18})'
+)
+_LOGGER = pattern(
+    r'"(?:logger|name|logger_name|log\.logger)"\s*:\s*"(?P<value>(?:distributed|tornado|dask)(?:\.[\w.]+)?)"'
+)
+_LEVEL = pattern(
+    r'"(?:level|levelname|severity|log_level|log\.level)"\s*:\s*"(?P<value>debug|info|warning|error|critical)"'
+)
+#: A line of distributed's own making has its logger's name in it.
+_OF_DASK = pattern(r"\b(?:distributed|tornado|dask)(?:\.[\w.]+)? - (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - ")
+#: A frame of Python's, in a traceback of many lines.
+_FRAME = pattern(r'(?m:^) *File "[^"\n]+", line \d+')
 
 
 def without_prefixes(text: str) -> tuple[str, str, str | None, str, str]:
@@ -54,3 +72,31 @@ def without_prefixes(text: str) -> tuple[str, str, str | None, str, str]:
         else:
             break
     return text, forwarder, host, tag, time
+
+
+def unwrap_json_line(text: str) -> tuple[str, str] | None:
+    """
+    The line in a JSON object, with its header, and the time that the object gives; None if it is none such.
+
+    Objects of others (events of Kubernetes, answers of clouds) say more than their message, and stay whole.
+    """
+    if (found := _MESSAGE.search(text)) is None:
+        return None
+    groups = found.groupdict()
+    try:
+        inner = utf8_safe(str(json.loads(groups["text"] or '""'))).rstrip("\n")
+    except ValueError:
+        return None
+    logger, level = _field_text(_LOGGER, text), _field_text(_LEVEL, text)
+    if logger and level:
+        return f"{logger} - {level.upper()} - {inner}", _field_text(_TIME, text)
+    of_container = groups["key"] == "log" and '"stream"' in text
+    of_program = _OF_DASK.search(inner[:200]) or _FRAME.search(inner)
+    if of_container or groups["key"] == "textPayload" or of_program:
+        return inner, _field_text(_TIME, text)
+    return None
+
+
+def _field_text(key: Pattern, text: str) -> str:
+    found = key.search(text)
+    return (found.groupdict()["value"] or "") if found else ""

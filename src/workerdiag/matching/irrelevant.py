@@ -1,5 +1,5 @@
 """
-Sentences in which a program guesses why something happened.
+What stands in a log and proves nothing: guesses at a reason, and the ends of programs that are no workers.
 
 "This could be caused by a segmentation fault or by excessive memory usage" names two causes, and the
 program that wrote it saw neither.
@@ -7,10 +7,14 @@ program that wrote it saw neither.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from workerdiag.matching.regex import pattern
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.vocabulary import MatchRole
 
+#: What says that a process ended, how, or why.
+_OF_ENDS: tuple[MatchRole, ...] = ("sign", "exit-report", "death", "trouble")
 #: The rest of the sentence is a guess.
 _MAY_BE = (
     r"\b(?:could|can|might|may|would)(?: (?:also|have|well|possibly))?(?: be| been)?"
@@ -26,10 +30,23 @@ _SENTENCE_END = r"[.!?][)'\"]?(?:\s|$)|\n"
 _LINE_END = r"\n"
 #: One of these stands in every guess. To look for them takes 1.4 microseconds, for the patterns 12.
 _WORDS = ("caus", "due to", "result", "triggered", "lead to", "perhaps", "maybe", "reason", "explanation")
-
-
 #: Where neither of these is, nothing is a guess.
 OPENINGS = (_MAY_BE, _LISTED)
+
+
+def without_other_programs(found: Sequence[Match]) -> list[Match]:
+    """
+    The matches without those that tell how another program than a worker ended.
+    """
+    theirs = {line for each in found if each.role == "other-program" for line in _line_places(each)}
+    if not theirs:
+        return list(found)
+    return [each for each in found if each.role not in _OF_ENDS or theirs.isdisjoint(_line_places(each))]
+
+
+def _line_places(mark: Match) -> Iterator[tuple[str, int]]:
+    for line in range(mark.line, max(mark.line, mark.last_line) + 1):
+        yield mark.origin, line
 
 
 def guesses(text: str) -> Iterator[tuple[int, int]]:
