@@ -90,6 +90,8 @@ class LogWindow:
         self.base = base
         self.newlines = newlines
         self._marks = marks or NewlineMarks()
+        #: The last place that was asked for, and the newlines before it.
+        self._counted = base, newlines
         self._work = work
         self._index = LineIndex(data, work)
         self._records: dict[tuple[int, str, int | None], LogRecord] = {}
@@ -120,8 +122,11 @@ class LogWindow:
         """
         Newlines of the log before an absolute offset in the window.
         """
-        place, newlines = max(self._marks.last_before(offset), (self.base, self.newlines))
-        return newlines + self.data.count(b"\n", place - self.base, offset - self.base)
+        known = self._counted if self._counted[0] <= offset else (self.base, self.newlines)
+        place, newlines = max(self._marks.last_before(offset), known)
+        newlines += self.data.count(b"\n", place - self.base, offset - self.base)
+        self._counted = offset, newlines
+        return newlines
 
     def record_of_line(self, start: int, end: int) -> LogRecord:
         """

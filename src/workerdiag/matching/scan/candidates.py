@@ -223,7 +223,7 @@ def _without_vain(
         if number >= _MANY_PLACES and table.are_within_line(texts):
             places = (each // count for each, one in zip(packed, literals, strict=True) if one == literal)
             text = _plain_lines(data, begin, places)
-            if text and not table.matching_any(texts, text, number):
+            if text and not table.matching_any(texts, text):
                 vain.add(literal)
     return packed if not vain else list(compress(packed, (each not in vain for each in literals)))
 
@@ -240,7 +240,7 @@ def _narrow_together(candidates: Iterable[Candidate], table: PatternTable, prefi
     for (_, texts), group in alike.items():
         if len(group) >= _LEAST_TOGETHER:
             text = b"\n".join([each.message for each in group if each.message is not None])
-            likely = table.matching_any(texts, text, len(group))
+            likely = table.matching_any(texts, text)
             for each in group:
                 each.texts = likely
 

@@ -52,8 +52,8 @@ class LogScan:
         self._kept: defaultdict[tuple[str, str], KeptMatches] = defaultdict(KeptMatches)
         self._prefilter = LogPrefilter(table.literals, table.texts)
         self._confirmation = Confirmation(table, self.work, self.like.stream)
-        run = partial(self._confirmation.run, again=True)
-        self._tail = TailBuffer(table, self.work, self._prefilter.saturated, run)
+        #: Where the last matches of saturated patterns are, once there are any.
+        self._tail: TailBuffer | None = None
         self._reports = ReportCount(table, self.work, self._prefilter.counted)
         #: Places whose time has no year; the log's other lines may tell it.
         self._year_assumed: set[int] = set()
@@ -90,7 +90,8 @@ class LogScan:
         """
         self._take(chunks)
         self._search_up_to(self._base + len(self._data))
-        self._add(self._tail.finish(self._done))
+        if self._tail is not None:
+            self._add(self._tail.finish(self._done))
         self._settle()
         matches = [found for each in self._kept.values() for found in (*each.first, *each.last)]
         matches.sort(key=lambda found: (found[0], found[1].owner, found[1].sign))
@@ -112,16 +113,20 @@ class LogScan:
         searched = self._base + begin + hits.searched_bytes
         self.work.late_bytes += up_to - searched
         up_to = self._search_forward(window, begin, hits, searched)
-        packed = hits.packed[: hits.first_from(up_to - self._base - begin)]
-        block = TailBlock(
-            window=window,
-            begin=begin,
-            packed=self._prefilter.late(packed),
-            unplaced=hits.unplaced,
-            within=(self._done - self._base - begin, up_to - self._base),
-            table=self._table,
-        )
+        if self._prefilter.saturated:
+            packed = hits.packed[: hits.first_from(up_to - self._base - begin)]
+            within = (self._done - self._base - begin, up_to - self._base)
+            late = self._prefilter.late(packed)
+            self._hold(TailBlock(window, begin, late, self._table, hits.unplaced, within))
+
+    def _hold(self, block: TailBlock) -> None:
+        """
+        Hold the places of saturated patterns.
+        """
         self._reports.add_late(block, self._prefilter.saturated)
+        if self._tail is None:
+            run = partial(self._confirmation.run, again=True)
+            self._tail = TailBuffer(self._table, self.work, self._prefilter.saturated, run)
         self._add(self._tail.add(block))
 
     def _window(self) -> LogWindow:
@@ -215,7 +220,8 @@ class LogScan:
         self._newlines = self._window().newlines_before(self._base + count)
         self._data = self._data[count:]
         self._base += count
-        self._confirmation.forget_before(self._base if self._tail.base is None else self._tail.base)
+        base = None if self._tail is None else self._tail.base
+        self._confirmation.forget_before(self._base if base is None else base)
         if len(self._year_assumed) > 100 * MATCHES_PER_END:  # in a long log: keep those that still matter
             kept = (at for each in self._kept.values() for at, _ in (*each.first, *each.last))
             self._year_assumed.intersection_update(kept)

@@ -16,13 +16,14 @@ from typing import Any
 
 from attrs import field, frozen
 
-from workerdiag.matching.regex import Generation, pattern_set
+from workerdiag.matching.regex import BadPatternError, Generation, pattern, pattern_set
 
-#: The same patterns are tried one by one so many times in a generation.
+#: The same patterns are tried one by one so many times in a generation, and more often where they are many:
+#: to compile a set of sixteen takes as long as to try them on hundreds of messages.
 _TIMES_APART = 24
 #: Only short messages, and so many patterns, are searched for at once; so many groups of them are known.
 _MAX_CHARS = 2_000
-_PATTERNS = range(1, 65)
+_MAX_PATTERNS = 64
 _MAX_GROUPS = 4096
 _MAX_SETS = 128
 _MOST_KNOWN = 1000
@@ -112,21 +113,26 @@ class PatternSets:
             texts: Patterns.
             message: ASCII text.
         """
-        known = self._set_of(texts, 1) if len(message) <= _MAX_CHARS else None
+        known = self._set_of(texts) if len(message) <= _MAX_CHARS else None
         return texts if known is None else known.matching(message)
 
-    def matching_any(self, texts: tuple[str, ...], text: bytes, messages: int) -> tuple[str, ...]:
+    def matching_any(self, texts: tuple[str, ...], text: bytes) -> tuple[str, ...]:
         """
-        Those of the patterns *texts* that match one of so many *messages* in *text*, and maybe others.
+        Those of the patterns *texts* that match one of the messages in *text*, and maybe others.
         """
-        known = self._set_of(texts, messages)
-        return texts if known is None else known.matching_any(text)
+        if len(texts) > _MAX_PATTERNS:
+            return texts
+        known = self._set_of(texts)
+        if known is not None:
+            return known.matching_any(text)
+        decoded = text.decode("ascii")
+        return tuple(each for each in texts if not is_within_message(each) or _may_match(each, decoded))
 
-    def _set_of(self, texts: tuple[str, ...], times: int) -> _Set | None:
+    def _set_of(self, texts: tuple[str, ...]) -> _Set | None:
         """
-        The set of *texts*, which are tried on so many messages more; None where that was too seldom.
+        The set of *texts*, which are tried once more; None where that was too seldom.
         """
-        if len(texts) not in _PATTERNS:
+        if not 0 < len(texts) <= _MAX_PATTERNS:
             return None
         if self._made_in != Generation.now:
             self._sets = {}  # first, so that no other thread uses a set of before
@@ -134,15 +140,15 @@ class PatternSets:
             self._made_in = Generation.now
         sets = self._sets
         if texts not in sets:
-            self._count_use(texts, times)
+            self._count_use(texts)
         return sets.get(texts)
 
-    def _count_use(self, texts: tuple[str, ...], times: int) -> None:
-        times += self._times.get(texts, 0)
+    def _count_use(self, texts: tuple[str, ...]) -> None:
+        times = self._times.get(texts, 0) + 1
         if len(self._times) >= _MAX_GROUPS:
             self._times.clear()
         self._times[texts] = times
-        if times >= _TIMES_APART and len(self._sets) < _MAX_SETS:
+        if times >= _TIMES_APART * (1 + len(texts) // 4) and len(self._sets) < _MAX_SETS:
             self._sets[texts] = self._compile(texts)
 
     def _compile(self, texts: tuple[str, ...]) -> _Set | None:
@@ -158,6 +164,16 @@ class PatternSets:
             if text in self._unless
         }
         return _Set(compiled, len(whole), texts, ruled_out_by)
+
+
+def _may_match(text: str, message: str) -> bool:
+    """
+    Whether a pattern matches; so it is where it cannot be run.
+    """
+    try:
+        return pattern(text).search(message) is not None
+    except BadPatternError:
+        return True
 
 
 def kept_within_line(text: str) -> str:

@@ -98,14 +98,14 @@ class PatternTable:
         headings, inside = self._split(texts)
         return (*headings, *self._sets.matching(inside, message)) if inside else headings
 
-    def matching_any(self, texts: tuple[str, ...], text: bytes, messages: int) -> tuple[str, ...]:
+    def matching_any(self, texts: tuple[str, ...], text: bytes) -> tuple[str, ...]:
         """
-        Those of the patterns *texts* that match one of so many *messages* in *text* (ASCII), or may do so.
+        Those of the patterns *texts* that match one of the messages in *text* (ASCII), and maybe others.
 
         Those for headings are among the others.
         """
         headings, inside = self._split(texts)
-        return (*headings, *self._sets.matching_any(inside, text, messages)) if inside else headings
+        return (*headings, *self._sets.matching_any(inside, text)) if inside else headings
 
     def are_within_line(self, texts: tuple[str, ...]) -> bool:
         """
