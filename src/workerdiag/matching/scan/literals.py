@@ -41,6 +41,8 @@ _RESPELT = "'\""
 MAX_BRANCHES = 40
 #: Alternatives inside a fixed text are multiplied out up to so many.
 _MAX_SPELLINGS = 16
+#: No text stands there, as far as is known.
+_NOTHING = frozenset({""})
 #: A part of a pattern as Python parses it: what it is, and what is in it.
 _Item = tuple[object, Any]
 
@@ -73,24 +75,28 @@ def literals(pattern: str) -> tuple[str, ...]:
     return tuple(sorted(best))
 
 
-def _required_texts(items: Iterable[_Item], *, optional: bool) -> frozenset[str] | None:
+def _required_texts(
+    items: Iterable[_Item], *, optional: bool, before: frozenset[str] = _NOTHING
+) -> frozenset[str] | None:
     """
     The best set of texts, one of which any match must contain; None if there is none.
 
     Args:
         items: Parts of a pattern.
         optional: Whether texts with and without a part that may be missing are spelled out.
+        before: A text that stands right before them.
     """
     options: list[frozenset[str]] = []
-    run = frozenset({""})
+    run = before
     for item in items:
         longer = _concatenations(run, _possible_texts(item, optional=optional))
         if longer is not None:
             run = longer
             continue
-        inner = _inner_texts(*item, optional=optional)
-        options += [run, inner] if inner else [run]
-        run = frozenset({""})
+        inner = _inner_texts(*item, optional=optional, before=run if len(run) == 1 else _NOTHING)
+        repeated = _repeated_texts(item, optional=optional)  # what stands before it is followed by one of it
+        options += [each for each in (_concatenations(run, repeated) or run, inner) if each]
+        run = repeated
     return max((each for each in (*options, run) if "" not in each), key=_rarity, default=None)
 
 
@@ -143,18 +149,33 @@ def _concatenations(run: frozenset[str] | None, more: frozenset[str] | None) -> 
     return frozenset(first + second for first in run for second in more)
 
 
-def _inner_texts(op: object, value: Any, *, optional: bool) -> frozenset[str] | None:
+def _repeated_texts(item: _Item, *, optional: bool) -> frozenset[str]:
+    """
+    All texts that *item* can be a repetition of; the empty one where they are not known.
+    """
+    op, value = item
+    if op in (sre.MAX_REPEAT, sre.MIN_REPEAT) and value[0] > 0:
+        return _possible_runs(value[2], optional=optional) or _NOTHING
+    return _NOTHING
+
+
+def _inner_texts(
+    op: object, value: Any, *, optional: bool, before: frozenset[str] = _NOTHING
+) -> frozenset[str] | None:
+    """
+    The same of what is in one part of a pattern.
+    """
     if op is sre.SUBPATTERN:
-        return _required_texts(value[-1], optional=optional)
+        return _required_texts(value[-1], optional=optional, before=before)
     if op in (sre.MAX_REPEAT, sre.MIN_REPEAT):
         least, _, body = value
-        return _required_texts(body, optional=optional) if least > 0 else None
+        return _required_texts(body, optional=optional, before=before) if least > 0 else None
     if op is sre.BRANCH:
-        branches = [_required_texts(each, optional=optional) for each in value[1]]
-        if any(each is None for each in branches):
-            return None
+        branches = [_required_texts(each, optional=optional, before=before) for each in value[1]]
         together = frozenset[str]().union(*(each for each in branches if each))
-        return together if len(together) <= MAX_BRANCHES else None
+        if None not in branches and len(together) <= MAX_BRANCHES:
+            return together
+        return None if before == _NOTHING else _inner_texts(op, value, optional=optional)
     return None
 
 

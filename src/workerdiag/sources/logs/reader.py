@@ -12,7 +12,7 @@ from attrs import evolve
 
 from workerdiag.deadline import Deadline, HelperThread
 from workerdiag.errors import BadBoxError, BundleError
-from workerdiag.model.evidence import Gap, Inspected, LogChunk
+from workerdiag.model.evidence import Gap, Inspected, LogChunk, LogText
 from workerdiag.sources.logs.gaps import (
     empty_gap,
     format_byte_count,
@@ -45,7 +45,7 @@ _IS_BOX = ("looks binary (a black box of a worker)", "workerdiag blackbox prints
 
 class InputReader:
     """
-    Reads one input in a thread, from now on, until it is stopped.
+    Reads one input in a thread, from now on, until it is stopped; text that is there needs no thread.
     """
 
     def __init__(
@@ -57,8 +57,17 @@ class InputReader:
         self._deadline = deadline
         self._openers = openers
         self._in_use: list[str] = []
-        self._thread = HelperThread("workerdiag-log", self._read_or_gap, read_ahead=_READ_AHEAD)
-        self.stop = self._thread.stop
+        self._pieces = self._read_or_gap()
+        self._thread: HelperThread[ReaderPiece] | None = None
+        if not isinstance(given, LogText):
+            self._thread = HelperThread("workerdiag-log", lambda: self._pieces, read_ahead=_READ_AHEAD)
+
+    def stop(self) -> None:
+        """
+        Let the thread end at its next piece.
+        """
+        if self._thread is not None:
+            self._thread.stop()
 
     def next_piece(self, inputs_left: int) -> ReaderPiece | None:
         """
@@ -67,6 +76,8 @@ class InputReader:
         Raises:
             TimeoutError: No piece came in the time for this input.
         """
+        if self._thread is None:
+            return next(self._pieces, None)
         # When time is up the reader stops by itself, and what it has read is taken.
         left = self._deadline.share(at_least_s=_GRACE_S)
         try:
