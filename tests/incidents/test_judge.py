@@ -9,7 +9,7 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.death_records import NOW
+from support.death_records import NOW, nanny_report, scheduler_record
 from support.watched_deaths import (
     EXIT,
     OOM,
@@ -18,6 +18,7 @@ from support.watched_deaths import (
     crashed,
     killed_by_nanny,
     left_by_code,
+    recorded,
     vanished,
 )
 from workerdiag.incidents import judge as judge_module
@@ -149,6 +150,22 @@ def test_a_death_of_which_nothing_is_known_is_an_incident():
     (incident,) = judge([evolve(crashed(1), evidence=())], timeout_s=LONG_S)
     assert (incident.diagnosis.outcome, len(incident.deaths)) == ("unknown", 1)
     assert incident.key
+
+
+@pytest.mark.parametrize(
+    ("ending", "is_unexplained"),
+    [({"status": 255, "known_by": "nanny"}, True), (None, True), ({"signal": 9, "known_by": "nanny"}, False)],
+)
+def test_a_death_of_which_exit_and_cause_are_lost_is_marked(ending, is_unexplained):
+    """
+    A nanny that could not learn how its worker ended says 255, which tells nothing; a signal does.
+    """
+    report = [nanny_report(1, exit=ending, box=None)] if ending else []
+    incidents = judge([crashed(2), recorded(1, scheduler_record(1), *report)], timeout_s=LONG_S)
+    assert {each.id: incident.is_unexplained for incident in incidents for each in incident.deaths} == {
+        "death-1": is_unexplained,
+        "death-2": False,
+    }
 
 
 def test_a_failure_of_ours_is_an_incident_of_unknown_cause(monkeypatch):

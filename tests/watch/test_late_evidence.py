@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from support.alerts import CLUSTER, SETTINGS, START, incident, sure_of, watched
+from support.alerts import CLUSTER, SETTINGS, START, incident, sure_of, unsure, watched
 from workerdiag.model.evidence import ProcessExit
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.deaths import Cursor, FeedBatch
@@ -41,13 +41,20 @@ class Watcher:
             FeedBatch(cluster=CLUSTER, cursor=Cursor(epoch="e", position=1), now=self.now, deaths=deaths)
         )
 
-    def judge(self, diagnosis):
+    def judge(self, diagnosis, **more):
         """
         All that is to be judged died of one cause.
         """
         deaths = self.book.to_judge()
-        self.book.conclude([incident(*deaths, diagnosis=diagnosis)], deaths, self.now)
+        self.book.conclude([evolve(incident(*deaths, diagnosis=diagnosis), **more)], deaths, self.now)
         assert self.book.to_judge() == ()
+
+    @property
+    def counted(self):
+        """
+        Of each case the key, its deaths, and those beside them.
+        """
+        return {each.key: (each.death_count, len(each.unexplained_ids)) for each in self.store.cases()}
 
     @property
     def told(self):
@@ -119,3 +126,93 @@ def test_what_comes_again_unchanged_is_no_news():
         watcher.learn(1, 2, later_s=400)
         watcher.judge(FIRST)
     assert watcher.told == [("new", "nanny.memory-terminate", 2)]
+
+
+def test_a_death_that_was_counted_into_another_case_moves_to_that_of_its_cause():
+    """
+    The last worker of a KilledWorker was judged before its nanny's report came: it leaves the wrong case.
+    """
+    watcher = Watcher()
+    watcher.learn(1, 2, 3)
+    watcher.judge(FIRST)
+    watcher.learn(4, 5, 6)
+    watcher.judge(LATER)
+    watcher.learn(3)
+    watcher.judge(LATER)
+    assert watcher.counted == {FIRST.fingerprint: (2, 0), LATER.fingerprint: (4, 0)}
+    assert [each[0] for each in watcher.told] == ["new", "new"]
+
+
+def test_a_death_without_exit_and_cause_is_counted_beside_a_firing_case():
+    """
+    Nothing tells it apart from the case's own: it is no news, and the next notice says it.
+    """
+    watcher = Watcher()
+    watcher.learn(1, 2)
+    watcher.judge(FIRST)
+    watcher.learn(3, later_s=5)
+    watcher.judge(unsure(), is_unexplained=True)
+    assert watcher.counted == {FIRST.fingerprint: (2, 1)}
+    watcher.book.pass_time(watcher.now + 6 * 3600, seen_at=watcher.now + 6 * 3600, problem=None)
+    watcher.learn(4, later_s=7 * 3600)
+    watcher.judge(FIRST)
+    (_, *others) = [each.notice for each in watcher.store.deliveries()]
+    assert others
+    assert (others[0].death_count, others[0].unexplained_count) == (2, 1)
+    assert "Beside them: 1 worker died, of an unknown cause and with an unknown exit" in others[0].text
+
+
+def test_a_cause_that_comes_late_takes_the_death_to_its_own_case():
+    """
+    Once the exit is known, the death is told as what it was.
+    """
+    watcher = Watcher()
+    watcher.learn(1, 2)
+    watcher.judge(FIRST)
+    watcher.learn(3, 4)
+    watcher.judge(unsure(), is_unexplained=True)
+    watcher.learn(3)
+    watcher.judge(LATER)
+    watcher.learn(4)
+    watcher.judge(FIRST)
+    assert watcher.counted == {FIRST.fingerprint: (3, 0), LATER.fingerprint: (1, 0)}
+
+
+def test_unexplained_deaths_are_news_where_they_are_more_or_alone_or_later():
+    """
+    More than a case explains, without a case, or long after its last death: they have a case of their own.
+    """
+    watcher = Watcher()
+    watcher.learn(1)
+    watcher.judge(unsure("key-alone"), is_unexplained=True)
+    watcher.learn(2, 3)
+    watcher.judge(FIRST)
+    watcher.learn(4, 5, 6)
+    watcher.judge(unsure("key-more"), is_unexplained=True)
+    assert watcher.counted == {"key-alone": (1, 0), FIRST.fingerprint: (2, 0), "key-more": (3, 0)}
+
+
+def test_an_unexplained_death_on_another_machine_is_news():
+    """
+    That machine may have gone: nobody else died there.
+    """
+    watcher = Watcher()
+    watcher.learn(1, 2)
+    watcher.judge(FIRST)
+    elsewhere = watched(3, host="10.0.0.9")
+    watcher.book.conclude(
+        [evolve(incident(elsewhere, diagnosis=unsure()), is_unexplained=True)], [elsewhere], watcher.now
+    )
+    assert watcher.counted == {FIRST.fingerprint: (2, 0), "key-unsure": (1, 0)}
+
+
+def test_a_death_whose_exit_is_known_has_a_case_of_its_own():
+    """
+    Of an unknown cause too: its exit tells it apart.
+    """
+    watcher = Watcher()
+    watcher.learn(1, 2)
+    watcher.judge(FIRST)
+    watcher.learn(3)
+    watcher.judge(unsure(), is_unexplained=False)
+    assert watcher.counted == {FIRST.fingerprint: (2, 0), "key-unsure": (1, 0)}

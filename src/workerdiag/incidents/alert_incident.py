@@ -75,6 +75,8 @@ class AlertIncident:
     deaths: tuple[WatchedDeath, ...] = ()
     #: When it began, in seconds since the epoch.
     when: float
+    #: Whether of none of the deaths the exit or a cause is known: nothing tells them apart from any other.
+    is_unexplained: bool = False
 
 
 def is_likely(diagnosis: Diagnosis) -> bool:

@@ -18,7 +18,7 @@ from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import read_arguments
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
-from workerdiag.incidents.alert_incident import AlertIncident, WatchedDeath, is_deliberate_stop
+from workerdiag.incidents.alert_incident import AlertIncident, WatchedDeath, is_deliberate_stop, is_likely
 from workerdiag.incidents.log_excerpts import merge_log_excerpts
 from workerdiag.model.diagnosis import SURE_ENOUGH, Death
 from workerdiag.model.evidence import Event, Evidence
@@ -33,6 +33,8 @@ _TOGETHER = 200
 _SAMPLE = 20
 #: A worker that dies so many seconds after another one that had the same task may be its consequence.
 _CONSEQUENCE_S = 10.0
+#: What a nanny gives as the exit of a process where it could not learn it (``_death_message`` in nanny.py).
+_LOST_STATUS = 255
 #: Each step has at least so many seconds, however late it is: a wrong key is worse than a late one.
 _LEAST_S = 2.0
 
@@ -54,6 +56,14 @@ class DeathFinding:
         """
         found = self.found
         return found.cause if found is not None and found.probability >= SURE_ENOUGH else None
+
+    @property
+    def has_exit(self) -> bool:
+        """
+        Whether it is known how it ended; a nanny that could not learn it says status 255.
+        """
+        found = self.found
+        return found is not None and (found.signal is not None or found.status not in (None, _LOST_STATUS))
 
     @property
     def tasks(self) -> frozenset[str]:
@@ -121,7 +131,9 @@ def _incidents(lost: Sequence[WatchedDeath], book: Rulebook, deadline: Deadline)
             sample = samples[key]
             diagnosis = _explained_sample(sample, len(members), deadline)
         samples[key] = sample
-        by_key[key] = evolve(_incident(members, diagnosis), key=key)
+        is_unexplained = not is_likely(diagnosis) and not any(each.has_exit for each in group)
+        is_unexplained &= key not in by_key or by_key[key].is_unexplained
+        by_key[key] = evolve(_incident(members, diagnosis), key=key, is_unexplained=is_unexplained)
     return sorted(by_key.values(), key=lambda each: each.when)
 
 
@@ -143,7 +155,7 @@ def _groups(judged: Sequence[DeathFinding]) -> list[list[DeathFinding]]:
                 had_task.setdefault(task, []).append(each)
     for each in judged:
         cause = each.cause or _cause_before(each, had_task)
-        ending = exit_class([each.found]) if each.found is not None else ""
+        ending = exit_class([each.found]) if each.found is not None and each.has_exit else ""
         groups.setdefault(("cause", cause) if cause else ("ending", ending), []).append(each)
     return list(groups.values())
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from attrs import define, evolve, field
 
-from workerdiag.incidents.alert_incident import AlertIncident, WatchedDeath
+from workerdiag.incidents.alert_incident import AlertIncident, WatchedDeath, is_likely
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.watch.alerts import AlertCase, Notice
 from workerdiag.watch.bundles import BundleFolder
@@ -30,6 +30,7 @@ from workerdiag.watch.notice_policy import NoticePolicy, PolicyDecision, apply_p
 from workerdiag.watch.notices import notice_of
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.store import Store
+from workerdiag.watch.unexplained_deaths import case_beside, with_unexplained, without_deaths
 
 #: What is over is forgotten so often, in seconds.
 _PRUNE_S = 86_400.0
@@ -105,11 +106,13 @@ class Casebook:
         """
         bundles = {each.key: path for each in incidents if (path := self._saved_bundle(each))}
         with self._transaction():
-            for incident in incidents:
-                for id_, count in self.late.counts(incident).items():
-                    self._rejudge(id_, incident, count, now)
-                if (fresh := self.late.without(incident)) is not None:
-                    self._add_incident(fresh, now, bundles.get(fresh.key, ""))
+            for incident in sorted(incidents, key=lambda each: each.is_unexplained):
+                staying = self._take_late_evidence(incident, now)
+                fresh = tuple(each for each in incident.deaths if each.id not in staying)
+                if fresh or not incident.deaths:
+                    when = fresh[0].when if fresh else incident.when
+                    incident_of_fresh = evolve(incident, deaths=fresh, when=when)
+                    self._add_incident(incident_of_fresh, now, bundles.get(incident.key, ""))
             told = {each.id for incident in incidents for each in incident.deaths}
             others = (each for each in deaths if each.id not in told and not self.late.is_late(each))
             self.store.assign([each.id for each in others], None)
@@ -165,17 +168,39 @@ class Casebook:
 
     def _add_incident(self, incident: AlertIncident, now: float, bundle: str) -> None:
         known = self.store.case(case_id(self.cluster, incident.key))
-        case, reason = with_incident(known, incident, self.cluster, now, self.settings)
-        self._keep(known, evolve(case, bundle=bundle) if bundle else case, reason, now)
+        is_new = known is None or not known.is_open
+        beside = case_beside(incident, self._open_cases(), self.settings) if is_new else None
+        if beside is not None:
+            case = with_unexplained(beside, incident, now)
+            self._keep(beside, case, None, now)
+        else:
+            case, reason = with_incident(known, incident, self.cluster, now, self.settings)
+            self._keep(known, evolve(case, bundle=bundle) if bundle else case, reason, now)
         self.store.assign([each.id for each in incident.deaths], case.id)
 
-    def _rejudge(self, id_: str, incident: AlertIncident, death_count: int, now: float) -> None:
+    def _take_late_evidence(self, incident: AlertIncident, now: float) -> frozenset[str]:
         """
-        Let a case know what is now thought, if that is about at least half of its deaths.
+        Let cases know what is now thought of deaths that are in them; the ids of those that stay there.
+
+        A case of whose deaths at least half are judged anew says what is now thought of all. Of any other one
+        those leave whose cause was not known, and those whose cause has an open case of its own.
         """
-        known = self.store.case(id_)
-        if known is not None and 2 * death_count >= known.death_count:
-            self._keep(known, *rejudged(known, incident, now, self.settings), now)
+        staying: frozenset[str] = frozenset()
+        own = self.store.case(case_id(self.cluster, incident.key))
+        for id_, ids in self.late.by_case(incident).items():
+            known = self.store.case(id_)
+            if known is None or not known.is_open or not is_likely(incident.diagnosis):
+                leaving: frozenset[str] = frozenset()
+            elif own is not None and own.is_open and own.id != id_ and 2 * len(ids) < known.death_count:
+                leaving = ids
+            else:
+                leaving = ids & known.unexplained_ids
+            if known is not None and leaving:
+                self._keep(known, without_deaths(known, leaving), None, now)
+            elif known is not None and 2 * len(ids - known.unexplained_ids) >= known.death_count > 0:
+                self._keep(known, *rejudged(known, incident, now, self.settings), now)
+            staying |= ids - leaving
+        return staying
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

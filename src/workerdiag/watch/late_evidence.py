@@ -4,10 +4,9 @@ Deaths of which more became known after they were told: they are judged once mor
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from attrs import define, evolve, field
+from attrs import define, field
 
 from workerdiag.incidents.alert_incident import AlertIncident, WatchedDeath
 
@@ -47,20 +46,14 @@ class LateEvidence:
         """
         return death.id in self._deaths
 
-    def without(self, incident: AlertIncident) -> AlertIncident | None:
+    def by_case(self, incident: AlertIncident) -> Mapping[str, frozenset[str]]:
         """
-        The incident with the deaths that are in no case yet; None if all are.
+        The ids of the deaths of the incident that are in a case already, by the id of that case.
         """
-        fresh = tuple(each for each in incident.deaths if not self.is_late(each))
-        if len(fresh) == len(incident.deaths):
-            return incident
-        return evolve(incident, deaths=fresh, when=fresh[0].when) if fresh else None
-
-    def counts(self, incident: AlertIncident) -> Mapping[str, int]:
-        """
-        How many deaths of the incident are in which case already.
-        """
-        return Counter(self._case_ids[each.id] for each in incident.deaths if self.is_late(each))
+        ids: dict[str, frozenset[str]] = {}
+        for each in filter(self.is_late, incident.deaths):
+            ids[self._case_ids[each.id]] = ids.get(self._case_ids[each.id], frozenset()) | {each.id}
+        return ids
 
     def judged(self, deaths: Iterable[WatchedDeath]) -> None:
         """

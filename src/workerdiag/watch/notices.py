@@ -73,6 +73,7 @@ def notice_of(case: AlertCase, reason: NoticeReason, now: float) -> Notice:
         blame=case.blame,
         advice=tuple(map(clean, case.advice)),
         death_count=case.death_count,
+        unexplained_count=len(case.unexplained_ids),
         hosts=tuple(sorted(map(clean, case.hosts))),
         first_victim=clean(case.first_victim),
         at=now,
@@ -179,6 +180,8 @@ def _case_lines(case: AlertCase, reason: NoticeReason) -> Iterator[str]:
         yield f"Where: {_hosts(case)}"
     if case.death_count > 1 and case.first_victim:
         yield f"First victim: {case.first_victim}"
+    if count := len(case.unexplained_ids):
+        yield f"Beside them: {pluralize(count, 'worker')} died, of an unknown cause and with an unknown exit"
     if case.task:
         yield f"Task: {clip(case.task, _TASK_CHARS)}"
     if case.cause is not None:

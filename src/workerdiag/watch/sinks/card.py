@@ -101,6 +101,8 @@ def _facts(notice: Notice) -> Iterator[tuple[str, str]]:
     if notice.blame != "unknown":
         yield "Who needs to act", VERDICT_TEXTS[notice.blame]
     yield "Deaths", f"{notice.death_count}{_on_hosts(notice.hosts)}"
+    if notice.unexplained_count:
+        yield "Beside them", f"{notice.unexplained_count} of an unknown cause"
     if notice.first_victim:
         yield "First", line(notice.first_victim)
     yield "Cluster", line(notice.cluster)

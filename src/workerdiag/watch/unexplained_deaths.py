@@ -1,0 +1,78 @@
+"""
+Deaths of which neither exit nor cause is known, and the case beside which they are counted.
+
+A nanny may fail to learn how its worker ended, the more so where many end at once. Such a death is no news of
+its own while a case fires of which it may be one more; it is said there, as of unknown cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from attrs import evolve
+
+from workerdiag.incidents.alert_incident import AlertIncident
+from workerdiag.incidents.settle_window import MOST_TIMES
+from workerdiag.model.diagnosis import SURE_ENOUGH
+from workerdiag.watch.alerts import AlertCase
+from workerdiag.watch.escalation import hosts_of
+from workerdiag.watch.settings import WatchSettings
+
+
+def case_beside(
+    incident: AlertIncident, cases: Iterable[AlertCase], settings: WatchSettings
+) -> AlertCase | None:
+    """
+    The case with whose deaths those of *incident* came, the nearest in time; None if it is news of its own.
+
+    It is news where an exit or a cause is known, where nobody died of a likely cause on the same machines
+    within the time for which deaths are judged together, or where such deaths are fewer than the unexplained.
+    """
+    if not incident.is_unexplained:
+        return None
+    hosts = hosts_of(incident.deaths)
+    near = [
+        (distance_s, -case.death_count, case)
+        for case in cases
+        if case.is_open
+        and case.death_count
+        and case.probability >= SURE_ENOUGH
+        and hosts <= case.hosts
+        and (distance_s := _distance_s(incident, case)) <= MOST_TIMES * settings.settle_s
+    ]
+    unexplained_count = len(incident.deaths) + sum(len(case.unexplained_ids) for *_, case in near)
+    if unexplained_count > sum(case.death_count for *_, case in near):
+        return None
+    return min(near, key=lambda each: each[:2])[-1]
+
+
+def with_unexplained(case: AlertCase, incident: AlertIncident, now: float) -> AlertCase:
+    """
+    The case with the deaths of *incident* counted beside its own: nothing is over while they go on.
+    """
+    return evolve(
+        case,
+        unexplained_ids=case.unexplained_ids | {each.id for each in incident.deaths},
+        last_death_at=max(case.last_death_at, *(each.when for each in incident.deaths)),
+        progress=evolve(case.progress, quiet_s=0.0, seen_at=now),
+    )
+
+
+def without_deaths(case: AlertCase, ids: frozenset[str]) -> AlertCase:
+    """
+    The case after those of its deaths turned out to be of another cause.
+    """
+    own_count = len(ids - case.unexplained_ids)
+    return evolve(
+        case,
+        death_count=max(0, case.death_count - own_count),
+        unexplained_ids=case.unexplained_ids - ids,
+    )
+
+
+def _distance_s(incident: AlertIncident, case: AlertCase) -> float:
+    """
+    The seconds between the deaths of both, by the scheduler's clock; 0 where they overlap.
+    """
+    last_at = max(each.when for each in incident.deaths)
+    return max(0.0, case.opened_at - last_at, incident.when - case.last_death_at)
