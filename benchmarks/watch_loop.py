@@ -131,11 +131,14 @@ def note_deaths(first: int, dask_scheduler: Any) -> None:
         dask_scheduler.log_event("all", {**event, "lost-computed-tasks": keys, "lost-scattered-tasks": []})
 
 
-def rows(workers: int) -> Iterator[Row]:
+def rows(workers: int, *, may_run: bool) -> Iterator[Row]:
     """
     The longest steps with no deaths, and with many.
     """
-    dask.config.set({"distributed.scheduler.worker-ttl": None})
+    blocked = [] if may_run else ["run_function"]
+    dask.config.set(
+        {"distributed.scheduler.worker-ttl": None, "distributed.scheduler.blocked-handlers": blocked}
+    )
     gc.callbacks.append(note_collection)
     with LocalCluster(n_workers=0, dashboard_address=None) as cluster:
         on_loop(cluster, add_workers, workers)
@@ -167,5 +170,9 @@ def watch_deaths(cluster: Any, deaths: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=1000)
+    parser.add_argument(
+        "--no-functions", action="store_true", help="forbid to run functions on the scheduler"
+    )
     parser.add_argument("--json", action="store_true", help="print rows for run.py")
-    publish(rows(parser.parse_args().workers))
+    arguments = parser.parse_args()
+    publish(rows(arguments.workers, may_run=not arguments.no_functions))

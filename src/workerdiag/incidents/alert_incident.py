@@ -36,6 +36,8 @@ class WatchedDeath:
     identity: Identity
     #: Whether somebody asked for it: a deliberate stop is no incident.
     is_expected: bool = False
+    #: Whether the scheduler lost it before it had said that it closes.
+    is_unannounced: bool = False
     #: What is known of this death alone; empty if it must be asked for.
     evidence: tuple[Evidence, ...] = field(default=(), eq=False, repr=False)
 
@@ -58,6 +60,7 @@ def _watched_death(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> Wat
         when=death.time,
         identity=identity_of_death(death),
         is_expected=is_expected,
+        is_unannounced=record is not None and not is_expected and record.close_reason is None,
         evidence=() if is_expected else tuple(evidence_of_one(death, deaths)),
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 
+import pytest
 from attrs import evolve
 
 from support.death_records import NOW
@@ -28,7 +29,7 @@ def line(text, *, at=NOW):
     return f"{datetime.fromtimestamp(at, tz=UTC):%Y-%m-%d %H:%M:%S},000 - distributed.nanny - INFO - {text}\n"
 
 
-def evidence_of(monkeypatch, *pieces, victim=VICTIM):
+def evidence_of(monkeypatch, *pieces, victim=VICTIM, **more):
     """
     What the watcher keeps of the cluster's answer.
     """
@@ -46,7 +47,7 @@ def evidence_of(monkeypatch, *pieces, victim=VICTIM):
             return list(pieces)
 
     monkeypatch.setattr(perishable_evidence, "ClusterSource", Cluster)
-    death = WatchedDeath(id="1", when=NOW, identity=victim)
+    death = WatchedDeath(id="1", when=NOW, identity=victim, **more)
     (told,) = asyncio.run(PerishableEvidence(None).ask([death]))
     return told.evidence
 
@@ -74,6 +75,20 @@ def test_logs_are_cut_to_the_time_of_the_death(monkeypatch):
     chunk = LogChunk(origin="nanny log", data=text.encode(), stream="nanny")
     (found,) = evidence_of(monkeypatch, chunk)
     assert found.data.decode() == named + kept
+
+
+@pytest.mark.parametrize(
+    ("is_unannounced", "ordered_before_s", "is_kept"), [(True, 1, False), (True, 5, True), (False, 1, True)]
+)
+def test_an_order_that_the_worker_did_not_live_to_answer_is_left_out(
+    monkeypatch, is_unannounced, ordered_before_s, is_kept
+):
+    """
+    A worker killed as its cluster closes says no word; one that a nanny kills for not stopping lives for longer.
+    """
+    order = line("Retire worker addresses (stimulus_id='retire-workers-1') (0, 1)", at=NOW - ordered_before_s)
+    log = LogChunk(origin="scheduler log", stream="scheduler", data=order.encode())
+    assert bool(evidence_of(monkeypatch, log, is_unannounced=is_unannounced)) is is_kept
 
 
 def test_records_of_other_deaths_are_left_out(monkeypatch):

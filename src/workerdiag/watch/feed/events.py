@@ -61,6 +61,7 @@ class Removed:
             when=self.when,
             identity=identity,
             is_expected=is_expected,
+            is_unannounced=not announced and self.close_reason is None,
             evidence=() if is_expected else removal_evidence(self.when, self.message, identity),
         )
 

@@ -34,6 +34,11 @@ _PID = re.compile(r"Worker process (\d{1,9}) |\(pid=(\d{1,9})\)")
 #: How a nanny says that a process ended, and what it says after each end (nanny.py, 2024.8.1 to 2026.8.0).
 _END = re.compile(r"Worker process \d{1,9} (?:was killed|exited)")
 _FOLLOWERS = ("Unregistering worker", "Restarting worker")
+#: How the scheduler says that it retires workers (scheduler.py, ``retire_workers``).
+_ORDER = "Retire worker "
+#: A nanny kills a worker that was asked to stop after four seconds (0.8 * 5 s, ``kill`` in nanny.py): what
+#: ended sooner, without a word, was ended by something else.
+_LEAST_KILL_S = 3.0
 
 
 class PerishableEvidence:
@@ -127,7 +132,11 @@ def _records_about(text: str, death: WatchedDeath, others: Collection[str]) -> I
 
     Where nannies share a log, what a nanny does after each end names nobody: of another process it goes too.
     """
-    records = [(each, _is_around(each, death, others)) for each in log_records(text)]
+    records = [
+        (each, _is_around(each, death, others))
+        for each in log_records(text)
+        if not _is_unanswered_order(each, death)
+    ]
     is_shared = any(_END.search(record) and not is_about for record, is_about in records)
     awaited = set(() if is_shared else _FOLLOWERS)
     for record, is_about in records:
@@ -154,6 +163,17 @@ def _is_around(record: str, death: WatchedDeath, others: Collection[str]) -> boo
     if found is None or any(each in record for each in others):
         return False
     return -_BEFORE_S <= _utc_timestamp(found[1]) - death.when <= _AFTER_S
+
+
+def _is_unanswered_order(record: str, death: WatchedDeath) -> bool:
+    """
+    Whether a record is an order to stop that did not end the worker.
+
+    A worker that stops says so first. This one did not, and was gone before a nanny would have killed it: it
+    crashed, or was killed, as its cluster was closed.
+    """
+    found = RECORD_TIME.match(record) if death.is_unannounced and _ORDER in record else None
+    return found is not None and death.when - _utc_timestamp(found[1]) < _LEAST_KILL_S
 
 
 def _utc_timestamp(text: str) -> float:
