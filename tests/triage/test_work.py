@@ -73,6 +73,20 @@ def test_more_deaths_than_the_matcher_keeps_of_a_text_are_all_rows(tmp_path):
     assert (causes(whole), whole) == (["signal.segfault"] * 3000, parts)
 
 
+def test_deaths_as_near_each_other_as_lines_are_all_rows(tmp_path):
+    """
+    More of them than the matcher keeps of a text stand within the reach of one message.
+    """
+    log = tmp_path / "nanny.log"
+    lines = (
+        f"distributed.nanny - INFO - Worker process {pid} was killed by signal 11\n" for pid in range(1500)
+    )
+    log.write_text("".join(lines))
+    deaths, inputs, _ = triage_here([log], tmp_path / "out")
+    assert [each.status for each in inputs] == ["done"]
+    assert [each.pid for each in deaths] == list(range(1500))
+
+
 def test_results_can_be_read_while_it_runs(tmp_path):
     """
     After each part the progress has what is known by then, judged; the inputs that are not read are not there.

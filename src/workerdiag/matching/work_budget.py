@@ -48,6 +48,8 @@ class WorkBudget:
     is_late: bool = False
     #: Rules whose patterns could not be run, and why: one bad rule does not cost the diagnosis.
     left_out: dict[str, None] = field(factory=dict)
+    #: Whether all matches are kept: not only the first and the last of each sign.
+    keeps_all: bool = False
     #: How many reports of ends there are of each landmark, at least; and those of which there may be more.
     reports: Counter[str] = field(factory=Counter)
     unsure_reports: set[str] = field(factory=set)

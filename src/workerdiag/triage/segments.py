@@ -10,17 +10,13 @@ from typing import Final
 
 from attrs import frozen
 
-from workerdiag.matching.messages.log_window import REACH_AHEAD, REACH_BEHIND, TILE_BYTES
+from workerdiag.matching.messages.log_window import REACH_AHEAD, REACH_BEHIND
 from workerdiag.triage.parts import ALIGNMENT, MIB
 
 #: How far before and behind a place its message may reach, rounded up to where parts may begin.
 OVERLAP: Final = -(-max(REACH_BEHIND, REACH_AHEAD) // ALIGNMENT) * ALIGNMENT
-#: The same, rounded up to where text without headers is cut.
-_REACH = -(-max(REACH_BEHIND, REACH_AHEAD) // TILE_BYTES) * TILE_BYTES
-#: The matcher keeps at most 800 places of each sign of one text; so a part is searched in so many bytes.
+#: Around the end of a process, so many bytes are searched closely.
 _SEGMENT_BYTES = 8 * MIB
-#: A segment is cut into so many pieces at once.
-_PIECES = 4
 
 
 @frozen
@@ -38,21 +34,6 @@ class Segment:
     newlines_before: int
     #: Whether it is all of the text, which is mended then, if it is short.
     is_whole: bool = False
-
-    def pieces(self) -> Iterator[Segment]:
-        """
-        The segment in smaller ones; none if it is as small as they get.
-        """
-        step = -(-(self.end - self.first) // (_PIECES * TILE_BYTES)) * TILE_BYTES
-        if step >= self.end - self.first:
-            return
-        starts = range(self.first // TILE_BYTES * TILE_BYTES, self.end, step)
-        for start in starts:
-            base = max(self.base, start - _REACH)
-            end = min(self.end, start + step)
-            data = self.data[base - self.base : end + _REACH - self.base]
-            newlines = self.newlines_before + self.data.count(b"\n", 0, base - self.base)
-            yield Segment(base, max(self.first, start), end, data, newlines)
 
 
 def cut_into_segments(first: int, blocks: Iterable[tuple[int, bytes]]) -> Iterator[Segment]:

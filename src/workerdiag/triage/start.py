@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -123,7 +124,8 @@ def _local_client() -> Iterator[Client]:
 
     start, connect = cast("Method", distributed.LocalCluster), cast("Method", distributed.Client)
     try:
-        cluster = start(threads_per_worker=1, dashboard_address="127.0.0.1:0")
+        # what its workers log of their end is no news, and what they die of is told
+        cluster = start(threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL)
     except RuntimeError as problem:
         remedy = 'call it below `if __name__ == "__main__":`, or give a client'
         raise TriageError(f"no cluster could be started on this machine: {problem}", remedy) from problem

@@ -4,13 +4,12 @@ Searches the text of one part: closely near ends of processes, and for the first
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from attrs import evolve
 
-from workerdiag.matching.scan.confirmation import MATCHES_PER_END
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.matching.text.last_line import LastLine
 from workerdiag.matching.text.recognition import Recognition
@@ -24,9 +23,8 @@ from workerdiag.triage.versions import LONGEST_NAMING, VERSIONS_WITHIN, Versions
 
 #: So many places of a kind are kept from the start, and as many from the end; near ends of processes, more.
 _OUTERMOST = 100
-#: At most this many places near ends are kept of one part, and so many before only the outermost are.
-_MAX_MATCHES = 100_000
-_MAX_DETAILED = 60_000
+#: At most about this many places near ends are kept of one part.
+_MAX_NEAR_ENDS = 100_000
 
 
 class TextSearch:
@@ -86,9 +84,6 @@ class TextSearch:
                     self.versions = self.versions.seen_in(segment.data[own[0] : behind + LONGEST_NAMING])
                 self.end = segment.end
                 yield segment
-                if len(self.near_ends) > _MAX_MATCHES:
-                    self.problem = f"more than {_MAX_MATCHES} messages: behind byte {self.end} none is kept"
-                    break
         except Exception as problem:  # noqa: BLE001  files and stores raise anything; what was read counts
             self._raised = problem
 
@@ -131,33 +126,19 @@ class TextSearch:
             return
         self._ends = ends
         for segment in self._last_two:
-            if not self._detailed or segment.first >= self._detailed[-1][1]:
+            if len(self.near_ends) > _MAX_NEAR_ENDS:
+                self.problem = (
+                    f"it has more than {_MAX_NEAR_ENDS:,} messages near ends, not all of which are kept"
+                )
+            elif not self._detailed or segment.first >= self._detailed[-1][1]:
                 self.near_ends += self._all_in(segment)
                 self._detailed.append((segment.first, segment.end))
 
     def _all_in(self, segment: Segment) -> list[Match]:
         """
-        What stands in a segment; where that has ends and more of some kind than is kept, piece by piece.
+        All that stands in a segment.
         """
-        work = WorkBudget()
-        found = self._matches_around(segment, work)
-        own = list(_own_matches(found, segment))
-        if _is_clipped(found) and any(each.role in END_ROLES for each in own):
-            pieces = list(segment.pieces()) if len(self.near_ends) < _MAX_DETAILED else []
-            if pieces:
-                return [match for piece in pieces for match in self._all_in(piece)]
-            self.problem = f"it has more messages than are kept, some before byte {segment.end}"
-        self._note_gaps(work)
-        return own
-
-    def _note_gaps(self, work: WorkBudget) -> None:
-        for gap in work.gaps(self._url, "log", "bytes of its text"):
-            self.problem = gap.detail
-
-    def _matches_around(self, segment: Segment, work: WorkBudget) -> list[Match]:
-        """
-        What stands in a segment and around it, as the matcher tells it.
-        """
+        work = WorkBudget(keeps_all=True)
         chunks: Iterable[LogChunk] = (
             LogChunk(
                 origin=self._url,
@@ -166,11 +147,16 @@ class TextSearch:
             )
             for at in range(0, len(segment.data), MIB)
         )
-        if segment.base or segment.first:
-            return [*self._matcher.matches(chunks, None, work)]
         recognition, end = Recognition(), LastLine()
-        found = [*self._matcher.matches(end.tee(recognition.tee(chunks)), None, work)]
-        return [*found, *recognition.matches(), *(end.matches() if segment.is_whole else ())]
+        found = list(self._matcher.matches(end.tee(recognition.tee(chunks)), None, work))
+        if not segment.first:
+            found += (*recognition.matches(), *(end.matches() if segment.is_whole else ()))
+        self._note_gaps(work)
+        return list(_own_matches(found, segment))
+
+    def _note_gaps(self, work: WorkBudget) -> None:
+        for gap in work.gaps(self._url, "log", "bytes of its text"):
+            self.problem = gap.detail
 
 
 def outermost_of(found: Sequence[Match]) -> list[Match]:
@@ -182,14 +168,6 @@ def outermost_of(found: Sequence[Match]) -> list[Match]:
         numbers[each.owner, each.sign].append(number)
     outer = ({*those[:_OUTERMOST], *those[-_OUTERMOST:]} for those in numbers.values())
     return [found[number] for number in sorted(set[int]().union(*outer))]
-
-
-def _is_clipped(found: Iterable[Match]) -> bool:
-    """
-    Whether there are as many matches of one kind as are kept, so that there may be more.
-    """
-    counts = Counter((each.owner, each.sign, each.role) for each in found)
-    return max(counts.values(), default=0) >= 2 * MATCHES_PER_END
 
 
 def _own_matches(found: Iterable[Match], segment: Segment) -> Iterator[Match]:

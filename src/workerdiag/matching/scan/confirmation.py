@@ -82,9 +82,10 @@ class PatternHit(NamedTuple):
 @define
 class KeptMatches:
     """
-    The first and the last matches of one sign, each with its place, in bounded memory.
+    The first and the last matches of one sign, each with its place, in bounded memory; or all of them.
     """
 
+    keeps_all: bool = False
     first: list[tuple[int, Match]] = field(factory=list)
     last: list[tuple[int, Match]] = field(factory=list)
     #: Found since; only those that are kept are made matches.
@@ -96,7 +97,7 @@ class KeptMatches:
         """
         Whether only later matches are still of interest, the last of them.
         """
-        return len(self.first) + len(self._new_first) >= MATCHES_PER_END
+        return not self.keeps_all and len(self.first) + len(self._new_first) >= MATCHES_PER_END
 
     def add(self, hit: PatternHit) -> None:
         """

@@ -49,7 +49,9 @@ class LogScan:
         #: Newlines before the first byte held, and before some places.
         self._newlines = 0
         self._marks = NewlineMarks()
-        self._kept: defaultdict[tuple[str, str], KeptMatches] = defaultdict(KeptMatches)
+        self._kept: defaultdict[tuple[str, str], KeptMatches] = defaultdict(
+            partial(KeptMatches, self.work.keeps_all)
+        )
         self._prefilter = LogPrefilter(table.literals, table.texts)
         self._confirmation = Confirmation(table, self.work, self.like.stream)
         #: Where the last matches of saturated patterns are, once there are any.
