@@ -12,7 +12,7 @@ from workerdiag.correlation.assemble import assemble
 from workerdiag.correlation.clock_sync import synchronize_clocks
 from workerdiag.deadline import MORE_TIME, NO_DEADLINE, Deadline, GraceDeadline
 from workerdiag.matching.match import derive_matches, engine_notes, find_matches, search
-from workerdiag.matching.messages.excerpt import MatchObserver
+from workerdiag.matching.messages.log_record import MatchObserver
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.diagnosis import Findings, Match
 from workerdiag.model.evidence import Evidence, Gap, LogChunk

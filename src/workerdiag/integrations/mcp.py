@@ -32,7 +32,7 @@ from workerdiag.integrations.diagnose import open_client
 from workerdiag.model.rules import Rulebook
 from workerdiag.rendering.cause import render_cause
 from workerdiag.rulebook.search import search_causes
-from workerdiag.sources.logs.sniff import MAX_BUNDLE_BYTES
+from workerdiag.sources.logs.input_kinds import MAX_BUNDLE_BYTES
 
 try:
     from mcp.server import MCPServer

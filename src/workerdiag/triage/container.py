@@ -12,7 +12,7 @@ from attrs import field, frozen
 
 from workerdiag.errors import UnreadableInputError
 from workerdiag.model.evidence import Evidence, Gap
-from workerdiag.sources.logs.sniff import MAX_BOX_BYTES, MAX_BUNDLE_BYTES
+from workerdiag.sources.logs.input_kinds import MAX_BOX_BYTES, MAX_BUNDLE_BYTES
 
 ContainerKind = Literal["bundle", "box", "records"]
 #: None is read that is larger; a scheduler begins a new file of records after 8 MiB.

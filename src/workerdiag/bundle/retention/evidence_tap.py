@@ -58,7 +58,7 @@ class EvidenceTap:
 
     def on_match(self, origin: str, sign: tuple[str, str], message: LogExcerpt) -> None:
         """
-        Keep a message that shows *sign* (`workerdiag.matching.messages.excerpt.MatchObserver`).
+        Keep a message that shows *sign* (`workerdiag.matching.messages.log_record.MatchObserver`).
         """
         for _, log in reversed(self._open):
             if log.origin == origin:

@@ -7,23 +7,24 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from attrs import evolve
 
-from workerdiag.matching.messages.excerpt import MatchObserver
-from workerdiag.matching.messages.log_record import LogRecord
+from workerdiag.matching.messages.log_record import LogRecord, MatchObserver
 from workerdiag.matching.messages.log_window import REACH_AHEAD, REACH_BEHIND, LogWindow, NewlineMarks
 from workerdiag.matching.scan.candidates import fresh_candidates
 from workerdiag.matching.scan.confirmation import MATCHES_PER_END, Confirmation, KeptMatches, PatternHit
 from workerdiag.matching.scan.pattern_table import PatternTable
 from workerdiag.matching.scan.prefilter import LONGEST_LITERAL, LiteralHits, LogPrefilter
 from workerdiag.matching.scan.report_count import ReportCount
-from workerdiag.matching.scan.tail_block import TailBlock
-from workerdiag.matching.scan.tail_buffer import TailBuffer
 from workerdiag.matching.text.times import in_year_of_log
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
+
+if TYPE_CHECKING:
+    from workerdiag.matching.scan.tail_buffer import TailBuffer
 
 
 class LogScan:
@@ -116,15 +117,18 @@ class LogScan:
         self.work.late_bytes += up_to - searched
         up_to = self._search_forward(window, begin, hits, searched)
         if self._prefilter.saturated:
-            packed = hits.packed[: hits.first_from(up_to - self._base - begin)]
-            within = (self._done - self._base - begin, up_to - self._base)
-            late = self._prefilter.late(packed)
-            self._hold(TailBlock(window, begin, late, self._table, hits.unplaced, within))
+            self._hold(window, begin, hits, up_to)
 
-    def _hold(self, block: TailBlock) -> None:
+    def _hold(self, window: LogWindow, begin: int, hits: LiteralHits, up_to: int) -> None:
         """
         Hold the places of saturated patterns.
         """
+        from workerdiag.matching.scan.tail_block import TailBlock  # of large logs alone
+        from workerdiag.matching.scan.tail_buffer import TailBuffer
+
+        late = self._prefilter.late(hits.packed[: hits.first_from(up_to - self._base - begin)])
+        within = (self._done - self._base - begin, up_to - self._base)
+        block = TailBlock(window, begin, late, self._table, hits.unplaced, within)
         self._reports.add_late(block, self._prefilter.saturated)
         if self._tail is None:
             run = partial(self._confirmation.run, again=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from attrs import evolve
 
-from workerdiag.matching.messages.excerpt import MatchObserver
+from workerdiag.matching.messages.log_record import MatchObserver
 from workerdiag.matching.scan.log_scan import LogScan
 from workerdiag.matching.scan.pattern_table import PatternTable
 from workerdiag.matching.sign_tables import SignTables

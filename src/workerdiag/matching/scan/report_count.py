@@ -8,38 +8,49 @@ for a stop, as nobody knows then which of them were asked for.
 
 from __future__ import annotations
 
-from attrs import define, evolve, field
+from typing import TYPE_CHECKING
+
+from attrs import evolve
 
 from workerdiag.matching.scan.confirmation import PatternHit
 from workerdiag.matching.scan.pattern_table import PatternTable
-from workerdiag.matching.scan.sure_matches import PIECE_PLACES, SureTest, sure_test
-from workerdiag.matching.scan.tail_block import TailBlock
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.incident import END_ROLES
 
+if TYPE_CHECKING:
+    from workerdiag.matching.scan.sure_matches import SureTest
+    from workerdiag.matching.scan.tail_block import TailBlock
 
-@define
+
 class ReportCount:
     """
     Counts the reports of ends in one log.
     """
 
-    table: PatternTable
-    work: WorkBudget
-    #: The patterns of such reports, as long as they are counted.
-    counted: set[str]
-    #: Of each pattern the place behind which its messages are not counted yet.
-    _counted_to: dict[str, int] = field(factory=dict, init=False)
-    #: Whether somebody asked for a stop: then the number tells nothing.
-    _is_void: bool = field(default=False, init=False)
-    _tests: dict[str, SureTest | None] = field(factory=dict, init=False)
+    def __init__(self, table: PatternTable, work: WorkBudget, counted: set[str]) -> None:
+        """
+        None yet.
+
+        Args:
+            table: The patterns.
+            work: Gets the numbers.
+            counted: Gets the patterns of such reports, as long as they are counted.
+        """
+        self.counted = counted
+        self._table = table
+        self._work = work
+        #: Of each pattern the place behind which its messages are not counted yet.
+        self._counted_to: dict[str, int] = {}
+        #: Whether somebody asked for a stop: then the number tells nothing.
+        self._is_void = False
+        self._tests: dict[str, SureTest | None] = {}
 
     def add(self, hit: PatternHit) -> None:
         """
         Count a match; those come in order, as long as their pattern is not saturated.
         """
         if hit.wanted.role in END_ROLES:
-            self.work.reports[hit.wanted.owner] += 1
+            self._work.reports[hit.wanted.owner] += 1
             self._counted_to[hit.wanted.pattern] = hit.at
             if not self._is_void:
                 self.counted.add(hit.wanted.pattern)
@@ -52,25 +63,27 @@ class ReportCount:
         Count the messages in a block that match *saturated* patterns.
         """
         for text in self._counted_to.keys() & saturated:
-            owners = [each.owner for each in self.table.owners(text) if each.role in END_ROLES]
+            owners = [each.owner for each in self._table.owners(text) if each.role in END_ROLES]
             count, is_sure = (0, False) if self._is_void else self._count_in(block, text)
-            self.work.reports.update(dict.fromkeys(owners, count))
+            self._work.reports.update(dict.fromkeys(owners, count))
             if not is_sure:
-                self.work.unsure_reports.update(owners)
+                self._work.unsure_reports.update(owners)
 
     def _count_in(self, block: TailBlock, text: str) -> tuple[int, bool]:
         """
         How many messages surely match, and whether no others may.
         """
+        from workerdiag.matching.scan.sure_matches import PIECE_PLACES, sure_test  # of large logs alone
+
         if text not in self._tests:
-            self._tests[text] = sure_test(text, self.table.owners(text))
+            self._tests[text] = sure_test(text, self._table.owners(text))
         test, total, is_sure = self._tests[text], 0, True
-        hits = block.hits((text,), self.work)
+        hits = block.hits((text,), self._work)
         for low in range(0, len(hits.packed), PIECE_PLACES):
-            if test is None or not self.work.has_time():
+            if test is None or not self._work.has_time():
                 return total, False
             piece = evolve(hits, packed=hits.packed[low : low + PIECE_PLACES])
-            starts, all_known = test.starts(block, piece, self.work)
+            starts, all_known = test.starts(block, piece, self._work)
             new = [each for each in starts if each > self._counted_to[text]]
             total += len(new)
             is_sure &= all_known

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 
 from attrs import define, evolve, field
 
-from workerdiag.matching.messages.excerpt import context_bounds
+from workerdiag.matching.messages.log_record import context_bounds
 from workerdiag.matching.messages.log_window import LogWindow
 from workerdiag.matching.scan.candidates import HEADER_BYTES, Candidate, find_candidates
 from workerdiag.matching.scan.pattern_table import PatternTable

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
 
-from workerdiag.matching.messages.excerpt import MatchObserver, message_excerpt
+from workerdiag.matching.messages.log_record import MatchObserver, message_excerpt
 from workerdiag.matching.text.line_parser import ParsedLine, parse_line
 from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import LogChunk

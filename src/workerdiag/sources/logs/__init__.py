@@ -13,8 +13,7 @@ from workerdiag.model.evidence import Evidence, Gap, LogChunk
 from workerdiag.model.vocabulary import Place, Stream
 from workerdiag.sources.logs.decompress import BLOCK_BYTES
 from workerdiag.sources.logs.gaps import format_byte_count, timeout_gap, unread_gap
-from workerdiag.sources.logs.inputs import LogHandle, LogInput, input_name, input_type
-from workerdiag.sources.logs.pieces import (
+from workerdiag.sources.logs.input_kinds import (
     BundlePiece,
     ContainerOpeners,
     LogBlock,
@@ -22,6 +21,7 @@ from workerdiag.sources.logs.pieces import (
     Unbox,
     Unbundle,
 )
+from workerdiag.sources.logs.inputs import LogHandle, LogInput, input_name, input_type
 from workerdiag.sources.logs.reader import InputReader, LogNames
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 from workerdiag.errors import UnreadableInputError, error_text
-from workerdiag.sources.logs.sniff import MAGIC_BYTES, encoding_of, narrowed, reencoded, sniff
+from workerdiag.sources.logs.input_kinds import MAGIC_BYTES, encoding_of, narrowed, reencoded, sniff
 
 #: Bytes asked for at once, and handed on at most at once (unpacked).
 BLOCK_BYTES = 1024 * 1024

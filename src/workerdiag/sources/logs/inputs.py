@@ -22,8 +22,8 @@ from workerdiag.model.evidence import LogText
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.vocabulary import Stream
 from workerdiag.sources.logs.decompress import BLOCK_BYTES, decoded_blocks
+from workerdiag.sources.logs.input_kinds import sniff
 from workerdiag.sources.logs.openers import OpenFile, Stdin, encode_text
-from workerdiag.sources.logs.sniff import sniff
 
 
 class FileSystem(Protocol):

@@ -22,15 +22,18 @@ from workerdiag.sources.logs.gaps import (
     unread_gap,
     unusable_gap,
 )
-from workerdiag.sources.logs.inputs import LogHandle, LogInput, input_name, resolve_logs
-from workerdiag.sources.logs.pieces import (
+from workerdiag.sources.logs.input_kinds import (
+    MAX_BOX_BYTES,
+    MAX_BUNDLE_BYTES,
     BundlePiece,
     ContainerOpeners,
     LogBlock,
     ReaderPiece,
     RecordPiece,
+    read_at_most,
+    sniff_blocks,
 )
-from workerdiag.sources.logs.sniff import MAX_BOX_BYTES, MAX_BUNDLE_BYTES, read_at_most, sniff_blocks
+from workerdiag.sources.logs.inputs import LogHandle, LogInput, input_name, resolve_logs
 
 #: An input that gives nothing for this long, in seconds, is given up if others wait.
 _STALL_S = 1.0

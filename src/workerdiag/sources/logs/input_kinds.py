@@ -1,5 +1,5 @@
 """
-What an input is, by its first bytes and never by its name; and its text as UTF-8, whatever its writers wrote.
+What an input is, by its first bytes and never by its name; its text as UTF-8; and what is read of each kind.
 
 On Windows ``>`` writes UTF-16 in one shell and ASCII in another, and ``>>`` adds the one to the other.
 """
@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from workerdiag.model.evidence import Evidence, Gap, Inspected
 from workerdiag.wire.constants import BOX_MAGIC
+
+if TYPE_CHECKING:
+    from workerdiag.sources.logs.inputs import LogHandle
+    from workerdiag.sources.recorder.record_lines import ParsedRecord
+    from workerdiag.wire.messages import DeathReport
 
 #: Text of any kind; a zip archive, which may be a death bundle; a black box; the flight recorder's records.
 InputKind = Literal["text", "bundle", "box", "records"]
@@ -32,6 +38,11 @@ _BOMS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
 #: So many bytes of ASCII on end are no UTF-16 of any language; so many with a NUL behind each are no ASCII.
 _ASCII = re.compile(rb"[\t\n\r -~]{48,}")
 _WIDE = re.compile(rb"(?:[\t\n\r -~]\0{1,3}){24,}")
+#: Name and bytes of a zip archive to the evidence in it; None: it is no death bundle.
+Unbundle = Callable[[str, bytes], Sequence[Evidence] | None]
+#: Place and bytes of a black box, and what faulthandler wrote beside it, to the report of its worker's
+#: death; None: the worker may still run.
+Unbox = Callable[[str, bytes, bytes], "DeathReport | None"]
 
 
 def sniff(head: bytes) -> InputKind:
@@ -106,3 +117,40 @@ def narrowed(block: bytes) -> bytes:
     if b"\0" not in block:
         return block
     return _WIDE.sub(lambda wide: wide[0].replace(b"\0", b""), block)
+
+
+class ContainerOpeners(NamedTuple):
+    """
+    What makes something of files that are no logs; None: nothing does.
+    """
+
+    unbundle: Unbundle | None = None
+    unbox: Unbox | None = None
+
+
+class LogBlock(NamedTuple):
+    """
+    The next bytes of a log.
+    """
+
+    log: LogHandle
+    data: bytes
+
+
+class BundlePiece(NamedTuple):
+    """
+    A piece of evidence out of a bundle.
+    """
+
+    piece: Evidence
+
+
+class RecordPiece(NamedTuple):
+    """
+    A record of a death.
+    """
+
+    record: ParsedRecord
+
+
+ReaderPiece = LogBlock | BundlePiece | RecordPiece | Gap | Inspected
