@@ -21,12 +21,12 @@ from support.watch_values import alert_case, make_notice, watched_death
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.cases import case_id
 from workerdiag.watch.deaths import Cursor, FeedBatch
+from workerdiag.watch.deliveries import RetrySettings
 from workerdiag.watch.lease import Lease
 from workerdiag.watch.loop import WatchLoop
 from workerdiag.watch.notice_policy import NoticePolicy
 from workerdiag.watch.outbox import Outbox
 from workerdiag.watch.progress import WatcherProgress
-from workerdiag.watch.retry import RetrySettings
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks.sink import DeliveryError
 from workerdiag.watch.store import Store

@@ -10,9 +10,8 @@ from attrs import evolve
 from support.alerts import CLUSTER, SETTINGS, START, incident, sure_of, watched
 from workerdiag.errors import StateFileError
 from workerdiag.watch.casebook import Casebook
-from workerdiag.watch.known_issues import KnownIssue
 from workerdiag.watch.notice_policy import HeldBack, NoticePolicy, PolicyState
-from workerdiag.watch.silences import new_silence
+from workerdiag.watch.silences import KnownIssue, new_silence
 from workerdiag.watch.store import Store
 
 HOUR_S = 3600.0

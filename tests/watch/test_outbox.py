@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from support.watch_values import NOW, FakeClock, make_notice
 from workerdiag.errors import StateFileError
 from workerdiag.watch import sink_thread
-from workerdiag.watch.deliveries import delivery_id
+from workerdiag.watch.deliveries import RetrySettings, delivery_id
 from workerdiag.watch.lease import Lease
 from workerdiag.watch.outbox import Outbox
-from workerdiag.watch.retry import RetrySettings
 from workerdiag.watch.sinks.sink import Delivery, DeliveryError, SinkSetupError
 from workerdiag.watch.store import Store
 

@@ -8,9 +8,8 @@ import pytest
 
 from support.alerts import START, opened
 from workerdiag.errors import RuleFileError, SilenceError, UnreadableInputError
-from workerdiag.watch.known_issues import KnownIssue, read_known_issues
 from workerdiag.watch.notices import notice_of
-from workerdiag.watch.silences import MAX_SILENCE_S, new_silence, parse_until
+from workerdiag.watch.silences import MAX_SILENCE_S, KnownIssue, new_silence, parse_until, read_known_issues
 
 
 @pytest.mark.parametrize(

@@ -184,9 +184,9 @@ def start(  # noqa: PLR0913, PLR0917  click gives one for each option
 
 
 def _policy(known_issues: str | None, quiet_hours: str | None) -> NoticePolicy:
-    from workerdiag.watch.known_issues import read_known_issues
     from workerdiag.watch.notice_policy import NoticePolicy
     from workerdiag.watch.quiet_hours import QuietHours
+    from workerdiag.watch.silences import read_known_issues
 
     given: dict[str, Any] = {}  # what is not given is as configured
     if known_issues:
@@ -230,7 +230,7 @@ def _follow(watcher: Watcher, address: str, form: NoticeFormat) -> None:
 
 def _print(notice: Notice, form: NoticeFormat) -> None:
     if form == "json":
-        from workerdiag.watch.sinks.notice_json import notice_json
+        from workerdiag.watch.sinks.webhook import notice_json
 
         click.echo(json.dumps(notice_json(notice)))
         return

@@ -19,8 +19,7 @@ from workerdiag.model.diagnosis import SURE_ENOUGH
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.rendering.wording import one_line
 from workerdiag.watch.alerts import AlertCase, CaseProgress
-from workerdiag.watch.case_content import with_diagnosis
-from workerdiag.watch.escalation import escalation_level, hosts_of, with_deaths
+from workerdiag.watch.case_content import escalation_level, hosts_of, with_deaths, with_diagnosis
 from workerdiag.watch.settings import WatchSettings
 
 #: Key of the case that stands for deaths which are not judged yet.

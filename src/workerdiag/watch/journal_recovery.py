@@ -10,9 +10,9 @@ from collections.abc import Callable
 from attrs import define, field
 
 from workerdiag.errors import describe_error
+from workerdiag.watch.blindness import Blindness
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.deaths import Cursor, DeathFeed
-from workerdiag.watch.sight import Sight
 
 #: Seconds from each failure to the next try; after one more failure the journal is given up.
 _AGAIN_S = (5.0, 10.0, 20.0, 40.0)
@@ -28,7 +28,7 @@ class JournalRecovery:
 
     feed: DeathFeed
     book: Casebook
-    sight: Sight
+    blindness: Blindness
     #: Seconds since the epoch.
     clock: Callable[[], float]
     #: Called when deaths were found that are new.
@@ -83,7 +83,7 @@ class JournalRecovery:
         Try once more at the end of the cluster; deaths can be missing if its scheduler was lost before.
         """
         problem = await self.read(self._after or cursor)
-        if problem and (not self.is_over or self.sight.has_lost("scheduler")):
+        if problem and (not self.is_over or self.blindness.has_lost("scheduler")):
             self._miss(problem)
         self._end()
 
@@ -100,7 +100,7 @@ class JournalRecovery:
         if new_count:
             self.found()
         if stored.missed_count:
-            self.sight.too_many(self.clock(), stored.missed_count)
+            self.blindness.too_many(self.clock(), stored.missed_count)
         return ""
 
     def _end(self) -> None:
@@ -110,4 +110,4 @@ class JournalRecovery:
         self._after, self._failures, self._failed_at = None, 0, 0.0
 
     def _miss(self, problem: str) -> None:
-        self.sight.missed(self.clock(), f"deaths before the scheduler went may be missing: {problem}")
+        self.blindness.missed(self.clock(), f"deaths before the scheduler went may be missing: {problem}")

@@ -20,11 +20,11 @@ from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError, Stat
 from workerdiag.incidents.alert_incident import AlertIncident
 from workerdiag.incidents.settle_window import SettleWindow
 from workerdiag.model.evidence import Evidence
+from workerdiag.watch.blindness import Blindness
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.deaths import Cursor, DeathFeed, FeedBatch
 from workerdiag.watch.journal_recovery import JournalRecovery
 from workerdiag.watch.progress import WatcherProgress
-from workerdiag.watch.sight import Sight
 
 #: Seconds for which one question to the scheduler may wait for a death.
 POLL_S = 20.0
@@ -62,7 +62,7 @@ class WatchLoop:
     clock: Callable[[], float]
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     _settling: SettleWindow = field(init=False)
-    _sight: Sight = field(init=False)
+    _blindness: Blindness = field(init=False)
     _journals: JournalRecovery = field(init=False)
     _cursor: Cursor | None = field(default=None, init=False)
     _seen_at: float | None = field(default=None, init=False)
@@ -78,12 +78,12 @@ class WatchLoop:
 
     def __attrs_post_init__(self) -> None:
         self._settling = SettleWindow(self.book.settings.settle_s)
-        self._sight = Sight(self.book.settings.blind_s)
+        self._blindness = Blindness(self.book.settings.blind_s)
         self._started_at = self.clock()
         self._journals = JournalRecovery(
             feed=self.feed,
             book=self.book,
-            sight=self._sight,
+            blindness=self._blindness,
             clock=self.clock,
             found=lambda: self._settling.arrived(self.clock()),
             failed=self._failed,
@@ -194,18 +194,18 @@ class WatchLoop:
         self.progress.seen(now, batch.cluster, new_count)
         if new_count or (self.book.late and self._settling.due_at is None):
             self._settling.arrived(now)
-        self._sight.regained("scheduler")
+        self._blindness.regained("scheduler")
         if batch.missed_count:
-            self._sight.overrun(now, batch.missed_count)
+            self._blindness.overrun(now, batch.missed_count)
         await self._stands_still(batch.standstill, batch.now)
 
     async def _not_seen(self, problem: str) -> None:
         now = self.clock()
         since = self._started_at if self._seen_at is None else self._seen_at
-        was_blind = self._sight.problem(now) is not None
-        self._sight.lost("scheduler", since, problem)
+        was_blind = self._blindness.problem(now) is not None
+        self._blindness.lost("scheduler", since, problem)
         self.progress.not_seen(problem)
-        if self._sight.problem(now) is not None and not was_blind:
+        if self._blindness.problem(now) is not None and not was_blind:
             await self._journals.read(self._cursor)
         if not self._stop.is_set():
             await self._sleep(min(_PAUSE_S, max(0.1, self._wait_s())))
@@ -231,10 +231,10 @@ class WatchLoop:
             self._settling.arrived(now)
             self._failed("judge deaths", problem)
             if self._failures >= _MAX_FAILURES:
-                self._sight.lost("judge", now, f"deaths could not be judged: {describe_error(problem)}")
+                self._blindness.lost("judge", now, f"deaths could not be judged: {describe_error(problem)}")
         else:
             self._failures = 0
-            self._sight.regained("judge")
+            self._blindness.regained("judge")
 
     async def _stands_still(self, evidence: Sequence[Evidence], when: float) -> None:
         now = self.clock()
@@ -254,7 +254,7 @@ class WatchLoop:
         for failure in self.book.bundles.take_problems() if self.book.bundles is not None else ():
             self._failed("save a death bundle", failure)
         now = self.clock()
-        problem = self._sight.problem(now)
+        problem = self._blindness.problem(now)
         if problem is not None:
             self.progress.changed("blind", problem)
         with self._noting("note the time"):

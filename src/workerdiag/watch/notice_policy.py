@@ -18,11 +18,10 @@ from workerdiag.settings import setting
 from workerdiag.units import format_time
 from workerdiag.watch.alerts import Notice
 from workerdiag.watch.digest import HeldBack, PolicyState, digest_notice
-from workerdiag.watch.known_issues import KnownIssue, known_issue_of, read_known_issues
 from workerdiag.watch.notices import clean, title_line
 from workerdiag.watch.quiet_hours import QuietHours
 from workerdiag.watch.settings import duration_setting
-from workerdiag.watch.silences import Silence
+from workerdiag.watch.silences import KnownIssue, Silence, known_issue_of, read_known_issues
 
 __all__ = ["HeldBack", "NoticePolicy", "PolicyDecision", "PolicyState", "apply_policy", "due_digest"]
 

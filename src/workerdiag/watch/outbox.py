@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from attrs import evolve
 
 from workerdiag.deadline import Deadline
-from workerdiag.watch.deliveries import OnDoubt, SinkStatus, StoredDelivery
-from workerdiag.watch.retry import RetrySettings
+from workerdiag.watch.deliveries import OnDoubt, RetrySettings, SinkStatus, StoredDelivery
 from workerdiag.watch.sink_thread import SinkThread
 from workerdiag.watch.sinks.sink import Sink, SinkSetupError
 from workerdiag.watch.store import Store

@@ -13,9 +13,8 @@ from attrs import frozen
 from workerdiag.deadline import NO_DEADLINE, Deadline, start_thread
 from workerdiag.errors import StateFileError, StateInUseError, describe_error, error_text
 from workerdiag.redaction.secrets import redact_text
-from workerdiag.watch.deliveries import Claim
+from workerdiag.watch.deliveries import Claim, RetrySettings
 from workerdiag.watch.delivery_table import DeliveryTable
-from workerdiag.watch.retry import RetrySettings
 from workerdiag.watch.sinks.sink import Delivery, DeliveryError, Sink
 
 #: What other processes put back into the outbox is seen after at most so long, in seconds; so often, too,

@@ -15,7 +15,7 @@ from workerdiag.incidents.alert_incident import AlertIncident
 from workerdiag.incidents.settle_window import MOST_TIMES
 from workerdiag.model.diagnosis import SURE_ENOUGH
 from workerdiag.watch.alerts import AlertCase
-from workerdiag.watch.escalation import hosts_of
+from workerdiag.watch.case_content import hosts_of
 from workerdiag.watch.settings import WatchSettings
 
 

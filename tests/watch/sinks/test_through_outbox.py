@@ -12,8 +12,8 @@ import pytest
 from support.fake_slack import TOKEN, FakeSlack
 from support.http_server import HttpAnswer, HttpServer
 from support.notices import sample_notice
+from workerdiag.watch.deliveries import RetrySettings
 from workerdiag.watch.outbox import Outbox
-from workerdiag.watch.retry import RetrySettings
 from workerdiag.watch.sinks import SlackSink, WebhookSink
 from workerdiag.watch.store import Store
 

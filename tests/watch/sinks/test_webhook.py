@@ -299,7 +299,7 @@ def test_any_notice_is_valid_json(notice):
     """
     Whatever clusters, hosts and tasks are called, the body is JSON in UTF-8 without half characters.
     """
-    from workerdiag.watch.sinks.notice_json import delivery_json
+    from workerdiag.watch.sinks.webhook import delivery_json
 
     body = json.dumps(delivery_json(delivery_of(notice)), allow_nan=False)
     json.dumps(json.loads(body), ensure_ascii=False).encode("utf-8")

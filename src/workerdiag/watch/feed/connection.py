@@ -1,22 +1,173 @@
 """
-A light connection to a scheduler: it registers no client, so that the scheduler has nothing to keep for it.
+Which scheduler to ask, and a light connection to it that registers no client.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import re
 import sys
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
 
+from attrs import define, field
+
+from workerdiag.deadline import CALL_FAILURES, in_thread
+from workerdiag.errors import SchedulerUnreachableError
 from workerdiag.model.dask import EventLoop, Method, Rpc
 from workerdiag.sources.cluster import tasks
 
+#: A scheduler file has some hundred bytes, and some hundred more for each worker.
+_MAX_FILE_BYTES = 64 * 2**20
+_RESOLVE_S = 10.0
+#: ``host:port``, with the protocol or without.
+_SCHEDULER_ADDRESS = re.compile(r"(\w+://\S+|[\w.\-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5})")
+_EXAMPLE = "tcp://10.0.0.1:8786"
+#: Clusters that nobody named are named so (``deploy/spec.py``): anew each time, so it says nothing.
+_RANDOM_NAME = re.compile(r"[0-9a-f]{8}")
 _CONNECT_S = 5.0
 #: A scheduler that has not answered so long after it should have does not answer.
 LATE_S = 10.0
 _CLOSE_S = 1.0
+
+
+@define(kw_only=True)
+class Target:
+    """
+    A scheduler, wherever it is at the moment.
+    """
+
+    #: What people call it; the same as long as the target is the same.
+    cluster_name: str
+    #: The address as it is now; may be slow, and raise anything.
+    find: Callable[[], str] = field(repr=False)
+    #: As ``distributed.comm.connect`` takes them: TLS.
+    connection_args: Mapping[str, object] = field(factory=dict, repr=False)
+    #: The cluster object of this process, if there is one.
+    cluster: object = field(default=None, repr=False)
+    #: Where the scheduler was last.
+    last_address: str = ""
+
+    async def address(self) -> str:
+        """
+        Where the scheduler is now.
+
+        Raises:
+            SchedulerUnreachableError: That cannot be found out.
+        """
+        try:
+            address = await in_thread("workerdiag-watch-address", self.find, timeout_s=_RESOLVE_S)
+        except CALL_FAILURES as problem:
+            raise self._unknown(f"no address of it: {problem}") from None
+        if str(address).startswith(("http://", "https://")):
+            raise self._unknown(f"{address} is a dashboard's; give the scheduler's, such as {_EXAMPLE}")
+        if not _SCHEDULER_ADDRESS.fullmatch(str(address)):
+            raise self._unknown(f"no address of a scheduler: {str(address)[:200]!r}")
+        self.last_address = str(address)
+        return self.last_address
+
+    def _unknown(self, problem: str) -> SchedulerUnreachableError:
+        return SchedulerUnreachableError(self.last_address or self.cluster_name, problem)
+
+    @property
+    def is_closed(self) -> bool:
+        """
+        Whether the cluster object says that the cluster was closed.
+        """
+        status = getattr(getattr(self.cluster, "status", None), "name", "")
+        return status in ("closing", "closed")
+
+
+def read_target(target: object, *, name: str | None = None, security: object = None) -> Target:
+    """
+    The scheduler that is meant.
+
+    Args:
+        target: A ``distributed.Client``, an address, the path of a scheduler file (``--scheduler-file``), or
+            a callable that returns an address, called before each question.
+        name: What people call the cluster; None: the name of its cluster object, else the address or path.
+        security: A ``distributed.Security``; None: that of the client, or of Dask's configuration.
+
+    Raises:
+        TypeError: It is none of these, or a client that was closed.
+    """
+    if isinstance(target, str) and _SCHEDULER_ADDRESS.fullmatch(target):
+        args = _connection_args(security)
+        return Target(cluster_name=name or target, find=lambda: target, connection_args=args)
+    if isinstance(target, str | Path):
+        path = Path(target).expanduser()
+        return Target(
+            cluster_name=name or str(path),
+            find=lambda: _address_in_file(path),
+            connection_args=_connection_args(security),
+        )
+    if hasattr(target, "scheduler") and hasattr(target, "connection_args"):
+        return _of_client(target, name, security)
+    if callable(target):
+        called = getattr(target, "__qualname__", type(target).__name__)
+        return Target(
+            cluster_name=name or f"scheduler of {called}",
+            find=target,
+            connection_args=_connection_args(security),
+        )
+    raise TypeError(
+        "expected a Client, an address (tcp://host:8786), the path of a scheduler file, or a callable that "
+        f"returns an address, got {type(target).__name__}"
+    )
+
+
+def _of_client(client: Any, name: str | None, security: object) -> Target:
+    """
+    The scheduler of a client; a cluster object knows it also after it has moved.
+    """
+    cluster = getattr(client, "cluster", None)
+    last = str(getattr(client.scheduler, "address", None) or "")
+
+    def find() -> str:
+        nonlocal last
+        known = getattr(cluster, "scheduler_address", None) or getattr(client.scheduler, "address", None)
+        last = str(known) if known and _SCHEDULER_ADDRESS.fullmatch(str(known)) else last
+        return last
+
+    if not find():
+        raise TypeError("the client is closed: give an open one, or the address of the scheduler")
+    own = str(getattr(cluster, "name", None) or "")
+    return Target(
+        cluster_name=name or (own if own and not _RANDOM_NAME.fullmatch(own) else last),
+        find=find,
+        connection_args=client.connection_args if security is None else _connection_args(security),
+        cluster=cluster,
+    )
+
+
+def _address_in_file(path: Path) -> str:
+    """
+    The address in a scheduler file, as it is now.
+
+    Raises:
+        ValueError: It is no scheduler file; it may be just being written.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"there is no scheduler file {path}; an address looks like {_EXAMPLE}")
+    if path.stat().st_size > _MAX_FILE_BYTES:
+        raise ValueError(f"{path} is too large for a scheduler file")
+    content = json.loads(path.read_text(encoding="utf-8"))
+    address = content.get("address") if isinstance(content, dict) else None
+    if not isinstance(address, str):
+        raise ValueError(f'{path} has no "address", as scheduler files have')  # noqa: TRY004  not its type
+    return address
+
+
+def _connection_args(security: Any) -> Mapping[str, object]:
+    if security is None:
+        from distributed.security import Security
+
+        security = Security()  # type: ignore[no-untyped-call]
+    args: Mapping[str, object] = security.get_connection_args("client")
+    return args
 
 
 class Connection:

@@ -14,13 +14,12 @@ from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError, desc
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.process_end import RECENT_S
 from workerdiag.watch.deaths import Cursor, FeedBatch, Look, StoredDeaths
-from workerdiag.watch.feed.connection import Connection
+from workerdiag.watch.feed.connection import Connection, Target, read_target
 from workerdiag.watch.feed.events import EventReader
 from workerdiag.watch.feed.journals import read_journal
 from workerdiag.watch.feed.peer import PeerCheck
 from workerdiag.watch.feed.recorder import NoRecorderError, look_at_recorder
 from workerdiag.watch.feed.standstill import StandstillWatch
-from workerdiag.watch.feed.target import Target, read_target
 
 #: Tasks that have waited for so long for any worker are a standstill: clusters need a while to grow.
 STANDSTILL_S = 60.0

@@ -1,5 +1,5 @@
 """
-A signed JSON webhook, as https://www.standardwebhooks.com specifies it, so that receivers find a library.
+Notices as JSON, and a signed webhook that posts them, as https://www.standardwebhooks.com specifies it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import hmac
 import json
 import time
 from collections.abc import Callable, Mapping
+from math import isfinite
 from urllib.parse import quote
 
-from attrs import field, frozen
+from attrs import asdict, field, frozen
 
+from workerdiag.errors import utf8_safe
+from workerdiag.watch.alerts import Notice
 from workerdiag.watch.sinks.endpoint import Endpoint
-from workerdiag.watch.sinks.notice_json import delivery_json
 from workerdiag.watch.sinks.setup import name_field, secret_given, sink_name, timeout_field, url_given
 from workerdiag.watch.sinks.sink import Delivery
 
@@ -25,6 +27,11 @@ TOLERANCE_S = 300.0
 #: Before a secret in Base64.
 _ENCODED = "whsec_"
 _SECRET_REMEDY = "give the secret that the receiver checks signatures with"  # noqa: S105  no secret
+#: Of the body's format; one more when a reader of the old one would misread it.
+SCHEMA = 1
+#: Without the diagnosis if it would be longer: nginx refuses more than 1 MB unless told otherwise
+#: (https://nginx.org/en/docs/http/ngx_http_core_module.html#client_max_body_size).
+_MAX_DIAGNOSIS_CHARS = 800_000
 
 
 @frozen
@@ -119,3 +126,50 @@ def _key_of(secret: str) -> bytes:
         except (binascii.Error, ValueError):
             pass  # it only looks like Base64
     return secret.encode("utf-8", errors="replace")
+
+
+def delivery_json(delivery: Delivery) -> Mapping[str, object]:
+    """
+    The body of a webhook: the same in every attempt.
+
+    ``notice`` has the fields of `Notice`, and ``diagnosis`` what `Diagnosis.to_dict` gives, or null if there
+    is none or it is too long.
+    """
+    return {
+        "schema": SCHEMA,
+        "type": "workerdiag.notice",
+        "delivery_id": utf8_safe(delivery.id),
+        "notice": notice_json(delivery.notice),
+        "diagnosis": _diagnosis(delivery.notice),
+    }
+
+
+def notice_json(notice: Notice) -> Mapping[str, object]:
+    """
+    The fields of a notice as plain values, without its diagnosis.
+    """
+    fields = asdict(notice, filter=lambda each, _: each.name != "diagnosis_json")
+    return {name: _plain(value) for name, value in fields.items()}
+
+
+def _plain(value: object) -> object:
+    match value:
+        case str():
+            return utf8_safe(value)
+        case float():
+            return value if isfinite(value) else None
+        case tuple() | list():
+            return [_plain(each) for each in value]
+        case Mapping():
+            return {utf8_safe(str(key)): _plain(each) for key, each in value.items()}
+        case _:
+            return value
+
+
+def _diagnosis(notice: Notice) -> object:
+    if not notice.diagnosis_json or len(notice.diagnosis_json) > _MAX_DIAGNOSIS_CHARS:
+        return None
+    try:
+        return _plain(json.loads(notice.diagnosis_json))
+    except (ValueError, RecursionError):
+        return None

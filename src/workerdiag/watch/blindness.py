@@ -14,27 +14,27 @@ Obstacle = Literal["scheduler", "overrun", "judge"]
 
 
 @frozen
-class _Blindness:
+class _SeenObstacle:
     since: float
     problem: str
 
 
 @define
-class Sight:
+class Blindness:
     """
     Whether the watcher sees the cluster; each obstacle counts until it is gone.
     """
 
     #: Seconds that an obstacle must last: restarts of a scheduler are none.
     patience_s: float
-    _obstacles: dict[Obstacle, _Blindness] = field(factory=dict, init=False)
+    _obstacles: dict[Obstacle, _SeenObstacle] = field(factory=dict, init=False)
 
     def lost(self, obstacle: Obstacle, since: float, problem: str) -> None:
         """
         Note an obstacle; the moment at which it began stays, the wording is the newest.
         """
         known = self._obstacles.get(obstacle)
-        self._obstacles[obstacle] = _Blindness(known.since if known else since, problem)
+        self._obstacles[obstacle] = _SeenObstacle(known.since if known else since, problem)
 
     def overrun(self, now: float, count: int) -> None:
         """
