@@ -101,9 +101,9 @@ def test_late_evidence_of_few_deaths_changes_nothing():
     assert watcher.told == [("new", "nanny.memory-terminate", 3)]
 
 
-def test_new_deaths_beside_late_evidence_open_their_own_case():
+def test_new_deaths_beside_late_evidence_join_the_case_of_their_cause():
     """
-    What is new counts as new, what was told is not counted again.
+    What is new counts as new, what was told is not counted again, and one cause has one case.
     """
     watcher = Watcher()
     watcher.learn(1)
@@ -113,8 +113,8 @@ def test_new_deaths_beside_late_evidence_open_their_own_case():
     assert watcher.told == [
         ("new", "nanny.memory-terminate", 1),
         ("changed", "kernel.oom-killer", 1),
-        ("new", "kernel.oom-killer", 1),
     ]
+    assert watcher.counted == {FIRST.fingerprint: (2, 0)}
 
 
 def test_what_comes_again_unchanged_is_no_news():
@@ -159,7 +159,7 @@ def test_a_death_without_exit_and_cause_is_counted_beside_a_firing_case():
     (_, *others) = [each.notice for each in watcher.store.deliveries()]
     assert others
     assert (others[0].death_count, others[0].unexplained_count) == (2, 1)
-    assert "Beside them: 1 worker died, of an unknown cause and with an unknown exit" in others[0].text
+    assert "Beside them: 1 worker died, and of what is not known" in others[0].text
 
 
 def test_a_cause_that_comes_late_takes_the_death_to_its_own_case():
@@ -186,10 +186,10 @@ def test_unexplained_deaths_are_news_where_they_are_more_or_alone_or_later():
     watcher.learn(1)
     watcher.judge(unsure("key-alone"), is_unexplained=True)
     watcher.learn(2, 3)
-    watcher.judge(FIRST)
+    watcher.judge(LATER)
     watcher.learn(4, 5, 6)
     watcher.judge(unsure("key-more"), is_unexplained=True)
-    assert watcher.counted == {"key-alone": (1, 0), FIRST.fingerprint: (2, 0), "key-more": (3, 0)}
+    assert watcher.counted == {"key-alone": (1, 0), LATER.fingerprint: (2, 0), "key-more": (3, 0)}
 
 
 def test_an_unexplained_death_on_another_machine_is_news():
@@ -212,7 +212,35 @@ def test_a_death_whose_exit_is_known_has_a_case_of_its_own():
     """
     watcher = Watcher()
     watcher.learn(1, 2)
-    watcher.judge(FIRST)
+    watcher.judge(LATER)
     watcher.learn(3)
     watcher.judge(unsure(), is_unexplained=False)
-    assert watcher.counted == {FIRST.fingerprint: (2, 0), "key-unsure": (1, 0)}
+    assert watcher.counted == {LATER.fingerprint: (2, 0), "key-unsure": (1, 0)}
+
+
+def test_a_case_that_was_opened_on_a_guess_takes_the_deaths_that_bear_it_out():
+    """
+    The same cause is not told twice, once as a guess and once for sure: the case says that it is found.
+    """
+    watcher = Watcher()
+    watcher.learn(1)
+    watcher.judge(unsure("key-guess"))
+    guessed = watcher.store.cases()[0].cause
+    watcher.learn(2, later_s=5)
+    watcher.judge(sure_of(guessed))
+    watcher.book.pass_time(watcher.now + 400, seen_at=watcher.now + 400, problem=None)
+    assert watcher.counted == {"key-guess": (2, 0)}
+    assert [each[0] for each in watcher.told] == ["new", "changed"]
+
+
+def test_a_death_whose_best_guess_is_the_cause_of_a_case_is_counted_beside_it():
+    """
+    Its exit speaks for that case, and not loudly enough to count as one of its deaths.
+    """
+    watcher = Watcher()
+    guess = unsure("key-guess")
+    watcher.learn(1, 2)
+    watcher.judge(sure_of(guess.top.id))
+    watcher.learn(3)
+    watcher.judge(guess)
+    assert list(watcher.counted.values()) == [(2, 1)]

@@ -64,7 +64,7 @@ class AlertCase:
     last_death_at: float
     #: Since the case was opened, or opened again.
     death_count: int = field(default=0, validator=ge(0))
-    #: Ids of deaths that came with these and of which neither exit nor cause is known; they are not counted.
+    #: Ids of deaths that came with these and whose cause is not known; they are not counted.
     unexplained_ids: frozenset[str] = frozenset()
     hosts: frozenset[str] = frozenset()
     #: Address or name of the worker that died first.
@@ -110,7 +110,7 @@ class Notice:
     blame: Verdict = "unknown"
     advice: tuple[str, ...] = ()
     death_count: int = 0
-    #: Deaths that came with these and of which neither exit nor cause is known.
+    #: Deaths that came with these and whose cause is not known.
     unexplained_count: int = 0
     hosts: tuple[str, ...] = ()
     first_victim: str = ""

@@ -30,7 +30,7 @@ from workerdiag.watch.notice_policy import NoticePolicy, PolicyDecision, apply_p
 from workerdiag.watch.notices import notice_of
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.store import Store
-from workerdiag.watch.unexplained_deaths import case_beside, with_unexplained, without_deaths
+from workerdiag.watch.unexplained_deaths import case_beside, case_of_guess, with_unexplained, without_deaths
 
 #: What is over is forgotten so often, in seconds.
 _PRUNE_S = 86_400.0
@@ -168,8 +168,9 @@ class Casebook:
 
     def _add_incident(self, incident: AlertIncident, now: float, bundle: str) -> None:
         known = self.store.case(case_id(self.cluster, incident.key))
-        is_new = known is None or not known.is_open
-        beside = case_beside(incident, self._open_cases(), self.settings) if is_new else None
+        others = () if known is not None and known.is_open else self._open_cases()
+        known = case_of_guess(incident, others, self.settings) or known
+        beside = case_beside(incident, others, self.settings)
         if beside is not None:
             case = with_unexplained(beside, incident, now)
             self._keep(beside, case, None, now)

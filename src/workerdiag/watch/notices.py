@@ -181,7 +181,7 @@ def _case_lines(case: AlertCase, reason: NoticeReason) -> Iterator[str]:
     if case.death_count > 1 and case.first_victim:
         yield f"First victim: {case.first_victim}"
     if count := len(case.unexplained_ids):
-        yield f"Beside them: {pluralize(count, 'worker')} died, of an unknown cause and with an unknown exit"
+        yield f"Beside them: {pluralize(count, 'worker')} died, and of what is not known"
     if case.task:
         yield f"Task: {clip(case.task, _TASK_CHARS)}"
     if case.cause is not None:

@@ -1,8 +1,8 @@
 """
-Deaths of which neither exit nor cause is known, and the case beside which they are counted.
+Deaths whose cause is not known, and the case beside which they are counted.
 
-A nanny may fail to learn how its worker ended, the more so where many end at once. Such a death is no news of
-its own while a case fires of which it may be one more; it is said there, as of unknown cause.
+Where many workers end at once a nanny may fail to learn how its own did, or is not asked in time. Such a
+death is no news while a case fires of which it may be one more; it is said there, as of unknown cause.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from attrs import evolve
 
-from workerdiag.incidents.alert_incident import AlertIncident
+from workerdiag.incidents.alert_incident import AlertIncident, is_likely
 from workerdiag.incidents.settle_window import MOST_TIMES
 from workerdiag.model.diagnosis import SURE_ENOUGH
 from workerdiag.watch.alerts import AlertCase
@@ -25,25 +25,38 @@ def case_beside(
     """
     The case with whose deaths those of *incident* came, the nearest in time; None if it is news of its own.
 
-    It is news where an exit or a cause is known, where nobody died of a likely cause on the same machines
-    within the time for which deaths are judged together, or where such deaths are fewer than the unexplained.
+    It is news where a cause is likely, where an exit is known and the best guess is no case's cause, where
+    nobody died of a likely cause on the same machines within the time for which deaths are judged together,
+    or where such deaths are fewer than the unexplained ones.
     """
-    if not incident.is_unexplained:
+    if is_likely(incident.diagnosis) or not incident.deaths:
         return None
     hosts = hosts_of(incident.deaths)
+    guess = _guess(incident)
     near = [
-        (distance_s, -case.death_count, case)
+        (_distance_s(incident, case), -case.death_count, case)
         for case in cases
-        if case.is_open
-        and case.death_count
+        if _is_near(incident, case, settings)
         and case.probability >= SURE_ENOUGH
         and hosts <= case.hosts
-        and (distance_s := _distance_s(incident, case)) <= MOST_TIMES * settings.settle_s
+        and (incident.is_unexplained or guess == case.cause)
     ]
     unexplained_count = len(incident.deaths) + sum(len(case.unexplained_ids) for *_, case in near)
     if unexplained_count > sum(case.death_count for *_, case in near):
         return None
     return min(near, key=lambda each: each[:2])[-1]
+
+
+def case_of_guess(
+    incident: AlertIncident, cases: Iterable[AlertCase], settings: WatchSettings
+) -> AlertCase | None:
+    """
+    The case that was opened with the cause of *incident* as a guess, or came to it since; None: none.
+    """
+    if not is_likely(incident.diagnosis) or not incident.deaths:
+        return None
+    cause = _guess(incident)
+    return next((case for case in cases if case.cause == cause and _is_near(incident, case, settings)), None)
 
 
 def with_unexplained(case: AlertCase, incident: AlertIncident, now: float) -> AlertCase:
@@ -68,6 +81,19 @@ def without_deaths(case: AlertCase, ids: frozenset[str]) -> AlertCase:
         death_count=max(0, case.death_count - own_count),
         unexplained_ids=case.unexplained_ids - ids,
     )
+
+
+def _guess(incident: AlertIncident) -> str | None:
+    top = incident.diagnosis.top
+    return top.id if top is not None else None
+
+
+def _is_near(incident: AlertIncident, case: AlertCase, settings: WatchSettings) -> bool:
+    """
+    Whether the deaths of both came within the time for which deaths are judged together.
+    """
+    within_s = MOST_TIMES * settings.settle_s
+    return case.is_open and case.death_count > 0 and _distance_s(incident, case) <= within_s
 
 
 def _distance_s(incident: AlertIncident, case: AlertCase) -> float:
