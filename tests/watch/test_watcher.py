@@ -20,6 +20,7 @@ import workerdiag
 from support.simulated_feed import NOON, SimulatedFeed, death
 from workerdiag.errors import SilenceError, StateFileError, StateInUseError
 from workerdiag.watch.deliveries import SinkStatus
+from workerdiag.watch.delivery_table import DeliveryTable
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks.function import as_sink
 from workerdiag.watch.sinks.sink import DeliveryError, SinkSetupError
@@ -190,6 +191,24 @@ def test_a_loop_that_is_left_has_worked_on_its_notice(tmp_path):
     """
     After ``break`` the notice is not told again.
     """
+    state = tmp_path / "state.db"
+    with watching(ended(), state=state) as watcher:
+        first = next(watcher)
+    with watching(ended(), state=state) as watcher:
+        assert first.id not in [each.id for each in watcher]
+
+
+def test_a_notice_that_was_worked_on_is_noted_however_slow_the_state_is(tmp_path, monkeypatch):
+    """
+    A watcher that is closed waits until the state says so: else the next one would tell it again.
+    """
+    note_sent = DeliveryTable.note_sent
+
+    def slowly(table, id_, receipt):
+        time.sleep(0.5)
+        note_sent(table, id_, receipt)
+
+    monkeypatch.setattr(DeliveryTable, "note_sent", slowly)
     state = tmp_path / "state.db"
     with watching(ended(), state=state) as watcher:
         first = next(watcher)

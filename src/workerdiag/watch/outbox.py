@@ -94,18 +94,22 @@ class Outbox:
         counts = self._table.counts(sink)
         return counts["pending"] + counts["sending"] > 0
 
-    def close(self, timeout_s: float) -> tuple[StoredDelivery, ...]:
+    def close(self, timeout_s: float, *, noting_s: float = 0.0) -> tuple[StoredDelivery, ...]:
         """
         Deliver what can be delivered within *timeout_s* seconds, then stop.
+
+        Args:
+            timeout_s: Nothing is begun later than that.
+            noting_s: What a sink has taken by then is noted within so many seconds.
 
         Returns:
             What is not sent, of these sinks. It is sent after the next start, if the state is in a file.
         """
-        deadline = Deadline.after(timeout_s)
+        deadline, noted_by = Deadline.after(timeout_s), Deadline.after(max(timeout_s, noting_s))
         for each in self._threads:
             each.finish(deadline)
         for each in self._threads:
-            each.join()
+            each.join(noted_by)
         unsent = (*self._table.stored("sending"), *self._table.stored("pending"))
         names = {each.name for each in self._threads}
         return tuple(each for each in unsent if each.sink in names)

@@ -94,11 +94,11 @@ class SinkThread:
         self._deadline = deadline
         self._wakes.set()
 
-    def join(self) -> bool:
+    def join(self, deadline: Deadline) -> bool:
         """
         Wait for the end that `finish` asked for; False if the sink is still at a delivery by then.
         """
-        return self._has_ended.wait((self._deadline or NO_DEADLINE).left_s)
+        return self._has_ended.wait(deadline.left_s)
 
     def _run(self) -> None:
         try:

@@ -291,7 +291,7 @@ class Watcher:
         Deliver what can be delivered; the rest stays in the state for the next watcher.
         """
         for close in (
-            lambda: self._loop_outbox.close(0.0),
+            lambda: self._loop_outbox.close(0.0, noting_s=deadline.left_s),
             lambda: self._outbox.close(deadline.left_s),
             self._lease.release,
         ):
