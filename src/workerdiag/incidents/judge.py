@@ -25,7 +25,7 @@ from workerdiag.model.evidence import Event, Evidence
 from workerdiag.model.identity import Identity
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.rules import Rulebook
-from workerdiag.scoring.findings import exit_class, fingerprint
+from workerdiag.scoring.fingerprint import exit_class, fingerprint
 
 #: So many deaths are judged together: `explain` evaluates no more of them one by one.
 _TOGETHER = 200

@@ -18,7 +18,7 @@ from workerdiag.model.normalize import whole
 from workerdiag.model.rules import CAPTURE_PLACEHOLDERS, MEMORY_PLACEHOLDERS, Cause, Mitigation
 from workerdiag.model.vocabulary import Deployment, as_deployment
 from workerdiag.redaction.secrets import redact_text
-from workerdiag.scoring.findings import crash_placeholders
+from workerdiag.scoring.crash_site import crash_placeholders
 from workerdiag.scoring.memory_numbers import MemoryNumbers
 
 #: What the cluster is known by: the caller's cluster object (`sources/scene.py`), ...

@@ -27,7 +27,8 @@ from workerdiag.scoring.evaluate import (
     evaluate_cases,
 )
 from workerdiag.scoring.failures import deaths_are_separate, split_exception, task_failure
-from workerdiag.scoring.findings import clues, death_of_end, fingerprint, unchecked_absences
+from workerdiag.scoring.findings import clues, death_of_end, unchecked_absences
+from workerdiag.scoring.fingerprint import fingerprint
 from workerdiag.scoring.memory_numbers import MemoryNumbers, memory_numbers
 from workerdiag.scoring.next_steps import next_steps
 from workerdiag.scoring.retry_policy import retry_policy

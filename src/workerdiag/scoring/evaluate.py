@@ -17,7 +17,8 @@ from workerdiag.model.vocabulary import MatchRole, Outcome, Verdict
 from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.cause_scoring import CauseScoring, by_owner
 from workerdiag.scoring.distribution import CauseScore, Distribution, distribution
-from workerdiag.scoring.findings import assigned_tasks, clues, death_of_end, fingerprint
+from workerdiag.scoring.findings import assigned_tasks, clues, death_of_end
+from workerdiag.scoring.fingerprint import fingerprint
 from workerdiag.scoring.relevance import Relevance
 
 _MARKS_OF_AN_END: tuple[MatchRole, ...] = (

@@ -1,141 +1,26 @@
 """
-Evidence and deaths as findings show them: clues, crash sites, and the key by which repeats are known.
+Evidence and deaths as findings show them.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
-from workerdiag.model.diagnosis import SURE_ENOUGH, Clue, Death, Match, RankedCause
+from workerdiag.model.diagnosis import Clue, Death, Match
 from workerdiag.model.evidence import ExceptionFacts, TasksAtLoss
 from workerdiag.model.incident import Incident
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import STACK_CAPTURE, Cause
-from workerdiag.model.signals import signal_of_status
+from workerdiag.model.rules import Cause
 from workerdiag.model.signs import AbsentSign
-from workerdiag.model.vocabulary import Outcome
 from workerdiag.redaction.objects import redact_object
+from workerdiag.scoring.crash_site import crash_site
 from workerdiag.scoring.distribution import SignEvidence
 from workerdiag.scoring.memory_numbers import reading_of
 
-#: Frames that findings carry, at most.
-_MAX_FRAMES = 10
-_MAX_CHARS = 120
-_FRAME = re.compile(r'File "([^"\n]{1,1000})", line (\d{1,9}) in ([^\n]{1,300})')
-#: Whoever runs tasks: what these call is a task's own code.
-_RUNNERS = re.compile(
-    r"(?:^|/)(?:distributed|dask|concurrent/futures|multiprocessing)/|(?:^|/)threading\.py$"
-)
-_PACKAGES = re.compile(r"(?:^|/)(?:site|dist)-packages/(.+)")
-_LIBRARY = re.compile(r"(?:^|/)(?:python\d[\d.]*|Lib)/(.+)")
-#: Signals by what a person would call the end (man 7 signal); any other is "killed".
-_CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
-_REQUESTS = frozenset({1, 2, 3, 15})
 #: Clues that findings carry for one cause, at most.
 MAX_CLUES = 12
 #: Keys of tasks that findings carry for one death, at most.
 _MAX_KEYS = 20
-
-
-class CrashFrame(NamedTuple):
-    """
-    One line of the stack that faulthandler writes for the thread that received a fatal signal.
-    """
-
-    path: str
-    line: int
-    function: str
-
-    def __str__(self) -> str:
-        is_by_value = self.path.startswith("<")  # what cloudpickle sends has no file: <dynamic-code>
-        place = f"line {self.line} of its file" if is_by_value else f"{_package_path(self.path)}:{self.line}"
-        return f"{self.function} ({place})"[:_MAX_CHARS]
-
-
-def _crash_frames(matches: Iterable[Match]) -> list[CrashFrame]:
-    """
-    The frames of the crashed thread, innermost first (CPython, Python/traceback.c, ``dump_frame``).
-
-    Empty where no dump says which thread crashed.
-    """
-    stack = next((each.captures[STACK_CAPTURE] for each in matches if each.captures.get(STACK_CAPTURE)), "")
-    found = _FRAME.findall(stack)[: 3 * _MAX_FRAMES]
-    return [CrashFrame(path.replace("\\", "/"), int(line), name.strip()) for path, line, name in found]
-
-
-def _crash_site(matches: Iterable[Match]) -> tuple[str, ...]:
-    """
-    The frames that the worker's own code called, or all of them if it crashed in that itself.
-    """
-    frames = _crash_frames(matches)
-    runner = next((index for index, each in enumerate(frames) if _RUNNERS.search(each.path)), len(frames))
-    return tuple(map(str, (frames[:runner] or frames)[:_MAX_FRAMES]))
-
-
-def crash_placeholders(matches: Iterable[Match]) -> dict[str, str]:
-    """
-    What mitigations may quote: ``frame``, and ``package`` where the innermost code is of an installed one.
-    """
-    frames = _crash_frames(matches)
-    if not frames:
-        return {}
-    packages = [found[1].partition("/")[0] for each in frames if (found := _PACKAGES.search(each.path))]
-    package = next((each for each in packages if each not in ("distributed", "dask")), "")
-    return {"frame": str(frames[0])} | ({"package": package.removesuffix(".py")} if package else {})
-
-
-def _package_path(path: str) -> str:
-    """
-    A path from its package on, so that it neither names a user nor differs between workers.
-    """
-    found = _PACKAGES.search(path) or _LIBRARY.search(path)
-    return found[1] if found else path.rpartition("/")[2]
-
-
-def fingerprint(
-    outcome: Outcome, ranked: Sequence[RankedCause], deaths: Sequence[Death], task: str | None
-) -> str:
-    """
-    Twelve hexadecimal digits, equal for repeats of the same trouble.
-
-    They stand for the likeliest cause if it is at 50 % or more, else for outcome, class of the exits and kind
-    of task.
-    """
-    if ranked and ranked[0].probability >= SURE_ENOUGH:
-        parts = ["cause", ranked[0].id]
-    else:
-        parts = ["outcome", outcome, exit_class(deaths), kind_of_task(task or "")]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
-
-
-def exit_class(deaths: Sequence[Death]) -> str:
-    """
-    How the first unexpected death with a known exit ended: crashed, killed, terminated or exited.
-    """
-    known = (_class_of(death) for death in deaths if not death.stop_requested)
-    return next((each for each in known if each), "unknown")
-
-
-def _class_of(death: Death) -> str:
-    signal, status = death.signal, death.status
-    if signal is None and status is not None:
-        signal = signal_of_status(status)
-    if signal is not None:
-        return "crashed" if signal in _CRASHES else "terminated" if signal in _REQUESTS else "killed"
-    return "" if status is None else "exited"
-
-
-def kind_of_task(key: str) -> str:
-    """
-    The part of a key that names the kind of task (dask.utils.key_split, roughly).
-    """
-    name = re.sub(r"^[(\['\"]+", "", key)
-    name = re.split(r"['\",]", name)[0]
-    parts = [word for word in name.split("-") if not re.fullmatch(r"[0-9a-f]{6,}|\d+", word)]
-    return "-".join(parts)
 
 
 def clues(seen: Sequence[SignEvidence]) -> tuple[Clue, ...]:
@@ -212,7 +97,7 @@ def death_of_end(
         reason=end.reason,
         assigned=assigned_tasks(end.marks) or next((each.assigned[:_MAX_KEYS] for each in losses), ()),
         executing=_executing_tasks(end, losses, incident),
-        crashed_in=_crash_site(matches),
+        crashed_in=crash_site(matches),
         rss_bytes=rss_bytes,
         limit_bytes=limit_bytes,
         cause=best[0] if best else None,
