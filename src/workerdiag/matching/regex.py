@@ -124,8 +124,10 @@ class _AsciiMatch:
     def groupdict(self) -> dict[str, str | None]:
         if not self._names:
             return {}
-        groups = [(name, self._match[index]) for name, index in self._names]
-        return {name: value.decode() if value is not None else None for name, value in groups}
+        match = self._match
+        return {
+            name: None if (value := match[index]) is None else value.decode() for name, index in self._names
+        }
 
 
 class _ShiftedMatch:

@@ -4,7 +4,7 @@ Confirmation: whether a pattern matches in a message, whether that is the sign, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from attrs import define, field
@@ -152,16 +152,21 @@ class Confirmation:
         try:
             for found in pattern(text).finditer(searched):
                 count += 1
-                hits += self._hits(found, searched, owners, record)
+                self._add_hits(hits, found, searched, owners, record)
         except BadPatternError as problem:
             notes = (left_out_note(each.owner, each.sign, problem) for each in owners)
             self.work.left_out.update(dict.fromkeys(notes))
         self.work.spend(len(record.text), count, again=again)
         return hits
 
-    def _hits(
-        self, found: RegexMatch, searched: str, owners: Sequence[PatternOwner], record: LogRecord
-    ) -> Iterator[PatternHit]:
+    def _add_hits(
+        self,
+        hits: list[PatternHit],
+        found: RegexMatch,
+        searched: str,
+        owners: Sequence[PatternOwner],
+        record: LogRecord,
+    ) -> None:
         start, end = found.span()
         if searched[start : start + 1].isspace():  # blank lines are no part of what was found
             start = end - len(searched[start:end].lstrip())
@@ -169,14 +174,17 @@ class Confirmation:
         if not owners[0].in_header:
             if record.is_code(start) or record.is_guess(start):
                 return
-            first = record.line_at(start)
-            last = record.line_at(end - 1) if "\n" in searched[start:end] else first
+            if len(record.lines) > 1:
+                first = record.line_at(start)
+                last = record.line_at(end - 1) if "\n" in searched[start:end] else first
         at = record.line_offsets[first] + start - record.text_starts[first]
+        groups: dict[str, str | None] | None = None
         for owner in owners:
             key = (at, owner.key)
             if key not in self._seen and _is_sign(owner, record, first, last, self.log_stream):
                 self._seen.add(key)
-                yield PatternHit(at, owner, record, found.groupdict(), first, last)
+                groups = found.groupdict() if groups is None else groups
+                hits.append(PatternHit(at, owner, record, groups, first, last))
 
 
 def _is_sign(

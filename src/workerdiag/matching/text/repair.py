@@ -75,6 +75,8 @@ def _split_json_objects(data: bytes) -> list[tuple[int, bytes]] | None:
 
     So CloudWatch and Cloud Logging answer, and `jq -c` prints.
     """
+    if _OF_DASK.search(data) is None:  # as in most logs
+        return None
     lines = data.split(b"\n")
     if not any(line.lstrip().startswith((b"{", b"[")) and _holds_messages(line) for line in lines):
         return None
@@ -98,7 +100,9 @@ def _rejoin_wrapped(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] |
     """
     Lines of exactly the greatest width go on in the next one, which begins no message.
     """
-    lengths = [_line_columns(line) for _, line in lines]
+    lengths = [
+        len(line) if line.isascii() and line[-1:] != b"\r" else _line_columns(line) for _, line in lines
+    ]
     width = max(lengths, default=0)
     if width not in _WIDTHS:
         return None
