@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 from workerdiag.errors import UnreadableInputError
-from workerdiag.sources.logs.decompress import BLOCK_BYTES, Readable, decoded_blocks
-from workerdiag.sources.logs.input_kinds import InputKind, read_at_most, sniff_blocks
+from workerdiag.sources.logs.decompress import BLOCK_BYTES, decoded_blocks
+from workerdiag.sources.logs.input_kinds import InputKind, Readable, read_at_most, sniff_blocks
 from workerdiag.sources.logs.inputs import MOST_FAULT_BYTES, FileSystem
 from workerdiag.triage.container import MOST_BYTES, Container, NotALogError, check_size
 from workerdiag.triage.parts import Part

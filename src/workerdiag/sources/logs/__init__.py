@@ -17,11 +17,12 @@ from workerdiag.sources.logs.input_kinds import (
     BundlePiece,
     ContainerOpeners,
     LogBlock,
+    LogHandle,
     RecordPiece,
     Unbox,
     Unbundle,
 )
-from workerdiag.sources.logs.inputs import LogHandle, LogInput, input_name, input_type
+from workerdiag.sources.logs.inputs import LogInput, input_name, input_type
 from workerdiag.sources.logs.reader import InputReader, LogNames
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 from workerdiag.errors import UnreadableInputError, error_text
-from workerdiag.sources.logs.input_kinds import MAGIC_BYTES, encoding_of, narrowed, reencoded, sniff
+from workerdiag.sources.logs.input_kinds import MAGIC_BYTES, Readable, encoding_of, narrowed, reencoded, sniff
 
 #: Bytes asked for at once, and handed on at most at once (unpacked).
 BLOCK_BYTES = 1024 * 1024
@@ -36,17 +36,6 @@ _CONTROL = bytes({*range(1, 32), 127} - set(b"\b\t\n\r\f\x1b"))
 #: Share of them (or of single NULs) from which on it is not text. Random bytes have a tenth.
 _MAX_CONTROL = 0.02
 _SAMPLED_BYTES = 64 * 1024
-
-
-class Readable(Protocol):
-    """
-    What is needed of a file: its next bytes, none at its end.
-    """
-
-    def read(self, size: int, /) -> bytes | None:
-        """
-        At most *size* bytes.
-        """
 
 
 def decoded_blocks(name: str, file: Readable) -> Iterator[bytes]:

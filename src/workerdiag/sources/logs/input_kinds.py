@@ -10,13 +10,16 @@ import codecs
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+from attrs import frozen
 
 from workerdiag.model.evidence import Evidence, Gap, Inspected
+from workerdiag.model.identity import NO_IDENTITY, Identity
+from workerdiag.model.vocabulary import Stream
 from workerdiag.wire.constants import BOX_MAGIC
 
 if TYPE_CHECKING:
-    from workerdiag.sources.logs.inputs import LogHandle
     from workerdiag.sources.recorder.record_lines import ParsedRecord
     from workerdiag.wire.messages import DeathReport
 
@@ -117,6 +120,35 @@ def narrowed(block: bytes) -> bytes:
     if b"\0" not in block:
         return block
     return _WIDE.sub(lambda wide: wide[0].replace(b"\0", b""), block)
+
+
+class Readable(Protocol):
+    """
+    What is needed of a file: its next bytes, none at its end.
+    """
+
+    def read(self, size: int, /) -> bytes | None:
+        """
+        At most *size* bytes.
+        """
+
+
+@frozen(kw_only=True)
+class LogHandle:
+    """
+    One log, not opened yet.
+    """
+
+    #: Path, URL or other name under which a person would find it again; without passwords.
+    origin: str
+    #: Its content, text as UTF-8, block by block. Raises what reading raises, and `UnreadableInputError`.
+    blocks: Callable[[], Iterator[bytes]]
+    #: What tells that two are the same log; None: no two are.
+    key: str | None = None
+    stream: Stream | None = None
+    identity: Identity = NO_IDENTITY
+    #: Of a black box, what faulthandler wrote beside it; empty if nothing.
+    fault: Callable[[], bytes] = bytes
 
 
 class ContainerOpeners(NamedTuple):

@@ -15,14 +15,11 @@ from pathlib import Path
 from typing import IO, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
-from attrs import frozen
-
 from workerdiag.errors import UnreadableInputError
 from workerdiag.model.evidence import LogText
 from workerdiag.model.identity import NO_IDENTITY, Identity
-from workerdiag.model.vocabulary import Stream
 from workerdiag.sources.logs.decompress import BLOCK_BYTES, decoded_blocks
-from workerdiag.sources.logs.input_kinds import sniff
+from workerdiag.sources.logs.input_kinds import LogHandle, sniff
 from workerdiag.sources.logs.openers import OpenFile, Stdin, encode_text
 
 
@@ -57,24 +54,6 @@ _BATCH_NAME = re.compile(r"^deaths-.*-(\d{10,})-(\d{4,})\.jsonl$")
 _FAULT, _DEATH = ".fault", ".death"
 MOST_FAULT_BYTES = 128 * 1024
 _COMPANION = re.compile(r"\.box\.(?!death$)")
-
-
-@frozen(kw_only=True)
-class LogHandle:
-    """
-    One log, not opened yet.
-    """
-
-    #: Path, URL or other name under which a person would find it again; without passwords.
-    origin: str
-    #: Its content, text as UTF-8, block by block. Raises what reading raises, and `UnreadableInputError`.
-    blocks: Callable[[], Iterator[bytes]]
-    #: What tells that two are the same log; None: no two are.
-    key: str | None = None
-    stream: Stream | None = None
-    identity: Identity = NO_IDENTITY
-    #: Of a black box, what faulthandler wrote beside it; empty if nothing.
-    fault: Callable[[], bytes] = bytes
 
 
 def resolve_logs(given: LogInput, number: int) -> list[LogHandle]:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from workerdiag.errors import UnreadableInputError
-from workerdiag.sources.logs.decompress import Readable
+from workerdiag.sources.logs.input_kinds import Readable
 
 #: How URLs begin -> the extra of fsspec that brings the package (its ``pyproject.toml``).
 _EXTRAS: Mapping[str, str] = {

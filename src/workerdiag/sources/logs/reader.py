@@ -28,12 +28,13 @@ from workerdiag.sources.logs.input_kinds import (
     BundlePiece,
     ContainerOpeners,
     LogBlock,
+    LogHandle,
     ReaderPiece,
     RecordPiece,
     read_at_most,
     sniff_blocks,
 )
-from workerdiag.sources.logs.inputs import LogHandle, LogInput, input_name, resolve_logs
+from workerdiag.sources.logs.inputs import LogInput, input_name, resolve_logs
 
 #: An input that gives nothing for this long, in seconds, is given up if others wait.
 _STALL_S = 1.0
