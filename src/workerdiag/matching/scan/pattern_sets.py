@@ -148,7 +148,7 @@ class PatternSets:
         if len(self._times) >= _MAX_GROUPS:
             self._times.clear()
         self._times[texts] = times
-        if times >= _TIMES_APART * (1 + len(texts) // 8) and len(self._sets) < _MAX_SETS:
+        if times >= _TIMES_APART * (1 + len(texts) // 4) and len(self._sets) < _MAX_SETS:
             self._sets[texts] = self._compile(texts)
 
     def _compile(self, texts: tuple[str, ...]) -> _Set | None:
