@@ -244,3 +244,17 @@ def test_a_death_whose_best_guess_is_the_cause_of_a_case_is_counted_beside_it():
     watcher.learn(3)
     watcher.judge(guess)
     assert list(watcher.counted.values()) == [(2, 1)]
+
+
+def test_a_standstill_whose_cause_becomes_known_is_one_case():
+    """
+    It was told without a cause, and says then that this is found.
+    """
+    watcher = Watcher()
+    for diagnosis in (unsure("key-guess"), sure_of("standstill.unschedulable")):
+        watcher.book.conclude([incident(diagnosis=diagnosis)], (), watcher.now)
+    watcher.book.pass_time(watcher.now + 400, seen_at=watcher.now + 400, problem=None)
+    assert [each[:2] for each in watcher.told] == [
+        ("new", unsure().top.id),
+        ("changed", "standstill.unschedulable"),
+    ]

@@ -13,6 +13,7 @@ from attrs import evolve
 
 from workerdiag.incidents.alert_incident import AlertIncident, is_likely
 from workerdiag.incidents.settle_window import MOST_TIMES
+from workerdiag.incidents.state_tables import BLIND_KEY
 from workerdiag.model.diagnosis import SURE_ENOUGH
 from workerdiag.watch.alerts import AlertCase
 from workerdiag.watch.case_content import hosts_of
@@ -52,9 +53,16 @@ def case_of_guess(
 ) -> AlertCase | None:
     """
     The case that was opened with the cause of *incident* as a guess, or came to it since; None: none.
+
+    Of a standstill, the one that goes on and whose cause was not known.
     """
-    if not is_likely(incident.diagnosis) or not incident.deaths:
+    if not is_likely(incident.diagnosis):
         return None
+    if not incident.deaths:
+        standstills = (
+            case for case in cases if case.is_open and not case.death_count and case.key != BLIND_KEY
+        )
+        return next((case for case in standstills if case.probability < SURE_ENOUGH), None)
     cause = _guess(incident)
     return next((case for case in cases if case.cause == cause and _is_near(incident, case, settings)), None)
 
