@@ -18,8 +18,13 @@ from workerdiag.errors import describe_error
 from workerdiag.integrations.dashboard.book import DeathBook
 from workerdiag.integrations.dashboard.follower import DeathFollower
 from workerdiag.integrations.dashboard.judge_client import JudgingProcess
-from workerdiag.integrations.dashboard.page import page_in_dashboard, plain_page
-from workerdiag.integrations.dashboard.routes import INDIVIDUAL_PAGE, PAGE, application
+from workerdiag.integrations.dashboard.routes import (
+    INDIVIDUAL_PAGE,
+    PAGE,
+    application,
+    page_in_dashboard,
+    plain_page,
+)
 from workerdiag.integrations.prometheus import export_counts
 from workerdiag.recorder.scheduler.death_watch import HANDLER
 
