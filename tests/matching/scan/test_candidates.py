@@ -73,7 +73,7 @@ def test_a_line_known_by_its_bytes_is_the_whole_message(lines):
     data = "".join(line + end for line, end in lines).encode()
     hits = _hits_at(at for at, char in enumerate(data) if char != ord("x"))
     block = LogWindow(data, 0, WorkBudget())
-    for spot in find_candidates(data, 0, hits, lambda _: ("Killed",)):
+    for spot in find_candidates(data, 0, hits, lambda *_: ("Killed",)):
         if spot.message is not None:
             record = block.record_at(spot.at)
             assert record.text.encode() == spot.message
@@ -90,7 +90,7 @@ def test_most_lines_of_distributed_are_known_by_their_bytes():
         b"2026-05-04 11:22:33,444 - distributed.nanny - INFO - Worker process 7012 was killed by signal 9\n"
     )
     [one, two, last] = find_candidates(
-        line * 3, 0, _hits_at(len(line) * each + 80 for each in range(3)), lambda _: ("x",)
+        line * 3, 0, _hits_at(len(line) * each + 80 for each in range(3)), lambda *_: ("x",)
     )
 
     assert one.message == two.message == parse_line(line.rstrip()).message.encode()
@@ -189,6 +189,6 @@ def test_a_line_without_an_end_is_read_once(monkeypatch):
             read_bytes.append(end - start)
 
     monkeypatch.setattr(candidates, "_MESSAGE", Counting())
-    found = list(find_candidates(line, 0, hits, lambda _: ("Killed",)))
+    found = list(find_candidates(line, 0, hits, lambda *_: ("Killed",)))
     assert [(each.at, each.message) for each in found] == [(at, None) for at, _ in hits]
     assert sum(read_bytes) < 10_000

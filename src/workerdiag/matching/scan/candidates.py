@@ -20,7 +20,6 @@ from attrs import define, evolve
 from workerdiag.matching.messages.line_index import LONGEST_LINE
 from workerdiag.matching.messages.log_record import LogRecord
 from workerdiag.matching.messages.log_window import LogWindow
-from workerdiag.matching.scan.pattern_sets import is_over_lines
 from workerdiag.matching.scan.prefilter import LiteralHits, LogPrefilter
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ class Candidate:
 
 
 def find_candidates(
-    data: bytes, begin: int, hits: LiteralHits, texts_of: Callable[[int], tuple[str, ...]]
+    data: bytes, begin: int, hits: LiteralHits, texts_of: Callable[[tuple[int, ...], bool], tuple[str, ...]]
 ) -> Iterator[Candidate]:
     """
     One spot for each message that is known by its bytes, and one for each hit in another.
@@ -107,9 +106,8 @@ def find_candidates(
         data: The block.
         begin: Where in it the places count from.
         hits: Where literals end.
-        texts_of: The patterns of a literal.
+        texts_of: The patterns to try where all of some literals stand, in a message of one line or another.
     """
-    known: dict[tuple[bool, tuple[int, ...]], tuple[str, ...]] = {}
     unclear = -1
     packed, count = hits.packed, hits.literal_count
     low, total = 0, len(packed)
@@ -120,11 +118,8 @@ def find_candidates(
         bounds = None if message is None else (start, end)
         high = low + 1 if message is None else bisect_left(packed, (end - begin) * count, low)
         those, low = packed[low:high], high
-        key = line is not None, tuple([each % count for each in those])
-        if key not in known:
-            texts = dict.fromkeys(text for each in key[1] for text in texts_of(each))
-            known[key] = tuple(text for text in texts if line is None or not is_over_lines(text))
-        yield Candidate(at, known[key], those, bounds, line, message)
+        texts = texts_of(tuple([each % count for each in those]), line is not None)
+        yield Candidate(at, texts, those, bounds, line, message)
 
 
 def single_line_messages(data: bytes, begin: int, hits: LiteralHits) -> dict[int, bytes] | None:
@@ -161,15 +156,15 @@ def _known_message(
         found = _MESSAGE.match(data, line, line + LONGEST_LINE + HEADER_BYTES)
     if found is None and (start := _header_before(data, line, low)) >= 0 and start < line:
         found = _MESSAGE.match(data, start, start + LONGEST_LINE + HEADER_BYTES)
-    if found is None or found.end() - start > LONGEST_LINE or found.end() <= at:
+    if found is None or (end := found.end()) - start > LONGEST_LINE or end <= at:
         return line, None, 0, None
-    first, end, more = found[1], found[2], found[3]
+    first, line_end, more = found.groups()
     if not more:
-        return line, (start, found.end(1)), found.end(), first
+        return line, (start, end - len(line_end)), end, first
     lowered = more.lower()
-    if b"\r" in end or any(logger in lowered for logger in _LOGGERS):
+    if b"\r" in line_end or any(logger in lowered for logger in _LOGGERS):
         return line, None, 0, None
-    return start, None, found.end(), first + b"\n" + more[:-1]
+    return start, None, end, first + b"\n" + more[:-1]
 
 
 def _header_before(data: bytes, line: int, low: int) -> int:
@@ -202,7 +197,7 @@ def fresh_candidates(
         known = len(prefilter.saturated)
         piece = evolve(hits, packed=packed[:_PIECE_HITS])
         packed = packed[_PIECE_HITS:]
-        candidates = list(find_candidates(data, begin, piece, table.texts))
+        candidates = list(find_candidates(data, begin, piece, table.texts_together))
         _narrow_together(candidates, table, prefilter)
         yield from candidates
         if len(prefilter.saturated) > known:

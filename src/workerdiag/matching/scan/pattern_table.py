@@ -9,10 +9,13 @@ from collections.abc import Iterator
 from attrs import field, frozen
 
 from workerdiag.matching.scan.literals import NoLiteralError, literals
-from workerdiag.matching.scan.pattern_sets import PatternSets, is_within_line
+from workerdiag.matching.scan.pattern_sets import PatternSets, is_over_lines, is_within_line
 from workerdiag.matching.scan.prefilter import LiteralScan
 from workerdiag.model.rules import Landmark, Rulebook
 from workerdiag.model.vocabulary import MatchRole, Stream
+
+#: So many sets of literals are remembered with the patterns to try.
+_MAX_TOGETHER = 4096
 
 
 @frozen(kw_only=True)
@@ -70,6 +73,7 @@ class PatternTable:
         #: Finds the literals, which are numbered.
         self.literals = LiteralScan(patterns_of)
         self._patterns_of = tuple(map(tuple, patterns_of.values()))
+        self._together: dict[tuple[tuple[int, ...], bool], tuple[str, ...]] = {}
         self._sets = PatternSets(
             {
                 text: frozenset(each.unless for each in signs if each.unless)
@@ -84,6 +88,20 @@ class PatternTable:
         The patterns to try where the literal of that number stands.
         """
         return self._patterns_of[literal]
+
+    def texts_together(self, literals: tuple[int, ...], is_one_line: bool) -> tuple[str, ...]:  # noqa: FBT001
+        """
+        The patterns to try in a message, of one line or another, in which all of *literals* stand.
+        """
+        key = literals, is_one_line
+        texts = self._together.get(key)
+        if texts is None:
+            if len(self._together) >= _MAX_TOGETHER:
+                self._together.clear()
+            found = dict.fromkeys(text for each in literals for text in self._patterns_of[each])
+            texts = tuple(text for text in found if not is_one_line or not is_over_lines(text))
+            self._together[key] = texts
+        return texts
 
     def owners(self, text: str) -> list[PatternOwner]:
         """

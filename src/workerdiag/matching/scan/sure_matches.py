@@ -62,7 +62,7 @@ class SureTest:
             return [block.base + each for each in messages], True
         found: list[int] = []
         is_sure = True
-        for each in find_candidates(data, block.begin, hits, table.texts):
+        for each in find_candidates(data, block.begin, hits, table.texts_together):
             work.spend(len(each.message or b""), 0, again=True)
             if each.bounds is not None and self._passes(data, each):
                 found.append(block.base + each.bounds[0])

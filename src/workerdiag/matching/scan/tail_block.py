@@ -102,7 +102,7 @@ class TailBlock:
         hits = self.hits(texts, work)
         for end in range(len(hits.packed), 0, -PIECE_HITS):
             piece = evolve(hits, packed=hits.packed[max(0, end - PIECE_HITS) : end])
-            yield list(find_candidates(self.window.data, self.begin, piece, self.table.texts))
+            yield list(find_candidates(self.window.data, self.begin, piece, self.table.texts_together))
 
     def message(self, candidate: Candidate, work: WorkBudget) -> TailBlock | None:
         """
