@@ -14,6 +14,7 @@ from distributed.comm import CommClosedError
 from support.diagnoses import diagnosis_with
 from workerdiag.api.annotate import remember
 from workerdiag.integrations import telemetry
+from workerdiag.integrations.diagnosis_facts import facts
 from workerdiag.integrations.telemetry import diagnose_in_passing
 from workerdiag.model.diagnosis import RetryPolicy
 
@@ -145,3 +146,11 @@ def test_it_is_quiet(killed, caplog):
     caplog.set_level(logging.DEBUG, "workerdiag")
     diagnose_in_passing(killed, timeout_s=2)
     assert not caplog.records
+
+
+def test_the_memory_to_try_is_among_the_facts():
+    """
+    Whoever files a diagnosis under names finds how much memory the same work may be tried with.
+    """
+    known = facts(diagnosis_with(RetryPolicy(action="retry-with-memory", memory_bytes=2**30, max_tries=1)))
+    assert (known["action"], known["memory_bytes"]) == ("retry-with-memory", 2**30)

@@ -140,6 +140,10 @@ def test_a_deliberate_stop_asks_for_nothing():
             RetryPolicy(action="retry-with-memory", reason="why", memory_bytes=2**32),
             "For programs: Retry it on workers with more memory: at least 4 GiB each",
         ),
+        (
+            RetryPolicy(action="retry-with-memory", reason="why", memory_bytes=2**32, max_tries=1),
+            "For programs: Retry it on workers with more memory, once: at least 4 GiB each",
+        ),
     ],
 )
 def test_what_a_program_may_do_is_one_line(policy, line):

@@ -21,7 +21,7 @@ def facts(findings: Findings) -> dict[str, str | int | float]:
         "probability": round(top.probability, 3) if top else None,
         "blame": findings.blame.verdict,
         "action": decision.policy.action,
-        "needs_memory_bytes": decision.needs_memory_bytes,
+        "memory_bytes": decision.policy.memory_bytes,
         "deaths": findings.death_count,
         "fingerprint": findings.fingerprint or None,
         "knowledge": findings.knowledge or None,
