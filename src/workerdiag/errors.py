@@ -129,7 +129,7 @@ class TableError(UnusableFileError):
     A table of triage cannot be written or read.
     """
 
-    _sentence = "cannot use {name} as a table: {why}"
+    _sentence = "cannot use {name} for tables: {why}"
 
 
 class StateFileError(UnusableFileError):

@@ -68,6 +68,21 @@ def test_workers_join_no_logs_that_name_different_schedulers():
     assert found == [("a",), ("b",)]
 
 
+def test_a_rotated_log_goes_with_the_one_it_was_rotated_with():
+    """
+    By its name and its time, where it names nobody. The number of a worker or a job is no rotation.
+    """
+    found = groups(
+        outcome("n.log.2.gz", schedulers=("tcp://s:1",), times=(0, 100)),
+        outcome("n.log.1", times=(101, 200)),
+        outcome("n.log", times=(201, 300)),
+        outcome("n.log-20260504", times=(90_000, 90_100)),
+        outcome("w-1", times=(201, 300)),
+        outcome("w-2", times=(201, 300)),
+    )
+    assert found == [("n.log", "n.log.1", "n.log.2.gz"), ("n.log-20260504",), ("w-1",), ("w-2",)]
+
+
 def test_parts_of_a_file_are_one_log():
     """
     What its parts tell counts together.

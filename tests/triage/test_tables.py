@@ -5,6 +5,8 @@ What is written to a table is read again, the same, in each form.
 from __future__ import annotations
 
 import csv
+import errno
+import os
 import sys
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerdiag.errors import TableError
+from workerdiag.triage import tables
 from workerdiag.triage.rows import DeathRow, InputRow
 from workerdiag.triage.tables import TABLE_FORMATS, BadRow, kind_of_table, read_rows, read_table, write_table
 
@@ -117,6 +120,22 @@ def test_a_table_that_cannot_be_written_leaves_nothing(tmp_path):
     with pytest.raises(TableError, match=r"deaths\.csv"):
         write_table(tmp_path / "deaths.csv", DeathRow, [DEATH])
     assert [each.name for each in tmp_path.iterdir()] == ["deaths.csv"]
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"), [(errno.ENOSPC, "free some space"), (errno.EROFS, "another folder")]
+)
+def test_a_full_disk_is_told_from_a_folder_that_cannot_be_written(tmp_path, monkeypatch, number, remedy):
+    """
+    What was read is kept, so that the same command goes on where there is space again.
+    """
+
+    def fail(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(tables, "write_whole", fail)
+    with pytest.raises(TableError, match=remedy):
+        write_table(tmp_path / "deaths.csv", DeathRow, [DEATH])
 
 
 @pytest.mark.parametrize("form", TABLE_FORMATS)

@@ -9,6 +9,7 @@ hours apart, one log is in another time zone.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
 
@@ -123,10 +124,14 @@ def _clock_offsets(
         moments, key=lambda clock: (clock == _EVENTS, (clock, "removal") in ends, len(moments[clock]))
     )
     true = dict(moments[reference])
-    left = set(moments) - {reference}
+    left = sorted(set(moments) - {reference})
+    clocks_of: defaultdict[_Moment, list[str]] = defaultdict(list)
+    for clock in left:
+        for moment in moments[clock]:
+            clocks_of[moment].append(clock)
+    known = Counter(clock for moment in true for clock in clocks_of[moment])
     ahead_s: dict[str, float] = {}
-    while left:
-        clock = max(sorted(left), key=lambda each: len(moments[each].keys() & true.keys()))
+    while left and known[clock := max(left, key=known.__getitem__)]:
         left.remove(clock)
         apart = {moment: when - true[moment] for moment, when in moments[clock].items() if moment in true}
         middle_s = _plausible_offset_s(apart.values())
@@ -138,8 +143,9 @@ def _clock_offsets(
             )
         if abs(middle_s) > (_CLOSE_S if ends.get((clock, "end")) else SAME_S):
             ahead_s[clock] = middle_s
-        for moment, when in moments[clock].items():
-            true.setdefault(moment, when - ahead_s.get(clock, 0.0))
+        for moment in moments[clock].keys() - true.keys():
+            true[moment] = moments[clock][moment] - ahead_s.get(clock, 0.0)
+            known.update(clocks_of[moment])
     return ahead_s
 
 

@@ -5,7 +5,7 @@ Which signs speak for or against their causes in one death: not all that belong 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from workerdiag.model.diagnosis import Match
@@ -82,7 +82,7 @@ class Relevance:
             if owner in found or owner in self._shown_without_match:
                 origins = {each.origin for some in found.get(owner, {}).values() for each in some}
                 matches = self._counting(own, (owner, sign), case.end)
-                if matches := [each for each in matches if _is_of_this_process(each, case.end, origins)]:
+                if matches := _of_this_process(matches, case.end, origins):
                     against.setdefault(owner, {})[sign] = matches
         return {owner: found.get(owner, {}) | against.get(owner, {}) for owner in found | against}
 
@@ -254,17 +254,22 @@ def _is_told_in(end: ProcessEnd, order: Match) -> bool:
     )
 
 
-def _is_of_this_process(match: Match, end: ProcessEnd | None, origins: Collection[str]) -> bool:
+def _of_this_process(matches: Iterable[Match], end: ProcessEnd | None, origins: set[str]) -> list[Match]:
     """
-    Whether a sign against a cause is of this process, or of a log in which signs for that cause stand.
+    Those signs against a cause that are of this process, or of a log in which signs for that cause stand.
     """
-    if end is not None and match.identity.worker is not None and end.conflicts_with(match.identity):
-        return False
-    if match.stream not in _OF_ONE_PROCESS or not match.line:
-        return True
-    if end is not None and (end.last_line(match.origin) or end.same_process(match.identity)):
-        return True
-    return match.origin in origins
+    logs = origins | {mark.origin for mark in (end.marks if end else ())}
+    names = {name for each in (end.identities if end else ()) for name in (each.worker, each.pid) if name}
+
+    def is_own(match: Match) -> bool:
+        who = match.identity
+        if end is not None and who.worker is not None and end.conflicts_with(who):
+            return False
+        if match.stream not in _OF_ONE_PROCESS or not match.line or match.origin in logs:
+            return True
+        return end is not None and (who.worker in names or who.pid in names) and end.same_process(who)
+
+    return [each for each in matches if is_own(each)]
 
 
 def _is_before(end: ProcessEnd, match: Match) -> bool:

@@ -15,7 +15,7 @@ from workerdiag.triage.outcome import OUTCOME_SCHEMA, PartOutcome, unpack_outcom
 from workerdiag.triage.parts import Part
 from workerdiag.triage.rows import DeathRow, InputRow
 from workerdiag.triage.table_forms import TableFormat
-from workerdiag.triage.tables import write_table, write_whole
+from workerdiag.triage.tables import folder_remedy, write_table, write_whole
 
 #: Outcomes of parts lie in this folder below that of the triage.
 PARTS_FOLDER: Final = "parts"
@@ -47,7 +47,7 @@ class TriageFolder:
         try:
             write_whole(self._parts / f"{key}{_SUFFIX}", packed)
         except OSError as problem:
-            raise TableError(str(self.path), error_text(problem), "give another folder") from problem
+            raise TableError(str(self.path), error_text(problem), folder_remedy(problem)) from problem
 
     def kept(self, key: str) -> bytes | None:
         """

@@ -16,6 +16,8 @@ from workerdiag.triage.outcome import PartIndex, PartOutcome
 #: Logs of one run tell of times that overlap, or lie at most so many seconds apart: they are cut and rotated.
 _APART_S = 600.0
 _ID_CHARS = 12
+#: What rotation puts behind the name of a log: a number or a date, and what it is packed with.
+_ROTATED = re.compile(r"(?:\.\d{1,4}|[.-]\d{4}-?\d\d-?\d\d(?:[T_-]?\d+)?)?(?:\.(?:gz|bz2|xz|zst))?$")
 
 
 @frozen(kw_only=True)
@@ -52,7 +54,8 @@ def find_runs(outcomes: Iterable[PartOutcome], folders: str | None = None) -> li
     The runs, sorted by their ids.
 
     Without *folders*, inputs that name the same scheduler at overlapping times are of one run; one that names
-    no scheduler is of the run of which it names a worker at such a time. Any other input is a run by itself.
+    no scheduler is of the run of which it names a worker at such a time, or of that of the file with which it
+    was rotated. Any other input is a run by itself.
 
     Args:
         outcomes: Of all parts.
@@ -67,6 +70,7 @@ def find_runs(outcomes: Iterable[PartOutcome], folders: str | None = None) -> li
         _join_overlapping(logs, groups, lambda log: log.index.schedulers)
         nameless = {number for number, log in enumerate(logs) if not log.index.schedulers}
         _join_overlapping(logs, groups, lambda log: log.index.workers, only=nameless)
+        _join_overlapping(logs, groups, lambda log: (_unrotated(log.url),), only=nameless)
     return sorted((_run([logs[number] for number in each]) for each in groups.members()), key=_run_id)
 
 
@@ -140,6 +144,13 @@ def _join_overlapping(
                 groups.join(latest, number)
             if not near or logs[number].last >= reach:
                 reach, latest = logs[number].last, number
+
+
+def _unrotated(url: str) -> str:
+    """
+    The name of a log before it was rotated: ``a.log`` of ``a.log.2.gz``.
+    """
+    return _ROTATED.sub("", url)
 
 
 def _run(logs: Sequence[_Log]) -> Run:

@@ -4,6 +4,7 @@ Tables in files, as Parquet, CSV or JSON lines: written whole or not at all, and
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "TABLE_FORMATS",
     "BadRow",
+    "folder_remedy",
     "kind_of_table",
     "read_rows",
     "read_table",
@@ -71,8 +73,17 @@ def write_table(path: str | os.PathLike[str], kind: type[Row], rows: Iterable[Ro
     try:
         write_whole(target, form.encode(target, kind, plain))
     except OSError as problem:
-        raise TableError(str(target), error_text(problem), "give another folder") from problem
+        raise TableError(str(target), error_text(problem), folder_remedy(problem)) from problem
     return target
+
+
+def folder_remedy(problem: OSError) -> str:
+    """
+    What to do where a folder cannot be written to.
+    """
+    if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free some space and run the same again: it goes on from here"
+    return "give another folder"
 
 
 def read_table(path: str | os.PathLike[str], kind: type[Row]) -> tuple[Row, ...]:
