@@ -89,13 +89,13 @@ def test_a_child_makes_anew_what_finds_secrets():
     """
     assert runs_well("""
 import os
-from workerdiag.redaction import hints
+from workerdiag.redaction import prefilter
 
-list(hints.token_hints(b"password=x"))
-made = hints._engine.cache_info().currsize
+list(prefilter.token_hints(b"password=x"))
+made = prefilter._engine.cache_info().currsize
 child = os.fork()
 if child == 0:
-    os._exit(0 if made and not hints._engine.cache_info().currsize else 1)
+    os._exit(0 if made and not prefilter._engine.cache_info().currsize else 1)
 os._exit(1 if os.waitpid(child, 0)[1] else 0)
 """)
 

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from workerdiag.redaction import secrets
-from workerdiag.redaction.hints import MOST_WORK, WINDOW_CHARS
+from workerdiag.redaction.prefilter import MOST_WORK, WINDOW_CHARS
 from workerdiag.redaction.secrets import HIDDEN, redact_text
 from workerdiag.redaction.urls_and_options import Userinfo
 

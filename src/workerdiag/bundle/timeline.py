@@ -10,7 +10,7 @@ from workerdiag.bundle.retention.kept_evidence import KeptLog
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, MemoryReading, ProcessExit
 from workerdiag.redaction.objects import redact_object
-from workerdiag.rendering.report import TimelineMoment
+from workerdiag.rendering.bug_report import TimelineMoment
 from workerdiag.rendering.wording import clip, exit_text, identity_text, one_line
 from workerdiag.units import format_bytes
 

@@ -17,7 +17,7 @@ from workerdiag.errors import BundleError
 if TYPE_CHECKING:
     from workerdiag.bundle.reader import Bundle
     from workerdiag.model.diagnosis import Findings
-    from workerdiag.rendering.report import ReportExtras
+    from workerdiag.rendering.bug_report import ReportExtras
 
 _NO_BUNDLE_REMEDY = "Diagnosis.save() writes one; for logs use workerdiag explain"
 
@@ -38,7 +38,7 @@ def report(bundle: str) -> int:
     Exit status: 0 a report; 2 bad usage, or no bundle.
     """
     from workerdiag.model.diagnosis import findings_answer
-    from workerdiag.rendering.report import render_report
+    from workerdiag.rendering.bug_report import render_report
 
     with status_line("reading the bundle"):
         found = _open_bundle(bundle)
@@ -78,7 +78,7 @@ def _report_extras(bundle: Bundle, findings: Findings, again: Findings | None) -
     from workerdiag.bundle.environment import remote_configuration, remote_versions
     from workerdiag.bundle.retention.kept_evidence import KeptLog
     from workerdiag.bundle.timeline import timeline
-    from workerdiag.rendering.report import ReportExtras
+    from workerdiag.rendering.bug_report import ReportExtras
 
     logs = [each for each in bundle.kept_evidence.items if isinstance(each, KeptLog)]
     return ReportExtras(

@@ -11,7 +11,7 @@ from attrs import evolve
 
 from workerdiag.correlation.attribution import ForeignProcesses, attribute_signs
 from workerdiag.correlation.end_table import EndTable
-from workerdiag.correlation.merge import (
+from workerdiag.correlation.same_end import (
     SAME_PROCESS_S,
     ReportLimit,
     enrich_identities,

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from math import inf
 
-from workerdiag.redaction.hints import (
+from workerdiag.redaction.named_values import name_at, value_of
+from workerdiag.redaction.prefilter import (
     MOST_WORK,
     PROGRAMS,
     DenseStretches,
@@ -24,7 +25,6 @@ from workerdiag.redaction.hints import (
     token_hints,
     url_hints,
 )
-from workerdiag.redaction.named_values import name_at, value_of
 from workerdiag.redaction.token_shapes import (
     PREFIXES,
     key_from,
