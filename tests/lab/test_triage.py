@@ -194,6 +194,37 @@ def test_a_client_that_is_killed_goes_on_where_it_was(cluster, client, tmp_path,
     assert (found.deaths, found.inputs) == whole[:2]
 
 
+def test_an_interrupted_command_says_that_it_goes_on(tmp_path):
+    """
+    After Ctrl-C, which the terminal sends to all processes, there is one answer and no traceback of a worker.
+    """
+    folder, out = tmp_path / "logs", tmp_path / "out"
+    folder.mkdir()
+    for seed in range(60):
+        (folder / f"{seed:02}.log").write_text(nanny_log(1, seed=seed, calm=20_000))
+    command = [
+        sys.executable,
+        "-m",
+        "workerdiag",
+        "triage",
+        str(folder),
+        "--output",
+        str(out),
+        "--format",
+        "csv",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        until_s = time.monotonic() + PATIENCE_S
+        while not list(out.glob("parts/*.marks")):
+            assert time.monotonic() < until_s
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130
+    assert "the same command goes on from here" in said
+    assert "Traceback" not in said
+
+
 def test_workers_without_workerdiag_are_told(tmp_path, monkeypatch):
     """
     The error names a worker and what to do.

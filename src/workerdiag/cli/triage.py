@@ -94,16 +94,21 @@ def triage(  # noqa: PLR0913, PLR0917  click gives one for each option
     with ExitStack() as stack:
         client = None if scheduler is None else stack.enter_context(_client_of(scheduler))
         on_progress = stack.enter_context(_progress_bar())
-        result = run_triage(
-            urls,
-            client,
-            output=output,
-            form=form,
-            runs=runs,
-            rulebook=rulebook,
-            share=share,
-            on_progress=on_progress,
-        )
+        try:
+            result = run_triage(
+                urls,
+                client,
+                output=output,
+                form=form,
+                runs=runs,
+                rulebook=rulebook,
+                share=share,
+                on_progress=on_progress,
+            )
+        except KeyboardInterrupt:
+            if output is not None:
+                note(f"what was read is kept in {output}: the same command goes on from here")
+            raise
     failed = _warn_of_failed(result)
     click.echo(printable(str(result)))
     if result.output is not None:

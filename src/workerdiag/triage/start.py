@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -125,9 +127,27 @@ def _local_client() -> Iterator[Client]:
     start, connect = cast("Method", distributed.LocalCluster), cast("Method", distributed.Client)
     try:
         # what its workers log of their end is no news, and what they die of is told
-        cluster = start(threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL)
+        with _interrupts_ignored():
+            cluster = start(
+                threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL
+            )
     except RuntimeError as problem:
         remedy = 'call it below `if __name__ == "__main__":`, or give a client'
         raise TriageError(f"no cluster could be started on this machine: {problem}", remedy) from problem
     with cluster, connect(cluster, set_as_default=False) as client:
         yield client
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """
+    Processes that are started meanwhile ignore Ctrl-C: this one answers it for all.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler or signal.SIG_DFL)
