@@ -9,7 +9,7 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.death_records import NOW, nanny_report, scheduler_record
+from support.death_records import NOW, decoded, nanny_report, scheduler_record
 from support.watched_deaths import (
     EXIT,
     OOM,
@@ -22,11 +22,13 @@ from support.watched_deaths import (
     vanished,
 )
 from workerdiag.incidents import judge as judge_module
+from workerdiag.incidents.alert_incident import watched_deaths
 from workerdiag.incidents.judge import DeathFinding, judge, judge_standstill
 from workerdiag.model.diagnosis import Death
 from workerdiag.model.evidence import Event, Inspected
 from workerdiag.model.identity import Identity
 from workerdiag.sources.cluster.state import ClusterState, state_events
+from workerdiag.wire.recorded_death import merge_messages
 
 #: Seconds that a judgement may take in tests; none comes near.
 LONG_S = 120.0
@@ -150,6 +152,18 @@ def test_a_death_of_which_nothing_is_known_is_an_incident():
     (incident,) = judge([evolve(crashed(1), evidence=())], timeout_s=LONG_S)
     assert (incident.diagnosis.outcome, len(incident.deaths)) == ("unknown", 1)
     assert incident.key
+
+
+@pytest.mark.parametrize(("age_s", "causes_told"), [(0.5, ["external.sigkill"]), (4.5, [])])
+def test_a_worker_killed_while_its_loop_ran_was_not_killed_by_its_nanny(age_s, causes_told):
+    """
+    Its nanny was asked as well, but kills only one that has not stopped for four seconds, which sends no heartbeat.
+    """
+    record = scheduler_record(1, last_heartbeat={"at": NOW, "age_s": age_s, "rss_bytes": 60})
+    ending = {"signal": 9, "known_by": "nanny"}
+    report = nanny_report(1, exit=ending, stop_requested="nanny-kill", nanny_status="closing", box=None)
+    deaths = watched_deaths(merge_messages(map(decoded, [record, report])))
+    assert [each.diagnosis.top.id for each in judge(deaths, timeout_s=LONG_S)] == causes_told
 
 
 @pytest.mark.parametrize(

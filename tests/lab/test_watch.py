@@ -11,6 +11,7 @@ import time
 from functools import partial
 
 import pytest
+from distributed import Client, LocalCluster
 
 import workerdiag
 
@@ -111,6 +112,25 @@ def test_a_dozen_deaths_of_three_causes_are_three_cases(lab, boxes):
     assert causes == {"signal.segfault": 4, "external.sigkill": 4, "code.process-exit": 4}
     assert [each.reason for each in notices].count("new") == 3
     assert len(notices) <= 6
+
+
+@pytest.mark.parametrize("recorder", [True, False])
+def test_a_worker_that_is_killed_as_its_cluster_closes_is_told(recorder):
+    """
+    The order to retire lists it too, but it went without a word; the others, which stop as asked, are no news.
+    """
+    heard = Heard()
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        with Client(cluster) as client:
+            if recorder:
+                workerdiag.install(client)
+            pids = client.run(os.getpid)
+        with workerdiag.watch(cluster.scheduler_address, heard) as watcher:
+            wait_until(lambda: watcher.status().state == "watching", "the watcher to see the cluster")
+            os.kill(next(iter(pids.values())), signal.SIGKILL)
+            cluster.close()
+            notice = heard.next()
+            assert (notice.reason, notice.death_count) == ("new", 1)
 
 
 def test_a_cluster_that_is_closed_is_ended(lab):

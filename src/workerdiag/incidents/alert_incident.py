@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.model.diagnosis import SURE_ENOUGH, Death
-from workerdiag.model.evidence import Evidence
+from workerdiag.model.evidence import Event, Evidence
 from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.stop_reasons import is_deliberate
@@ -21,6 +21,10 @@ from workerdiag.wire.recorded_death import RecordedDeath
 
 #: Below this probability a stop is not taken for a deliberate one.
 _SURE_OF_STOP = 0.8
+_SIGKILL = 9
+#: A nanny kills a worker that was asked to stop after four seconds (0.8 * 5 s, ``kill`` in nanny.py): what
+#: ended sooner, without a word, was ended by something else.
+LEAST_KILL_S = 3.0
 
 
 @frozen(kw_only=True)
@@ -55,14 +59,37 @@ def _watched_death(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> Wat
     is_expected = record is not None and is_deliberate(
         announced=record.is_expected, close_reason=record.close_reason
     )
+    is_unannounced = record is not None and not is_expected and record.close_reason is None
+    evidence = () if is_expected else tuple(evidence_of_one(death, deaths))
+    if is_unannounced and _was_killed_while_awake(death):
+        evidence = tuple(each for each in evidence if not _is_order(each))
     return WatchedDeath(
         id=death.id,
         when=death.time,
         identity=identity_of_death(death),
         is_expected=is_expected,
-        is_unannounced=record is not None and not is_expected and record.close_reason is None,
-        evidence=() if is_expected else tuple(evidence_of_one(death, deaths)),
+        is_unannounced=is_unannounced,
+        evidence=evidence,
     )
+
+
+def _was_killed_while_awake(death: RecordedDeath) -> bool:
+    """
+    Whether a SIGKILL ended a worker whose event loop ran just before.
+
+    A nanny kills only a worker that does not stop, and one whose event loop runs says that it closes as soon
+    as it is asked: this one was killed by somebody else, and the order came too late to be answered.
+    """
+    record, report = death.record, death.report
+    ending = report.exit if report is not None else None
+    if record is None or ending is None or ending.signal != _SIGKILL:
+        return False
+    age_s = record.last_heartbeat.age_s
+    return age_s is not None and 0 <= age_s < LEAST_KILL_S
+
+
+def _is_order(piece: Evidence) -> bool:
+    return isinstance(piece, Event) and piece.fields.get("action") == "asked-to-stop"
 
 
 @frozen(kw_only=True)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from attrs import evolve
 
-from workerdiag.incidents.alert_incident import WatchedDeath
+from workerdiag.incidents.alert_incident import LEAST_KILL_S, WatchedDeath
 from workerdiag.incidents.log_excerpts import RECORD_TIME, log_records
 from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Event, Evidence, LogChunk
@@ -36,9 +36,6 @@ _END = re.compile(r"Worker process \d{1,9} (?:was killed|exited)")
 _FOLLOWERS = ("Unregistering worker", "Restarting worker")
 #: How the scheduler says that it retires workers (scheduler.py, ``retire_workers``).
 _ORDER = "Retire worker "
-#: A nanny kills a worker that was asked to stop after four seconds (0.8 * 5 s, ``kill`` in nanny.py): what
-#: ended sooner, without a word, was ended by something else.
-_LEAST_KILL_S = 3.0
 
 
 class PerishableEvidence:
@@ -173,7 +170,7 @@ def _is_unanswered_order(record: str, death: WatchedDeath) -> bool:
     crashed, or was killed, as its cluster was closed.
     """
     found = RECORD_TIME.match(record) if death.is_unannounced and _ORDER in record else None
-    return found is not None and death.when - _utc_timestamp(found[1]) < _LEAST_KILL_S
+    return found is not None and death.when - _utc_timestamp(found[1]) < LEAST_KILL_S
 
 
 def _utc_timestamp(text: str) -> float:
