@@ -75,8 +75,8 @@ def compiled_knowledge(root: Path) -> str:
     with _importable(root / "src"):
         from workerdiag.matching.scan.literals import literals
         from workerdiag.matching.sign_tables import compilable_patterns
-        from workerdiag.rulebook.compilation import compile_rulebook, patterns
         from workerdiag.rulebook.folder import read_folder
+        from workerdiag.rulebook.serialized import compile_rulebook, patterns
 
         book = read_folder(root / "knowledge")
         literals_of = {each: literals(each) for each in patterns(book)}

@@ -118,7 +118,7 @@ def scanned_s(path: Path) -> float:
 
     import workerdiag
     from workerdiag.matching.scan.literals import literals
-    from workerdiag.rulebook.compilation import patterns
+    from workerdiag.rulebook.serialized import patterns
 
     texts = sorted({each for text in patterns(workerdiag.load_rulebook()) for each in literals(text)})
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
@@ -141,7 +141,7 @@ def searched_s(path: Path) -> float:
     Seconds for ripgrep over the file with every pattern of every rule that is about one line.
     """
     import workerdiag
-    from workerdiag.rulebook.compilation import patterns
+    from workerdiag.rulebook.serialized import patterns
 
     found = patterns(workerdiag.load_rulebook())
     wanted = "\n".join(map(in_language_of_rg, filter(is_of_one_line, found)))

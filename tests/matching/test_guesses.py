@@ -8,7 +8,7 @@ import pytest
 
 import workerdiag
 from workerdiag import LogText
-from workerdiag.matching.irrelevant import guesses
+from workerdiag.matching.other_programs import guesses
 
 LOKY = (
     "TerminatedWorkerError: A worker process managed by the executor was unexpectedly terminated. This could be caused "

@@ -21,10 +21,10 @@ from workerdiag.deadline import Deadline
 from workerdiag.errors import RuleFileError
 from workerdiag.matching.scan.literals import literals
 from workerdiag.model.signs import LogSign
-from workerdiag.rulebook import compilation, load
-from workerdiag.rulebook.compilation import compile_rulebook, patterns
+from workerdiag.rulebook import load, serialized
 from workerdiag.rulebook.folder import read_folder
 from workerdiag.rulebook.load import load_rulebook, load_rulebook_in_time, shipped_folder
+from workerdiag.rulebook.serialized import compile_rulebook, patterns
 
 
 def folder(tmp_path: Path, **files: str) -> Path:
@@ -119,7 +119,7 @@ def test_compiled_knowledge_is_the_same_knowledge():
     """
     book = read_folder(shipped_folder())
     text = compile_rulebook(book, {each: literals(each) for each in patterns(book)})
-    loaded = compilation.from_compiled(json.loads(text))
+    loaded = serialized.from_compiled(json.loads(text))
 
     assert (loaded.causes, loaded.landmarks) == (book.causes, book.landmarks)
     assert (loaded.advice, loaded.task_advice) == (book.advice, book.task_advice)

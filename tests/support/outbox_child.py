@@ -20,8 +20,8 @@ from support.alerts import incident, sure_of
 from support.watch_values import alert_case, make_notice, watched_death
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.cases import case_id
-from workerdiag.watch.deaths import Cursor, FeedBatch
 from workerdiag.watch.deliveries import RetrySettings
+from workerdiag.watch.feed.death_feed import Cursor, FeedBatch
 from workerdiag.watch.lease import Lease
 from workerdiag.watch.loop import WatchLoop
 from workerdiag.watch.notice_policy import NoticePolicy

@@ -13,7 +13,7 @@ from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
 from workerdiag.incidents.alert_incident import WatchedDeath
 from workerdiag.model.evidence import Evidence, ProcessExit
 from workerdiag.model.identity import Identity
-from workerdiag.watch.deaths import Cursor, FeedBatch, StoredDeaths
+from workerdiag.watch.feed.death_feed import Cursor, FeedBatch, StoredDeaths
 
 #: When every simulation begins, in seconds since the epoch.
 NOON = 1_764_000_000.0

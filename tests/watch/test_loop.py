@@ -16,7 +16,7 @@ from support.simulated_feed import NOON, SimulatedFeed, death
 from workerdiag.errors import StateFileError
 from workerdiag.model.evidence import Event
 from workerdiag.watch.casebook import Casebook
-from workerdiag.watch.deaths import Cursor
+from workerdiag.watch.feed.death_feed import Cursor
 from workerdiag.watch.loop import WatchLoop
 from workerdiag.watch.notice_policy import NoticePolicy
 from workerdiag.watch.progress import WatcherProgress

@@ -11,7 +11,7 @@ from support.watch_values import NOW, FakeClock, alert_case, make_notice, watche
 from workerdiag.errors import NoSuchCaseError, StateFileError
 from workerdiag.model.evidence import Gap, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
-from workerdiag.watch.deaths import Cursor
+from workerdiag.watch.feed.death_feed import Cursor
 from workerdiag.watch.store import KEEP_S, Store
 
 

@@ -250,7 +250,7 @@ def export(knowledge: tuple[str, ...]) -> None:
     Print all rules as one JSON document.
     """
     from workerdiag.matching.scan.literals import literals
-    from workerdiag.rulebook.compilation import compile_rulebook, patterns
+    from workerdiag.rulebook.serialized import compile_rulebook, patterns
 
     book = load_checked_rulebook(knowledge)
     click.echo(compile_rulebook(book, {each: literals(each) for each in patterns(book)}))

@@ -11,8 +11,8 @@ from itertools import groupby
 from attrs import evolve, frozen
 
 from workerdiag.deadline import NO_DEADLINE, Deadline, GraceDeadline
-from workerdiag.matching.irrelevant import guesses, without_other_programs
 from workerdiag.matching.messages.log_record import MatchObserver
+from workerdiag.matching.other_programs import guesses, without_other_programs
 from workerdiag.matching.regex import pattern, uses_re2
 from workerdiag.matching.scan.confirmation import MATCHES_PER_END
 from workerdiag.matching.scan.database_cache import available

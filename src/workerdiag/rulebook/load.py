@@ -16,7 +16,7 @@ from attrs import evolve, frozen
 from workerdiag.deadline import Deadline, ForeignError, call_in_time
 from workerdiag.errors import describe_error, error_text
 from workerdiag.model.rules import Rulebook
-from workerdiag.rulebook.compilation import from_compiled
+from workerdiag.rulebook.serialized import from_compiled
 
 #: What installed packs may take to load, where nobody waits for an answer.
 _PACKS_S = 30.0

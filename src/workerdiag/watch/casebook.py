@@ -24,7 +24,7 @@ from workerdiag.watch.cases import (
     with_incident,
     with_time,
 )
-from workerdiag.watch.deaths import Cursor, FeedBatch
+from workerdiag.watch.feed.death_feed import Cursor, FeedBatch
 from workerdiag.watch.late_evidence import LateEvidence
 from workerdiag.watch.notice_policy import NoticePolicy, PolicyDecision, apply_policy, due_digest
 from workerdiag.watch.notices import notice_of

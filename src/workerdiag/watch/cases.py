@@ -14,7 +14,7 @@ from math import inf
 from attrs import evolve
 
 from workerdiag.incidents.alert_incident import AlertIncident, WatchedDeath, victim_name
-from workerdiag.incidents.state_tables import BLIND_KEY
+from workerdiag.incidents.state_file_reader import BLIND_KEY
 from workerdiag.model.diagnosis import SURE_ENOUGH
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.rendering.wording import one_line

@@ -12,7 +12,7 @@ from attrs import define, field
 from workerdiag.errors import describe_error
 from workerdiag.watch.blindness import Blindness
 from workerdiag.watch.casebook import Casebook
-from workerdiag.watch.deaths import Cursor, DeathFeed
+from workerdiag.watch.feed.death_feed import Cursor, DeathFeed
 
 #: Seconds from each failure to the next try; after one more failure the journal is given up.
 _AGAIN_S = (5.0, 10.0, 20.0, 40.0)

@@ -22,7 +22,7 @@ from workerdiag.incidents.settle_window import SettleWindow
 from workerdiag.model.evidence import Evidence
 from workerdiag.watch.blindness import Blindness
 from workerdiag.watch.casebook import Casebook
-from workerdiag.watch.deaths import Cursor, DeathFeed, FeedBatch
+from workerdiag.watch.feed.death_feed import Cursor, DeathFeed, FeedBatch
 from workerdiag.watch.journal_recovery import JournalRecovery
 from workerdiag.watch.progress import WatcherProgress
 

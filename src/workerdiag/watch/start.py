@@ -14,7 +14,7 @@ from attrs import evolve
 from workerdiag.watch.alerts import Notice
 from workerdiag.watch.bundles import made_folder
 from workerdiag.watch.feed import open_feed
-from workerdiag.watch.inbox import INBOX_NAME
+from workerdiag.watch.notice_iterator import INBOX_NAME
 from workerdiag.watch.notice_policy import NoticePolicy
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks.function import as_sink

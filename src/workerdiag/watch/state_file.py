@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from workerdiag.errors import StateFileError, error_text, utf8_safe
-from workerdiag.incidents.state_tables import APPLICATION_ID, SCHEMA_VERSION
+from workerdiag.incidents.state_file_reader import APPLICATION_ID, SCHEMA_VERSION
 
 #: A process that only writes a row is waited for so long, in seconds.
 BUSY_S = 10.0

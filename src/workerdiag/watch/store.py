@@ -19,9 +19,9 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import DeliveryState
 from workerdiag.watch.alerts import AlertCase, Notice
 from workerdiag.watch.cases import confirmed
-from workerdiag.watch.deaths import Cursor
 from workerdiag.watch.deliveries import StoredDelivery
 from workerdiag.watch.delivery_table import DeliveryTable
+from workerdiag.watch.feed.death_feed import Cursor
 from workerdiag.watch.policy_table import PolicyTable
 from workerdiag.watch.state_file import CHANGED_REMEDY, StateFile
 from workerdiag.watch.store_values import (

@@ -13,7 +13,7 @@ from attrs import evolve
 
 from workerdiag.incidents.alert_incident import AlertIncident, is_likely
 from workerdiag.incidents.settle_window import MOST_TIMES
-from workerdiag.incidents.state_tables import BLIND_KEY
+from workerdiag.incidents.state_file_reader import BLIND_KEY
 from workerdiag.model.diagnosis import SURE_ENOUGH
 from workerdiag.watch.alerts import AlertCase
 from workerdiag.watch.case_content import hosts_of

@@ -20,10 +20,10 @@ from workerdiag.errors import WorkerdiagError
 from workerdiag.incidents.judge import judge, judge_standstill
 from workerdiag.watch.alerts import AlertCase, Notice
 from workerdiag.watch.casebook import Casebook
-from workerdiag.watch.deaths import DeathFeed
-from workerdiag.watch.inbox import INBOX_NAME, Inbox
+from workerdiag.watch.feed.death_feed import DeathFeed
 from workerdiag.watch.lease import Lease
 from workerdiag.watch.loop import WatchLoop
+from workerdiag.watch.notice_iterator import INBOX_NAME, Inbox
 from workerdiag.watch.notice_policy import NoticePolicy
 from workerdiag.watch.outbox import Outbox
 from workerdiag.watch.progress import WatcherProgress, WatcherStatus

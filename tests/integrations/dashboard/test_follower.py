@@ -10,7 +10,7 @@ import json
 import logging
 
 from support.dashboard_deaths import case, judgement, recorded_line
-from workerdiag.integrations.dashboard.book import DeathBook
+from workerdiag.integrations.dashboard.death_history import DeathBook
 from workerdiag.integrations.dashboard.follower import UNJUDGED, DeathFollower
 from workerdiag.integrations.dashboard.judge_client import JudgingError
 

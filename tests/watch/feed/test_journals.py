@@ -11,8 +11,8 @@ import fsspec
 import pytest
 
 from support.death_records import NOW, decoded, nanny_report, scheduler_record, worker_address
-from workerdiag.watch.deaths import Cursor, StoredDeaths
 from workerdiag.watch.feed import journals, open_feed
+from workerdiag.watch.feed.death_feed import Cursor, StoredDeaths
 from workerdiag.watch.feed.journals import read_journal
 from workerdiag.wire.recorded_death import RecordedDeath
 

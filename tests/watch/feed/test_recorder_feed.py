@@ -12,8 +12,8 @@ import pytest
 from support.death_records import NOW, nanny_report, scheduler_record, worker_address
 from support.simulated_scheduler import SimulatedConnection, SimulatedScheduler, polled, workers
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
-from workerdiag.watch.deaths import Cursor, StoredDeaths
 from workerdiag.watch.feed import open_feed, scheduler_feed
+from workerdiag.watch.feed.death_feed import Cursor, StoredDeaths
 from workerdiag.watch.feed.perishable_evidence import PerishableEvidence
 
 ADDRESS, OTHER = "tcp://10.0.0.1:8786", "tcp://10.0.0.2:8786"

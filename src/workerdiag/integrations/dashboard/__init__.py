@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from workerdiag.errors import describe_error
-from workerdiag.integrations.dashboard.book import DeathBook
+from workerdiag.integrations.dashboard.death_history import DeathBook
 from workerdiag.integrations.dashboard.follower import DeathFollower
 from workerdiag.integrations.dashboard.judge_client import JudgingProcess
 from workerdiag.integrations.dashboard.routes import (

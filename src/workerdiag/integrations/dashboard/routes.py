@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tornado.web import Application, HTTPError, RequestHandler
 
-from workerdiag.integrations.dashboard.book import DeathBook
+from workerdiag.integrations.dashboard.death_history import DeathBook
 
 #: A report needs nothing but itself, so whatever a log has smuggled in can load nothing either.
 _REPORT_MAY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from attrs import define, field
 
-from workerdiag.matching.irrelevant import guesses
+from workerdiag.matching.other_programs import guesses
 from workerdiag.matching.regex import pattern
 from workerdiag.matching.text.line_parser import ParsedLine
 from workerdiag.model.evidence import LogExcerpt

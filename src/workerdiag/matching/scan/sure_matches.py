@@ -13,7 +13,7 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from workerdiag.matching.irrelevant import OPENINGS, guesses
+from workerdiag.matching.other_programs import OPENINGS, guesses
 from workerdiag.matching.regex import pattern, pattern_set
 from workerdiag.matching.scan.candidates import Candidate, find_candidates, single_line_messages
 from workerdiag.matching.scan.confirmation import MATCHES_PER_END

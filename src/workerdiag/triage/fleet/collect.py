@@ -12,7 +12,12 @@ from pathlib import Path
 from attrs import define, evolve, field
 
 from workerdiag.errors import StateFileError, TableError, UnreadableInputError, error_text, utf8_safe
-from workerdiag.incidents.state_tables import KeptDeath, UnreadableDeath, blind_clusters, read_kept_deaths
+from workerdiag.incidents.state_file_reader import (
+    KeptDeath,
+    UnreadableDeath,
+    blind_clusters,
+    read_kept_deaths,
+)
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.triage.fleet.values import FleetGap, FleetTable, MissingPart, TableKind
 from workerdiag.triage.rows import DeathRow, InputRow

@@ -18,8 +18,8 @@ from workerdiag.model.stop_reasons import is_deliberate
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.cluster.queries import answer_in_time
 from workerdiag.sources.cluster.snapshot import unpickled
-from workerdiag.watch.deaths import Cursor, Look
 from workerdiag.watch.feed.connection import LATE_S, Connection
+from workerdiag.watch.feed.death_feed import Cursor, Look
 from workerdiag.watch.feed.look_handler import LOOK, LookReply, LookRequest, look_installer
 from workerdiag.watch.feed.perishable_evidence import PerishableEvidence, removal_evidence
 from workerdiag.watch.feed.plain_events import ask_for_events

@@ -11,7 +11,7 @@ from pathlib import Path
 from workerdiag.incidents.alert_incident import watched_deaths
 from workerdiag.recorder.scheduler.journal import MAX_FILE_BYTES, MAX_OBJECTS
 from workerdiag.sources.recorder.record_lines import RecordParser
-from workerdiag.watch.deaths import StoredDeaths
+from workerdiag.watch.feed.death_feed import StoredDeaths
 from workerdiag.wire.messages import DeathMessage
 from workerdiag.wire.recorded_death import RecordedDeath, merge_messages
 

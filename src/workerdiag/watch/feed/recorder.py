@@ -10,8 +10,8 @@ from workerdiag.deadline import Deadline
 from workerdiag.incidents.alert_incident import watched_deaths
 from workerdiag.model.dask import Client, is_disallowed
 from workerdiag.sources.cluster.queries import answer_in_time
-from workerdiag.watch.deaths import Cursor, Look
 from workerdiag.watch.feed.connection import LATE_S
+from workerdiag.watch.feed.death_feed import Cursor, Look
 from workerdiag.wire.constants import MESSAGE_SCHEMA
 from workerdiag.wire.plain import from_plain
 from workerdiag.wire.watch_answer import WatchAnswer

@@ -13,8 +13,8 @@ from workerdiag.deadline import in_thread
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError, describe_error
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.process_end import RECENT_S
-from workerdiag.watch.deaths import Cursor, FeedBatch, Look, StoredDeaths
 from workerdiag.watch.feed.connection import Connection, Target, read_target
+from workerdiag.watch.feed.death_feed import Cursor, FeedBatch, Look, StoredDeaths
 from workerdiag.watch.feed.events import EventReader
 from workerdiag.watch.feed.journals import read_journal
 from workerdiag.watch.feed.peer import PeerCheck

@@ -21,8 +21,8 @@ from attrs import field, frozen
 
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
 from workerdiag.errors import describe_error
-from workerdiag.watch.sinks.card import Card, card_of, line
 from workerdiag.watch.sinks.endpoint import without_secrets
+from workerdiag.watch.sinks.notice_parts import Card, card_of, line
 from workerdiag.watch.sinks.setup import name_field, text_given, timeout_field
 from workerdiag.watch.sinks.sink import Delivery, DeliveryError, SinkSetupError
 

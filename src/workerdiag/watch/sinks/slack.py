@@ -11,8 +11,8 @@ from typing import NoReturn
 from attrs import define, field, frozen
 
 from workerdiag.watch.alerts import Notice
-from workerdiag.watch.sinks.card import line
 from workerdiag.watch.sinks.endpoint import Endpoint
+from workerdiag.watch.sinks.notice_parts import line
 from workerdiag.watch.sinks.setup import (
     name_field,
     secret_given,

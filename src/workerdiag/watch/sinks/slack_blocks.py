@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 
 from workerdiag.watch.alerts import Notice
-from workerdiag.watch.sinks.card import Card, card_of
+from workerdiag.watch.sinks.notice_parts import Card, card_of
 
 #: A block, or an element of one, as JSON.
 Block = dict[str, object]

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from attrs import evolve, field, frozen
 
 from workerdiag.watch.alerts import Notice
-from workerdiag.watch.sinks.card import Card, card_of, shorten
 from workerdiag.watch.sinks.endpoint import Endpoint
+from workerdiag.watch.sinks.notice_parts import Card, card_of, shorten
 from workerdiag.watch.sinks.setup import name_field, sink_name, timeout_field, url_given
 from workerdiag.watch.sinks.sink import Delivery
 

@@ -10,8 +10,8 @@ import pytest
 from attrs import evolve
 
 from support.dashboard_deaths import OOM, SEGFAULT, case, judgement, victim
-from workerdiag.integrations.dashboard import book as book_module
-from workerdiag.integrations.dashboard.book import DeathBook
+from workerdiag.integrations.dashboard import death_history as book_module
+from workerdiag.integrations.dashboard.death_history import DeathBook
 
 CRASHED = ("signal.segfault", "signal", "task")
 KILLED = ("kernel.oom-killer", "kernel", "configuration")

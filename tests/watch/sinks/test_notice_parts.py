@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from support.notices import HOSTILE, notices, sample_notice
 from workerdiag.cli import main
-from workerdiag.watch.sinks.card import card_of, is_web_address, shorten
+from workerdiag.watch.sinks.notice_parts import card_of, is_web_address, shorten
 
 
 def test_a_command_can_be_pasted_into_a_shell():
