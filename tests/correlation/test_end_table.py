@@ -5,7 +5,7 @@ Thousands of ends at once: each is compared with few others.
 from __future__ import annotations
 
 from workerdiag.correlation.end_table import CandidateTable
-from workerdiag.correlation.same_end import ReportLimit, merge_ends
+from workerdiag.correlation.merge import ReportLimit, merge_ends
 from workerdiag.deadline import GraceDeadline
 from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Lifetimes

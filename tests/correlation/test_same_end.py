@@ -1,57 +1,45 @@
 """
-Ends of nannies beside those of their workers: one death, or two.
+Reports of two ends at about one time: one death, or two.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from workerdiag.correlation.same_end import without_idle_nannies
-from workerdiag.model.diagnosis import Match
-from workerdiag.model.identity import Identity
-from workerdiag.model.process_end import ProcessEnd
+import workerdiag
+from workerdiag import LogText
 
-NANNY = "tcp://10.0.0.4:9001"
-#: Its worker crashed, and the nanny started another one.
-CRASHED = ProcessEnd(identity=Identity(nanny=NANNY, pid=7001), when=100.0, signal=11, lost=True)
-
-
-def lost_nanny(**known):
-    return ProcessEnd(identity=Identity(nanny=NANNY), when=900.0, lost=True, **known)
+STOP = """2026-05-04 11:22:31,400 - distributed.worker - INFO -       Start worker at:  tcp://10.0.0.5:40002
+2026-05-04 11:30:{} - distributed.worker - INFO - Stopping worker at tcp://10.0.0.5:40002. Reason: scheduler-close
+"""
+DEATH = """2026-05-04 11:22:31,400 - distributed.worker - INFO -       Start worker at:  tcp://10.0.0.4:40002
+2026-05-04 11:30:31,450 - distributed.nanny - INFO - Worker process 107 was killed by signal {}
+2026-05-04 11:30:31,452 - distributed.nanny - WARNING - Restarting worker
+"""
 
 
-@pytest.mark.parametrize(
-    "known",
-    [
-        {},
-        {"marks": (Match(owner="nanny.self-closed", role="self-closed"),)},
-        {
-            "marks": (
-                Match(owner="nanny.start-failed", role="self-closed"),
-                Match(owner="x.lost", role="removal"),
-            )
-        },
-        {"reason": "worker-handle-scheduler-connection-broken"},
-    ],
-)
-def test_a_nanny_that_is_lost_without_a_word_is_a_death_of_its_own(known):
+def unexpected_signals(*logs):
+    deaths = workerdiag.explain(logs=[LogText(each) for each in logs]).deaths
+    return [each.signal for each in deaths if not each.stop_requested]
+
+
+@pytest.mark.parametrize("stopped_at", ["31,200", "32,450"])
+def test_a_crash_is_not_the_stop_of_a_worker_that_no_name_joins_it_with(stopped_at):
     """
-    That a worker of it crashed before, and was replaced, does not account for it.
+    A nanny that reports a pid alone crashed a worker; that of another log closed in order a second from it.
     """
-    later = lost_nanny(**known)
-    assert without_idle_nannies([CRASHED, later]) == [CRASHED, later]
+    assert unexpected_signals(DEATH.format(11), STOP.format(stopped_at)) == [11]
 
 
-@pytest.mark.parametrize(
-    "known",
-    [
-        {"reason": "nanny-start-failed"},
-        {"reason": "nanny-instantiate-failed"},
-        {"marks": (Match(owner="nanny.start-failed", role="self-closed"),)},
-    ],
-)
-def test_a_nanny_that_says_its_worker_did_not_start_is_none(known):
+def test_a_worker_that_writes_after_a_nannys_report_is_another():
     """
-    The end of that worker is told already.
+    The dead write nothing; a nanny has the clock of its worker.
     """
-    assert without_idle_nannies([CRASHED, lost_nanny(**known)]) == [CRASHED]
+    assert unexpected_signals(DEATH.format(9), STOP.format("32,450")) == [9]
+
+
+def test_a_kill_after_the_order_to_stop_ends_that_worker():
+    """
+    A nanny kills what does not close in time, and its log may have no more than the pid.
+    """
+    assert unexpected_signals(DEATH.format(9), STOP.format("31,200")) == []

@@ -11,8 +11,7 @@ from attrs import evolve
 
 from workerdiag.correlation.attribution import ForeignProcesses, attribute_signs
 from workerdiag.correlation.end_table import EndTable
-from workerdiag.correlation.same_end import (
-    SAME_PROCESS_S,
+from workerdiag.correlation.merge import (
     ReportLimit,
     enrich_identities,
     merge_ends,
@@ -20,6 +19,7 @@ from workerdiag.correlation.same_end import (
     split_foreign_processes,
     without_idle_nannies,
 )
+from workerdiag.correlation.same_end import SAME_PROCESS_S
 from workerdiag.deadline import GraceDeadline
 from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import (
