@@ -113,9 +113,7 @@ def test_without_a_cause_a_program_asks():
 
 
 #: Causes that end a worker at a limit of its own, which can be raised.
-AT_A_LIMIT = (
-    "nanny.memory-terminate kernel.oom-killer kubernetes.oom-killed hpc.oom yarn.memory-limit".split()
-)
+AT_A_LIMIT = ("nanny.memory-terminate", "kubernetes.oom-killed", "hpc.oom", "yarn.memory-limit")
 
 
 @pytest.mark.parametrize("cause_id", AT_A_LIMIT)
@@ -140,10 +138,12 @@ def test_where_no_limit_is_known_the_work_is_not_retried():
     assert any("at most 4 GiB" in each for each in policy.conditions)
 
 
-@pytest.mark.parametrize("cause_id", ["signal.segfault", "memory.paused", "gpu.out-of-memory"])
+@pytest.mark.parametrize(
+    "cause_id", ["kernel.oom-killer", "signal.segfault", "memory.paused", "gpu.out-of-memory"]
+)
 def test_other_ends_are_no_reason_to_try_more_memory(cause_id):
     """
-    A crash, a standstill and a full graphics card: more memory for the worker is no answer known to help.
+    A machine without memory, a crash, a standstill, a full graphics card: a higher limit is not known to help.
     """
     assert policy_of(cause_id, worth_a_try=6 * 2**30).action == "do-not-retry"
 

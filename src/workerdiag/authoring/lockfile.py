@@ -35,6 +35,7 @@ _DECISIVE_KEYS = (
     "frequency",
     "ends",
     "includes_task_errors",
+    "at_own_limit",
     "blame",
     "retry",
     "status",

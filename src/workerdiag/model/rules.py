@@ -146,6 +146,8 @@ class Cause:
     engine: str = "0.1"
     #: Whether it is this cause also when all that happened is that a task failed.
     includes_task_errors: bool = False
+    #: Whether it ends a worker at a memory limit of its own: its nanny's, its container's, its job's.
+    at_own_limit: bool = False
     #: Causes whose signs are consequences of this one, where this one is shown.
     explains: tuple[str, ...] = ()
     rivals: tuple[RivalCause, ...] = ()

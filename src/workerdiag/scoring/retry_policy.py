@@ -56,7 +56,8 @@ def retry_policy(
         )
     action = _action(cause, blame)
     doubt = _doubt(cause, book, lost)
-    if action == "do-not-retry" and not doubt and _may_try_memory(cause, numbers):
+    is_worth_a_try = cause.at_own_limit and numbers.worth_a_try_bytes is not None
+    if action == "do-not-retry" and not doubt and is_worth_a_try:
         action = "retry-with-memory"
     elif action in _RETRIES and doubt:
         return RetryPolicy(reason=doubt)
@@ -68,13 +69,6 @@ def retry_policy(
         memory_bytes=numbers.worth_a_try_bytes if with_memory else None,
         max_tries=1 if with_memory else None,
     )
-
-
-def _may_try_memory(cause: Cause, numbers: MemoryNumbers) -> bool:
-    """
-    Whether the worker was ended at its own memory limit, and a larger one was too little for none.
-    """
-    return cause.ends == "killed" and wants_memory(cause) and numbers.worth_a_try_bytes is not None
 
 
 def _action(cause: Cause, blame: Blame) -> RetryAction:
