@@ -4,6 +4,8 @@ Sudden ends: signals from outside, crashes and exits from inside a task.
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -13,6 +15,9 @@ from contextlib import contextmanager
 import pytest
 from attrs import evolve
 
+import workerdiag
+
+from .processes import wait_until
 from .promises import claimed_causes, named_cause
 
 pytestmark = pytest.mark.lab
@@ -103,6 +108,26 @@ def test_two_workers_that_crash_at_once_are_two_deaths(provoke, explain):
     assert {death.identity.pid for death in diagnosis.deaths} == aftermath.facts["pids"]
     assert diagnosis.blame.task == "crash-0"
     assert explain(evolve(aftermath, exc=None)).blame.task is None
+
+
+def test_a_crash_is_not_taken_for_the_orderly_stop_of_another_worker(lab):
+    """
+    Of the one, a log without its beginning has the pid alone; of the other nothing but that it stops.
+    """
+    lab.scheduler()
+    crashing, leaving = lab.worker(name="crashing"), lab.worker(name="leaving")
+    client = lab.client(workers=2)
+    addresses = {each["name"]: address for address, each in client.scheduler_info()["workers"].items()}
+    pids = client.run(os.getpid)
+    os.kill(pids[addresses["crashing"]], signal.SIGSEGV)
+    client.retire_workers([addresses["leaving"]])
+    wait_until(lambda: "killed by signal" in crashing.log.read_text(), "the nanny to report the crash")
+    wait_until(lambda: "Stopping worker" in leaving.log.read_text(), "the other worker to leave")
+    ends = [each.log.read_text().partition("Registered to")[2] for each in (crashing, leaving)]
+    deaths = workerdiag.explain(logs=list(map(workerdiag.LogText, ends)), timeout="30s").deaths
+    unexpected = [each for each in deaths if not each.stop_requested]
+    assert [(each.identity.pid, each.signal) for each in unexpected] == [(pids[addresses["crashing"]], 11)]
+    assert len(deaths) == 2
 
 
 def test_four_deaths_for_one_task_are_four_deaths_of_one_cause(provoke, explain):
