@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 #: which its client is in use. All of it takes a processor 0.4 s (1.7 s from a checkout, which reads and
 #: checks the TOML files), so a program that only waits has it loaded after a minute and a half.
 _MOST_OF_PROCESSOR, _MOST_OF_TIME = 0.02, 0.005
-#: A program may work more than it did: so often, in seconds, it is asked if the next step may be taken.
+#: A program may begin to work: this often, in seconds, it is looked at before the next step is taken.
 _MOST_WAIT_S = 5.0
 #: Nothing is loaded beside a program that is shorter, in seconds: one step takes up to a tenth of a second.
 _FIRST_STEP_S = 5.0

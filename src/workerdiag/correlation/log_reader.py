@@ -24,7 +24,7 @@ NEAR_S = 90.0
 NEAR_LINES = 400
 #: An order to stop (a signal, a retirement, closing the scheduler) holds for this time, in seconds.
 STOP_REQUEST_S = 120.0
-#: A worker that its nanny asked to close ends within so many seconds, or the nanny says that it kills it
+#: A worker that its nanny asked to close ends within this many seconds, or the nanny says that it kills it
 #: (nanny.py, ``WorkerProcess.kill``: 4 s by default).
 CLOSING_S = 5.0
 #: A nanny that goes on starts its worker again at once.

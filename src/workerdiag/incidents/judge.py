@@ -27,15 +27,15 @@ from workerdiag.model.normalize import EventValue
 from workerdiag.model.rules import Rulebook
 from workerdiag.scoring.fingerprint import exit_class, fingerprint
 
-#: So many deaths are judged together: `explain` evaluates no more of them one by one.
+#: This many deaths are judged together: `explain` evaluates no more of them one by one.
 _TOGETHER = 200
-#: The diagnosis of a group rests on so many of its deaths, the first ones.
+#: The diagnosis of a group rests on this many of its deaths, the first ones.
 _SAMPLE = 20
-#: A worker that dies so many seconds after another one that had the same task may be its consequence.
+#: A worker that dies this many seconds after another one that had the same task may be its consequence.
 _CONSEQUENCE_S = 10.0
 #: What a nanny gives as the exit of a process where it could not learn it (``_death_message`` in nanny.py).
 _LOST_STATUS = 255
-#: Each step has at least so many seconds, however late it is: a wrong key is worse than a late one.
+#: Each step has at least this many seconds, however late it is: a wrong key is worse than a late one.
 _LEAST_S = 2.0
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from attrs import define
 
-#: Deaths that go on arriving hold the judgement up for at most so many times the settling time.
+#: Deaths that go on arriving hold the judgement up for at most this many times the settling time.
 MOST_TIMES = 3
 
 

@@ -29,7 +29,7 @@ SCHEMA_VERSION: Final = 1
 #: Key of the case that is open while the watcher cannot see.
 BLIND_KEY: Final = "blind"
 
-#: A process that writes is waited for so long, in seconds.
+#: A process that writes is waited for this long, in seconds.
 _BUSY_S = 10.0
 #: What was judged and is of no case was no incident.
 _DEATHS = """

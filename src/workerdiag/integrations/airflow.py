@@ -30,7 +30,7 @@ except ImportError as problem:
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-#: Airflow keeps so many characters of a reason (task_runner.py, task SDK 1.3).
+#: Airflow keeps this many characters of a reason (task_runner.py, task SDK 1.3).
 _MAX_REASON_CHARS: Final = 500
 
 

@@ -19,7 +19,7 @@ from workerdiag.sources.exception.slots import cause_of, context_of, members_of,
 if TYPE_CHECKING:
     from distributed import Client
 
-#: Of the time, connecting to a scheduler takes at most this share, and leaving it so many seconds.
+#: Of the time, connecting to a scheduler takes at most this share, and leaving it this many seconds.
 _CONNECT_SHARE, _CLOSE_S = 0.4, 1.0
 #: Exceptions that one is linked to, at most.
 _MAX_LINKED = 50

@@ -22,7 +22,7 @@ from workerdiag.settings import seconds
 #: Of the time, the diagnosis itself ends earlier by this share, so that what it has is not thrown away.
 _ENDING_SHARE: Final = 0.1
 
-#: In so many seconds, at most so many exceptions are asked about: where connections break, each call raises.
+#: In this many seconds at most this many exceptions are asked about: broken connections let each call raise.
 _WINDOW_S, _MAX_ASKED = 60.0, 10
 
 _ASKED_AT: Final[deque[float]] = deque(maxlen=_MAX_ASKED)

@@ -30,7 +30,7 @@ from workerdiag.model.signals import reported_exit
 from workerdiag.model.signs import EventSign, ExceptionSign
 from workerdiag.model.vocabulary import MatchRole
 
-#: However late it is, the clock is asked so many times before: the first messages are always looked at.
+#: However late it is, the clock is asked this many times before: the first messages are always looked at.
 _ALWAYS = 20
 #: What events mean for a worker's life (distributed: scheduler.py, worker.py, nanny.py; 2024.8.1+).
 _ROLE_OF_ACTION: Mapping[str, MatchRole] = {

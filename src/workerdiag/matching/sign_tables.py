@@ -19,7 +19,7 @@ SignOf: TypeAlias = tuple[Cause, _S]
 
 #: Topics whose signs are remembered; each worker's address may be one.
 _MAX_TOPICS = 1000
-#: So many short values of fields are remembered with whether a pattern matches them.
+#: This many short values of fields are remembered with whether a pattern matches them.
 _MAX_KNOWN_VALUES, _MAX_KNOWN_CHARS = 2000, 100
 
 

@@ -1,5 +1,5 @@
 """
-What searching one log may cost: so much for each of its bytes, whatever they are.
+What searching one log may cost: a fixed amount for each of its bytes.
 
 Ordinary logs cost a small part of it. A text that is made of nothing but literals of rules uses it up;
 what is then left out is counted, so that a report can say so.
@@ -19,12 +19,12 @@ from workerdiag.model.vocabulary import Place
 #: What a text may cost for each of its bytes, and beside that, in units of one character searched.
 COST_PER_BYTE = 96
 FIRST_COST = 16 * 2**20
-#: A run of a pattern costs so much beside the characters of its message; a place that it finds, as well.
+#: What a run of a pattern costs besides the characters of its message, and each place that it finds.
 RUN_COST = 512
 FOUND_COST = 512
-#: Each line of a message costs so much; there are texts of nothing but line ends.
+#: What each line of a message costs; there are texts of nothing but line ends.
 LINE_COST = 128
-#: The clock is read once for so many lines.
+#: The clock is read once for this many lines.
 _LINES_PER_LOOK = 32
 
 
@@ -94,7 +94,7 @@ class WorkBudget:
 
     def spend(self, chars: int, found: int, *, again: bool) -> None:
         """
-        Count a run of a pattern over so many characters that found so many places.
+        Count a run of a pattern over a number of characters, and the places that it found.
         """
         self.runs += 1
         self.searched_chars += chars

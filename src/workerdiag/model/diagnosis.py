@@ -185,7 +185,7 @@ class RetryPolicy:
     #: With ``retry-with-memory``: what each worker should have at least, in bytes; else None. It is more than
     #: what was too little; whether it is enough is only known where `Decision.needs_memory_bytes` says so.
     memory_bytes: int | None = None
-    #: So often the work may be tried in this way; None: as often as whoever runs it likes.
+    #: How often the work may be tried in this way; None: as often as whoever runs it likes.
     max_tries: int | None = field(default=None, metadata=ADDED_LATER)
 
 

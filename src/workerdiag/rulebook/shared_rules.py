@@ -15,7 +15,7 @@ from workerdiag.model.signs import Sign
 #: Stand among causes for "no cause is known" and "only a task failed".
 UNKNOWN = "unknown"
 FAILED_TASK = "failed-task"
-#: So many of a cause's own mitigations come before what it shares with others.
+#: This many of a cause's own mitigations come before what it shares with others.
 OWN_FIRST = 2
 
 

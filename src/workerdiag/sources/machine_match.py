@@ -17,13 +17,13 @@ from workerdiag.model.evidence import LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Victim
 
-#: So long after its machine a worker is missed at the latest: ``distributed.scheduler.worker-ttl``
+#: This long after its machine a worker is missed at the latest: ``distributed.scheduler.worker-ttl``
 #: is 5 minutes (distributed/distributed.yaml, 2026.8.0), and closing may take a while.
 MISSED_S = 900.0
 #: Clocks of providers and of schedulers agree about so well; it must stay below 15 s, after which
 #: ``SpecCluster`` itself stops the machine of a worker that is lost (deploy/spec.py, 2026.8.0).
 SKEW_S = 10.0
-#: A worker may leave so long before its spot machine is taken: the notice of AWS is two minutes (Amazon
+#: A worker may leave this long before its spot machine is taken: the notice of AWS is two minutes (Amazon
 #: EC2 user guide, "Spot Instance interruption notices"), and the taking takes a while.
 NOTICE_S = 180.0
 

@@ -21,7 +21,7 @@ MOST_BYTES: Final[Mapping[ContainerKind, int]] = {
     "box": MAX_BOX_BYTES,
     "records": 128 * 2**20,
 }
-#: So many messages are compared with each other: those of one death are near each other.
+#: This many messages are compared with each other: those of one death are near each other.
 _TOGETHER = 500
 
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 #: Below whatever else the cluster has to do (distributed: the default is 0, larger goes first).
 PRIORITY: Final = -100
-#: The list of workers is asked for so often, in seconds.
+#: The list of workers is asked for this often, in seconds.
 _LOOK_S = 2.0
-#: Without any worker for so long, in seconds, it ends.
+#: Without any worker for this long, in seconds, it ends.
 _PATIENCE_S = 300.0
 #: A job that takes longer, in seconds, hangs: 256 MiB take a minute where storage is slow.
 _JOB_S = 3600.0

@@ -85,7 +85,7 @@ class _Found:
 
     def add(self, outermost: Iterable[Match], near_ends: Iterable[Match], lines: int) -> None:
         """
-        Add what was found in the next part, behind so many lines.
+        Add what was found in the next part, behind this many lines.
 
         Of the first and the last in each part, those of the whole input stay.
         """

@@ -17,7 +17,7 @@ from workerdiag.triage.parts import Part
 
 #: Bytes that are asked for at once: a request to a store costs as long as some hundred KiB.
 _REQUEST_BYTES: Final = 4 * 2**20
-#: So much of the beginning tells whether a file can be read from the middle.
+#: This much of the beginning tells whether a file can be read from the middle.
 _HEAD_BYTES = 64 * 1024
 
 

@@ -13,7 +13,7 @@ from attrs import field, frozen
 
 from workerdiag.triage.outcome import PartIndex, PartOutcome
 
-#: Logs of one run tell of times that overlap, or lie at most so many seconds apart: they are cut and rotated.
+#: The times in logs of one run overlap, or lie at most this many seconds apart: logs are cut and rotated.
 _APART_S = 600.0
 _ID_CHARS = 12
 #: What rotation puts behind the name of a log: a number or a date, and what it is packed with.

@@ -15,7 +15,7 @@ from workerdiag.triage.parts import ALIGNMENT, MIB
 
 #: How far before and behind a place its message may reach, rounded up to where parts may begin.
 OVERLAP: Final = -(-max(REACH_BEHIND, REACH_AHEAD) // ALIGNMENT) * ALIGNMENT
-#: Around the end of a process, so many bytes are searched closely.
+#: Around the end of a process, this many bytes are searched closely.
 _SEGMENT_BYTES = 8 * MIB
 
 

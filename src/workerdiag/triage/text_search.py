@@ -1,5 +1,5 @@
 """
-Searches the text of one part: closely near ends of processes, and for the first and the last of the rest.
+Search the text of one part: keep all near ends of processes, and the first and the last of the rest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from workerdiag.triage.parts import MIB
 from workerdiag.triage.segments import Segment
 from workerdiag.triage.versions import LONGEST_NAMING, VERSIONS_WITHIN, Versions
 
-#: So many places of a kind are kept from the start, and as many from the end; near ends of processes, more.
+#: Of each kind of message this many are kept from the start, and from the end; near ends of processes, all.
 _OUTERMOST = 100
 #: At most about this many places near ends are kept of one part.
 _MAX_NEAR_ENDS = 100_000
@@ -119,7 +119,7 @@ class TextSearch:
 
     def _look_closely(self, work: WorkBudget) -> None:
         """
-        Keep all of the last two segments if a new end was found; past many, nobody counts and all have one.
+        Keep all of the last two segments if a new end was found, or if ends can no longer be counted.
         """
         ends = sum(work.reports.values())
         if ends == self._ends and not work.unsure_reports:

@@ -26,7 +26,7 @@ from workerdiag.triage.scan import ScanSettings, compiled_rules, scan_part
 if TYPE_CHECKING:
     from distributed import Client
 
-#: While it runs, tables are written so often, in seconds, and take at most this share of the time.
+#: While it runs, tables are written this often, in seconds, and take at most this share of the time.
 _TABLES_S = 30.0
 _TABLES_SHARE = 0.1
 

@@ -32,7 +32,7 @@ from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.store import Store
 from workerdiag.watch.unexplained_deaths import case_beside, case_of_guess, with_unexplained, without_deaths
 
-#: What is over is forgotten so often, in seconds.
+#: What is over is forgotten this often, in seconds.
 _PRUNE_S = 86_400.0
 
 

@@ -23,7 +23,7 @@ from workerdiag.errors import StateFileError, StateInUseError
 from workerdiag.procfs.processes import boot_id, is_running, pid_namespace, process_identity
 from workerdiag.watch.state_file import StateFile
 
-#: A lease that nobody renewed for so long is free, in seconds; it is renewed three times as often.
+#: A lease that nobody renewed for this long is free, in seconds; it is renewed three times as often.
 LEASE_S = 30.0
 #: Who waits for a lease looks this often, in seconds.
 _POLL_S = 0.5

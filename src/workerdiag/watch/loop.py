@@ -28,13 +28,13 @@ from workerdiag.watch.progress import WatcherProgress
 
 #: Seconds for which one question to the scheduler may wait for a death.
 POLL_S = 20.0
-#: A feed that has not answered so many seconds after that counts as unreachable.
+#: A feed that has not answered this many seconds after that counts as unreachable.
 _LATE_S = 30.0
 #: Seconds between two questions to a scheduler that does not answer.
 _PAUSE_S = 5.0
 #: Seconds that judging may take, for all deaths that settled together.
 _JUDGE_S = 20.0
-#: A standstill that goes on is judged again after so many seconds.
+#: A standstill that goes on is judged again after this many seconds.
 _STANDSTILL_AGAIN_S = 60.0
 #: Failures to judge in a row with which the watcher counts as blind.
 _MAX_FAILURES = 3

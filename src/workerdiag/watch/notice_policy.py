@@ -30,7 +30,7 @@ _OPENING: tuple[NoticeReason, ...] = ("new", "recurring", "blind")
 _CLOSING: tuple[NoticeReason, ...] = ("resolved", "ended")
 #: Nobody asked for silence about these cases: people only wanted to hear of them later.
 _DELAYS: tuple[HoldReason, ...] = ("rate-limit", "quiet-hours")
-#: What is held back of so many cases is listed; more is counted.
+#: What is held back of this many cases is listed; more is counted.
 _MAX_HELD = 100
 
 
@@ -60,12 +60,12 @@ class NoticePolicy:
     silences: tuple[Silence, ...] = ()
     known_issues: tuple[KnownIssue, ...] = field(factory=_configured_issues)
     quiet_hours: QuietHours | None = field(factory=_configured_hours)
-    #: At most so many notices go out within `window_s`; what closes a case is not counted.
+    #: At most this many notices go out within `window_s`; what closes a case is not counted.
     most_notices: int = field(factory=lambda: setting("watch.most-notices"), validator=ge(1))
     window_s: float = duration_setting("watch.rate-window", gt(0))
-    #: What the rate limit held back is told after so many seconds; after quiet hours it is told at once.
+    #: What the rate limit held back is told after this many seconds; after quiet hours it is told at once.
     digest_s: float = duration_setting("watch.digest", ge(0))
-    #: What somebody wanted to be silent is told after so many seconds.
+    #: What somebody wanted to be silent is told after this many seconds.
     silent_digest_s: float = duration_setting("watch.silent-digest", ge(0))
 
 

@@ -100,7 +100,7 @@ class Outbox:
 
         Args:
             timeout_s: Nothing is begun later than that.
-            noting_s: What a sink has taken by then is noted within so many seconds.
+            noting_s: What a sink has taken by then is noted within this many seconds.
 
         Returns:
             What is not sent, of these sinks. It is sent after the next start, if the state is in a file.

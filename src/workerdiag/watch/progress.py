@@ -77,7 +77,7 @@ class WatcherProgress:
 
     def seen(self, now: float, cluster: str, death_count: int) -> None:
         """
-        The scheduler answered, with so many new deaths.
+        The scheduler answered, with this many new deaths.
         """
         with self._lock:
             more = self._status.death_count + death_count

@@ -37,20 +37,20 @@ class WatchSettings:
 
     #: Seconds for which deaths wait for the rest of their evidence before they are judged.
     settle_s: float = duration_setting("watch.settle")
-    #: At least so many seconds lie between a notice and one that only adds to it (escalating, changed);
+    #: At least this many seconds lie between a notice and one that only adds to it (escalating, changed);
     #: deaths are counted by windows of this length (Alertmanager's ``group_interval``).
     collect_s: float = duration_setting("watch.collect")
-    #: A case is resolved after so many seconds without a death of its key on a cluster that is seen alive.
+    #: A case is resolved after this many seconds without a death of its key on a cluster that is seen alive.
     resolve_s: float = duration_setting("watch.resolve")
-    #: A case that comes back so many seconds after it was resolved is recurring; later it is new.
+    #: A case that comes back this many seconds after it was resolved is recurring; later it is new.
     recur_s: float = duration_setting("watch.recur")
     #: Seconds between reminders of a case that goes on (Alertmanager's ``repeat_interval``).
     remind_s: float = duration_setting("watch.remind")
-    #: The watcher is blind if it has not seen the cluster for so many seconds.
+    #: The watcher is blind if it has not seen the cluster for this many seconds.
     blind_s: float = duration_setting("watch.blind")
-    #: A case escalates at so many times the deaths of its first incident within one window, ...
+    #: A case escalates at this many times the deaths of its first incident within one window, ...
     escalate_factor: float = field(factory=lambda: float(setting("watch.escalate-factor")), validator=ge(1.1))
-    #: ... or at so many times the hosts; each power of these numbers is one more level.
+    #: ... or at this many times the hosts; each power of these numbers is one more level.
     escalate_hosts: float = field(factory=lambda: float(setting("watch.escalate-hosts")), validator=ge(1.1))
     #: Where a death bundle is written for each case that is opened; None: nowhere.
     bundle_folder: Path | None = field(factory=_configured_folder)

@@ -17,10 +17,10 @@ from workerdiag.watch.deliveries import Claim, RetrySettings
 from workerdiag.watch.delivery_table import DeliveryTable
 from workerdiag.watch.sinks.sink import Delivery, DeliveryError, Sink
 
-#: What other processes put back into the outbox is seen after at most so long, in seconds; so often, too,
+#: What other processes put back into the outbox is seen after at most this long, in seconds; this often, too,
 #: it is tried whether a state file can be written again.
 _POLL_S = 5.0
-#: What a sink returns for its next delivery has at most so many characters as JSON.
+#: What a sink returns for its next delivery has at most this many characters as JSON.
 _MAX_RECEIPT_CHARS = 2048
 _MAX_PROBLEM_CHARS = 500
 #: A secret that is cut off is not known as one, so more is read than is kept.

@@ -18,7 +18,7 @@ from pathlib import Path
 from workerdiag.errors import StateFileError, error_text, utf8_safe
 from workerdiag.incidents.state_file_reader import APPLICATION_ID, SCHEMA_VERSION
 
-#: A process that only writes a row is waited for so long, in seconds.
+#: A process that only writes a row is waited for this long, in seconds.
 BUSY_S = 10.0
 
 #: What to do about a row that cannot be read.
@@ -213,7 +213,7 @@ class StateFile:
 
 def _statements(depth: int) -> tuple[str, str, tuple[str, ...]]:
     """
-    How a transaction within so many others begins, is kept and is undone.
+    How a transaction within this many others begins, is kept and is undone.
     """
     if depth == 0:
         return "BEGIN IMMEDIATE", "COMMIT", ("ROLLBACK",)

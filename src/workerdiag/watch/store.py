@@ -32,7 +32,7 @@ from workerdiag.watch.store_values import (
     value_to_json,
 )
 
-#: What is over is forgotten after so long, in seconds: 30 days.
+#: What is over is forgotten after this long, in seconds: 30 days.
 KEEP_S = 30 * 86400.0
 
 _T = TypeVar("_T")

@@ -27,7 +27,7 @@ SIZES = (
 )
 _NUMBER_BYTES = 8
 _HEAD_BYTES, _TAIL_BYTES, _MESSAGE_BYTES = SIZES[0]
-#: Of one sign, at most so many messages from the start of the log, and as many from its end.
+#: Of one sign, at most this many messages from the start of the log, and as many from its end.
 _MESSAGES_PER_END = 400
 #: Messages that are remembered of a closed log.
 _MAX_MESSAGES = 1000

@@ -29,7 +29,7 @@ logger = logging.getLogger("distributed.scheduler.recorder")
 SETTLE_S = 2.0
 #: Deaths, and bytes of them, that are judged together at most; the others wait in the recorder.
 MAX_DEATHS, MAX_BYTES = 100, 4 * 2**20
-#: The recorder is asked to wait so long, and is not asked more often than this.
+#: The recorder is asked to wait this long, and is not asked more often than this.
 _WAIT_S, _LEAST_WAIT_S = 60.0, 0.05
 #: The thread waits so much longer than the process may take.
 _SLACK_S = 5.0

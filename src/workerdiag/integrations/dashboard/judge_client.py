@@ -21,7 +21,7 @@ from workerdiag.errors import describe_error
 from workerdiag.integrations.dashboard.cases import JudgedCase, KnownCause
 from workerdiag.wire.plain import from_plain
 
-#: The process judges for at most about so many seconds, and is killed after the second number: with its low
+#: The process judges for at most about this many seconds, and is killed after the second number: with its low
 #: priority it waits for all others on a busy machine.
 BUDGET_S, KILL_S = 60.0, 300.0
 #: What it says when it fails is shown so far.

@@ -15,7 +15,7 @@ from workerdiag.matching.work_budget import WorkBudget
 
 #: A line longer than this is not read as one: what stands around a candidate in it is.
 LONGEST_LINE = 8 * 1024
-#: Lines are filed by where they begin, so many bytes to a drawer.
+#: Lines are filed by where they begin, this many bytes to a drawer.
 _DRAWER_BYTES = 2 * 1024
 #: Lines that are short and say the same are taken apart once.
 _SHORT_BYTES, _MAX_SHORT = 256, 4096

@@ -208,7 +208,7 @@ def context_bounds(data: bytes, start: int, end: int, least: int) -> tuple[int, 
         data: Bytes of the log.
         start: Place where its first line begins.
         end: Place behind its last line.
-        least: At least so many bytes behind it stay.
+        least: At least this many bytes behind it stay.
     """
     behind = end
     for _ in range(_CONTEXT_LINES):

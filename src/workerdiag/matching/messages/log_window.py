@@ -29,12 +29,12 @@ AFTER_BYTES = 16 * 1024
 TILE_BYTES = 8 * 1024
 #: Of an overlong line, tiles of this size are read, each with as much before and behind it.
 CLIP_BYTES = 4 * 1024
-#: A byte is in the message of its header, in those of so many tiles, or in those of so many clips.
+#: A byte is in the message of its header, in those of this many tiles, or in those of this many clips.
 MAX_COPIES = 1 + -(-(BEFORE_BYTES + TILE_BYTES + AFTER_BYTES) // TILE_BYTES)
 #: Bytes before and after a candidate that its message may reach.
 REACH_BEHIND = BEFORE_BYTES + TILE_BYTES + 3 * LONGEST_LINE
 REACH_AHEAD = BEFORE_BYTES + TILE_BYTES + AFTER_BYTES + LONGEST_LINE
-#: So many of the last places are remembered at least, and twice as many at most: some 128 MiB of text.
+#: This many of the last places are remembered at least, and twice as many at most: some 128 MiB of text.
 _LEAST_MARKS = 128 * 2**20 // NEWLINE_PIECE_BYTES
 
 

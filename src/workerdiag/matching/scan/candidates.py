@@ -33,7 +33,7 @@ _DATE = (
 )
 _TIME = rb"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d,\d{3}"
 _HEADER = _DATE + b" " + _TIME + rb" - [!-%'-~]+ - (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - "
-#: So much of the next line is looked at; a header with a longer logger is left to a closer look.
+#: This much of the next line is looked at; a header with a longer logger is left to a closer look.
 HEADER_BYTES = 300
 #: Text that is read as it stands: ASCII without entities.
 _PLAIN = rb"[ -%'-~\t]*"
@@ -49,15 +49,15 @@ _MESSAGE = re.compile(rb"%b(%b)(\r*\n)((?:%b)*)(?=%b)" % (_HEADER, _PLAIN, _MORE
 #: Without the name of a logger no line is a header: each shape that `parse_line` knows has one.
 _LOGGERS = (b"distributed", b"tornado", b"dask", b"asyncio", b"bokeh", b"coiled", b"py.warnings", b"root")
 _NEWLINE = ord("\n")
-#: Hits are looked at in pieces of so many: behind each, some patterns may be saturated.
+#: Hits are looked at in pieces of this many: behind each, some patterns may be saturated.
 _PIECE_HITS = 1024
-#: So many candidates with the same patterns are searched together first: most are in vain.
+#: This many candidates with the same patterns are searched together first: most are in vain.
 _LEAST_TOGETHER = 16
-#: The lines of a literal with so many places in a block are searched before they are looked at one by one.
+#: The lines of a literal with this many places in a block are searched before they are looked at one by one.
 _MANY_PLACES = 128
 #: What a line is read without, or otherwise than it stands, as is what is not ASCII: `parse_line` undoes it.
 _RESPELT = (b"&", b"\x1b", b"\\", b"\r")
-#: A message that is known by its bytes has at most so many lines behind its header.
+#: A message that is known by its bytes has at most this many lines behind its header.
 _MAX_MORE = 12
 
 

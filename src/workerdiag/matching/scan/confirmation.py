@@ -26,7 +26,7 @@ _TASK_FAILED = "compute failed"
 _OF_A_STACK = ('File "', "Traceback (most recent call last)")
 #: Characters of a message that a match quotes.
 QUOTED_CHARS = 600
-#: Of one sign in one log, so many matches are kept from the start, and as many from the end.
+#: Of one sign in one log, this many matches are kept from the start, and as many from the end.
 MATCHES_PER_END = 400
 
 

@@ -39,7 +39,7 @@ _COMMON_CHARS = 13
 _RESPELT = "'\""
 #: A pattern with more branches than this wants to be written as several signs.
 MAX_BRANCHES = 40
-#: Alternatives inside a fixed text are multiplied out up to so many.
+#: Alternatives inside a fixed text are multiplied out up to this many.
 _MAX_SPELLINGS = 16
 #: No text stands there, as far as is known.
 _NOTHING = frozenset({""})

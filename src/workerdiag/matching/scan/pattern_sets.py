@@ -18,10 +18,10 @@ from attrs import field, frozen
 
 from workerdiag.matching.regex import BadPatternError, Generation, pattern, pattern_set
 
-#: The same patterns are tried one by one so many times in a generation, and more often where they are many:
+#: The same patterns are tried one by one this many times in a generation, and more often where they are many:
 #: to compile a set of sixteen takes as long as to try them on hundreds of messages.
 _TIMES_APART = 24
-#: Only short messages, and so many patterns, are searched for at once; so many groups of them are known.
+#: Only short messages, and this many patterns, are searched for at once; this many groups of them are known.
 _MAX_CHARS = 2_000
 _MAX_PATTERNS = 64
 _MAX_GROUPS = 4096

@@ -14,7 +14,7 @@ from workerdiag.matching.scan.prefilter import LiteralScan
 from workerdiag.model.rules import Landmark, Rulebook
 from workerdiag.model.vocabulary import MatchRole, Stream
 
-#: So many sets of literals are remembered with the patterns to try.
+#: This many sets of literals are remembered with the patterns to try.
 _MAX_TOGETHER = 4096
 
 

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 #: A literal that straddles two pieces of text is found in the second, which begins so far before.
 LONGEST_LITERAL = 256
-#: The text is looked through in pieces of so many bytes; behind the first there may be no time for the next.
+#: The text is searched in pieces of this many bytes; there may be no time for those after the first.
 _PIECE_BYTES = 256 * 1024
-#: After so many places that were told in vain, another database is compiled: both take about 0.1 s.
+#: After this many places that led to no match, another database is compiled: both take about 0.1 s.
 STALE_PLACES = 150_000
-#: So many groups of patterns are remembered.
+#: This many groups of patterns are remembered.
 _MAX_KNOWN = 4096
 #: Scratch spaces that are kept for later scans.
 _MAX_SPARE = 16

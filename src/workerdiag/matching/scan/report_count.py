@@ -1,9 +1,9 @@
 """
 How many reports of ends there are in a log, beyond those that are kept.
 
-Of a saturated pattern only the last matches are made. How many workers died is still to be said,
-so the reports of ends between are counted, by the bytes of their messages alone; but not where somebody asked
-for a stop, as nobody knows then which of them were asked for.
+Of a saturated pattern only the first and the last matches are kept, but all deaths are to be counted. So the
+reports of ends between them are counted by the bytes of their messages. Once somebody has asked for a stop,
+nobody knows which of them were asked for, and none is counted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Messages that surely match a pattern, by their bytes alone.
 
-Of a saturated pattern only the last matches are of interest. Where so many are sure in later text, no place
+Of a saturated pattern only the last matches are of interest. Where enough are sure in later text, no place
 before needs a look, and none of the sure ones is made a match yet.
 """
 
@@ -24,9 +24,9 @@ from workerdiag.matching.scan.tail_block import TailBlock
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.notes import NOTE_START
 
-#: So many patterns are compiled for this; of others no match is sure.
+#: At most this many patterns are compiled for this; of others no match is sure.
 _MAX_TESTS = 64
-#: So many places are looked at together.
+#: This many places are looked at together.
 PIECE_PLACES = 128
 #: Bytes of the time before the logger, in a header that is known by its bytes.
 _TIME_BYTES = len("2026-05-04 11:22:33,444 - ")
@@ -153,7 +153,7 @@ class SureMatches:
 
     def _may_be_enough(self, text: str, blocks: Sequence[TailBlock]) -> bool:
         """
-        Whether a pattern has so many places.
+        Whether a pattern has at least as many places as are needed.
         """
         known = 0
         for block in blocks:

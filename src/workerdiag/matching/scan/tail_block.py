@@ -17,7 +17,7 @@ from workerdiag.matching.scan.pattern_table import PatternTable
 from workerdiag.matching.scan.prefilter import LiteralHits
 from workerdiag.matching.work_budget import WorkBudget
 
-#: Places are looked at in pieces of so many, from the end.
+#: Places are looked at in pieces of this many, from the end.
 PIECE_HITS = 1024
 
 

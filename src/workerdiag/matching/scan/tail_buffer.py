@@ -21,8 +21,8 @@ from workerdiag.matching.scan.sure_matches import SureMatches
 from workerdiag.matching.scan.tail_block import TailBlock
 from workerdiag.matching.work_budget import WorkBudget
 
-#: So many bytes of blocks are held, and so many of messages that were cut out of older blocks. The more there
-#: are, the fewer of their places are looked at; a process that reads a log takes 65 MB beside.
+#: At most this many bytes of blocks are held, and of messages that were cut out of older blocks. The more are
+#: held, the fewer of their places are looked at; the rest of a process that reads a log takes 65 MB.
 MAX_BLOCK_BYTES = 56 * 2**20
 MAX_MESSAGE_BYTES = 8 * 2**20
 #: Where there are more, the oldest are let go of until this share is left.

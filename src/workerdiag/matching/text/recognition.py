@@ -26,7 +26,7 @@ _MAX_SHAPES = 60
 _BEGINNINGS = (b"distributed", b"tornado", b"dask")
 _REST = re.compile(rb"[\w.]*")
 _OWNER = "log.recognised"
-#: Words that look like loggers, of which so many are tried.
+#: Words that look like loggers, of which this many are tried.
 _MAX_TRIED = 200
 
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 #: What `faulthandler` writes of 100 threads; the beginning of it names the signal.
 _FAULT_BYTES = 128 * 1024
-#: A box that is being written is read again while a part of it cannot be read, at most so often.
+#: A box that is being written is read again while a part of it cannot be read, at most this often.
 _MAX_READS = 5
 #: Stands in a line for pieces that were not, or no longer, in the box.
 MISSING_PIECE = b"[...]"

@@ -28,9 +28,9 @@ MAX_DEATHS = 100
 MAX_BYTES = 2**17
 #: The longest wait: an asker that went away is not noticed before.
 MAX_WAIT_S = 60.0
-#: While a report is due, its time is looked at so often.
+#: While a report is due, its time is looked at this often.
 _DUE_POLL_S = 0.1
-#: A scheduler that closes waits so long for answers that say so to get out: also to those who were answered
+#: A scheduler that closes waits this long for answers that say so to get out: also to those who were answered
 #: so lately that they are about to ask again.
 _FAREWELL_S = 0.2
 _LATELY_S = 2.0

@@ -28,14 +28,14 @@ _POLL_S = 0.05
 _PIECE_BYTES = 4096
 #: More than this does not wait to be passed on.
 MAX_WAITING_BYTES = 4 * 2**20
-#: So much stays in the file for whoever reads the worker's last words.
+#: This much stays in the file for whoever reads the worker's last words.
 RETAINED_BYTES = 64 * 1024
 _GIVE_BACK_BYTES = 256 * 1024
 #: Room that is kept ahead, so that on a disk that fills up the worker's writing does not fail.
 _AHEAD_BYTES = 512 * 1024
 #: How often the worker is looked up; mostly its nanny says that it ended.
 _CHECK_S = 1.0
-#: So long the rest may take when the worker has ended.
+#: The rest may take this long once the worker has ended.
 _REST_S = 1.0
 _JOIN_S = 0.5
 

@@ -11,15 +11,15 @@ from collections.abc import Iterable
 
 from attrs import frozen
 
-#: A run and a death belong together if the death lies at most so long after it: clocks differ by up
+#: A run and a death belong together if the death lies at most this long after it: clocks differ by up
 #: to five minutes, and both Dask and batch systems take minutes to miss a silent node.
 _NEAR_S = 900.0
 #: Nobody dies in a run that has not begun; what dask-jobqueue starts instead begins 15 s later.
 _BEFORE_S = 10.0
-#: A cancellation so long after a death did not cause it: dask-jobqueue cancels the job of a worker
+#: A cancellation this long after a death did not cause it: dask-jobqueue cancels the job of a worker
 #: that is gone itself, 15 s later (distributed 2026.8.0: ``deploy.lost-worker-timeout``).
 _CANCELLED_LATE_S = 10.0
-#: Any other end of a job so long after a death did not cause it; Slurm's KillWait is 30 s.
+#: Any other end of a job this long after a death did not cause it; Slurm's KillWait is 30 s.
 _ENDED_LATE_S = 60.0
 
 _MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()

@@ -16,7 +16,7 @@ from workerdiag.sources.cluster.snapshot_readers import pauses
 #: Time and message of an event, and how many members its long collections have.
 CutEvent = tuple[float, object, dict[str, int]]
 
-#: All events of one topic together bring so many members of collections, the newest first; then one each.
+#: All events of one topic together bring this many members of collections, the newest first; then one each.
 MAX_MEMBERS_IN_ALL = 10_000
 
 

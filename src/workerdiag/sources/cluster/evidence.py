@@ -14,7 +14,7 @@ from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.cluster.health import is_healthy
 from workerdiag.sources.cluster.state import ClusterState, describe_executing
 
-#: Of a collection in an event, so many members are named.
+#: Of a collection in an event, this many members are named.
 _MAX_NAMED = 20
 _TEXT_CHARS = 4000
 _TRACEBACK_CHARS = 16 * 1024

@@ -27,7 +27,7 @@ from workerdiag.sources.cluster.snapshot_readers import pauses
 
 #: Removals that are brought, from the beginning and from the end.
 MAX_PER_END = 50
-#: Of each worker's own topic, so many events are read; of all topics, so many.
+#: Of each worker's own topic, this many events are read; of all topics, this many.
 _MAX_EVENTS_OF_ONE, _MAX_EVENTS = 50, 500_000
 #: Kinds of removals that are told apart; reasons hold times, which are cut off.
 _MAX_KINDS = 100

@@ -18,7 +18,7 @@ from workerdiag.sources.cluster import queries
 from workerdiag.sources.cluster.asker import Asker
 from workerdiag.sources.cluster.queries import ServerLog, ServerLogRecord
 
-#: A nanny that has not answered after so long will not.
+#: A nanny that has not answered after this long will not.
 _NANNY_S = 5.0
 #: Longest wait for a note of an exit. One with status 0 is never noted, so this is what such a death costs.
 EXIT_WAIT_S = 0.6

@@ -15,7 +15,7 @@ from workerdiag.model.stop_reasons import is_dask_stop_request
 from workerdiag.sources.addresses import host_of, identity_of
 from workerdiag.sources.cluster.health import heartbeat_interval_s, is_healthy
 
-#: A topic that holds so many events may have let go of earlier ones (``low-level-log-length``).
+#: A topic that holds this many events may have let go of earlier ones (``low-level-log-length``).
 _FULL_TOPIC = 1000
 #: A worker that goes so soon after it came could not do with what it was sent, in seconds.
 SHORT_LIFE_S = 2.0

@@ -21,7 +21,7 @@ from workerdiag.sources.cluster.silence import still_silent
 from workerdiag.sources.cluster.state import ClusterState, scheduler_clock, state_events
 from workerdiag.sources.cluster.workers import fetch_workers
 
-#: A nanny has started a new worker after so long.
+#: A nanny has started a new worker after this long.
 _RESTART_S = 1.5
 
 

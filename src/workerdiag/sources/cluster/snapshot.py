@@ -43,7 +43,7 @@ class SnapshotRequest(TypedDict):
     most_members: int
 
 
-#: Of the tasks of a worker that was lost, so many are brought; of other collections as many as are told.
+#: Of the tasks of a worker that was lost, this many are brought; of other collections as many as are told.
 MAX_MEMBERS = 100
 
 

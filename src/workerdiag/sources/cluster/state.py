@@ -18,7 +18,7 @@ from workerdiag.sources.cluster.losses import Losses
 
 #: None is known of.
 NO_LOSSES = Losses()
-#: A worker from which nothing was heard for so long, and for so many intervals of heartbeats, may be silent.
+#: A worker that sent nothing for this long, and for this many intervals of heartbeats, may be silent.
 _SILENT_S = 5.0
 _SILENT_INTERVALS = 6
 #: Tasks that the client waits for, of which each is told.

@@ -11,7 +11,7 @@ from workerdiag.sources.addresses import host_of
 from workerdiag.sources.cluster.snapshot_readers import forgetter, pauses
 from workerdiag.sources.cluster.tasks import fetch_versions, has_same_python
 
-#: So many workers are described; of a larger cluster a share each of those that are not well and that have
+#: This many workers are described; of a larger cluster a share each of those that are not well and that have
 #: a host in question.
 MAX_DESCRIBED = 500
 _MAX_OF_A_KIND = 200

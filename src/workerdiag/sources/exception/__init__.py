@@ -19,9 +19,9 @@ from workerdiag.sources.exception.reader import (
     read_exception_class,
 )
 
-#: Of what hangs on one exception (causes, contexts, members of groups), so many are told of.
+#: Of what hangs on one exception (causes, contexts, members of groups), this many are told of.
 MAX_EXCEPTIONS = 30
-#: Of all the texts and tracebacks together, so many bytes.
+#: Of all the texts and tracebacks together, this many bytes.
 _CHUNK_BYTES = 64 * 1024
 #: One exception may take so much of the time that is left: what hangs on it may say more.
 _SHARE = 0.5

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator
 
 from attrs import define, field, frozen
 
-#: An exception is small; what follows so many opcodes is data it carries.
+#: An exception is small; what follows this many opcodes is data it carries.
 _MAX_OPCODES = 20_000
 MAX_BYTES = 2**20
-#: Of the state of one object, so many keys and values are kept, and of a name so many characters.
+#: Of the state of one object, this many keys and values are kept, and of a name this many characters.
 _MAX_ITEMS, _MAX_NAME_CHARS = 2000, 300
 _PUT_OPCODES = {"MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"}
 _MEMO_OPCODES = {*_PUT_OPCODES, "GET", "BINGET", "LONG_BINGET"}
-#: Opcodes that fill the container below: with so many values, or with all down to the mark.
+#: Opcodes that fill the container below: with this many values, or with all down to the mark.
 _FILLED_FROM_STACK = {"APPEND": 1, "SETITEM": 2}
 _FILLED_TO_MARK = {"APPENDS", "SETITEMS", "ADDITEMS"}
 #: Functions by which tblib rebuilds an exception, once its class is registered; the second since tblib 3.2.

@@ -29,9 +29,9 @@ from workerdiag.sources.exception.tracebacks import (
     task_line,
 )
 
-#: Of one text, so many characters.
+#: Of one text, this many characters.
 TEXT_CHARS = 16 * 1024
-#: Of what hangs on one exception (members of groups), so many are told of.
+#: Of what hangs on one exception (members of groups), this many are told of.
 MAX_MEMBERS = 30
 _MAX_KEYS = 100
 _MAX_NOTES = 100

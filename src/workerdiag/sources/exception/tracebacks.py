@@ -44,7 +44,7 @@ _FETCHERS = {"result", "_result", "gather", "_gather"}
 _RUNNERS = {"run", "_run", "run_on_scheduler", "_run_on_scheduler"}
 #: The file of a function that travelled by value, as those of the main module do (cloudpickle 3.1.3).
 _BY_VALUE = "<dynamic-code>"
-#: Of the main module, at most so many names and functions are looked at.
+#: Of the main module, at most this many names and functions are looked at.
 _MAX_NAMES = 10_000
 #: Where ipykernel says that the code of a cell is.
 _CELLS = "/ipykernel_"

@@ -14,7 +14,7 @@ from workerdiag.model.scene import Victim
 from workerdiag.sources.kubernetes.pods import KubernetesEvent, Pod, Termination
 
 #: A worker that falls silent is given up after ``distributed.scheduler.worker-ttl``, 5 minutes
-#: (distributed.yaml, 2026.8.0): so long before its removal its container may have ended.
+#: (distributed.yaml, 2026.8.0): this long before its removal its container may have ended.
 SILENT_S = 330.0
 #: Clocks of a scheduler and of nodes differ by at most this, after the known difference.
 SKEW_S = 3.0

@@ -38,7 +38,7 @@ _BOMS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-#: So many bytes of ASCII on end are no UTF-16 of any language; so many with a NUL behind each are no ASCII.
+#: This many bytes of ASCII in a row are no UTF-16 of any language; with a NUL behind each they are no ASCII.
 _ASCII = re.compile(rb"[\t\n\r -~]{48,}")
 _WIDE = re.compile(rb"(?:[\t\n\r -~]\0{1,3}){24,}")
 #: Name and bytes of a zip archive to the evidence in it; None: it is no death bundle.

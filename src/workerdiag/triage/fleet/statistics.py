@@ -32,7 +32,7 @@ class Interval:
 
 def wilson_interval(share: float, size: float) -> Interval:
     """
-    The interval of a *share* that was seen in a sample of so many independent observations.
+    The interval of a *share* that was seen in a sample of this many independent observations.
 
     Wilson's score interval (E. B. Wilson, Journal of the American Statistical Association 22, 1927, 209-212).
     It stays within 0 and 1 and holds for small samples, where the share plus or minus two standard errors
@@ -60,7 +60,7 @@ def effective_size(group_sizes: Iterable[int]) -> float:
 
 def binomial_tail(count: int, trials: int, chance: float) -> float:
     """
-    How likely at least *count* of so many *trials* succeed, each with the same *chance*.
+    How likely at least *count* of this many *trials* succeed, each with the same *chance*.
 
     The exact binomial test, on one side.
     """

@@ -107,7 +107,7 @@ class HostLoad:
     loss_count: int
     #: Times as many losses as the other hosts in the tables have on average.
     ratio: float
-    #: How likely chance alone gives one host so many, corrected for the number of hosts.
+    #: How likely chance alone gives one host this many, corrected for the number of hosts.
     p_value: float
     #: Whether it is far above the rate.
     is_above: bool
@@ -174,7 +174,7 @@ class FleetReport:
 
     def to_text(self, *, width: int = 80) -> str:
         """
-        The report for a terminal of so many columns; 40 at least.
+        The report for a terminal of this many columns; 40 at least.
         """
         from workerdiag.triage.fleet.text import render_fleet
 

@@ -26,7 +26,7 @@ from workerdiag.units import format_duration, format_time
 _DATE_CHARS = len("2026-11-23")
 #: Columns of a line of blocks: beside the other cells it fits into 80.
 _CURVE_COLUMNS = 10
-#: So many versions and gaps are listed.
+#: This many versions and gaps are listed.
 _MAX_ROWS = 20
 _PACKAGES: Mapping[Package, str] = {"distributed": "distributed", "python": "Python"}
 _TRENDS: Mapping[Trend, str] = {

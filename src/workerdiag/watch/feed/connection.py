@@ -29,7 +29,7 @@ _EXAMPLE = "tcp://10.0.0.1:8786"
 #: Clusters that nobody named are named so (``deploy/spec.py``): anew each time, so it says nothing.
 _RANDOM_NAME = re.compile(r"[0-9a-f]{8}")
 _CONNECT_S = 5.0
-#: A scheduler that has not answered so long after it should have does not answer.
+#: A scheduler that has not answered this long after it should have does not answer.
 LATE_S = 10.0
 _CLOSE_S = 1.0
 

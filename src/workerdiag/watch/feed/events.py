@@ -26,7 +26,7 @@ from workerdiag.watch.feed.plain_events import ask_for_events
 from workerdiag.wire.recorded_death import removal_id
 from workerdiag.wire.watch_answer import ClusterFigures
 
-#: Removals in one batch: so many are cut to size on the scheduler's event loop in one go.
+#: Removals in one batch: this many are cut to size on the scheduler's event loop in one go.
 _MOST = 50
 #: Workers that are remembered, also after they have gone.
 _MAX_WORKERS = 20_000
@@ -72,7 +72,7 @@ class EventReader:
 
     Args:
         client: A connection to the scheduler.
-        lookback_s: Without a cursor, removals of so many seconds before are told.
+        lookback_s: Without a cursor, removals of this many seconds before are told.
     """
 
     def __init__(self, client: Connection, *, lookback_s: float) -> None:

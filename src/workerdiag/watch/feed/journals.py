@@ -17,7 +17,7 @@ from workerdiag.wire.recorded_death import RecordedDeath, merge_messages
 
 #: The newest messages that are kept while all are read: some 6 MB, and seconds to compare them.
 _MAX_MESSAGES = 4000
-#: Of so many dead workers it is known when they died, for the count of those that are not kept.
+#: Of this many dead workers it is known when they died, for the count of those that are not kept.
 _MAX_COUNTED = 100_000
 _BLOCK_BYTES = 2**20
 #: Address and pid: a nanny's workers may have the same address one after the other.

@@ -18,7 +18,7 @@ from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.evidence import event_evidence
 
-#: Deaths that are asked about together: so many nannies are asked at most (`selection.MAX_NANNIES`).
+#: Deaths that are asked about together: this many nannies are asked at most (`selection.MAX_NANNIES`).
 _PER_ROUND = 4
 #: Rounds in one go, which share one look inside the scheduler; what died beyond that waits for the next.
 _MAX_ROUNDS = 3
@@ -27,7 +27,7 @@ _MAX_WAITING = 200
 _ROUND_S = 5.0
 #: Deaths of which the evidence is kept, as a question may be asked again.
 _MAX_KEPT = 100
-#: Lines of logs from so long before a death, and after it, may be about it.
+#: Lines of logs from this long before a death, and after it, may be about it.
 _BEFORE_S, _AFTER_S = 120.0, 60.0
 #: How nannies name a process (nanny.py, worker_memory.py).
 _PID = re.compile(r"Worker process (\d{1,9}) |\(pid=(\d{1,9})\)")

@@ -21,10 +21,10 @@ from workerdiag.watch.feed.peer import PeerCheck
 from workerdiag.watch.feed.recorder import NoRecorderError, look_at_recorder
 from workerdiag.watch.feed.standstill import StandstillWatch
 
-#: Tasks that have waited for so long for any worker are a standstill: clusters need a while to grow.
+#: Tasks that have waited for this long for any worker are a standstill: clusters need a while to grow.
 STANDSTILL_S = 60.0
 _JOURNAL_S = 20.0
-#: What was written down so long before the last word of the scheduler may not have been read.
+#: What was written down this long before the last word of the scheduler may not have been read.
 _OVERLAP_S = 60.0
 #: The same where nobody knows when its last word was: the watcher was restarted meanwhile.
 _UNKNOWN_S = 24 * 3600.0
@@ -55,8 +55,8 @@ class SchedulerFeed:
         target: The scheduler that is meant.
         journal: Where the scheduler appends its records, if it does not say so itself, or not as seen from
             here: a path or an fsspec URL (``workerdiag.recorder.append-to``).
-        lookback_s: Without a cursor, deaths of so many seconds before are told.
-        standstill_s: Tasks that wait for so long while nothing runs are a standstill.
+        lookback_s: Without a cursor, deaths of this many seconds before are told.
+        standstill_s: Tasks that wait for this long while nothing runs are a standstill.
     """
 
     def __init__(
@@ -240,8 +240,8 @@ def open_feed(
             or the path.
         journal: Path or URL of what ``workerdiag.recorder.append-to`` names; None: as the scheduler says.
         security: A ``distributed.Security``; None: the client's, or that of Dask's configuration.
-        lookback_s: Without a cursor, deaths of so many seconds before are told.
-        standstill_s: Tasks that wait for so long while nothing runs are a standstill.
+        lookback_s: Without a cursor, deaths of this many seconds before are told.
+        standstill_s: Tasks that wait for this long while nothing runs are a standstill.
 
     Raises:
         TypeError: The target is none of these.

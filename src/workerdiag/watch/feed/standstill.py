@@ -9,7 +9,7 @@ from workerdiag.model.evidence import Evidence
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.wire.watch_answer import ClusterFigures
 
-#: While it lasts, the cluster is asked for the evidence so often.
+#: While it lasts, the cluster is asked for the evidence this often.
 _AGAIN_S = 60.0
 _ASK_S = 5.0
 

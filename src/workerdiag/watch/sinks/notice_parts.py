@@ -172,7 +172,7 @@ def is_web_address(target: str) -> bool:
 
 def line(text: str, most: int = _MAX_VALUE, *, start: str = "") -> str:
     """
-    The *text* clean and on one line, of at most so many characters.
+    The *text* clean and on one line, of at most this many characters.
     """
     return shorten(start + one_line(printable(text)), most)
 

@@ -50,7 +50,7 @@ class TeamsSink:
 
 def teams_message(notice: Notice) -> bytes:
     """
-    The message as JSON, of at most so many bytes as Teams takes.
+    The message as JSON, of at most this many bytes as Teams takes.
 
     Its text is that of text runs, in which no Markdown is looked for.
     """
