@@ -14,7 +14,7 @@ import pytest
 from workerdiag.redaction import secrets
 from workerdiag.redaction.prefilter import MOST_WORK, WINDOW_CHARS
 from workerdiag.redaction.secrets import HIDDEN, redact_text
-from workerdiag.redaction.urls_and_options import Userinfo
+from workerdiag.redaction.urls import Userinfo
 
 #: Texts of so many characters, and of twice as many.
 CHARS = 4 * WINDOW_CHARS

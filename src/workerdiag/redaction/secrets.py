@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from math import inf
 
+from workerdiag.redaction.command_options import MAX_CHARS, option_at
 from workerdiag.redaction.named_values import name_at, value_of
 from workerdiag.redaction.prefilter import (
     MOST_WORK,
@@ -34,7 +35,7 @@ from workerdiag.redaction.token_shapes import (
     token_around,
     token_at,
 )
-from workerdiag.redaction.urls_and_options import MAX_CHARS, Userinfo, option_at, query_at
+from workerdiag.redaction.urls import Userinfo, query_at
 from workerdiag.redaction.values import HIDDEN
 from workerdiag.redaction.visible_text import quoted_span, visible_text
 

@@ -16,7 +16,8 @@ from itertools import chain
 from typing import Any
 
 from workerdiag.errors import UnreadableInputError, error_text
-from workerdiag.sources.logs.input_kinds import MAGIC_BYTES, Readable, encoding_of, narrowed, reencoded, sniff
+from workerdiag.sources.logs.encodings import encoding_of, narrowed, reencoded
+from workerdiag.sources.logs.input_kinds import MAGIC_BYTES, Readable, sniff
 
 #: Bytes asked for at once, and handed on at most at once (unpacked).
 BLOCK_BYTES = 1024 * 1024

@@ -1,14 +1,10 @@
 """
-What an input is, by its first bytes and never by its name; its text as UTF-8; and what is read of each kind.
-
-On Windows ``>`` writes UTF-16 in one shell and ASCII in another, and ``>>`` adds the one to the other.
+What an input is, by its first bytes and never by its name; and what is read of each kind.
 """
 
 from __future__ import annotations
 
-import codecs
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
@@ -32,15 +28,6 @@ MAX_BUNDLE_BYTES, MAX_BOX_BYTES = 32 * 2**20, 4 * 2**20
 #: The first bytes that tell whether JSON is the flight recorder's.
 _HEAD_BYTES = 16 * 1024
 _ZIP_MAGIC = b"PK\x03\x04"
-_BOMS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
-#: This many bytes of ASCII in a row are no UTF-16 of any language; with a NUL behind each they are no ASCII.
-_ASCII = re.compile(rb"[\t\n\r -~]{48,}")
-_WIDE = re.compile(rb"(?:[\t\n\r -~]\0{1,3}){24,}")
 #: Name and bytes of a zip archive to the evidence in it; None: it is no death bundle.
 Unbundle = Callable[[str, bytes], Sequence[Evidence] | None]
 #: Place and bytes of a black box, and what faulthandler wrote beside it, to the report of its worker's
@@ -85,41 +72,6 @@ def read_at_most(blocks: Iterator[bytes], most_bytes: int) -> bytes:
         if len(data) > most_bytes:
             return b""
     return bytes(data)
-
-
-def encoding_of(first: bytes) -> str | None:
-    """
-    The encoding that a byte order mark tells; None without one, and for UTF-8.
-    """
-    return next((encoding for bom, encoding in _BOMS if first.startswith(bom)), None)
-
-
-def reencoded(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
-    """
-    Text with a byte order mark as UTF-8. From where ASCII was added to it, only its ASCII is kept.
-    """
-    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
-    is_mixed = False
-    for block in blocks:
-        if not is_mixed and (ascii_at := _ASCII.search(block)):
-            is_mixed = True
-            yield decoder.decode(block[: ascii_at.start()]).encode("utf-8", errors="replace")
-            block = block[ascii_at.start() :]  # noqa: PLW2901  the rest of it
-        if is_mixed:
-            yield block.replace(b"\0", b"")
-        else:
-            yield decoder.decode(block).encode("utf-8", errors="replace")
-    if not is_mixed:
-        yield decoder.decode(b"", final=True).encode("utf-8", errors="replace")
-
-
-def narrowed(block: bytes) -> bytes:
-    """
-    Text of 8 bits in which what was added as UTF-16 is made ASCII, too.
-    """
-    if b"\0" not in block:
-        return block
-    return _WIDE.sub(lambda wide: wide[0].replace(b"\0", b""), block)
 
 
 class Readable(Protocol):
