@@ -343,6 +343,31 @@ def test_end_worker_is_an_orderly_goodbye():
     assert "asked to stop" in findings.summary
 
 
+@pytest.mark.parametrize(
+    ("line", "first"),
+    [
+        ("pynvml.nvml.NVMLError_Uninitialized: Uninitialized", "Switch GPU monitoring off"),
+        ("Failed to initialize NVML: Driver/library version mismatch", "Restart the machine"),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered", "Find the kernel"),
+        (
+            "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable",
+            "See who holds the card",
+        ),
+        ("RuntimeError: CUDA error: no CUDA-capable device is detected", "See that the machine has a card"),
+    ],
+)
+def test_advice_that_needs_a_sign_does_not_let_shared_advice_before_it(line, first):
+    """
+    Shared advice comes after the first two of a cause's own that show, whichever signs these need.
+    """
+    findings = workerdiag.explain(
+        logs=[LogText(f"2026-05-04 11:22:33,444 - distributed.worker - ERROR - {line}\n")]
+    )
+
+    assert findings.causes[0].id == "gpu.driver-fault"
+    assert findings.causes[0].mitigations[0].do.startswith(first)
+
+
 def test_shared_advice_that_names_no_cause_is_refused(tmp_path):
     """
     It would be given to nobody; unknown deployments and keys are named with their file, too.

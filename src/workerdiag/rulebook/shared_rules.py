@@ -52,15 +52,20 @@ class SharedRules:
 def with_shared(cause: Cause, rules: Iterable[SharedRules]) -> Cause:
     """
     The *cause* with all of *rules* that is for it; mitigations come after the first of its own.
+
+    Those that need a sign do not count: where none shows, the shared ones would come before the
+    cause's own.
     """
     shared = [each for each in rules if each.is_for(cause.id)]
+    always = [at for at, each in enumerate(cause.mitigations, start=1) if not each.signs]
+    own_first = always[OWN_FIRST - 1] if len(always) >= OWN_FIRST else len(cause.mitigations)
     return evolve(
         cause,
         against=(*cause.against, *(sign for each in shared for sign in each.against)),
         mitigations=(
-            *cause.mitigations[:OWN_FIRST],
+            *cause.mitigations[:own_first],
             *(advice for each in shared for advice in each.with_origin()),
-            *cause.mitigations[OWN_FIRST:],
+            *cause.mitigations[own_first:],
         ),
         next_steps=(*cause.next_steps, *(step for each in shared for step in each.next_steps)),
     )
