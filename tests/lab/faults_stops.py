@@ -13,7 +13,7 @@ from distributed import Client, rpc
 from . import tasks
 from .catalogue import Aftermath, fault
 from .cluster import Lab, arrived, raised
-from .processes import wait_until
+from .processes import PATIENCE_S, wait_until
 
 
 def _addresses(client: object) -> list[str]:
@@ -151,9 +151,10 @@ def lifetime(lab: Lab) -> Aftermath:
     A worker reaches its lifetime; what comes later finds nobody.
     """
     lab.scheduler()
+    client = lab.client(workers=0)
+    done = client.submit(tasks.nap, 0)  # before there is a worker: its lifetime does not wait for us
     daemon = lab.worker("--lifetime", "3s")
-    client = lab.client()
-    client.submit(tasks.nap, 0).result()
+    done.result(timeout=PATIENCE_S)
     daemon.ended()
     future = arrived(client, client.submit(tasks.nap, 0, key="late"))
     return Aftermath(client=client, facts={"futures": [future]})

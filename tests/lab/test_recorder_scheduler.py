@@ -194,8 +194,12 @@ def test_workers_that_an_adaptive_cluster_starts_are_recorded(lab):
         wait_until(lambda: not client.scheduler_info(n_workers=-1)["workers"], "all workers to be let go")
         assert all(death.stop_requested for death in explained(client).deaths)
         exc = raised(client.submit(tasks.exit_at_once, 5, key="crash"))
-        deaths = [each for each in explained(client, exc).deaths if each.status == 5]
-        assert [each.executing for each in deaths] == [("crash",)]
+
+        def executing():
+            return [each.executing for each in explained(client, exc).deaths if each.status == 5]
+
+        # The nannies share this process: on a busy machine their report is late.
+        wait_until(lambda: executing() == [("crash",)], "the record of the task that ran")
 
 
 @common
