@@ -26,6 +26,9 @@ PYTHONS = nox.project.python_versions(PYPROJECT)
 
 #: Releases of distributed that the lab kills workers of: the oldest supported, one between.
 OLDER_RELEASES: Mapping[str, str] = {"oldest": "2024.8.1", "middle": "2025.7.0"}
+#: Try a lab test once more where the lab itself failed (a cluster did not start in time), never where an
+#: answer of ours was wrong.
+RETRY_LAB_ERRORS = ("--reruns", "1", "--only-rerun", "LabError", "--only-rerun", "Failed: Timeout")
 
 
 @nox.session
@@ -116,11 +119,12 @@ def lab(session: nox.Session) -> None:
     name, *others = session.posargs or [""]
     if name in OLDER_RELEASES:
         session.install(".", f"distributed=={OLDER_RELEASES[name]}", *groups("lab"))
-        session.run("pytest", "-n", "2", "tests/lab", "-m", "lab and common", *others)
+        session.run("pytest", "-n", "2", *RETRY_LAB_ERRORS, "tests/lab", "-m", "lab and common", *others)
     else:
         session.install("--upgrade", ".", "distributed", *groups("lab"))
-        session.run("pytest", "tests/lab", "-m", "lab and alone", *session.posargs)
-        session.run("pytest", "-n", "2", "tests/lab", "-m", "lab and not alone", *session.posargs)
+        options = ("tests/lab", *RETRY_LAB_ERRORS, *session.posargs)
+        session.run("pytest", "-m", "lab and alone", *options)
+        session.run("pytest", "-n", "2", "-m", "lab and not alone", *options)
 
 
 @nox.session(default=False)
