@@ -161,6 +161,30 @@ def test_a_room_imports_only_what_the_design_allows(module, path):
     assert rooms - {room} <= MAY_IMPORT[room]
 
 
+def private_names(path: Path) -> set[str]:
+    """
+    The private attributes that *path* reads of objects of others by ``getattr``, and where a linter is told so.
+    """
+    text = path.read_text(encoding="utf-8")
+    found = {"SLF001"} & set(re.findall(r"noqa: (\w+)", text))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr", "setattr"):
+            name = node.args[1]
+            if isinstance(name, ast.Constant) and re.match(r"_(?!_|workerdiag)", str(name.value)):
+                found.add(name.value)
+    return found - {"_validators"}  # of attrs
+
+
+def test_private_parts_of_dask_are_touched_in_two_places():
+    """
+    Who adapts workerdiag to a new release of Dask reads `recorder/internals` and `sources/internals.py`.
+    """
+    touched = {module.removeprefix("workerdiag.") for module, path in modules() if private_names(path)}
+    #: Probes are sent as text to processes without workerdiag.
+    elsewhere = re.compile(r"recorder\.internals\.\w+|sources\.internals|sources\.host\.probes\.\w+")
+    assert [each for each in sorted(touched) if not elsewhere.fullmatch(each)] == []
+
+
 @pytest.mark.parametrize(("module", "path"), modules())
 def test_a_room_keeps_its_hands_off_what_is_not_its_business(module, path):
     """

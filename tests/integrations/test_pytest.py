@@ -108,7 +108,7 @@ def test_a_cluster_that_hangs_or_fails_changes_no_result(tmp_path):
         def broken():
             client = Silent()
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(cluster_observer, "_open_clients", lambda: [client])
+                patch.setattr(cluster_observer, "open_clients", lambda: [client])
                 patch.setattr(cluster_observer, "diagnose", lambda *_, **__: 1 / 0)
                 yield
 

@@ -154,8 +154,10 @@ def auto(client: Client, *, on: bool = True) -> None:
     Raises:
         TypeError: *client* is no `distributed.Client`, or one of a release before 2024.8.1.
     """
-    handlers = getattr(client, "_stream_handlers", None)
-    if not isinstance(handlers, dict) or _ERRED not in handlers:
+    from workerdiag.recorder.internals.clients import stream_handlers
+
+    handlers = stream_handlers(client)
+    if _ERRED not in handlers:
         raise TypeError(
             f"client must be a distributed.Client (2024.8.1 or newer), got {type(client).__name__}"
         )

@@ -7,7 +7,6 @@ before a client or a cluster closes, because nobody can be asked after that.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -27,6 +26,7 @@ from workerdiag.integrations.removals import Removals
 from workerdiag.model.dask import Method
 from workerdiag.model.diagnosis import Death
 from workerdiag.model.identity import Identity
+from workerdiag.recorder.internals.clients import is_made_asynchronous, open_clients
 from workerdiag.sources.cluster.queries import answer_in_time, fetch_events
 from workerdiag.sources.exception.slots import classes_of
 
@@ -96,7 +96,7 @@ class ClusterObserver:
             of: One client, or the clients of one cluster, in place of all.
             judge: Find out why; else what happened counts as known.
         """
-        for client in _open_clients():
+        for client in open_clients():
             if (of is None or of is client or of is client.cluster) and client.id not in self._silent:
                 try:
                     self._look(client, judge=judge)
@@ -130,7 +130,7 @@ class ClusterObserver:
         return None
 
     def _diagnosis(self, exc: BaseException, *, has_deaths: bool) -> Diagnosis | None:
-        client = next(iter(_open_clients()), None)
+        client = next(iter(open_clients()), None)
         timed_out = any(name == "TimeoutError" for _, name in classes_of(exc))
         with self._spend() as timeout_s:
             if not timeout_s:
@@ -198,27 +198,11 @@ class ClusterObserver:
         @wraps(close)
         async def look_and_close(client: Any, *args: object, **kwargs: object) -> object:
             with suppress(Exception):
-                if client._asynchronous:  # noqa: SLF001  of any other it is known
+                if is_made_asynchronous(client):  # of any other it is known
                     await self._look_async(client)
             return await close(client, *args, **kwargs)
 
         return look_and_close
-
-
-def _open_clients() -> list[Any]:
-    """
-    The clients that can be asked from this thread, the default one first.
-    """
-    from distributed import Client
-    from distributed.client import _get_global_client
-
-    with suppress(RuntimeError):
-        asyncio.get_running_loop()
-        return []  # waiting here would stop the loop, on which an answer may depend
-    clients = list(Client._instances)  # noqa: SLF001  there is no other way to all of them
-    default = _get_global_client()
-    opened = [each for each in clients if each.status == "running" and not each.asynchronous]
-    return sorted(opened, key=lambda each: each is not default)
 
 
 def _arguments(client: object, workers: Sequence[str], timeout_s: float) -> ExplainArguments:

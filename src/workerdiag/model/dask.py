@@ -166,14 +166,6 @@ class Topic(Protocol):
     count: int
 
 
-class Broker(Protocol):
-    """
-    The topics of the scheduler's events.
-    """
-
-    _topics: Mapping[str, Topic]
-
-
 class Scheduler(Protocol):
     """
     The scheduler, from inside its process.
@@ -188,7 +180,6 @@ class Scheduler(Protocol):
     clients: Mapping[str, object]
     plugins: Mapping[str, object]
     handlers: dict[str, Method]
-    _broker: Broker
     add_plugin: Method
     remove_plugin: Method
     get_events: Method

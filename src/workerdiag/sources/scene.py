@@ -18,6 +18,7 @@ from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.model.stop_reasons import workers_of_restart
 from workerdiag.model.vocabulary import Deployment
 from workerdiag.sources.addresses import host_of
+from workerdiag.sources.internals import scheduler_identity
 
 #: Who reads it is `scoring.advice`.
 SETUP_TOPIC = "cluster-setup"
@@ -94,9 +95,10 @@ def _dashboard_link(client: Client) -> str | None:
         return str(getattr(client.cluster, "dashboard_link"))  # noqa: B009  of any class
     from distributed import utils
 
-    identity = getattr(client, "_scheduler_identity", {})
     format_link = cast("Method", utils.format_dashboard_link)
-    return str(format_link(host_of(client.scheduler.address), identity["services"]["dashboard"]))
+    return str(
+        format_link(host_of(client.scheduler.address), scheduler_identity(client)["services"]["dashboard"])
+    )
 
 
 def _nonempty_text(value: object) -> str | None:

@@ -1,10 +1,11 @@
 """
 Every private part of distributed that the recorder touches, each in one function.
 
-Each function degrades: where a release lacks the part, it returns None and the recorder goes on
-without that one fact. tests/lab/test_recorder_contract.py holds each against every supported release
-(2024.8.1 to 2026.8.0). What is public there (plugins, preloads, events, periodic callbacks, logging)
-is used where it is needed.
+What follows a live cluster or lives in a client touches them here as well; what sources read is in
+`workerdiag.sources.internals`. Each function degrades: where a release lacks the part, it returns None and
+the recorder goes on without that one fact. tests/lab/test_recorder_contract.py holds each against every
+supported release (2024.8.1 to 2026.8.0). What is public there (plugins, preloads, events, periodic
+callbacks, logging) is used where it is needed.
 """
 
 from __future__ import annotations

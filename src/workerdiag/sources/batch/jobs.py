@@ -15,6 +15,7 @@ from typing import Any
 from attrs import frozen
 
 from workerdiag.model.scene import Location, Scene, Victim
+from workerdiag.sources.internals import created_jobs
 
 #: At most this many jobs are asked about.
 MAX_JOBS = 16
@@ -119,8 +120,11 @@ def _job_objects(scene: Scene, system: BatchSystem) -> list[tuple[str, object]] 
     """
     if not scene.cluster_is(*system.clusters):
         return None
-    created = list(getattr(scene.cluster, "_created", ()))  # also those it has let go of
-    objects = {id(each): each for each in (*_current_jobs(scene), *created) if hasattr(each, "job_id")}
+    objects = {
+        id(each): each
+        for each in (*_current_jobs(scene), *created_jobs(scene.cluster))
+        if hasattr(each, "job_id")
+    }
     return [(str(getattr(each, "name", "")), each) for each in objects.values()]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -23,6 +23,7 @@ from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources.batch.jobs import SYSTEMS, BatchJob, BatchJobs, BatchSystem, find_jobs
+from workerdiag.sources.internals import created_jobs, job_options
 
 #: Where jobs that were given no place for their output have been submitted, by their environment.
 _SUBMITTED_FROM = ("SLURM_SUBMIT_DIR", "PBS_O_WORKDIR", "LS_SUBCWD", "SGE_O_WORKDIR", "OAR_WORKDIR")
@@ -63,13 +64,9 @@ def output_directories(scene: Scene) -> list[Path]:
 
 
 def _configured_directories(scene: Scene) -> Iterator[str]:
-    options = getattr(scene.cluster, "_job_kwargs", None)
-    if isinstance(options, Mapping) and isinstance(options.get("log_directory"), str):
-        yield options["log_directory"]
-    for job in list(getattr(scene.cluster, "_created", ())):
-        directory = getattr(job, "log_directory", None)
-        if isinstance(directory, str):
-            yield directory
+    configured = job_options(scene.cluster).get("log_directory")
+    of_jobs = (getattr(each, "log_directory", None) for each in created_jobs(scene.cluster))
+    yield from (each for each in (configured, *of_jobs) if isinstance(each, str))
 
 
 def output_files(directory: Path, number: str) -> list[Path]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.scene import Scene
+from workerdiag.sources.internals import aws_region
 from workerdiag.sources.machine_match import known_machine_names
 from workerdiag.sources.provider import Sdk, import_sdk, request_timeout_s
 
@@ -33,7 +34,7 @@ def region_of(scene: Scene) -> str | None:
     """
     cluster = scene.cluster
     arn = _ARN_REGION.match(str(getattr(cluster, "cluster_arn", "") or ""))
-    stated = getattr(cluster, "region", None) or getattr(cluster, "_region_name", None)
+    stated = getattr(cluster, "region", None) or aws_region(cluster)
     if stated or arn:
         return str(stated or (arn and arn["region"]))
     for name in map(EC2_NAME.fullmatch, known_machine_names(scene)):

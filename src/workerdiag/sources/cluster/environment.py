@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Event
+from workerdiag.sources.internals import is_adaptive
 
 #: What decides in a scheduler whether a worker, a task or the scheduler itself is given up (distributed.yaml,
 #: 2024.8.1 to 2026.8.0). The thresholds of memory are those of its own process; workers may have others.
@@ -84,7 +85,7 @@ def cluster_object_events(client: Client) -> Iterator[Event]:
     wanted = getattr(cluster, "worker_spec", None)
     fields: dict[str, str | int | bool | None] = {
         "type": type(cluster).__name__,
-        "adaptive": getattr(cluster, "_adaptive", None) is not None,
+        "adaptive": is_adaptive(cluster),
         "workers_wanted": len(wanted) if isinstance(wanted, dict) else None,
     }
     yield Event(topic="cluster", fields=fields)

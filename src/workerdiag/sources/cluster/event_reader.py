@@ -12,6 +12,7 @@ from typing import TypedDict
 
 from workerdiag.model.dask import Method, Scheduler
 from workerdiag.sources.cluster.snapshot_readers import pauses
+from workerdiag.sources.internals import topics_reader
 
 #: Time and message of an event, and how many members its long collections have.
 CutEvent = tuple[float, object, dict[str, int]]
@@ -78,11 +79,11 @@ def events_reader() -> Method:
     """
     ``events`` by topic: of all, of those that are wanted, and of the workers that were lost last.
     """
-    cut, begin = event_cutter(), pauses()
+    cut, begin, topics_of = event_cutter(), pauses(), topics_reader()
     most_in_all = MAX_MEMBERS_IN_ALL
 
     async def of_topic(scheduler: Scheduler, topic: str, wanted: EventRequest) -> list[CutEvent]:
-        topics = getattr(getattr(scheduler, "_broker", None), "_topics", None)
+        topics = topics_of(scheduler)
         if topics is not None and topic not in topics:
             return []  # asking for it would make it
         pause = begin()

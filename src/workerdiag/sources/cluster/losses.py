@@ -24,6 +24,7 @@ from workerdiag.sources.cluster.selection import (
     recent_removals,
 )
 from workerdiag.sources.cluster.snapshot_readers import pauses
+from workerdiag.sources.internals import topics_reader
 
 #: Removals that are brought, from the beginning and from the end.
 MAX_PER_END = 50
@@ -115,7 +116,7 @@ def removals_reader(cut: Method) -> Method:
     Args:
         cut: Cuts an event to size (`snapshot`).
     """
-    begin, of_topic = pauses(), _topic_reader()
+    begin, of_topic, topics_of = pauses(), _topic_reader(), topics_reader()
     per_end, most_events, most_kinds = MAX_PER_END, _MAX_EVENTS, _MAX_KINDS
 
     def last_noted(scheduler: Scheduler, noted: Sequence[tuple[float, object]]) -> float:
@@ -133,7 +134,7 @@ def removals_reader(cut: Method) -> Method:
     async def removals(
         scheduler: Scheduler, addresses: list[str], recent_s: float, keys: list[object]
     ) -> dict[str, object] | None:
-        topics = getattr(getattr(scheduler, "_broker", None), "_topics", None)
+        topics = topics_of(scheduler)
         if topics is None:
             return None
         pause = begin()

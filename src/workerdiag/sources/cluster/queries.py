@@ -5,7 +5,6 @@ Single questions to a live cluster: each bounded in time and size, each able to 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -17,6 +16,7 @@ from workerdiag.errors import describe_error
 from workerdiag.model.dask import Client, Reply, is_disallowed
 from workerdiag.model.evidence import Gap
 from workerdiag.model.vocabulary import GapReason, Place
+from workerdiag.sources.internals import nannies_here, server_address
 
 #: Records asked of a scheduler's log and of a nanny's log (both keep 10 000).
 SCHEDULER_RECORDS = 1000
@@ -155,13 +155,12 @@ def local_server_logs(client: Client) -> Iterator[ServerLog]:
         (None, getattr(cluster, "scheduler", None), SCHEDULER_RECORDS)
     ]
     for worker in list(workers.values()) if isinstance(workers, dict) else ():
-        address = getattr(worker, "address_safe", None) or getattr(worker, "_address", None)
+        address = getattr(worker, "address_safe", None) or server_address(worker)
         if address and any(cls.__name__ == "Nanny" for cls in type(worker).__mro__):
             servers.append((address, worker, NANNY_RECORDS))
     if len(servers) == 1:  # those whose worker died as it came have left the cluster; their log is still here
         address = getattr(cluster, "scheduler_address", None)
-        kind = getattr(sys.modules.get("distributed.nanny"), "Nanny", None)
-        ended = [each for each in getattr(kind, "_instances", ()) if each.scheduler_addr == address]
+        ended = [each for each in nannies_here() if each.scheduler_addr == address]
         servers += [(str(each.address_safe), each, NANNY_RECORDS) for each in ended]
     for nanny, server, count in servers:
         with suppress(Exception):  # it has none, or its thread writes to the log at this moment

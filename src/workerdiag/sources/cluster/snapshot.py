@@ -26,6 +26,7 @@ from workerdiag.sources.cluster.snapshot_readers import (
     versions_reader,
 )
 from workerdiag.sources.cluster.workers import workers_reader
+from workerdiag.sources.internals import log_handler_reader, topics_reader
 
 
 class SnapshotRequest(TypedDict):
@@ -186,11 +187,11 @@ def _snapshot_function() -> Method:
 
 
 def _topic_looker() -> Method:
-    forget = forgetter()
+    forget, topics_of = forgetter(), topics_reader()
 
     def workerdiag_looks_at_topic(topic: str, dask_scheduler: Scheduler) -> tuple[object, ...]:
         forget(dask_scheduler)
-        topics = getattr(getattr(dask_scheduler, "_broker", None), "_topics", None)
+        topics = topics_of(dask_scheduler)
         if topics is not None and topic not in topics:
             return ()
         return tuple(dask_scheduler.get_events(topic=topic))
@@ -199,13 +200,13 @@ def _topic_looker() -> Method:
 
 
 def _log_function() -> Method:
-    begin = pauses()
+    begin, handler_of = pauses(), log_handler_reader()
 
     async def log(scheduler: Scheduler, records: int) -> list[tuple[float, str, str]] | None:
         """
         Its last records, newest first, as its handler ``logs`` gives them; None if it keeps none.
         """
-        handler = getattr(scheduler, "_deque_handler", None)
+        handler = handler_of(scheduler)
         if handler is None:
             return None
         pause, found = begin(), []

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from workerdiag.model.dask import Method, Reply, Scheduler, TaskState
+from workerdiag.model.dask import Method, Scheduler, TaskState
+from workerdiag.sources.internals import topics_reader
 
 
 def pauses() -> Method:
@@ -59,6 +60,7 @@ def forgetter() -> Method:
     A scheduler notes each function that it runs, with its code, among the last thousand events of ``all``.
     Our own notes are taken out, so that asking often does not push out what matters.
     """
+    topics_of = topics_reader()
 
     def is_ours(message: object, *, most_bytes: int) -> bool:
         """
@@ -75,7 +77,7 @@ def forgetter() -> Method:
         """
         Take the note of this very look out of the events, and those of earlier probes.
         """
-        topics: Reply = getattr(getattr(scheduler, "_broker", None), "_topics", None) or {}
+        topics = topics_of(scheduler) or {}
         noted: Any = getattr(topics.get("all"), "events", ())
         last = len(noted) - 1
         ours = [

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -32,6 +31,7 @@ from workerdiag.sources.host.remote_call import (
     probe_here,
     run_in_client_loop,
 )
+from workerdiag.sources.internals import is_scheduler_here, nannies_here
 
 SOURCE_NAME = "location"
 #: At most this many nannies are asked.
@@ -88,8 +88,7 @@ def local_nannies() -> dict[str, object]:
     """
     The nannies that live in this process (those of a LocalCluster), by address.
     """
-    nannies = getattr(getattr(sys.modules.get("distributed.nanny"), "Nanny", None), "_instances", ())
-    return {str(each.address_safe): each for each in list(nannies) if getattr(each, "address_safe", None)}
+    return {str(each.address_safe): each for each in nannies_here() if getattr(each, "address_safe", None)}
 
 
 class _LocationInquiry:
@@ -197,10 +196,8 @@ class _LocationInquiry:
         return getattr(getattr(self._client, "scheduler", None), "address", None)
 
     def _scheduler_is_here(self) -> bool:
-        kind = getattr(sys.modules.get("distributed.scheduler"), "Scheduler", None)
         address = self._scheduler_address()
-        schedulers = list(getattr(kind, "_instances", ()))
-        return address is not None and any(getattr(each, "_address", None) == address for each in schedulers)
+        return address is not None and is_scheduler_here(address)
 
 
 def _make_location(

@@ -15,6 +15,7 @@ from typing import TypedDict, cast
 from workerdiag.model.dask import Method, Reply, Scheduler, Topic
 from workerdiag.recorder.internals import schedulers
 from workerdiag.sources.cluster.snapshot_readers import packer, pauses
+from workerdiag.sources.internals import topics_reader
 
 #: The question; with the number of the form of request and reply, as watchers of two releases may ask.
 LOOK = "workerdiag_look_2"
@@ -85,12 +86,13 @@ def look_installer() -> Method:
 def _looker() -> Method:
     read, describe, reason_of, packed = _event_reader(), _describer(), _reason_reader(), packer()
     figures, closing = schedulers.figures_reader(), schedulers.closing_reader()
+    topics_of = topics_reader()
 
     async def look(wanted: LookRequest, dask_scheduler: Scheduler) -> dict[str, object]:
         from asyncio import CancelledError, sleep
         from time import monotonic, time
 
-        topic = dask_scheduler._broker._topics["all"]  # noqa: SLF001
+        topic = topics_of(dask_scheduler)["all"]
         is_known = wanted["scheduler_id"] == dask_scheduler.id
         since = min(wanted["since"], topic.count) if is_known else 0
         until = monotonic() + min(wanted["wait_s"], 60.0)
@@ -133,13 +135,15 @@ def _looker() -> Method:
 
 
 def _forgetter() -> Method:
+    topics_of = topics_reader()
+
     def forget(scheduler: Scheduler) -> None:
         """
         Take the note of the function that runs out of the events, which nobody has counted yet.
 
         No other note: a watcher that was away would be told deaths again that lie before it.
         """
-        topic = scheduler._broker._topics["all"]  # noqa: SLF001
+        topic = topics_of(scheduler)["all"]
         message = topic.events[-1][1] if topic.events else None
         function = message.get("function") if isinstance(message, dict) else None
         if isinstance(function, bytes) and b"workerdiag_looks_for" in function:
@@ -191,11 +195,13 @@ def _event_reader() -> Method:
 
 
 def _reason_reader() -> Method:
+    topics_of = topics_reader()
+
     def reason_of(scheduler: Scheduler, removal: Reply) -> str | None:
         """
         Why the worker closes, as it told the scheduler itself; None if it did not.
         """
-        topics = scheduler._broker._topics  # noqa: SLF001
+        topics = topics_of(scheduler)
         worker = str(removal.get("worker"))
         if worker not in topics:
             return None  # asking for it would make it
