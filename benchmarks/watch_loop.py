@@ -13,6 +13,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import logging
+import os
 import subprocess
 import sys
 import threading
@@ -122,25 +124,36 @@ def time_tasks(dask_scheduler: Any) -> None:
 
 def note_deaths(first: int, dask_scheduler: Any) -> None:
     """
-    Fifty removals, of workers with 400 tasks each.
+    Fifty removals, of workers with 400 tasks each, as Dask notes and logs them.
     """
+    log = logging.getLogger("distributed.scheduler")
     keys = [("mean-combine-0123456789abcdef", number, 0, 0) for number in range(200)]
     for number in range(first, first + 50):
-        event = {"action": "remove-worker", "expected": False, "stimulus_id": f"cleanup-{time.time()}"}
-        event |= {"worker": f"tcp://10.0.{number >> 8}.{number & 255}:40000", "processing-tasks": set(keys)}
-        dask_scheduler.log_event("all", {**event, "lost-computed-tasks": keys, "lost-scattered-tasks": []})
+        worker, stimulus = f"tcp://10.0.{number >> 8}.{number & 255}:40000", f"cleanup-{time.time()}"
+        log.info("Remove worker addr: %s name: %s (stimulus_id=%r)", worker, number, stimulus)
+        event = {"action": "remove-worker", "expected": False, "stimulus_id": stimulus}
+        event |= {
+            "processing-tasks": set(keys),
+            "lost-computed-tasks": set(keys),
+            "lost-scattered-tasks": set(),
+        }
+        dask_scheduler.log_event(worker, event)
+        dask_scheduler.log_event("all", {**event, "worker": worker})
+        dask_scheduler.workers.pop(worker, None)
 
 
-def rows(workers: int, *, may_run: bool) -> Iterator[Row]:
+def rows(workers: int, *, functions: str) -> Iterator[Row]:
     """
     The longest steps with no deaths, and with many.
     """
-    blocked = [] if may_run else ["run_function"]
+    blocked = [] if functions == "run" else ["run_function"]
+    if functions == "forbidden":
+        os.environ["DASK_DISTRIBUTED__SCHEDULER__BLOCKED_HANDLERS"] = "['run_function']"
     dask.config.set(
         {"distributed.scheduler.worker-ttl": None, "distributed.scheduler.blocked-handlers": blocked}
     )
     gc.callbacks.append(note_collection)
-    with LocalCluster(n_workers=0, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=0, dashboard_address=None, silence_logs=False) as cluster:
         on_loop(cluster, add_workers, workers)
         on_loop(cluster, time_tasks)
         for deaths in (0, 150):
@@ -171,8 +184,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=1000)
     parser.add_argument(
-        "--no-functions", action="store_true", help="forbid to run functions on the scheduler"
+        "--functions",
+        choices=("run", "forbidden", "refused"),
+        default="run",
+        help="on the scheduler; if forbidden, the watcher's own configuration says so, too",
     )
     parser.add_argument("--json", action="store_true", help="print rows for run.py")
     arguments = parser.parse_args()
-    publish(rows(arguments.workers, may_run=not arguments.no_functions))
+    publish(rows(arguments.workers, functions=arguments.functions))

@@ -42,6 +42,10 @@ class SimulatedScheduler:
         self.workers, self.running, self.unrunnable, self.queued = {}, [], {}, []
         self.status = SimpleNamespace(name="running")
         self.handlers, self.ran = {}, []
+        #: Its log: when, level and text, oldest first; none of it is kept while `is_logging` is False.
+        self.log, self.is_logging = [], True
+        #: Topics of events that it was asked for.
+        self.asked_topics = []
         self._broker = SimpleNamespace(_topics=defaultdict(lambda: Topic(most_events)))
         self.ring = self.watch = None
         if has_recorder:
@@ -77,14 +81,22 @@ class SimulatedScheduler:
         found.events.append((when, message))
         found.count += 1
 
-    def join(self, address, *, pid=7, nanny="tcp://10.0.0.4:9001", name="w"):
+    def note(self, text, *, when=NOW):
+        """
+        Write a line to the log.
+        """
+        if self.is_logging:
+            self.log.append((when, "INFO", f"distributed.scheduler - INFO - {text}"))
+
+    def join(self, address, *, pid=7, nanny="tcp://10.0.0.4:9001", name="w", when=NOW - 100):
         """
         Let a worker join.
         """
+        self.note(f"Register worker addr: {address} name: {name}", when=when)
         worker = SimpleNamespace(pid=pid, nanny=nanny, name=name, processing={}, executing={})
         self.workers[address] = worker
         self.running.append(worker)
-        self.log_event("all", {"action": "add-worker", "worker": address}, when=NOW - 100)
+        self.log_event("all", {"action": "add-worker", "worker": address}, when=when)
 
     def remove(self, address, *, expected=False, when=NOW, keys=()):
         """
@@ -94,9 +106,11 @@ class SimulatedScheduler:
         if worker in self.running:
             self.running.remove(worker)
         stimulus = f"handle-worker-cleanup-{when}"
+        self.note(f"Remove worker addr: {address} name: w (stimulus_id={stimulus!r})", when=when)
         message = {"action": "remove-worker", "processing-tasks": set(keys), "expected": expected}
+        message["stimulus_id"] = stimulus
         self.log_event(address, message, when=when)
-        self.log_event("all", {**message, "stimulus_id": stimulus, "worker": address}, when=when)
+        self.log_event("all", {**message, "worker": address}, when=when)
 
 
 class SimulatedConnection:
@@ -158,7 +172,17 @@ class SimulatedConnection:
         """
         The events of a topic.
         """
-        return tuple(self._reached()._broker._topics[topic].events)
+        scheduler = self._reached()
+        scheduler.asked_topics.append(topic)
+        return tuple(scheduler._broker._topics[topic].events)
+
+    async def logs(self, *, start, n, timestamps):
+        """
+        The records of the log from then on, at most *n*, newest first.
+        """
+        assert timestamps
+        found = [each for each in self._reached().log if each[0] >= start]
+        return found[::-1][:n]
 
     async def identity(self, n_workers):
         """

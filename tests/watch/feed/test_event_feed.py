@@ -29,8 +29,8 @@ class Cluster:
 
     asked = ()
 
-    def __init__(self, client, *, about=()):
-        assert client
+    def __init__(self, client, *, about=(), asker=None):
+        assert client or asker
         self._client, self._about = client, about
 
     def next_round(self, *, about):

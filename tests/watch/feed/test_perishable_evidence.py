@@ -35,8 +35,8 @@ def evidence_of(monkeypatch, *pieces, victim=VICTIM, **more):
     """
 
     class Cluster:
-        def __init__(self, client):
-            assert client is None
+        def __init__(self, client, *, asker):
+            assert (client, bool(asker)) == (None, True)
 
         def next_round(self, *, about):
             assert about == (victim,)
@@ -145,8 +145,8 @@ def test_deaths_at_once_whose_nannies_share_a_log_are_told_by_what_they_died_of(
     ]
 
     class Cluster:
-        def __init__(self, client):
-            assert client is None
+        def __init__(self, client, *, asker):
+            assert (client, bool(asker)) == (None, True)
 
         def next_round(self, *, about):
             assert about

@@ -20,7 +20,7 @@ ADDRESS, OTHER = "tcp://10.0.0.1:8786", "tcp://10.0.0.2:8786"
 PATIENCE_S = 60.0
 
 
-async def nothing(*_):
+async def nothing(*_, **__):
     """
     What the cluster knows beside the recorder.
     """
@@ -116,7 +116,7 @@ def test_a_report_counts_for_more_than_what_was_asked_before_it(schedulers, monk
     schedulers[ADDRESS].record(scheduler_record(1))
     first = polled(feed)
 
-    async def asked_late(*_):
+    async def asked_late(*_, **__):
         return first.deaths
 
     monkeypatch.setattr(PerishableEvidence, "ask", asked_late)

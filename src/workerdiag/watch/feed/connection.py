@@ -16,8 +16,8 @@ from typing import Any, cast
 from attrs import define, field
 
 from workerdiag.deadline import CALL_FAILURES, in_thread
-from workerdiag.errors import SchedulerUnreachableError
-from workerdiag.model.dask import EventLoop, Method, Rpc
+from workerdiag.errors import SchedulerUnreachableError, describe_error
+from workerdiag.model.dask import EventLoop, Method, Rpc, is_disallowed
 from workerdiag.sources.cluster import tasks
 
 #: A scheduler file has some hundred bytes, and some hundred more for each worker.
@@ -170,6 +170,22 @@ def _connection_args(security: Any) -> Mapping[str, object]:
     return args
 
 
+def _configured_refusal() -> str:
+    """
+    Why a scheduler with the configuration of this process runs no functions; empty: it does.
+
+    Clusters often share one configuration. The first refusal of a scheduler takes it some 40 ms.
+    """
+    import dask
+
+    config: Method = dask.config.get
+    if "run_function" in (config("distributed.scheduler.blocked-handlers", None) or ()):
+        return "distributed.scheduler.blocked-handlers has run_function"
+    if config("distributed.scheduler.pickle", None) is False:
+        return "distributed.scheduler.pickle is false"
+    return ""
+
+
 class Connection:
     """
     What `workerdiag.sources.cluster` asks through in place of a ``distributed.Client``.
@@ -193,18 +209,33 @@ class Connection:
         self._rpc = cast("Method", rpc)(address, timeout=_CONNECT_S, connection_args=dict(connection_args))
         self.scheduler: Rpc = self._rpc
         self.run_on_scheduler: Method = self._run_on_scheduler
+        #: Why no function may run on the scheduler; empty: none was refused.
+        self._refusal = _configured_refusal()
 
     async def _run_on_scheduler(self, function: Method, *args: object) -> object:
         """
         What *function* returns on the scheduler, or whatever it raises there.
+
+        After one refusal nothing more is sent: each is a traceback in the scheduler's log.
+
+        Raises:
+            PermissionError: No function may run there.
         """
         from distributed.core import clean_exception
         from distributed.protocol.pickle import dumps
 
         pack = cast("Method", dumps)
-        response = await self.scheduler.run_function(
-            function=pack(function), args=pack(args), kwargs=pack({}), wait=True
-        )
+        if self._refusal:
+            raise PermissionError(self._refusal)
+        try:
+            response = await self.scheduler.run_function(
+                function=pack(function), args=pack(args), kwargs=pack({}), wait=True
+            )
+        except Exception as refusal:
+            if not is_disallowed(refusal):
+                raise
+            self._refusal = describe_error(refusal)
+            raise PermissionError(self._refusal) from None
         if response["status"] == "error":
             _, problem, _ = clean_exception(**response)
             raise problem if problem is not None else RuntimeError(str(response.get("exception_text")))

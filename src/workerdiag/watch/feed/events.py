@@ -22,7 +22,7 @@ from workerdiag.watch.feed.connection import LATE_S, Connection
 from workerdiag.watch.feed.death_feed import Cursor, Look
 from workerdiag.watch.feed.look_handler import LOOK, LookReply, LookRequest, look_installer
 from workerdiag.watch.feed.perishable_evidence import PerishableEvidence, removal_evidence
-from workerdiag.watch.feed.plain_events import ask_for_events
+from workerdiag.watch.feed.plain_events import PlainEvents
 from workerdiag.wire.recorded_death import removal_id
 from workerdiag.wire.watch_answer import ClusterFigures
 
@@ -79,6 +79,7 @@ class EventReader:
         self._client = client
         self._lookback_s = lookback_s
         self._perishable = PerishableEvidence(client)
+        self._plain = PlainEvents(client)
         #: Who the workers are, or were: a scheduler forgets that with the removal.
         self._workers: dict[str, Identity] = {}
         #: Whether the scheduler answers `LOOK`; None: not tried.
@@ -109,19 +110,22 @@ class EventReader:
         return Look(
             cursor=Cursor(epoch=f"{kind} {reply['scheduler_id']}", position=reply["position"]),
             now=reply["now"],
-            deaths=await self.with_evidence(deaths),
+            deaths=await self.with_evidence(deaths, known_events=self._plain.entries),
             missed_count=reply["missed_count"],
             figures=ClusterFigures(**reply["figures"]),
             closing_reason=reply["closing_reason"],
         )
 
-    async def with_evidence(self, deaths: Sequence[WatchedDeath]) -> tuple[WatchedDeath, ...]:
+    async def with_evidence(
+        self, deaths: Sequence[WatchedDeath], *, known_events: Sequence[tuple[float, object]] = ()
+    ) -> tuple[WatchedDeath, ...]:
         """
         The deaths with what the scheduler and its nannies still know of those that nobody wanted.
 
         At most a dozen are asked about at a time; the others come again, with more, once that is known.
         """
-        told = await self._perishable.ask([each for each in deaths if not each.is_expected])
+        wanted = [each for each in deaths if not each.is_expected]
+        told = await self._perishable.ask(wanted, known_events=known_events)
         return tuple({each.id: each for each in (*deaths, *told)}.values())
 
     @property
@@ -149,7 +153,7 @@ class EventReader:
             reply: Any = await ask(wanted=self._request(after, _COUNTED, wait_s))
             reply["workers"] = dict(unpickled(reply["workers"]))
             return _COUNTED, reply
-        return _TIMED, await ask_for_events(self._client, self._request(after, _TIMED, wait_s))
+        return _TIMED, await self._plain.ask(self._request(after, _TIMED, wait_s))
 
     async def _is_look_installed(self) -> bool:
         """

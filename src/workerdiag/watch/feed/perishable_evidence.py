@@ -16,6 +16,7 @@ from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Event, Evidence, LogChunk
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.sources.cluster import ClusterSource
+from workerdiag.sources.cluster.asker import Asker
 from workerdiag.sources.cluster.evidence import event_evidence
 
 #: Deaths that are asked about together: this many nannies are asked at most (`selection.MAX_NANNIES`).
@@ -59,22 +60,28 @@ class PerishableEvidence:
         """
         return bool(self._waiting)
 
-    async def ask(self, deaths: Sequence[WatchedDeath]) -> tuple[WatchedDeath, ...]:
+    async def ask(
+        self, deaths: Sequence[WatchedDeath], *, known_events: Sequence[tuple[float, object]] = ()
+    ) -> tuple[WatchedDeath, ...]:
         """
         The *deaths* with what is told of the first dozen, and earlier ones that waited; it may take seconds.
+
+        Args:
+            deaths: Those to ask about.
+            known_events: The scheduler's events of ``all``; none: it is asked for them.
         """
         for each in deaths:
             if each.id not in self._kept and len(self._waiting) < _MAX_WAITING:
                 self._waiting[each.id] = each
         asked = [self._waiting.pop(id_) for id_ in list(self._waiting)[: _PER_ROUND * _MAX_ROUNDS]]
-        await self._ask_rounds(asked)
+        await self._ask_rounds(asked, {"events all": known_events} if known_events else {})
         told = {each.id: self._with_kept(each) for each in (*deaths, *asked)}
         while len(self._kept) > _MAX_KEPT:
             del self._kept[next(iter(self._kept))]
         return tuple(told.values())
 
-    async def _ask_rounds(self, deaths: Sequence[WatchedDeath]) -> None:
-        source = ClusterSource(self._client)
+    async def _ask_rounds(self, deaths: Sequence[WatchedDeath], answered: Reply) -> None:
+        source = ClusterSource(self._client, asker=Asker(self._client, answered))
         for begin in range(0, len(deaths), _PER_ROUND):
             group = deaths[begin : begin + _PER_ROUND]
             source = source.next_round(about=tuple(each.identity for each in group))

@@ -1,8 +1,9 @@
 """
 The same as a look inside, by what any scheduler answers: another Python there, or functions forbidden.
 
-All events that the scheduler keeps are brought each time, so it is asked every five seconds. Their times, in
-microseconds, take the place of their numbers; whether it closes, or which workers are paused, is not told.
+It is asked every five seconds, and for all events that it keeps while these are small (`EventCopy`). Their
+times, in microseconds, take the place of their numbers; whether it closes, or which workers are paused, is
+not told.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from workerdiag.sources.cluster import queries, tasks
 from workerdiag.sources.cluster.selection import last_noted, with_action
 from workerdiag.sources.cluster.workers import fetch_identity
 from workerdiag.sources.recorder import is_recording
+from workerdiag.watch.feed.event_copy import EventCopy
 from workerdiag.watch.feed.look_handler import LookReply, LookRequest
 from workerdiag.wire.constants import DEATH_TOPIC
 
@@ -25,51 +27,71 @@ _POLL_S = 5.0
 _MOST_WORKERS = 50
 
 
-async def ask_for_events(client: Client, wanted: LookRequest) -> LookReply:
+class PlainEvents:
     """
-    The removals after a moment, at once if there are any, else after the ``wait_s`` seconds of *wanted*.
+    Reads the removals of one scheduler by questions that every scheduler answers.
+
+    Args:
+        client: A connection to the scheduler.
     """
-    deadline = Deadline.after(wanted["wait_s"])
-    while True:
-        reply = await _events_now(client, wanted)
-        if reply["removals"] or reply["has_recorder"] or deadline.is_over:
-            return reply
-        await asyncio.sleep(deadline.share(at_most_s=_POLL_S).left_s)
 
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._copy = EventCopy(client)
 
-async def _events_now(client: Client, wanted: LookRequest) -> LookReply:
-    identity = await fetch_identity(client, most_workers=_MOST_WORKERS)
-    since = wanted["since"] if wanted["scheduler_id"] == identity["id"] else 0
-    entries = await queries.fetch_events(client, "all")
-    now = last_noted(identity["workers"], entries)
-    new = [(when, each) for when, each in entries if _position(when) > since]
-    ages_s = wanted["lookback_s"]
-    not_before = 0.0 if ages_s is None else now - ages_s
-    recent = (each for each in with_action(new, "remove-worker") if each[0] >= not_before)
-    removals = list(islice(recent, wanted["most"]))
-    last = removals[-1][0] if len(removals) == wanted["most"] else max([since / 1e6, *(at for at, _ in new)])
-    states: Mapping[str, int] = (await tasks.count_states(client))["states"]
-    worker_count = int(identity.get("n_workers", len(identity["workers"])))
-    return {
-        "scheduler_id": str(identity["id"]),
-        "position": max(since, _position(last)),
-        "now": now,
-        "removals": [(when, await _close_reason(client, each), each) for when, each in removals],
-        # the event that the cursor stands for is kept, unless others took its place
-        "missed_count": int(bool(since and entries and _position(entries[0][0]) > since)),
-        "workers": {
-            address: (None, each.get("nanny"), each.get("name"))
-            for address, each in identity["workers"].items()
-        },
-        "figures": {
-            "worker_count": worker_count,
-            "running_worker_count": worker_count,
-            "waiting_count": sum(states.get(each, 0) for each in ("no-worker", "queued")),
-            "assigned_count": states.get("processing", 0),
-        },
-        "closing_reason": None,
-        "has_recorder": is_recording(await queries.fetch_events(client, DEATH_TOPIC)),
-    }
+    @property
+    def entries(self) -> Sequence[tuple[float, object]]:
+        """
+        The events of ``all`` at the last question, oldest first; empty: none was asked.
+        """
+        return self._copy.entries
+
+    async def ask(self, wanted: LookRequest) -> LookReply:
+        """
+        The removals after a moment, at once if there are any, else after the ``wait_s`` seconds of *wanted*.
+        """
+        deadline = Deadline.after(wanted["wait_s"])
+        while True:
+            reply = await self._ask_once(wanted)
+            if reply["removals"] or reply["has_recorder"] or deadline.is_over:
+                return reply
+            await asyncio.sleep(deadline.share(at_most_s=_POLL_S).left_s)
+
+    async def _ask_once(self, wanted: LookRequest) -> LookReply:
+        identity = await fetch_identity(self._client, most_workers=_MOST_WORKERS)
+        since = wanted["since"] if wanted["scheduler_id"] == identity["id"] else 0
+        worker_count = int(identity.get("n_workers", len(identity["workers"])))
+        entries = await self._copy.refresh(worker_count)
+        now = last_noted(identity["workers"], entries)
+        new = [(when, each) for when, each in entries if _position(when) > since]
+        ages_s = wanted["lookback_s"]
+        not_before = 0.0 if ages_s is None else now - ages_s
+        recent = (each for each in with_action(new, "remove-worker") if each[0] >= not_before)
+        removals = list(islice(recent, wanted["most"]))
+        last = (
+            removals[-1][0] if len(removals) == wanted["most"] else max([since / 1e6, *(at for at, _ in new)])
+        )
+        states: Mapping[str, int] = (await tasks.count_states(self._client))["states"]
+        return {
+            "scheduler_id": str(identity["id"]),
+            "position": max(since, _position(last)),
+            "now": now,
+            "removals": [(when, await _close_reason(self._client, each), each) for when, each in removals],
+            # the event that the cursor stands for is kept, unless others took its place
+            "missed_count": int(bool(since and entries and _position(entries[0][0]) > since)),
+            "workers": {
+                address: (None, each.get("nanny"), each.get("name"))
+                for address, each in identity["workers"].items()
+            },
+            "figures": {
+                "worker_count": worker_count,
+                "running_worker_count": worker_count,
+                "waiting_count": sum(states.get(each, 0) for each in ("no-worker", "queued")),
+                "assigned_count": states.get("processing", 0),
+            },
+            "closing_reason": None,
+            "has_recorder": is_recording(await queries.fetch_events(self._client, DEATH_TOPIC)),
+        }
 
 
 async def _close_reason(client: Client, removal: Reply) -> str | None:
