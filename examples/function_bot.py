@@ -7,7 +7,7 @@ A bot of one's own in ten lines: each notice of the watcher goes to a function.
 import sys
 
 import workerdiag
-from workerdiag.watch.alerts import Notice
+from workerdiag.watch.watched_case import Notice
 
 
 def tell(notice: Notice) -> None:

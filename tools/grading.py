@@ -20,8 +20,8 @@ from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.incident import Case
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.signs import GRADES
-from workerdiag.scoring.distribution import CauseScore
-from workerdiag.scoring.evaluate import evaluate_cases
+from workerdiag.scoring.evaluated_deaths import evaluate_cases
+from workerdiag.scoring.probabilities import CauseScore
 
 #: Standard errors that 95 of 100 true values lie within.
 _WIDTH = 1.96

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from workerdiag.model.evidence import LogText
     from workerdiag.recorder.install import install, uninstall
     from workerdiag.rulebook.load import load_rulebook
-    from workerdiag.triage.fleet.start import fleet
-    from workerdiag.triage.start import triage
-    from workerdiag.watch.start import watch
+    from workerdiag.triage.fleet.fleet_function import fleet
+    from workerdiag.triage.triage_function import triage
+    from workerdiag.watch.watch_function import watch
 
 __version__ = "0.1.0"
 
@@ -76,7 +76,7 @@ _MODULE_OF = {
     "auto": "auto",
     "explain": "api.explain",
     "explaining": "api.annotate",
-    "fleet": "triage.fleet.start",
+    "fleet": "triage.fleet.fleet_function",
     "install": "recorder.install",
     "load_ipython_extension": "integrations.notebook",  # IPython looks for it
     "load_rulebook": "rulebook.load",

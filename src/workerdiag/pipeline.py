@@ -19,7 +19,7 @@ from workerdiag.model.evidence import Evidence, Gap, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
 from workerdiag.scoring.conclude import conclude
-from workerdiag.scoring.evaluate import EvaluatedDeath, evaluate_deaths
+from workerdiag.scoring.evaluated_deaths import EvaluatedDeath, evaluate_deaths
 
 #: This many reports of ends are merged however late it is.
 _ALWAYS_MERGED = 100

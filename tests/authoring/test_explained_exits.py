@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from workerdiag.authoring.evaluate import evaluate_rules
+from workerdiag.authoring.rule_tests import evaluate_rules
 
 RULE = """
 id = "house.fire"

@@ -17,7 +17,7 @@ from support.notices import HOSTILE, sample_notice
 from support.simulated_feed import SimulatedFeed, death
 from workerdiag.cli import main, terminal
 from workerdiag.cli.watch import notice_lines
-from workerdiag.watch import loop, start
+from workerdiag.watch import loop, watch_function
 from workerdiag.watch.cases import blind_case
 from workerdiag.watch.lease import Lease
 from workerdiag.watch.progress import WatcherStatus
@@ -60,7 +60,7 @@ def simulated(monkeypatch):
     """
 
     def simulate(feed):
-        monkeypatch.setattr(start, "open_feed", lambda *_, **__: feed)
+        monkeypatch.setattr(watch_function, "open_feed", lambda *_, **__: feed)
 
     return simulate
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from distributed.scheduler import KilledWorker
 
-from workerdiag.integrations import telemetry
+from workerdiag.integrations import logged_exceptions
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,7 @@ def _nothing_asked_before():
     """
     What other tests have asked does not count.
     """
-    telemetry._ASKED_AT.clear()
+    logged_exceptions._ASKED_AT.clear()
 
 
 @pytest.fixture

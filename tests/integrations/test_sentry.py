@@ -13,7 +13,7 @@ from attrs import evolve
 import workerdiag
 from support.diagnoses import GOOD
 from support.raising import raised
-from workerdiag.integrations import telemetry
+from workerdiag.integrations import logged_exceptions
 
 pytest.importorskip("sentry_sdk")
 
@@ -50,7 +50,7 @@ def answer(monkeypatch):
     What is said of each exception of Dask.
     """
     diagnosis = workerdiag.explain(logs=GOOD)
-    monkeypatch.setattr(telemetry, "diagnose", lambda *_, **__: diagnosis)
+    monkeypatch.setattr(logged_exceptions, "diagnose", lambda *_, **__: diagnosis)
     return diagnosis
 
 
@@ -86,7 +86,7 @@ def test_an_unsure_cause_does_not_group(sentry, answer, killed, monkeypatch):
     """
     top = evolve(answer.top, probability=0.79)
     unsure = evolve(answer, causes=(top,), unknown_probability=0.21)
-    monkeypatch.setattr(telemetry, "diagnose", lambda *_, **__: unsure)
+    monkeypatch.setattr(logged_exceptions, "diagnose", lambda *_, **__: unsure)
     event = capture(sentry(), killed)
     assert event["tags"]["workerdiag.cause"] == "signal.segfault"
     assert "fingerprint" not in event

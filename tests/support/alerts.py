@@ -10,12 +10,12 @@ from attrs import evolve, fields
 
 from support.findings import explained, nanny_kill, unknown
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.incidents.alert_incident import AlertIncident, WatchedDeath
+from workerdiag.incidents.watched_incident import WatchedDeath, WatchedIncident
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import NoticeReason
-from workerdiag.watch.alerts import AlertCase
 from workerdiag.watch.cases import WatchSettings, with_incident
+from workerdiag.watch.watched_case import WatchedCase
 
 #: 2026-11-21 10:02:03 UTC.
 START = 1795255323.0
@@ -53,12 +53,14 @@ def unsure(key: str = "key-unsure") -> Diagnosis:
     return diagnosis_of(unknown(fingerprint=key))
 
 
-def incident(*deaths: WatchedDeath, diagnosis: Diagnosis | None = None, when: float = START) -> AlertIncident:
+def incident(
+    *deaths: WatchedDeath, diagnosis: Diagnosis | None = None, when: float = START
+) -> WatchedIncident:
     """
     One incident of the *deaths*; of a standstill, if there are none.
     """
     judged = diagnosis or sure_of()
-    return AlertIncident(
+    return WatchedIncident(
         key=judged.fingerprint,
         diagnosis=judged,
         deaths=deaths,
@@ -66,7 +68,7 @@ def incident(*deaths: WatchedDeath, diagnosis: Diagnosis | None = None, when: fl
     )
 
 
-def opened(*deaths: WatchedDeath, now: float = START, **changes: Any) -> AlertCase:
+def opened(*deaths: WatchedDeath, now: float = START, **changes: Any) -> WatchedCase:
     """
     The case of *deaths*, of one if none is given, at its first notice.
     """

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from hypothesis import strategies as st
 
 from workerdiag.model.vocabulary import NoticeReason
-from workerdiag.watch.alerts import Notice
 from workerdiag.watch.sinks.sink import Delivery
+from workerdiag.watch.watched_case import Notice
 
 #: Acts on a reader in one service or another, if it is not shown as text.
 HOSTILE = (

@@ -17,7 +17,7 @@ import urllib.error
 import urllib.request
 
 from support.alerts import incident, sure_of
-from support.watch_values import alert_case, make_notice, watched_death
+from support.watch_values import make_notice, watched_case, watched_death
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.cases import case_id
 from workerdiag.watch.deliveries import RetrySettings
@@ -141,7 +141,7 @@ def write_directly(store: Store, journal: Journal, most: int, wake) -> None:
             store.add_deaths(CLUSTER, [watched_death(number)])
             store.set_cursor(CLUSTER, Cursor(epoch="e", position=number))
             store.assign([f"epoch-{number}"], case)
-            store.put_case(alert_case(case, sequence=number))
+            store.put_case(watched_case(case, sequence=number))
             store.enqueue(make_notice(case, number), SINKS)
         journal.write(f"committed {number}")
         wake()

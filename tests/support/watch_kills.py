@@ -29,9 +29,9 @@ from support.bad_receiver import BadReceiver, is_taken
 from support.death_records import decoded, nanny_report, scheduler_record
 from workerdiag.recorder.scheduler.death_watch import HANDLER, DeathWatch
 from workerdiag.recorder.scheduler.ring import DeathRing
-from workerdiag.watch.alerts import AlertCase
 from workerdiag.watch.sinks import verify_signature
 from workerdiag.watch.store import Store
+from workerdiag.watch.watched_case import WatchedCase
 
 #: What the receiver does with a request, and how often of 20 times. It took all but ``error`` and ``limit``.
 BEHAVIOURS = (
@@ -282,11 +282,11 @@ def _result(state: Path, death_count: int, requests: Sequence[Request], kills: i
     )
 
 
-def _count_of(case: AlertCase, effects: Mapping[str, Request]) -> int:
+def _count_of(case: WatchedCase, effects: Mapping[str, Request]) -> int:
     return sum(each.notice["case_id"] == case.id for each in effects.values())
 
 
-def _disorder(case: AlertCase, effects: Sequence[Request]) -> Iterator[str]:
+def _disorder(case: WatchedCase, effects: Sequence[Request]) -> Iterator[str]:
     own = [each.notice for each in effects if each.notice["case_id"] == case.id]
     numbers = [int(each["id"].rpartition("-")[2]) for each in own]
     if numbers != list(range(1, len(own) + 1)):

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from attrs import define
 
-from workerdiag.incidents.alert_incident import WatchedDeath
+from workerdiag.incidents.watched_incident import WatchedDeath
 from workerdiag.model.evidence import Event, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
-from workerdiag.watch.alerts import AlertCase, Notice
+from workerdiag.watch.watched_case import Notice, WatchedCase
 
 #: When everything here happens, in seconds since the epoch.
 NOW = 1_800_000_000.0
@@ -44,8 +44,8 @@ def watched_death(number: int = 1, **changes) -> WatchedDeath:
     )
 
 
-def alert_case(id_: str = "case-a", **changes) -> AlertCase:
-    return AlertCase(
+def watched_case(id_: str = "case-a", **changes) -> WatchedCase:
+    return WatchedCase(
         **{
             "id": id_,
             "key": f"key of {id_}",

@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from support.watch_values import FakeClock, alert_case, make_notice
+from support.watch_values import FakeClock, make_notice, watched_case
 from workerdiag.errors import StateFileError, StateInUseError
 from workerdiag.procfs.processes import process_identity
 from workerdiag.watch import lease as lease_module
@@ -60,7 +60,7 @@ def test_the_second_watcher_is_told_who_the_first_is(stores):
     first.acquire()
     with pytest.raises(StateInUseError, match=rf"state\.db: pid {os.getpid()} on .*\(end that one"):
         Lease(stores[1].file).acquire()
-    stores[0].put_case(alert_case())
+    stores[0].put_case(watched_case())
     first.release()
 
 
@@ -124,7 +124,7 @@ def test_who_lost_the_lease_writes_no_more(stores, unseen):
     clock.now += LONG_S
     second.acquire()
     for write in (
-        lambda: stores[0].put_case(alert_case()),
+        lambda: stores[0].put_case(watched_case()),
         lambda: stores[0].enqueue(make_notice(), ["slack"]),
         lambda: stores[0].outbox.claim("slack"),
         first.renew,
@@ -193,8 +193,8 @@ def test_who_only_looks_needs_no_lease(stores):
     """
     lease = Lease(stores[0].file)
     lease.acquire()
-    stores[1].put_case(alert_case())
-    assert stores[0].cases() == (alert_case(),)
+    stores[1].put_case(watched_case())
+    assert stores[0].cases() == (watched_case(),)
     lease.release()
 
 
@@ -241,7 +241,7 @@ def test_a_lease_that_nobody_can_renew_is_let_go(stores, monkeypatch):
     with pytest.raises(RuntimeError):
         Lease(stores[0].file).acquire()
     assert lease_holder(stores[0].file) is None
-    stores[0].put_case(alert_case())
+    stores[0].put_case(watched_case())
 
 
 def test_renewing_goes_on_until_the_lease_is_lost(stores, monkeypatch):

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from support.watch_values import alert_case
+from support.watch_values import watched_case
 from workerdiag.errors import StateFileError
 from workerdiag.watch import state_file
 from workerdiag.watch.store import Store
@@ -79,7 +79,7 @@ def test_only_its_owner_may_read_it(tmp_path):
     Diagnoses name hosts and tasks, so the file and what SQLite puts beside it are private.
     """
     store = Store.open(tmp_path / "state.db")
-    store.put_case(alert_case())
+    store.put_case(watched_case())
     assert {stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()} == {0o600}
     store.close()
 
@@ -100,11 +100,11 @@ def test_a_full_disk_undoes_the_transaction_only(tmp_path):
     What was there stays, the error says what to do, and with room again it goes on.
     """
     store = Store.open(tmp_path / "state.db")
-    store.put_case(alert_case("small"))
+    store.put_case(watched_case("small"))
     with store.file.transaction() as connection:
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count={pages}")
-    large = alert_case("large", diagnosis_json="x" * 1_000_000)
+    large = watched_case("large", diagnosis_json="x" * 1_000_000)
     with pytest.raises(StateFileError, match=r"state\.db.*full.*make room"):
         store.put_case(large)
     assert [each.id for each in store.cases()] == ["small"]
@@ -123,10 +123,10 @@ def test_a_file_that_became_read_only_says_so(tmp_path):
     with store.file.transaction() as connection:
         connection.execute("PRAGMA query_only=ON")
     with pytest.raises(StateFileError, match=r"state\.db.*readonly.*writable"):
-        store.put_case(alert_case())
+        store.put_case(watched_case())
     store.file._connection.execute("PRAGMA query_only=OFF")
-    store.put_case(alert_case())
-    assert store.cases() == (alert_case(),)
+    store.put_case(watched_case())
+    assert store.cases() == (watched_case(),)
     store.close()
 
 
@@ -139,10 +139,10 @@ def test_a_locked_file_says_so(tmp_path, monkeypatch):
     other = sqlite3.connect(tmp_path / "state.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StateFileError, match=r"state\.db.*locked.*end the process"):
-        store.put_case(alert_case())
+        store.put_case(watched_case())
     other.execute("ROLLBACK")
-    store.put_case(alert_case())
-    assert store.cases() == (alert_case(),)
+    store.put_case(watched_case())
+    assert store.cases() == (watched_case(),)
     other.close()
     store.close()
 
@@ -154,7 +154,7 @@ def test_a_file_that_was_removed_is_not_written_to(tmp_path):
     store = Store.open(tmp_path / "state.db")
     (tmp_path / "state.db").unlink()
     with pytest.raises(StateFileError, match="removed or replaced"):
-        store.put_case(alert_case())
+        store.put_case(watched_case())
     store.close()
 
 
@@ -164,14 +164,14 @@ def test_opening_it_again_in_one_process_takes_no_lock_away(tmp_path):
     """
     path = tmp_path / "state.db"
     watching = Store.open(path)
-    watching.put_case(alert_case("a"))
+    watching.put_case(watched_case("a"))
     Store.open(path).close()
     Store.open(path, must_exist=True).close()
     look = f"import sqlite3; c = sqlite3.connect({str(path)!r}); c.execute('SELECT * FROM watch_case'); c.close()"
     for cases in (["a"], ["a", "b"]):
         subprocess.run([sys.executable, "-c", look], check=True, stdout=subprocess.DEVNULL)
         assert (tmp_path / "state.db-wal").exists()  # the last one to close a database removes it
-        watching.put_case(alert_case("b"))
+        watching.put_case(watched_case("b"))
         assert {each.id for each in watching.cases()} >= set(cases)
     watching.close()
 
@@ -181,7 +181,7 @@ def test_a_row_that_was_changed_by_hand_says_so(tmp_path):
     The error names the file and the case.
     """
     store = Store.open(tmp_path / "state.db")
-    store.put_case(alert_case())
+    store.put_case(watched_case())
     with store.file.transaction() as connection:
         connection.execute("UPDATE watch_case SET body = '{}'")
     with pytest.raises(StateFileError, match=r"state\.db.*case case-a"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from support.watch_values import NOW, FakeClock, alert_case, make_notice, watched_death
+from support.watch_values import NOW, FakeClock, make_notice, watched_case, watched_death
 from workerdiag.errors import NoSuchCaseError, StateFileError
 from workerdiag.model.evidence import Gap, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
@@ -30,7 +30,7 @@ def test_everything_is_there_again_after_a_restart(tmp_path):
     store = Store.open(path)
     store.set_cursor("prod", Cursor(epoch="e", position=7))
     store.add_deaths("prod", [watched_death(1), watched_death(2, is_expected=True)])
-    store.put_case(alert_case())
+    store.put_case(watched_case())
     store.enqueue(make_notice(), ["slack", "mail"])
     store.close()
     store = Store.open(path)
@@ -40,8 +40,8 @@ def test_everything_is_there_again_after_a_restart(tmp_path):
     assert [each.evidence for each in store.pending_deaths()] == [
         watched_death(number).evidence for number in (1, 2)
     ]
-    assert store.cases() == (alert_case(),)
-    assert store.case("case-a") == alert_case()
+    assert store.cases() == (watched_case(),)
+    assert store.case("case-a") == watched_case()
     assert [(each.sink, each.notice, each.state) for each in store.deliveries()] == [
         ("slack", make_notice(), "pending"),
         ("mail", make_notice(), "pending"),
@@ -58,7 +58,7 @@ def test_a_transaction_is_kept_as_a_whole_or_not_at_all(store):
         with store.transaction():
             store.set_cursor("prod", Cursor(epoch="e", position=1))
             store.add_deaths("prod", [watched_death()])
-            store.put_case(alert_case())
+            store.put_case(watched_case())
             store.enqueue(make_notice(), ["slack"])
             raise KeyError
 
@@ -75,11 +75,11 @@ def test_an_error_in_a_part_undoes_that_part(store):
 
     def write_and_fail():
         with store.transaction():
-            store.put_case(alert_case("undone"))
+            store.put_case(watched_case("undone"))
             raise KeyError
 
     with store.transaction():
-        store.put_case(alert_case("kept"))
+        store.put_case(watched_case("kept"))
         with pytest.raises(KeyError):
             write_and_fail()
     assert [each.id for each in store.cases()] == ["kept"]
@@ -142,8 +142,8 @@ def test_clusters_are_kept_apart(store):
     """
     store.add_deaths("one", [watched_death(1)])
     store.add_deaths("two", [watched_death(2)])
-    store.put_case(alert_case("a", cluster="one"))
-    store.put_case(alert_case("b", cluster="two"))
+    store.put_case(watched_case("a", cluster="one"))
+    store.put_case(watched_case("b", cluster="two"))
     assert [each.id for each in store.pending_deaths("two")] == ["epoch-2"]
     assert [each.id for each in store.cases("one")] == ["a"]
     assert [each.id for each in store.cases()] == ["a", "b"]
@@ -156,7 +156,7 @@ def test_text_that_is_no_utf_8_is_kept(store):
     odd = "worker-\udcff"
     store.add_deaths(odd, [watched_death(1, id=odd, identity=Identity(name=odd), evidence=())])
     store.set_cursor(odd, Cursor(epoch=odd, position=1))
-    store.put_case(alert_case(odd, cluster=odd, title=odd))
+    store.put_case(watched_case(odd, cluster=odd, title=odd))
     store.enqueue(make_notice(id=odd, case_id=odd, text=odd), [odd])
     store.assign([odd], odd)
     assert store.pending_deaths(odd) == ()
@@ -173,9 +173,9 @@ def test_what_is_over_is_forgotten(tmp_path):
     log = LogChunk(origin="log", data=b"line\n" * 100_000)
     store.add_deaths("prod", [watched_death(number, evidence=(log,)) for number in range(4)])
     store.assign(["epoch-0", "epoch-1", "epoch-2"], "case-a")
-    store.put_case(alert_case("over", state="resolved"))
-    store.put_case(alert_case("goes-on"))
-    store.put_case(alert_case("waits", state="ended"))
+    store.put_case(watched_case("over", state="resolved"))
+    store.put_case(watched_case("goes-on"))
+    store.put_case(watched_case("waits", state="ended"))
     for case, sequence in [("over", 1), ("over", 2), ("goes-on", 1), ("goes-on", 2)]:
         store.enqueue(make_notice(case, sequence), ["slack"])
         store.outbox.note_sent(store.outbox.claim("slack").delivery.id, {})
@@ -199,7 +199,7 @@ def test_only_an_open_case_is_confirmed(store):
     """
     Who is at work on it is in the case; of what is over, or not known, that is an error that says where to look.
     """
-    for each in (alert_case("open"), alert_case("over", state="resolved")):
+    for each in (watched_case("open"), watched_case("over", state="resolved")):
         store.put_case(each)
     assert store.confirm("open", "Ada").progress.confirmed_by == "Ada"
     assert store.case("open").progress.confirmed_by == "Ada"

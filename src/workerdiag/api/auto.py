@@ -55,7 +55,7 @@ _MODULES = (
     "rulebook.load",
     "correlation.assemble",
     "scoring.conclude",
-    "api.answer",
+    "api.explain_steps",
 )
 _ERRED, _RETRIED = "task-erred", "task-retried"
 
@@ -117,7 +117,7 @@ class WarmUp:
 
 
 def _load_rules() -> None:
-    from workerdiag.api.answer import DEFAULT_RULEBOOK
+    from workerdiag.api.explain_steps import DEFAULT_RULEBOOK
     from workerdiag.deadline import Deadline
 
     DEFAULT_RULEBOOK.within(Deadline.after(_PACKS_S))

@@ -81,7 +81,7 @@ def explain(
         TypeError: An argument is of a wrong type.
     """
     arguments = read_arguments(exc, client, logs=logs, sources=sources, rulebook=rulebook, timeout=timeout)
-    from workerdiag.api.answer import answer, answer_async
+    from workerdiag.api.explain_steps import answer, answer_async
 
     if arguments.is_asynchronous:  # no type tells which clients are: a Diagnosis can be awaited as well
         return cast("Diagnosis", answer_async(arguments))

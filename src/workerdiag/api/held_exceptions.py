@@ -24,7 +24,7 @@ _MARGIN_S = 0.2
 #: Exceptions that arrive within this time and name one worker are of the same death, in seconds.
 _SAME_DEATH_S = 5.0
 #: What makes a note of an exception.
-_MODULES = ("errors", "api.annotate", "api.answer", "sources.discovery", "rendering.note")
+_MODULES = ("errors", "api.annotate", "api.explain_steps", "sources.discovery", "rendering.note")
 
 
 class HeldExceptions:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from workerdiag.bundle.environment import configuration, versions
+from workerdiag.bundle.bug_report_environment import configuration, versions
 from workerdiag.bundle.evidence_json import log_to_dict, piece_to_dict
 from workerdiag.bundle.layout import (
     CONFIGURATION,

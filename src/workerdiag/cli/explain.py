@@ -29,7 +29,7 @@ from workerdiag.settings import seconds as setting_in_seconds
 from workerdiag.units import parse_duration
 
 if TYPE_CHECKING:
-    from workerdiag.api.answer import Answer
+    from workerdiag.api.explain_steps import Answer
     from workerdiag.model.diagnosis import Findings
     from workerdiag.model.rules import Rulebook
 
@@ -177,8 +177,8 @@ def _exit_status(outcome: Outcome) -> int:
 def _answer(
     inputs: Sequence[str], scheduler: str | None, stream: Stream | None, book: Rulebook, timeout_s: float
 ) -> Answer:
-    from workerdiag.api.answer import answer
     from workerdiag.api.explain import ExplainArguments
+    from workerdiag.api.explain_steps import answer
 
     if not scheduler:
         plan = TimePlan(Deadline.after(timeout_s), with_logs=True)

@@ -29,7 +29,7 @@ from workerdiag.errors import RuleFileError
 from workerdiag.rendering.wording import one_line, pluralize, printable
 
 if TYPE_CHECKING:
-    from workerdiag.authoring.evaluate import RuleEvaluation
+    from workerdiag.authoring.rule_tests import RuleEvaluation
     from workerdiag.model.rules import Rulebook
 
 #: What installed packs may take to load, in seconds.
@@ -181,7 +181,7 @@ def test(folder: Path, *, incidents: tuple[Path, ...], strict: bool) -> int:
 
     Exit status: 0 all good, 1 problems, 2 no such folder.
     """
-    from workerdiag.authoring.evaluate import evaluate_rules
+    from workerdiag.authoring.rule_tests import evaluate_rules
 
     try:
         with status_line(f"testing the rules of {folder}"):

@@ -24,9 +24,9 @@ from workerdiag.units import format_time
 
 if TYPE_CHECKING:
     from workerdiag.model.vocabulary import NoticeReason
-    from workerdiag.watch.alerts import Notice
     from workerdiag.watch.deliveries import SinkStatus
     from workerdiag.watch.notice_policy import NoticePolicy
+    from workerdiag.watch.watched_case import Notice
     from workerdiag.watch.watcher import Watcher
 
 _INDENT = "  "
@@ -168,7 +168,7 @@ def start(  # noqa: PLR0913, PLR0917  click gives one for each option
     """
     from workerdiag.cli.live import quiet_dask
     from workerdiag.watch.sinks.options import sinks_of
-    from workerdiag.watch.start import watch as start_watching
+    from workerdiag.watch.watch_function import watch as start_watching
 
     given = sinks_of({kind: values for kind, values in sinks.items() if values})
     policy = _policy(known_issues, quiet_hours)

@@ -23,9 +23,9 @@ from workerdiag.rendering.wording import format_percent, pluralize
 from workerdiag.units import format_duration, format_time
 
 if TYPE_CHECKING:
-    from workerdiag.watch.alerts import AlertCase
     from workerdiag.watch.deliveries import SinkStatus, StoredDelivery
     from workerdiag.watch.store import Store
+    from workerdiag.watch.watched_case import WatchedCase
 
 #: At most this many closed cases, and deliveries that were given up, are listed.
 _MAX_OVER, _MAX_DEAD = 5, 10
@@ -213,7 +213,7 @@ def _field(name: str, text: str) -> list[str]:
     return wrapped(text, first=head, rest=" " * len(head))
 
 
-def _case_lines(name: str, case: AlertCase) -> Iterator[str]:
+def _case_lines(name: str, case: WatchedCase) -> Iterator[str]:
     sure = f" ({format_percent(case.probability)})" if case.cause is not None else ""
     died = f", {pluralize(case.death_count, 'death')}" if case.death_count else ""
     hosts = f" on {pluralize(len(case.hosts), 'host')}" if len(case.hosts) > 1 else ""

@@ -13,13 +13,13 @@ from math import inf
 
 from attrs import evolve, frozen
 
-from workerdiag.api.answer import DEFAULT_RULEBOOK, answer
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import read_arguments
+from workerdiag.api.explain_steps import DEFAULT_RULEBOOK, answer
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
-from workerdiag.incidents.alert_incident import AlertIncident, WatchedDeath, is_deliberate_stop, is_likely
 from workerdiag.incidents.log_excerpts import merge_log_excerpts
+from workerdiag.incidents.watched_incident import WatchedDeath, WatchedIncident, is_deliberate_stop, is_likely
 from workerdiag.model.diagnosis import SURE_ENOUGH, Death
 from workerdiag.model.evidence import Event, Evidence
 from workerdiag.model.identity import Identity
@@ -74,7 +74,7 @@ class DeathFinding:
         return frozenset() if found is None else frozenset((*found.assigned, *(found.executing or ())))
 
 
-def judge(deaths: Sequence[WatchedDeath], *, timeout_s: float) -> list[AlertIncident]:
+def judge(deaths: Sequence[WatchedDeath], *, timeout_s: float) -> list[WatchedIncident]:
     """
     The incidents that the *deaths* are, the oldest first; deliberate stops are none. It does not raise.
 
@@ -93,31 +93,31 @@ def judge(deaths: Sequence[WatchedDeath], *, timeout_s: float) -> list[AlertInci
         return [_incident(lost, _failed(problem))]
 
 
-def judge_standstill(evidence: Sequence[Evidence], *, when: float, timeout_s: float) -> AlertIncident | None:
+def judge_standstill(pieces: Sequence[Evidence], *, when: float, timeout_s: float) -> WatchedIncident | None:
     """
     The incident that no work goes on; None if work does, or if nothing has to change. It does not raise.
 
     Args:
-        evidence: As `FeedBatch.standstill` has it.
+        pieces: As `FeedBatch.standstill` has it.
         when: When it began, in seconds since the epoch.
         timeout_s: About how long it may take.
     """
-    if not evidence:
+    if not pieces:
         return None
-    diagnosis = _explained(evidence, Deadline.after(timeout_s))
+    diagnosis = _explained(pieces, Deadline.after(timeout_s))
     if diagnosis.outcome == "no-death" or diagnosis.blame.verdict == "nobody":
         return None
-    return AlertIncident(key=_key(diagnosis), diagnosis=diagnosis, when=when)
+    return WatchedIncident(key=_key(diagnosis), diagnosis=diagnosis, when=when)
 
 
-def _incidents(lost: Sequence[WatchedDeath], book: Rulebook, deadline: Deadline) -> list[AlertIncident]:
+def _incidents(lost: Sequence[WatchedDeath], book: Rulebook, deadline: Deadline) -> list[WatchedIncident]:
     judged = [
         each
         for begin in range(0, len(lost), _TOGETHER)
         for each in _judged(lost[begin : begin + _TOGETHER], deadline)
         if each.found is None or not is_deliberate_stop(each.found, book)
     ]
-    by_key: dict[str, AlertIncident] = {}
+    by_key: dict[str, WatchedIncident] = {}
     samples: dict[str, list[WatchedDeath]] = {}
     for group in _groups(judged):
         members = [each.death for each in group]
@@ -231,8 +231,9 @@ def _failed(problem: Exception) -> Diagnosis:
     return Diagnosis(outcome="unknown", summary=summary)
 
 
-def _incident(deaths: Sequence[WatchedDeath], diagnosis: Diagnosis) -> AlertIncident:
-    return AlertIncident(key=_key(diagnosis), diagnosis=diagnosis, deaths=tuple(deaths), when=deaths[0].when)
+def _incident(deaths: Sequence[WatchedDeath], diagnosis: Diagnosis) -> WatchedIncident:
+    key, when = _key(diagnosis), deaths[0].when
+    return WatchedIncident(key=key, diagnosis=diagnosis, deaths=tuple(deaths), when=when)
 
 
 def _key(diagnosis: Diagnosis) -> str:

@@ -16,11 +16,11 @@ from typing import Any, Final
 from attrs import define, evolve, field, frozen
 
 from workerdiag.api.annotate import remembered
-from workerdiag.api.answer import DEFAULT_RULEBOOK, answer, answer_async
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import ExplainArguments, explain, read_arguments
+from workerdiag.api.explain_steps import DEFAULT_RULEBOOK, answer, answer_async
 from workerdiag.deadline import Deadline, monotonic_s
-from workerdiag.incidents.alert_incident import is_deliberate_stop
+from workerdiag.incidents.watched_incident import is_deliberate_stop
 from workerdiag.integrations.diagnose import diagnose
 from workerdiag.integrations.removals import Removals
 from workerdiag.model.dask import Method

@@ -13,7 +13,7 @@ import logging
 
 from workerdiag.api.annotate import add_note
 from workerdiag.integrations.diagnosis_facts import facts, is_answer
-from workerdiag.integrations.telemetry import diagnose_in_passing
+from workerdiag.integrations.logged_exceptions import diagnose_in_passing
 
 
 class DiagnosisFilter(logging.Filter):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.integrations.diagnosis_facts import facts, is_answer, is_sure
-from workerdiag.integrations.telemetry import diagnose_in_passing
+from workerdiag.integrations.logged_exceptions import diagnose_in_passing
 
 try:
     import sentry_sdk

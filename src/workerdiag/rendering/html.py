@@ -122,7 +122,7 @@ def _page_content() -> dict[str, object]:
 def _content(findings: Findings) -> dict[str, object]:
     from workerdiag.rendering.drawing.memory import memory_figure
     from workerdiag.rendering.drawing.probabilities import candidate_bars
-    from workerdiag.rendering.drawing.timeline import timeline_figure
+    from workerdiag.rendering.drawing.task_timeline import timeline_figure
 
     report = outline(findings)
     memory = memory_figure(findings)

@@ -19,8 +19,7 @@ from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.advice import ClusterSetup, cluster_setup, mitigations
 from workerdiag.scoring.all_clear import AllClearObstacles, all_clear_obstacles
 from workerdiag.scoring.blame import blame, decision
-from workerdiag.scoring.distribution import Distribution, weighted_mean
-from workerdiag.scoring.evaluate import (
+from workerdiag.scoring.evaluated_deaths import (
     EvaluatedCase,
     deaths_in_question,
     deciding_cases,
@@ -31,9 +30,10 @@ from workerdiag.scoring.findings import clues, death_of_end, unchecked_absences
 from workerdiag.scoring.fingerprint import fingerprint
 from workerdiag.scoring.memory_numbers import MemoryNumbers, memory_numbers
 from workerdiag.scoring.next_steps import next_steps
+from workerdiag.scoring.probabilities import Distribution, weighted_mean
 from workerdiag.scoring.retry_policy import retry_policy
 from workerdiag.scoring.summary import LostWorkers, deaths_beyond_cases, listed, separate_matter, summary
-from workerdiag.scoring.timeline import make_timeline
+from workerdiag.scoring.timeline_assembly import make_timeline
 
 #: The first death counts double: what follows may be its consequence.
 FIRST_WEIGHT = 2.0

@@ -14,8 +14,8 @@ from workerdiag.model.rules import Cause
 from workerdiag.model.signs import AbsentSign
 from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.crash_site import crash_site
-from workerdiag.scoring.distribution import SignEvidence
 from workerdiag.scoring.memory_numbers import reading_of
+from workerdiag.scoring.probabilities import SignEvidence
 
 #: Clues that findings carry for one cause, at most.
 MAX_CLUES = 12

@@ -20,7 +20,7 @@ from workerdiag.errors import error_text
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.model.vocabulary import GapReason
-from workerdiag.sources.machine_match import missed_at, to_timestamp
+from workerdiag.sources.machine_attribution import missed_at, to_timestamp
 from workerdiag.sources.runner import take_in_time
 
 #: A module, a client or an object of a provider's SDK; they ship no types.

@@ -12,7 +12,7 @@ from workerdiag.errors import UnreadableInputError
 from workerdiag.sources.logs.decompress import BLOCK_BYTES, decoded_blocks
 from workerdiag.sources.logs.input_kinds import InputKind, Readable, read_at_most, sniff_blocks
 from workerdiag.sources.logs.inputs import MOST_FAULT_BYTES, FileSystem
-from workerdiag.triage.container import MOST_BYTES, Container, NotALogError, check_size
+from workerdiag.triage.evidence_file import MOST_BYTES, EvidenceFile, NotALogError, check_size
 from workerdiag.triage.parts import Part
 
 #: Bytes that are asked for at once: a request to a store costs as long as some hundred KiB.
@@ -40,7 +40,7 @@ class PartText:
         #: Whether the first part of the file reads it all, since nobody can begin in the middle.
         self.is_read_elsewhere = False
         #: What the file holds in place of text, once it was read.
-        self.container: Container | None = None
+        self.evidence_file: EvidenceFile | None = None
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
         """
@@ -98,7 +98,7 @@ class PartText:
                 data = read_at_most(blocks, MOST_BYTES[kind])
                 check_size(kind, self._part.file.url, data)
                 fault = _fault_beside(system, path) if kind == "box" else b""
-                self.container = Container(kind, self._part.file.url, data, fault)
+                self.evidence_file = EvidenceFile(kind, self._part.file.url, data, fault)
                 return
             for block in blocks:
                 yield place, block

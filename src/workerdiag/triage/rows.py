@@ -27,7 +27,7 @@ class DeathRow:
     One death of a worker, with what is thought of it. None: not known.
     """
 
-    #: Key of the alert case or the repeats it belongs to: equal for deaths of the same trouble.
+    #: Key of the watched case or the repeats it belongs to: equal for deaths of the same trouble.
     case: str
     #: Id of the likeliest cause and its family, or None if no cause is likelier than that it is unknown.
     cause: str | None = None

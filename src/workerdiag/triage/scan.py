@@ -16,7 +16,7 @@ from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.incident import END_ROLES
 from workerdiag.model.rules import Rulebook
-from workerdiag.triage.container import Container, NotALogError, failure_in
+from workerdiag.triage.evidence_file import EvidenceFile, NotALogError, failure_in
 from workerdiag.triage.outcome import (
     PartIndex,
     PartOutcome,
@@ -75,8 +75,8 @@ class _PartScan:
             self._search.run(cut_into_segments(self._part.first_byte, self._text.blocks()))
             if self._search.problem:
                 self._fail(self._search.problem)
-            if self._text.container is not None:
-                self._open(self._text.container)
+            if self._text.evidence_file is not None:
+                self._open(self._text.evidence_file)
             elif not self._text.is_read_elsewhere:
                 self._tell_nothing()
         except NotALogError as problem:
@@ -87,13 +87,13 @@ class _PartScan:
             return pack_evidence(self._outcome(), self._pieces)
         return pack(self._outcome(), self._search.outermost, self._search.near_ends)
 
-    def _open(self, container: Container) -> None:
-        self._pieces = list(container.evidence())
+    def _open(self, evidence_file: EvidenceFile) -> None:
+        self._pieces = list(evidence_file.evidence())
         searched = find_matches(self._pieces, self._matcher)
         self._found = searched.matches
         if not self._pieces:
             self._status, self._reason = "empty", "there is no death in it, or its worker may still run"
-        failure = failure_in([*self._pieces, *searched.gaps], container.url)
+        failure = failure_in([*self._pieces, *searched.gaps], evidence_file.url)
         if failure:
             self._fail(failure)
 
@@ -130,7 +130,7 @@ class _PartScan:
 
 @cache
 def _default_rules() -> tuple[Rulebook, Matcher]:
-    from workerdiag.api.answer import DEFAULT_RULEBOOK
+    from workerdiag.api.explain_steps import DEFAULT_RULEBOOK
 
     return DEFAULT_RULEBOOK.within(NO_DEADLINE)
 

@@ -6,4 +6,4 @@ Watches a cluster: live deaths become incidents, incidents become cases, cases b
 
 from workerdiag.lazy import call_module as _call_module
 
-_call_module(__name__, "workerdiag.watch.start", "watch")
+_call_module(__name__, "workerdiag.watch.watch_function", "watch")

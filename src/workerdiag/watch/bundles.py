@@ -10,7 +10,7 @@ from pathlib import Path
 from attrs import define, field
 
 from workerdiag.errors import BundleError, describe_error
-from workerdiag.incidents.alert_incident import AlertIncident
+from workerdiag.incidents.watched_incident import WatchedIncident
 
 
 def made_folder(path: Path) -> Path:
@@ -38,7 +38,7 @@ class BundleFolder:
     #: What could not be written since somebody looked.
     _problems: list[Exception] = field(factory=list, init=False)
 
-    def save(self, incident: AlertIncident, case_id: str) -> str:
+    def save(self, incident: WatchedIncident, case_id: str) -> str:
         """
         Write the evidence of an incident, and return the path; empty if that failed, which is noted.
         """

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from attrs import evolve
 
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.incidents.alert_incident import WatchedDeath, is_likely, title_of
+from workerdiag.incidents.watched_incident import WatchedDeath, is_likely, title_of
 from workerdiag.model.diagnosis import Advice
 from workerdiag.rendering.outline import outline
 from workerdiag.rendering.wording import one_line
 from workerdiag.sources.addresses import host_of
-from workerdiag.watch.alerts import AlertCase
 from workerdiag.watch.settings import WatchSettings
+from workerdiag.watch.watched_case import WatchedCase
 
 #: Sentences of advice that a case keeps.
 _MAX_ADVICE = 5
@@ -23,7 +23,7 @@ _MAX_ADVICE = 5
 _MAX_HOSTS = 1000
 
 
-def with_diagnosis(case: AlertCase, diagnosis: Diagnosis) -> AlertCase:
+def with_diagnosis(case: WatchedCase, diagnosis: Diagnosis) -> WatchedCase:
     """
     The case with what *diagnosis* says.
     """
@@ -58,7 +58,7 @@ def _task_of(diagnosis: Diagnosis) -> str:
     return one_line(diagnosis.blame.task or (running[0] if running is not None and len(running) == 1 else ""))
 
 
-def with_deaths(case: AlertCase, deaths: Sequence[WatchedDeath], settings: WatchSettings) -> AlertCase:
+def with_deaths(case: WatchedCase, deaths: Sequence[WatchedDeath], settings: WatchSettings) -> WatchedCase:
     """
     The case with more deaths.
     """
@@ -74,7 +74,7 @@ def with_deaths(case: AlertCase, deaths: Sequence[WatchedDeath], settings: Watch
     return evolve(case, death_count=case.death_count + len(deaths), hosts=hosts, progress=progress)
 
 
-def escalation_level(case: AlertCase, settings: WatchSettings) -> int:
+def escalation_level(case: WatchedCase, settings: WatchSettings) -> int:
     """
     How often deaths and hosts reached another multiple of those of the first incident.
     """

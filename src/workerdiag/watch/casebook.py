@@ -10,9 +10,8 @@ from pathlib import Path
 
 from attrs import define, evolve, field
 
-from workerdiag.incidents.alert_incident import AlertIncident, WatchedDeath, is_likely
+from workerdiag.incidents.watched_incident import WatchedDeath, WatchedIncident, is_likely
 from workerdiag.model.vocabulary import NoticeReason
-from workerdiag.watch.alerts import AlertCase, Notice
 from workerdiag.watch.bundles import BundleFolder
 from workerdiag.watch.cases import (
     BLIND_KEY,
@@ -31,6 +30,7 @@ from workerdiag.watch.notices import notice_of
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.store import Store
 from workerdiag.watch.unexplained_deaths import case_beside, case_of_guess, with_unexplained, without_deaths
+from workerdiag.watch.watched_case import Notice, WatchedCase
 
 #: What is over is forgotten this often, in seconds.
 _PRUNE_S = 86_400.0
@@ -99,7 +99,7 @@ class Casebook:
         return self.store.add_deaths(self.cluster, deaths) if deaths else 0
 
     def conclude(
-        self, incidents: Sequence[AlertIncident], deaths: Sequence[WatchedDeath], now: float
+        self, incidents: Sequence[WatchedIncident], deaths: Sequence[WatchedDeath], now: float
     ) -> None:
         """
         Put what was judged into cases, and say what is new; *deaths* are judged with that.
@@ -147,14 +147,14 @@ class Casebook:
                 self._keep(case, *ended(case, now), now)
             self._say_digest(now, is_last=True)
 
-    def cases(self) -> tuple[AlertCase, ...]:
+    def cases(self) -> tuple[WatchedCase, ...]:
         """
         All cases of the cluster, the last one that of deaths which settle.
         """
         settling = settling_case(self.cluster, self.pending())
         return (*self.store.cases(self.cluster), *([settling] if settling is not None else []))
 
-    def _saved_bundle(self, incident: AlertIncident) -> str:
+    def _saved_bundle(self, incident: WatchedIncident) -> str:
         """
         Where the evidence of an incident is that opens a case; empty for any other, or where none is kept.
         """
@@ -166,7 +166,7 @@ class Casebook:
         base = self.settings.bundle_url.rstrip("/")
         return f"{base}/{Path(path).name}" if path and base else path
 
-    def _add_incident(self, incident: AlertIncident, now: float, bundle: str) -> None:
+    def _add_incident(self, incident: WatchedIncident, now: float, bundle: str) -> None:
         known = self.store.case(case_id(self.cluster, incident.key))
         others = () if known is not None and known.is_open else self._open_cases()
         known = case_of_guess(incident, others, self.settings) or known
@@ -179,7 +179,7 @@ class Casebook:
             self._keep(known, evolve(case, bundle=bundle) if bundle else case, reason, now)
         self.store.assign([each.id for each in incident.deaths], case.id)
 
-    def _take_late_evidence(self, incident: AlertIncident, now: float) -> frozenset[str]:
+    def _take_late_evidence(self, incident: WatchedIncident, now: float) -> frozenset[str]:
         """
         Let cases know what is now thought of deaths that are in them; the ids of those that stay there.
 
@@ -217,11 +217,11 @@ class Casebook:
         if case is not before:
             self._keep(before, case, "blind", now)
 
-    def _open_cases(self) -> list[AlertCase]:
+    def _open_cases(self) -> list[WatchedCase]:
         return [case for case in self.store.cases(self.cluster) if case.is_open]
 
     def _keep(
-        self, before: AlertCase | None, case: AlertCase, reason: NoticeReason | None, now: float
+        self, before: WatchedCase | None, case: WatchedCase, reason: NoticeReason | None, now: float
     ) -> None:
         if case != before:
             self.store.put_case(case)

@@ -13,14 +13,14 @@ from math import inf
 
 from attrs import evolve
 
-from workerdiag.incidents.alert_incident import AlertIncident, WatchedDeath, victim_name
 from workerdiag.incidents.state_file_reader import BLIND_KEY
+from workerdiag.incidents.watched_incident import WatchedDeath, WatchedIncident, victim_name
 from workerdiag.model.diagnosis import SURE_ENOUGH
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.rendering.wording import one_line
-from workerdiag.watch.alerts import AlertCase, CaseProgress
 from workerdiag.watch.case_content import escalation_level, hosts_of, with_deaths, with_diagnosis
 from workerdiag.watch.settings import WatchSettings
+from workerdiag.watch.watched_case import CaseProgress, WatchedCase
 
 #: Key of the case that stands for deaths which are not judged yet.
 SETTLING_KEY = "settling"
@@ -43,7 +43,7 @@ __all__ = [
 #: Of who is at work on a case.
 _MAX_NAME_CHARS = 100
 #: A case, and what to tell people of it now.
-Step = tuple[AlertCase, NoticeReason | None]
+Step = tuple[WatchedCase, NoticeReason | None]
 
 
 def case_id(cluster: str, key: str) -> str:
@@ -54,7 +54,7 @@ def case_id(cluster: str, key: str) -> str:
 
 
 def with_incident(
-    case: AlertCase | None, incident: AlertIncident, cluster: str, now: float, settings: WatchSettings
+    case: WatchedCase | None, incident: WatchedIncident, cluster: str, now: float, settings: WatchSettings
 ) -> Step:
     """
     The case with one more incident, whose evidence has settled, and what to tell people now.
@@ -81,7 +81,7 @@ def with_incident(
     return _spoken(opened, "new", now)
 
 
-def rejudged(case: AlertCase, incident: AlertIncident, now: float, settings: WatchSettings) -> Step:
+def rejudged(case: WatchedCase, incident: WatchedIncident, now: float, settings: WatchSettings) -> Step:
     """
     The case after deaths that it has already were judged once more, with evidence that came late.
 
@@ -90,7 +90,7 @@ def rejudged(case: AlertCase, incident: AlertIncident, now: float, settings: Wat
     return _news(with_diagnosis(case, incident.diagnosis), now, settings) if case.is_open else (case, None)
 
 
-def with_time(case: AlertCase, now: float, *, seen_at: float, settings: WatchSettings) -> Step:
+def with_time(case: WatchedCase, now: float, *, seen_at: float, settings: WatchSettings) -> Step:
     """
     The case as time passes: resolved, a reminder, or news that were too early to tell.
 
@@ -113,14 +113,14 @@ def with_time(case: AlertCase, now: float, *, seen_at: float, settings: WatchSet
     return _news(seen, now, settings)
 
 
-def confirmed(case: AlertCase, by: str) -> AlertCase:
+def confirmed(case: WatchedCase, by: str) -> WatchedCase:
     """
     The case with somebody at work on it: nobody is reminded of it until it is opened again.
     """
     return evolve(case, progress=evolve(case.progress, confirmed_by=one_line(by)[:_MAX_NAME_CHARS]))
 
 
-def ended(case: AlertCase, now: float) -> Step:
+def ended(case: WatchedCase, now: float) -> Step:
     """
     The case after its cluster went: nobody knows whether its trouble did.
     """
@@ -131,7 +131,7 @@ def ended(case: AlertCase, now: float) -> Step:
     return (gone, None) if case.state == "settling" else _spoken(gone, "ended", now)
 
 
-def blind_case(cluster: str, now: float, problem: str, previous: AlertCase | None = None) -> AlertCase:
+def blind_case(cluster: str, now: float, problem: str, previous: WatchedCase | None = None) -> WatchedCase:
     """
     The case of a watcher that cannot see, advanced to its notice; `with_time` says that it sees again.
 
@@ -144,7 +144,7 @@ def blind_case(cluster: str, now: float, problem: str, previous: AlertCase | Non
     """
     if previous is not None and previous.is_open:
         return previous
-    case = AlertCase(
+    case = WatchedCase(
         id=case_id(cluster, BLIND_KEY),
         key=BLIND_KEY,
         cluster=cluster,
@@ -158,14 +158,14 @@ def blind_case(cluster: str, now: float, problem: str, previous: AlertCase | Non
     return _spoken(case, "blind", now)[0]
 
 
-def settling_case(cluster: str, deaths: Sequence[WatchedDeath]) -> AlertCase | None:
+def settling_case(cluster: str, deaths: Sequence[WatchedDeath]) -> WatchedCase | None:
     """
     The deaths that are not judged yet, as a case to show; it is not kept. None if nobody died unasked.
     """
     lost = [each for each in deaths if not each.is_expected]
     if not lost:
         return None
-    return AlertCase(
+    return WatchedCase(
         id=case_id(cluster, SETTLING_KEY),
         key=SETTLING_KEY,
         cluster=cluster,
@@ -179,13 +179,13 @@ def settling_case(cluster: str, deaths: Sequence[WatchedDeath]) -> AlertCase | N
     )
 
 
-def _opened(case: AlertCase | None, incident: AlertIncident, cluster: str, now: float) -> AlertCase:
+def _opened(case: WatchedCase | None, incident: WatchedIncident, cluster: str, now: float) -> WatchedCase:
     """
     A case at its first incident, or at the first one after it was resolved or ended: its numbers go on.
     """
     deaths = incident.deaths
     hosts = hosts_of(deaths)
-    opened = AlertCase(
+    opened = WatchedCase(
         id=case.id if case is not None else case_id(cluster, incident.key),
         key=case.key if case is not None else incident.key,
         cluster=cluster,
@@ -210,7 +210,7 @@ def _opened(case: AlertCase | None, incident: AlertIncident, cluster: str, now: 
     return with_diagnosis(opened, incident.diagnosis)
 
 
-def _seen(case: AlertCase, seen_at: float, settings: WatchSettings) -> AlertCase:
+def _seen(case: WatchedCase, seen_at: float, settings: WatchSettings) -> WatchedCase:
     """
     The case with the time for which the cluster was seen alive; longer than it takes to be blind is not seen.
     """
@@ -222,7 +222,7 @@ def _seen(case: AlertCase, seen_at: float, settings: WatchSettings) -> AlertCase
     return evolve(case, progress=progress)
 
 
-def _news(case: AlertCase, now: float, settings: WatchSettings) -> Step:
+def _news(case: WatchedCase, now: float, settings: WatchSettings) -> Step:
     """
     What people do not know yet, if the last notice is long enough ago.
     """
@@ -238,7 +238,7 @@ def _news(case: AlertCase, now: float, settings: WatchSettings) -> Step:
     return case, None
 
 
-def _spoken(case: AlertCase, reason: NoticeReason, now: float) -> Step:
+def _spoken(case: WatchedCase, reason: NoticeReason, now: float) -> Step:
     """
     The case after a notice.
     """
@@ -249,13 +249,13 @@ def _spoken(case: AlertCase, reason: NoticeReason, now: float) -> Step:
     return evolve(case, sequence=case.sequence + 1, last_notice_at=now, progress=progress), reason
 
 
-def _is_likely(case: AlertCase) -> bool:
+def _is_likely(case: WatchedCase) -> bool:
     return case.cause is not None and case.probability >= SURE_ENOUGH
 
 
-def _last_seen(case: AlertCase) -> float:
+def _last_seen(case: WatchedCase) -> float:
     return case.progress.seen_at if case.progress.seen_at is not None else -inf
 
 
-def _last_word(case: AlertCase) -> float:
+def _last_word(case: WatchedCase) -> float:
     return case.last_notice_at if case.last_notice_at is not None else -inf

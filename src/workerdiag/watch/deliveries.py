@@ -12,8 +12,8 @@ from attrs import field, frozen
 from attrs.validators import ge, gt
 
 from workerdiag.model.vocabulary import DeliveryState
-from workerdiag.watch.alerts import Notice
 from workerdiag.watch.sinks.sink import Delivery
+from workerdiag.watch.watched_case import Notice
 
 #: What becomes of a delivery that a kill cut off: sent again with its id, or given up and listed.
 OnDoubt = Literal["resend", "give-up"]

@@ -14,11 +14,11 @@ from typing import cast, get_args
 
 from workerdiag.errors import utf8_safe
 from workerdiag.model.vocabulary import DeliveryState
-from workerdiag.watch.alerts import Notice
 from workerdiag.watch.deliveries import Claim, OnDoubt, SinkStatus, StoredDelivery, delivery_id
 from workerdiag.watch.sinks.sink import Delivery
 from workerdiag.watch.state_file import StateFile
 from workerdiag.watch.store_values import value_from_json, value_to_json
+from workerdiag.watch.watched_case import Notice
 
 #: Nothing of the same case that is older waits for the same sink: notices of a case keep their order.
 _IS_FIRST = (

@@ -11,9 +11,9 @@ from attrs.validators import ge
 
 from workerdiag.model.vocabulary import HoldReason, NoticeReason
 from workerdiag.rendering.wording import clip, pluralize
-from workerdiag.watch.alerts import Notice
 from workerdiag.watch.cases import case_id
 from workerdiag.watch.notices import clean, title_line
+from workerdiag.watch.watched_case import Notice
 
 #: Cases that a digest lists, and characters of a line.
 _MAX_LISTED, _LINE_CHARS = 20, 300

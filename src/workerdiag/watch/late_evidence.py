@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from attrs import define, field
 
-from workerdiag.incidents.alert_incident import AlertIncident, WatchedDeath
+from workerdiag.incidents.watched_incident import WatchedDeath, WatchedIncident
 
 
 @define(eq=False)
@@ -46,7 +46,7 @@ class LateEvidence:
         """
         return death.id in self._deaths
 
-    def by_case(self, incident: AlertIncident) -> Mapping[str, frozenset[str]]:
+    def by_case(self, incident: WatchedIncident) -> Mapping[str, frozenset[str]]:
         """
         The ids of the deaths of the incident that are in a case already, by the id of that case.
         """

@@ -17,8 +17,8 @@ from attrs import define, field
 
 from workerdiag.deadline import in_thread
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError, StateInUseError, describe_error
-from workerdiag.incidents.alert_incident import AlertIncident
 from workerdiag.incidents.settle_window import SettleWindow
+from workerdiag.incidents.watched_incident import WatchedIncident
 from workerdiag.model.evidence import Evidence
 from workerdiag.watch.blindness import Blindness
 from workerdiag.watch.casebook import Casebook
@@ -54,9 +54,9 @@ class WatchLoop:
     feed: DeathFeed
     book: Casebook
     #: Deaths and seconds to incidents.
-    judge: Callable[..., Sequence[AlertIncident]]
+    judge: Callable[..., Sequence[WatchedIncident]]
     #: Evidence of a standstill, when, and seconds, to an incident.
-    judge_standstill: Callable[..., AlertIncident | None]
+    judge_standstill: Callable[..., WatchedIncident | None]
     progress: WatcherProgress
     #: Seconds since the epoch.
     clock: Callable[[], float]

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 from attrs import define, field
 
-from workerdiag.watch.alerts import Notice
 from workerdiag.watch.sinks.sink import Delivery, DeliveryError
+from workerdiag.watch.watched_case import Notice
 
 #: The outbox knows the loop over a watcher by this name, also after a restart.
 INBOX_NAME = "iterator"

@@ -16,12 +16,12 @@ from attrs.validators import ge, gt
 from workerdiag.model.vocabulary import HoldReason, NoticeReason
 from workerdiag.settings import setting
 from workerdiag.units import format_time
-from workerdiag.watch.alerts import Notice
 from workerdiag.watch.digest import HeldBack, PolicyState, digest_notice
 from workerdiag.watch.notices import clean, title_line
 from workerdiag.watch.quiet_hours import QuietHours
 from workerdiag.watch.settings import duration_setting
 from workerdiag.watch.silences import KnownIssue, Silence, known_issue_of, read_known_issues
+from workerdiag.watch.watched_case import Notice
 
 __all__ = ["HeldBack", "NoticePolicy", "PolicyDecision", "PolicyState", "apply_policy", "due_digest"]
 

@@ -21,8 +21,8 @@ from workerdiag.rendering.wording import (
 )
 from workerdiag.settings import documentation_url
 from workerdiag.units import format_duration, format_time
-from workerdiag.watch.alerts import AlertCase, Notice
 from workerdiag.watch.cases import BLIND_KEY
+from workerdiag.watch.watched_case import Notice, WatchedCase
 
 #: Characters of a title, and of one line of the text.
 TITLE_CHARS, _LINE_CHARS = 120, 500
@@ -50,7 +50,7 @@ _BEGINNINGS: Mapping[NoticeReason, str] = {
 }
 
 
-def notice_of(case: AlertCase, reason: NoticeReason, now: float) -> Notice:
+def notice_of(case: WatchedCase, reason: NoticeReason, now: float) -> Notice:
     """
     What is said of *case* now.
 
@@ -84,7 +84,7 @@ def notice_of(case: AlertCase, reason: NoticeReason, now: float) -> Notice:
     )
 
 
-def notice_id(case: AlertCase) -> str:
+def notice_id(case: WatchedCase) -> str:
     """
     Case, when it was opened, and number in it.
 
@@ -108,7 +108,7 @@ def clean(text: str) -> str:
     return one_line(plain_punctuation(printable(redact_text(text))))
 
 
-def _title(case: AlertCase, reason: NoticeReason) -> str:
+def _title(case: WatchedCase, reason: NoticeReason) -> str:
     cluster = clip(clean(case.cluster), _CLUSTER_CHARS)
     if case.key == BLIND_KEY:
         return _blind_title(case, reason, cluster)
@@ -119,14 +119,14 @@ def _title(case: AlertCase, reason: NoticeReason) -> str:
     return f"{'Cause found: ' if is_first_cause else _BEGINNINGS[reason]}{happened}: {case.title}"
 
 
-def _happened(case: AlertCase, cluster: str) -> str:
+def _happened(case: WatchedCase, cluster: str) -> str:
     if not case.death_count:
         return f"{cluster} stands still"
     on_hosts = f" on {len(case.hosts)} hosts" if len(case.hosts) > 1 else ""
     return f"{pluralize(case.death_count, 'worker')} of {cluster} died{on_hosts}"
 
 
-def _blind_title(case: AlertCase, reason: NoticeReason, cluster: str) -> str:
+def _blind_title(case: WatchedCase, reason: NoticeReason, cluster: str) -> str:
     if reason == "resolved":
         return f"The watcher sees {cluster} again"
     if reason == "ended":
@@ -135,12 +135,12 @@ def _blind_title(case: AlertCase, reason: NoticeReason, cluster: str) -> str:
     return f"The watcher{still} cannot see {cluster}: {case.title}"
 
 
-def _certainty(case: AlertCase, reason: NoticeReason) -> str:
+def _certainty(case: WatchedCase, reason: NoticeReason) -> str:
     known = case.cause is not None and reason not in ("blind", "digest")
     return f" ({format_percent(case.probability)})" if known else ""
 
 
-def _notice_lines(case: AlertCase, reason: NoticeReason, now: float) -> Iterator[str]:
+def _notice_lines(case: WatchedCase, reason: NoticeReason, now: float) -> Iterator[str]:
     yield f"{_title(case, reason)}{_certainty(case, reason)}"
     if case.key == BLIND_KEY:
         yield from _blind_lines(case, reason, now)
@@ -150,7 +150,7 @@ def _notice_lines(case: AlertCase, reason: NoticeReason, now: float) -> Iterator
     yield f"Case: {case.id}, notice {case.sequence}"
 
 
-def _blind_lines(case: AlertCase, reason: NoticeReason, now: float) -> Iterator[str]:
+def _blind_lines(case: WatchedCase, reason: NoticeReason, now: float) -> Iterator[str]:
     yield f"Since: {format_time(case.opened_at)} UTC, for {format_duration(max(0.0, now - case.opened_at))}"
     if reason == "resolved":
         yield f"What it could not see: {case.title}"
@@ -158,7 +158,7 @@ def _blind_lines(case: AlertCase, reason: NoticeReason, now: float) -> Iterator[
         yield "No notice means nothing until the watcher sees the cluster again."
 
 
-def _change_lines(case: AlertCase, reason: NoticeReason, now: float) -> Iterator[str]:
+def _change_lines(case: WatchedCase, reason: NoticeReason, now: float) -> Iterator[str]:
     """
     What is different from the notice before.
     """
@@ -174,7 +174,7 @@ def _change_lines(case: AlertCase, reason: NoticeReason, now: float) -> Iterator
         yield f"It has gone on for {format_duration(max(0.0, now - case.opened_at))}."
 
 
-def _case_lines(case: AlertCase, reason: NoticeReason) -> Iterator[str]:
+def _case_lines(case: WatchedCase, reason: NoticeReason) -> Iterator[str]:
     yield f"When: {times_text(case)}"
     if case.hosts:
         yield f"Where: {_hosts(case)}"
@@ -198,14 +198,14 @@ def _case_lines(case: AlertCase, reason: NoticeReason) -> Iterator[str]:
         yield f"Evidence: {links['bundle']}"
 
 
-def _advice_lines(case: AlertCase) -> Iterator[str]:
+def _advice_lines(case: WatchedCase) -> Iterator[str]:
     for number, each in enumerate(case.advice[:_MAX_ADVICE]):
         yield f"{'Or' if number else 'Do now'}: {clip(each, _ADVICE_CHARS)}"
     if case.progress.confirmed_by:
         yield f"At work on it: {case.progress.confirmed_by}"
 
 
-def times_text(about: AlertCase | Notice) -> str:
+def times_text(about: WatchedCase | Notice) -> str:
     """
     From when to when deaths came, as people read it.
     """
@@ -213,13 +213,13 @@ def times_text(about: AlertCase | Notice) -> str:
     return f"{first} UTC" if first == last else f"{first} to {last} UTC"
 
 
-def _hosts(case: AlertCase) -> str:
+def _hosts(case: WatchedCase) -> str:
     named = sorted(case.hosts)[:_MAX_HOSTS]
     more = len(case.hosts) - len(named)
     return ", ".join(named) + (f" and {more} more" if more else "")
 
 
-def _links(case: AlertCase) -> dict[str, str]:
+def _links(case: WatchedCase) -> dict[str, str]:
     links = {
         "cause": _cause_page(case.cause) if case.cause is not None else "",
         "bundle": clean(case.bundle),

@@ -28,7 +28,7 @@ from workerdiag.errors import RuleFileError, SilenceError, UnreadableInputError,
 from workerdiag.rendering.wording import one_line
 from workerdiag.serialization import problem_lines, strict_converter
 from workerdiag.units import parse_duration, parse_timestamp
-from workerdiag.watch.alerts import Notice
+from workerdiag.watch.watched_case import Notice
 
 if TYPE_CHECKING:
     from cattrs import Converter

@@ -14,10 +14,9 @@ from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
 from workerdiag.errors import NoSuchCaseError, StateFileError, describe_error, utf8_safe
-from workerdiag.incidents.alert_incident import WatchedDeath
+from workerdiag.incidents.watched_incident import WatchedDeath
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import DeliveryState
-from workerdiag.watch.alerts import AlertCase, Notice
 from workerdiag.watch.cases import confirmed
 from workerdiag.watch.deliveries import StoredDelivery
 from workerdiag.watch.delivery_table import DeliveryTable
@@ -31,6 +30,7 @@ from workerdiag.watch.store_values import (
     value_from_json,
     value_to_json,
 )
+from workerdiag.watch.watched_case import Notice, WatchedCase
 
 #: What is over is forgotten after this long, in seconds: 30 days.
 KEEP_S = 30 * 86400.0
@@ -163,7 +163,7 @@ class Store:
                     each,
                 )
 
-    def cases(self, cluster: str | None = None) -> tuple[AlertCase, ...]:
+    def cases(self, cluster: str | None = None) -> tuple[WatchedCase, ...]:
         """
         All cases, of one cluster or of all, those that changed first first.
         """
@@ -171,16 +171,16 @@ class Store:
             "SELECT id, body FROM watch_case WHERE cluster = coalesce(?, cluster) ORDER BY changed_at, id",
             cluster,
         )
-        return tuple(self._read(f"case {id_}", body, AlertCase) for id_, body in rows)
+        return tuple(self._read(f"case {id_}", body, WatchedCase) for id_, body in rows)
 
-    def case(self, case_id: str) -> AlertCase | None:
+    def case(self, case_id: str) -> WatchedCase | None:
         """
         The case of that id.
         """
         rows = self._rows("SELECT body FROM watch_case WHERE id = ?", case_id)
-        return self._read(f"case {case_id}", rows[0][0], AlertCase) if rows else None
+        return self._read(f"case {case_id}", rows[0][0], WatchedCase) if rows else None
 
-    def put_case(self, case: AlertCase) -> None:
+    def put_case(self, case: WatchedCase) -> None:
         """
         Keep a case as it is now.
         """
@@ -193,7 +193,7 @@ class Store:
             self.clock(),
         )
 
-    def confirm(self, case_id: str, by: str) -> AlertCase:
+    def confirm(self, case_id: str, by: str) -> WatchedCase:
         """
         Note that somebody is at work on a case, also while a watcher runs.
 

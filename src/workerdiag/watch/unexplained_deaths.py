@@ -11,18 +11,18 @@ from collections.abc import Iterable
 
 from attrs import evolve
 
-from workerdiag.incidents.alert_incident import AlertIncident, is_likely
 from workerdiag.incidents.settle_window import MOST_TIMES
 from workerdiag.incidents.state_file_reader import BLIND_KEY
+from workerdiag.incidents.watched_incident import WatchedIncident, is_likely
 from workerdiag.model.diagnosis import SURE_ENOUGH
-from workerdiag.watch.alerts import AlertCase
 from workerdiag.watch.case_content import hosts_of
 from workerdiag.watch.settings import WatchSettings
+from workerdiag.watch.watched_case import WatchedCase
 
 
 def case_beside(
-    incident: AlertIncident, cases: Iterable[AlertCase], settings: WatchSettings
-) -> AlertCase | None:
+    incident: WatchedIncident, cases: Iterable[WatchedCase], settings: WatchSettings
+) -> WatchedCase | None:
     """
     The case with whose deaths those of *incident* came, the nearest in time; None if it is news of its own.
 
@@ -49,8 +49,8 @@ def case_beside(
 
 
 def case_of_guess(
-    incident: AlertIncident, cases: Iterable[AlertCase], settings: WatchSettings
-) -> AlertCase | None:
+    incident: WatchedIncident, cases: Iterable[WatchedCase], settings: WatchSettings
+) -> WatchedCase | None:
     """
     The case that was opened with the cause of *incident* as a guess, or came to it since; None: none.
 
@@ -67,7 +67,7 @@ def case_of_guess(
     return next((case for case in cases if case.cause == cause and _is_near(incident, case, settings)), None)
 
 
-def with_unexplained(case: AlertCase, incident: AlertIncident, now: float) -> AlertCase:
+def with_unexplained(case: WatchedCase, incident: WatchedIncident, now: float) -> WatchedCase:
     """
     The case with the deaths of *incident* counted beside its own: nothing is over while they go on.
     """
@@ -79,7 +79,7 @@ def with_unexplained(case: AlertCase, incident: AlertIncident, now: float) -> Al
     )
 
 
-def without_deaths(case: AlertCase, ids: frozenset[str]) -> AlertCase:
+def without_deaths(case: WatchedCase, ids: frozenset[str]) -> WatchedCase:
     """
     The case after those of its deaths turned out to be of another cause.
     """
@@ -91,12 +91,12 @@ def without_deaths(case: AlertCase, ids: frozenset[str]) -> AlertCase:
     )
 
 
-def _guess(incident: AlertIncident) -> str | None:
+def _guess(incident: WatchedIncident) -> str | None:
     top = incident.diagnosis.top
     return top.id if top is not None else None
 
 
-def _is_near(incident: AlertIncident, case: AlertCase, settings: WatchSettings) -> bool:
+def _is_near(incident: WatchedIncident, case: WatchedCase, settings: WatchSettings) -> bool:
     """
     Whether the deaths of both came within the time for which deaths are judged together.
     """
@@ -104,7 +104,7 @@ def _is_near(incident: AlertIncident, case: AlertCase, settings: WatchSettings) 
     return case.is_open and case.death_count > 0 and _distance_s(incident, case) <= within_s
 
 
-def _distance_s(incident: AlertIncident, case: AlertCase) -> float:
+def _distance_s(incident: WatchedIncident, case: WatchedCase) -> float:
     """
     The seconds between the deaths of both, by the scheduler's clock; 0 where they overlap.
     """

@@ -18,7 +18,6 @@ from attrs import define, evolve, field
 from workerdiag.deadline import Deadline, start_thread
 from workerdiag.errors import WorkerdiagError
 from workerdiag.incidents.judge import judge, judge_standstill
-from workerdiag.watch.alerts import AlertCase, Notice
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.feed.death_feed import DeathFeed
 from workerdiag.watch.lease import Lease
@@ -31,6 +30,7 @@ from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.silences import Silence, new_silence, parse_until
 from workerdiag.watch.sinks.sink import Sink
 from workerdiag.watch.store import Store
+from workerdiag.watch.watched_case import Notice, WatchedCase
 
 #: Seconds that closing a watcher may take.
 CLOSE_S = 10.0
@@ -165,7 +165,7 @@ class Watcher:
         self._is_iterated = True
         return None if self._is_elsewhere else self._inbox.take(timeout_s)
 
-    def cases(self) -> tuple[AlertCase, ...]:
+    def cases(self) -> tuple[WatchedCase, ...]:
         """
         All cases of the cluster: open, resolved and ended ones, and the deaths whose evidence still arrives.
 

@@ -19,7 +19,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from workerdiag.procfs import cgroups
-from workerdiag.recorder import environment
+from workerdiag.recorder import worker_identity
 from workerdiag.recorder.box.reader import read_box
 from workerdiag.recorder.internals import get_recording, set_recording, workers
 from workerdiag.recorder.nanny.nanny_recording import NannyRecording
@@ -405,14 +405,14 @@ def test_who_a_worker_is(monkeypatch):
     Job, pod and container are told where there are such; what is not known is left out.
     """
     container = "0123456789abcdef" * 4
-    monkeypatch.setattr(environment, "cgroup_lines", lambda: [f"0::/kubepods/{container}"])
+    monkeypatch.setattr(worker_identity, "cgroup_lines", lambda: [f"0::/kubepods/{container}"])
     for name in ("PBS_JOBID", "POD_NAME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SLURM_JOB_ID", "42")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("HOSTNAME", "dask-worker-1")
     here = SimpleNamespace(address="tcp://10.0.0.4:1", name=7, nanny=None, local_directory="/scratch")
-    who = environment.worker_identity(here)
+    who = worker_identity.worker_identity(here)
     assert who["container"] == container
     assert (who["job"], who["pod"], who["name"], who["worker"]) == (
         "42",

@@ -22,11 +22,6 @@ from workerdiag.model.evidence import Event, ExceptionFacts, Gap, Inspected, Log
 from workerdiag.model.identity import Identity
 from workerdiag.pipeline import diagnose
 from workerdiag.sources.cluster import ClusterSource
-from workerdiag.sources.cluster.environment import (
-    cluster_object_events,
-    version_conflict_events,
-    with_worker_versions,
-)
 from workerdiag.sources.cluster.evidence import event_evidence, worker_state_events
 from workerdiag.sources.cluster.losses import count_losses, losses_in_events
 from workerdiag.sources.cluster.selection import Removal, count_left_at_once, was_asked_to_close
@@ -40,6 +35,11 @@ from workerdiag.sources.cluster.snapshot import (
 )
 from workerdiag.sources.cluster.state import ClusterState, state_events
 from workerdiag.sources.cluster.tasks import task_state_events
+from workerdiag.sources.cluster.versions_and_settings import (
+    cluster_object_events,
+    version_conflict_events,
+    with_worker_versions,
+)
 
 NOW = 1_795_281_103.0
 ONE, TWO = "tcp://10.0.0.4:1001", "tcp://10.0.0.5:1001"

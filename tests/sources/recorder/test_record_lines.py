@@ -21,7 +21,7 @@ from support.death_records import NOW, decoded, found_report, nanny_report, sche
 from workerdiag.cli import main
 from workerdiag.model.evidence import Event, ExceptionFacts, Gap, LogChunk, ProcessExit, TasksAtLoss
 from workerdiag.model.identity import Identity
-from workerdiag.recorder.box.message import death_message
+from workerdiag.recorder.box.found_box import death_message
 from workerdiag.recorder.box.writer import BoxWriter
 from workerdiag.recorder.scheduler.journal import Journal
 from workerdiag.sources.logs import LogSource

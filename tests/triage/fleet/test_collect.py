@@ -12,7 +12,7 @@ from attrs import evolve
 
 import workerdiag
 from support.fleet_rows import fleet_row
-from support.watch_values import NOW, alert_case, watched_death
+from support.watch_values import NOW, watched_case, watched_death
 from workerdiag.errors import UnreadableInputError
 from workerdiag.model.timeline import ProcessHistory, TaskSpan, Timeline
 from workerdiag.triage.rows import DeathRow, InputRow
@@ -29,7 +29,7 @@ def write_state(path, *, cause="kernel.oom", deaths=3):
     store = Store.open(path)
     store.add_deaths("prod", [watched_death(number) for number in range(1, deaths + 1)])
     store.add_deaths("prod", [watched_death(50, is_expected=True), watched_death(51), watched_death(60)])
-    store.put_case(alert_case(cause=cause, probability=0.9))
+    store.put_case(watched_case(cause=cause, probability=0.9))
     store.assign([watched_death(number).id for number in range(1, deaths + 1)], "case-a")
     store.assign([watched_death(51).id], None)  # judged, and no incident
     return store
@@ -170,7 +170,7 @@ def test_a_watcher_knows_what_its_recorder_saw_running(tmp_path):
         outcome="explained", summary="3 workers died", timeline=Timeline(histories=histories)
     )
     store = write_state(tmp_path / "watch.db")
-    store.put_case(alert_case(cause="kernel.oom", probability=0.9, diagnosis_json=diagnosis.to_json()))
+    store.put_case(watched_case(cause="kernel.oom", probability=0.9, diagnosis_json=diagnosis.to_json()))
     store.close()
     report = workerdiag.fleet(tmp_path)
     assert (report.lost_compute_s, report.lost_known_count, report.death_count) == (70.0, 1, 4)
@@ -181,7 +181,7 @@ def test_a_watcher_that_was_blind_saw_at_least_those(tmp_path):
     What died while the scheduler did not answer is in no table.
     """
     store = write_state(tmp_path / "watch.db")
-    store.put_case(alert_case("blind", key="blind", state="resolved", title="no answer for 2 minutes"))
+    store.put_case(watched_case("blind", key="blind", state="resolved", title="no answer for 2 minutes"))
     store.close()
     report = workerdiag.fleet(tmp_path)
     assert [each.part for each in report.gaps] == ["unseen"]

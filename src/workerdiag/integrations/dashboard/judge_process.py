@@ -15,10 +15,10 @@ import sys
 import zlib
 from collections.abc import Iterator, Mapping
 
-from workerdiag.api.answer import DEFAULT_RULEBOOK
+from workerdiag.api.explain_steps import DEFAULT_RULEBOOK
 from workerdiag.deadline import Deadline
-from workerdiag.incidents.alert_incident import AlertIncident, is_likely, title_of, watched_deaths
 from workerdiag.incidents.judge import judge
+from workerdiag.incidents.watched_incident import WatchedIncident, is_likely, title_of, watched_deaths
 from workerdiag.integrations.dashboard.cases import DeadWorker, JudgedCase, KnownCause, ids_of, victim_of
 from workerdiag.integrations.dashboard.judge_client import BUDGET_S
 from workerdiag.wire.plain import BrokenValueError, from_plain, to_plain
@@ -64,7 +64,7 @@ def _read(line: bytes) -> RecordedDeath | None:
         return None
 
 
-def _case_of(incident: AlertIncident, victims: Mapping[str, DeadWorker]) -> JudgedCase:
+def _case_of(incident: WatchedIncident, victims: Mapping[str, DeadWorker]) -> JudgedCase:
     diagnosis = incident.diagnosis
     top = diagnosis.top
     html = diagnosis.to_html().encode()

@@ -16,7 +16,6 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from workerdiag.model.stop_reasons import DEFAULT_REASON, is_dask_stop_request
 from workerdiag.recorder.box.directories import writable_directory
 from workerdiag.recorder.box.writer import BoxWriter
-from workerdiag.recorder.environment import worker_identity
 from workerdiag.recorder.internals import set_recording, workers
 from workerdiag.recorder.recording import Recording, start_recording, stop_recording
 from workerdiag.recorder.stderr.descriptor_copy import copy_stderr, is_copy_configured
@@ -24,6 +23,7 @@ from workerdiag.recorder.stderr.location import stderr_location
 from workerdiag.recorder.worker.capture import LogCapture, StderrCapture, capture_fatal_signals
 from workerdiag.recorder.worker.sampler import Sampler
 from workerdiag.recorder.worker.tasks import EarlierTasks, OffThreadTasks, TaskSlots, ThreadTasks
+from workerdiag.recorder.worker_identity import worker_identity
 from workerdiag.wire.constants import PLUGIN_NAME
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Any
 from workerdiag.deadline import Deadline
 from workerdiag.model.scene import Scene
 from workerdiag.sources.internals import aws_region
-from workerdiag.sources.machine_match import known_machine_names
+from workerdiag.sources.machine_attribution import known_machine_names
 from workerdiag.sources.provider import Sdk, import_sdk, request_timeout_s
 
 #: A part of an answer as botocore decodes it.

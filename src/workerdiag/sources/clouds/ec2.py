@@ -16,7 +16,7 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Inspected
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources import machine_match
+from workerdiag.sources import machine_attribution
 from workerdiag.sources.clouds.aws import EC2_NAME, AwsAnswer, aws_client, clock_ahead_s, region_of
 from workerdiag.sources.clouds.ec2_machine import (
     LIVE_STATES,
@@ -71,8 +71,8 @@ class Ec2Source(ProviderSource):
         """
         For an ``EC2Cluster``, and where machines have the private names of EC2.
         """
-        named = scene.victims and any(map(EC2_NAME.fullmatch, machine_match.known_machine_names(scene)))
-        lost = machine_match.scene_of_lost_machines(scene)
+        named = scene.victims and any(map(EC2_NAME.fullmatch, machine_attribution.known_machine_names(scene)))
+        lost = machine_attribution.scene_of_lost_machines(scene)
         return cls(lost) if lost and (named or scene.cluster_is("EC2Cluster")) else None
 
     def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
@@ -92,7 +92,7 @@ class Ec2Source(ProviderSource):
         if cluster and self.scene.cluster_is("EC2Cluster"):
             yield {"Name": "tag:Dask Cluster", "Values": [str(cluster)]}
             return
-        hosts = [_instance_filter(host) for host in machine_match.victim_hosts(self.scene)]
+        hosts = [_instance_filter(host) for host in machine_attribution.victim_hosts(self.scene)]
         for key in ("instance-id", "private-ip-address"):
             if values := sorted({value for kind, value in hosts if kind == key}):
                 yield {"Name": key, "Values": values}
@@ -135,9 +135,9 @@ class Ec2Source(ProviderSource):
             answer
             for answer in answers
             if _is_victims_instance(answer, victim)
-            and machine_match.may_be_workers_machine(
+            and machine_attribution.may_be_workers_machine(
                 missed,
-                began=machine_match.to_timestamp(answer.get("LaunchTime")),
+                began=machine_attribution.to_timestamp(answer.get("LaunchTime")),
                 ended=None if answer["State"]["Name"] in LIVE_STATES else _state_changed_at(answer),
             )
         ]
@@ -187,7 +187,7 @@ def _state_reason(answer: AwsAnswer) -> str:
 
 
 def _state_changed_at(answer: AwsAnswer) -> float | None:
-    return machine_match.timestamp_in(answer.get("StateTransitionReason"))
+    return machine_attribution.timestamp_in(answer.get("StateTransitionReason"))
 
 
 def _end_evidence(machine: Ec2Instance, with_its_worker: bool) -> Iterator[Evidence]:  # noqa: FBT001
@@ -197,10 +197,10 @@ def _end_evidence(machine: Ec2Instance, with_its_worker: bool) -> Iterator[Evide
     reason = _state_reason(machine.answer)
     followed = (
         reason == "Client.InstanceInitiatedShutdown" and with_its_worker
-    ) or not machine_match.may_be_reason(
+    ) or not machine_attribution.may_be_reason(
         machine.missed,
         _state_changed_at(machine.answer),
-        notice_s=machine_match.NOTICE_S if "Spot" in reason else 0.0,
+        notice_s=machine_attribution.NOTICE_S if "Spot" in reason else 0.0,
     )
     if machine.answer["State"]["Name"] not in LIVE_STATES and not followed:
         yield instance_chunk(machine.answer, _KEYS, "describe-instances", machine)

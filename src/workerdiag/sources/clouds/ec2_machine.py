@@ -10,9 +10,9 @@ from attrs import frozen
 
 from workerdiag.model.evidence import Evidence, LogChunk
 from workerdiag.model.identity import Identity
-from workerdiag.sources import machine_match
+from workerdiag.sources import machine_attribution
 from workerdiag.sources.clouds.aws import AwsAnswer
-from workerdiag.sources.machine_match import console_chunks, console_excerpt
+from workerdiag.sources.machine_attribution import console_chunks, console_excerpt
 from workerdiag.sources.provider import Sdk
 
 #: States of an instance that has not ended.
@@ -49,9 +49,11 @@ def spot_requests(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
     answer = ec2.describe_spot_instance_requests(SpotInstanceRequestIds=sorted(by_request))
     for request in answer.get("SpotInstanceRequests", ()):
         machine = by_request[request["SpotInstanceRequestId"]]
-        when = machine_match.to_timestamp(request.get("Status", {}).get("UpdateTime"))
+        when = machine_attribution.to_timestamp(request.get("Status", {}).get("UpdateTime"))
         lives = request.get("State") == "active" and request.get("Status", {}).get("Code") == "fulfilled"
-        if not lives and machine_match.may_be_reason(machine.missed, when, notice_s=machine_match.NOTICE_S):
+        if not lives and machine_attribution.may_be_reason(
+            machine.missed, when, notice_s=machine_attribution.NOTICE_S
+        ):
             yield instance_chunk(request, _REQUEST_KEYS, "describe-spot-instance-requests", machine)
 
 
@@ -74,11 +76,11 @@ def status_checks(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
 
 
 def _was_due(event: AwsAnswer, missed: float | None) -> bool:
-    begins, ends = (machine_match.to_timestamp(event.get(key)) for key in ("NotBefore", "NotAfter"))
+    begins, ends = (machine_attribution.to_timestamp(event.get(key)) for key in ("NotBefore", "NotAfter"))
     if missed is None or begins is None:
         return False
-    return begins <= missed + machine_match.SKEW_S and (
-        ends is None or ends >= missed - machine_match.MISSED_S
+    return begins <= missed + machine_attribution.SKEW_S and (
+        ends is None or ends >= missed - machine_attribution.MISSED_S
     )
 
 
@@ -86,9 +88,11 @@ def _failed_check(status: AwsAnswer, missed: float | None) -> AwsAnswer:
     """
     The check of the machine below the instance, if it had failed by then.
     """
-    since = [machine_match.to_timestamp(each.get("ImpairedSince")) for each in status.get("Details", ())]
+    since = [
+        machine_attribution.to_timestamp(each.get("ImpairedSince")) for each in status.get("Details", ())
+    ]
     failed = status.get("Status") == "impaired" and any(
-        machine_match.may_be_reason(missed, each) for each in since if each
+        machine_attribution.may_be_reason(missed, each) for each in since if each
     )
     return status if failed else {}
 
@@ -100,7 +104,7 @@ def consoles(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
     for machine in found:
         answer = ec2.get_console_output(InstanceId=machine.id)
         text = str(answer.get("Output", ""))
-        started = machine_match.to_timestamp(machine.answer.get("LaunchTime"))
+        started = machine_attribution.to_timestamp(machine.answer.get("LaunchTime"))
         excerpt = console_excerpt(text, started=started, missed=machine.missed)
         origin = f"aws ec2 get-console-output --instance-id {machine.id}"
         yield from console_chunks(origin, excerpt, machine.identity)
@@ -111,4 +115,4 @@ def instance_chunk(record: AwsAnswer, keys: Iterable[str], command: str, machine
     Some *keys* of an answer, as ``aws ec2`` prints them.
     """
     origin = f"aws ec2 {command} ({machine.id})"
-    return machine_match.provider_chunk(origin, record, machine.identity, keys=keys)
+    return machine_attribution.provider_chunk(origin, record, machine.identity, keys=keys)

@@ -14,7 +14,7 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources import machine_match
+from workerdiag.sources import machine_attribution
 from workerdiag.sources.clouds.aws import AwsAnswer, aws_client, clock_ahead_s, region_of
 from workerdiag.sources.provider import ProviderQuery, ProviderSource, Sdk
 
@@ -61,7 +61,7 @@ class EcsSource(ProviderSource):
         For an ``ECSCluster`` or ``FargateCluster`` that has started.
         """
         known = scene.cluster_is("ECSCluster") and getattr(scene.cluster, "cluster_arn", None)
-        lost = machine_match.scene_of_lost_machines(scene)
+        lost = machine_attribution.scene_of_lost_machines(scene)
         return cls(lost) if lost and known else None
 
     def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
@@ -91,9 +91,9 @@ class EcsSource(ProviderSource):
         """
         Whether a task had the victim's address, else its name and the definition of its cluster.
         """
-        began = machine_match.to_timestamp(task.get("startedAt") or task.get("createdAt"))
-        ended = machine_match.to_timestamp(task.get("stoppedAt"))
-        if not machine_match.may_be_workers_machine(missed, began=began, ended=ended):
+        began = machine_attribution.to_timestamp(task.get("startedAt") or task.get("createdAt"))
+        ended = machine_attribution.to_timestamp(task.get("stoppedAt"))
+        if not machine_attribution.may_be_workers_machine(missed, began=began, ended=ended):
             return False
         addresses = _task_addresses(task)
         if addresses and victim.identity.host is not None:
@@ -151,18 +151,18 @@ def _task_evidence(task: AwsAnswer, identity: Identity, missed: float | None) ->
 
     The exit is the container's, whose first process may not be the worker's.
     """
-    identity = machine_match.without_pid(identity.merged_with(Identity(container=_task_id(task))))
-    stopping = machine_match.to_timestamp(task.get("stoppingAt") or task.get("stoppedAt"))
-    notice_s = machine_match.NOTICE_S if task.get("stopCode") == "SpotInterruption" else 0.0
+    identity = machine_attribution.without_pid(identity.merged_with(Identity(container=_task_id(task))))
+    stopping = machine_attribution.to_timestamp(task.get("stoppingAt") or task.get("stoppedAt"))
+    notice_s = machine_attribution.NOTICE_S if task.get("stopCode") == "SpotInterruption" else 0.0
     asked_for = task.get("stopCode") in ("UserInitiated", "ServiceSchedulerInitiated", "SpotInterruption")
-    if asked_for and not machine_match.may_be_reason(missed, stopping, notice_s=notice_s):
+    if asked_for and not machine_attribution.may_be_reason(missed, stopping, notice_s=notice_s):
         yield Inspected(identity=identity)
         return
     yield _task_chunk(task, identity)
     container = _worker_container(task.get("containers", ()))
     code = container.get("exitCode") if container else None
     if isinstance(code, int) and code > 0:
-        when = machine_match.to_timestamp(task.get("stoppedAt"))
+        when = machine_attribution.to_timestamp(task.get("stoppedAt"))
         yield ProcessExit.of_container(code, identity=identity, when=when, reporter="ECS")
     yield Inspected(identity=identity)
 
@@ -197,6 +197,8 @@ def _task_id(task: Mapping[str, object]) -> str:
 
 
 def _task_chunk(task: AwsAnswer, identity: Identity) -> LogChunk:
-    containers = [machine_match.pick_keys(each, _CONTAINER_KEYS) for each in task.get("containers", ())]
-    description = {**machine_match.pick_keys(task, _TASK_KEYS), "containers": containers}
-    return machine_match.provider_chunk(f"aws ecs describe-tasks ({_task_id(task)})", description, identity)
+    containers = [machine_attribution.pick_keys(each, _CONTAINER_KEYS) for each in task.get("containers", ())]
+    description = {**machine_attribution.pick_keys(task, _TASK_KEYS), "containers": containers}
+    return machine_attribution.provider_chunk(
+        f"aws ecs describe-tasks ({_task_id(task)})", description, identity
+    )

@@ -15,8 +15,8 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources import machine_match
-from workerdiag.sources.machine_match import console_chunks, console_excerpt
+from workerdiag.sources import machine_attribution
+from workerdiag.sources.machine_attribution import console_chunks, console_excerpt
 from workerdiag.sources.provider import ProviderQuery, ProviderSource, Sdk, import_sdk, request_timeout_s
 
 #: Internal DNS names (Compute Engine documentation): zonal and global.
@@ -76,7 +76,7 @@ class GcpSource(ProviderSource):
         """
         For a ``GCPCluster``, and where hosts have internal names of Compute Engine.
         """
-        lost = machine_match.scene_of_lost_machines(scene)
+        lost = machine_attribution.scene_of_lost_machines(scene)
         return cls(lost) if lost and _project_of(lost) is not None else None
 
     def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
@@ -133,9 +133,9 @@ class GcpSource(ProviderSource):
     def _may_explain_loss(self, operation: Sdk, victim: Victim) -> bool:
         kind = str(operation.operation_type)
         follows = kind == _BY_THE_GUEST and bool(getattr(self.scene.cluster, "auto_shutdown", False))
-        happened = machine_match.to_timestamp(operation.insert_time or operation.start_time)
+        happened = machine_attribution.to_timestamp(operation.insert_time or operation.start_time)
         missed = self._missed(victim)
-        in_time = machine_match.may_be_reason(missed, happened, notice_s=_LATE_S.get(kind, 0.0))
+        in_time = machine_attribution.may_be_reason(missed, happened, notice_s=_LATE_S.get(kind, 0.0))
         return kind in _ENDING and in_time and not follows
 
     def _failed_creation(self, operation: Sdk, target: str) -> Iterator[LogChunk]:
@@ -150,7 +150,7 @@ class GcpSource(ProviderSource):
         for name, victim in names.items():
             which = {"project": project.name, "zone": project.zone, "instance": name}
             machine = instances.get(**which, **_request_options(deadline))
-            started = machine_match.to_timestamp(machine.last_start_timestamp)
+            started = machine_attribution.to_timestamp(machine.last_start_timestamp)
             output = instances.get_serial_port_output(**which, **_request_options(deadline))
             origin = f"gcloud compute instances get-serial-port-output {name}"
             excerpt = console_excerpt(output.contents, started=started, missed=self._missed(victim))
@@ -164,7 +164,7 @@ def _project_of(scene: Scene) -> _GcpProject | None:
         project = options.get("projectid") or config.get("projectid")
         zone = options.get("zone") or config.get("zone")
         return _GcpProject(str(project), str(zone) if zone else None) if project else None
-    for host in machine_match.victim_hosts(scene):
+    for host in machine_attribution.victim_hosts(scene):
         name = _INTERNAL.fullmatch(host)
         if name:
             return _GcpProject(name["project"], name["zone"])

@@ -12,7 +12,7 @@ from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Evidence, Inspected
 from workerdiag.model.identity import Identity
 from workerdiag.sources.addresses import identity_of
-from workerdiag.sources.cluster import environment, logs, queries, selection, snapshot, tasks
+from workerdiag.sources.cluster import logs, queries, selection, snapshot, tasks, versions_and_settings
 from workerdiag.sources.cluster.asker import TOPICS, Asker, ClusterQuestion
 from workerdiag.sources.cluster.evidence import event_evidence, worker_state_events
 from workerdiag.sources.cluster.losses import count_losses
@@ -87,7 +87,7 @@ class ClusterSession:
         """
         local = [] if self._asker.is_responsive else queries.local_server_logs(self._client)
         text = self._log_evidence(list(local))
-        cluster = environment.cluster_object_events(self._client)
+        cluster = versions_and_settings.cluster_object_events(self._client)
         return [*self._evidence, *self._asker.gaps, *text, *cluster]
 
     async def ask_all(self) -> None:
@@ -264,7 +264,7 @@ class ClusterSession:
             call = partial(queries.fetch_worker_versions, self._client, list(self._workers))
             of_workers = await self._asker.ask("worker versions", call, place="versions")
         where = getattr(self._client.scheduler, "address", None)
-        self._evidence += environment.environment_events(
+        self._evidence += versions_and_settings.environment_events(
             self._versions, self._snapshot, of_workers, address=where, in_trouble=in_trouble
         )
 

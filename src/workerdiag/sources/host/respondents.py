@@ -28,7 +28,7 @@ from workerdiag.sources.host.remote_call import (
     probe_elsewhere,
     probe_here,
 )
-from workerdiag.sources.machine_match import scheduler_ahead_s
+from workerdiag.sources.machine_attribution import scheduler_ahead_s
 
 #: At most this many processes are asked; each costs its machine some 30 ms of one core.
 MAX_RESPONDENTS = 4

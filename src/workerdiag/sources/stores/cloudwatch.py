@@ -16,7 +16,7 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources import machine_match
+from workerdiag.sources import machine_attribution
 from workerdiag.sources.clouds.aws import AwsAnswer, aws_client, region_of
 from workerdiag.sources.provider import ProviderQuery, ProviderSource, Sdk
 
@@ -93,7 +93,7 @@ def _stream_evidence(logs: Sdk, group: str, victim: Victim, missed: float | None
     )
     text = "".join(f"{each['message']}\n" for each in answer.get("events", ())).encode()[-_MAX_BYTES:]
     task = Identity(container=stream.rpartition("/")[2])
-    identity = machine_match.without_pid(victim.identity.merged_with(task))
+    identity = machine_attribution.without_pid(victim.identity.merged_with(task))
     yield LogChunk(origin=f"aws logs get-log-events {group} {stream}", data=text, identity=identity)
     yield Inspected(place="worker log", identity=identity)
 
@@ -105,7 +105,7 @@ def _find_start(logs: Sdk, group: str, address: str, missed: float | None) -> Aw
     params: dict[str, object] = {"filterPattern": f'"{_START_LINE.format(address=address)}"'}
     if missed is not None:
         params["startTime"] = int((missed - _LIFE_S) * 1000)
-        params["endTime"] = int((missed + machine_match.SKEW_S) * 1000)
+        params["endTime"] = int((missed + machine_attribution.SKEW_S) * 1000)
     found: AwsAnswer | None = None
     for _ in range(_MAX_PAGES):
         page = logs.filter_log_events(logGroupName=group, **params)

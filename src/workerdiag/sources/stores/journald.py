@@ -14,7 +14,7 @@ from attrs import frozen
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.scene import Location, Scene, Terms, Victim
-from workerdiag.sources import commands, machine_match
+from workerdiag.sources import commands, machine_attribution
 
 #: Seconds of the journal before and after the death.
 _BEFORE_S = 900
@@ -57,7 +57,7 @@ class JournalSource:
         deadline = Deadline.of_budget(budget_s)
         queried: set[tuple[str, int]] = set()
         for index, (victim, match) in enumerate(self._here):
-            missed = int(machine_match.missed_at(self._scene, victim) or self._scene.until or 0)
+            missed = int(machine_attribution.missed_at(self._scene, victim) or self._scene.until or 0)
             if (match, missed) in queried:
                 continue
             queried.add((match, missed))
@@ -86,7 +86,7 @@ def _unit_evidence(victim: Victim, match: str, missed: int, deadline: Deadline) 
         yield commands.command_gap(JournalSource.name, command, result)
     elif result.stdout.strip():
         is_unit, origin = selection[0] == "--unit", " ".join(["journalctl", *selection])
-        identity = machine_match.without_pid(victim.identity) if is_unit else victim.identity
+        identity = machine_attribution.without_pid(victim.identity) if is_unit else victim.identity
         yield LogChunk(origin=origin, data=result.stdout, identity=identity)
         yield Inspected(identity=victim.identity)
     else:

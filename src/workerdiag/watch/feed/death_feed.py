@@ -8,7 +8,7 @@ from typing import Protocol
 
 from attrs import field, frozen
 
-from workerdiag.incidents.alert_incident import WatchedDeath
+from workerdiag.incidents.watched_incident import WatchedDeath
 from workerdiag.model.evidence import Evidence
 from workerdiag.wire.watch_answer import ClusterFigures
 

@@ -11,7 +11,7 @@ from typing import Any
 from attrs import field, frozen
 
 from workerdiag.deadline import Deadline
-from workerdiag.incidents.alert_incident import WatchedDeath
+from workerdiag.incidents.watched_incident import WatchedDeath
 from workerdiag.model.dask import Method, Reply, is_disallowed
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.stop_reasons import is_deliberate

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 from attrs import evolve
 
-from workerdiag.incidents.alert_incident import LEAST_KILL_S, WatchedDeath
 from workerdiag.incidents.log_excerpts import RECORD_TIME, log_records
+from workerdiag.incidents.watched_incident import LEAST_KILL_S, WatchedDeath
 from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Event, Evidence, LogChunk
 from workerdiag.model.identity import NO_IDENTITY, Identity

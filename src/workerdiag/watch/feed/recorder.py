@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import partial
 
 from workerdiag.deadline import Deadline
-from workerdiag.incidents.alert_incident import watched_deaths
+from workerdiag.incidents.watched_incident import watched_deaths
 from workerdiag.model.dask import Client, is_disallowed
 from workerdiag.sources.cluster.queries import answer_in_time
 from workerdiag.watch.feed.connection import LATE_S

@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 from attrs import define, field, frozen
 
 from workerdiag.errors import WorkerdiagError
-from workerdiag.watch.alerts import Notice
+from workerdiag.watch.watched_case import Notice
 
 
 @frozen(kw_only=True)

@@ -13,9 +13,9 @@ from distributed.comm import CommClosedError
 
 from support.diagnoses import diagnosis_with
 from workerdiag.api.annotate import remember
-from workerdiag.integrations import telemetry
+from workerdiag.integrations import logged_exceptions
 from workerdiag.integrations.diagnosis_facts import facts
-from workerdiag.integrations.telemetry import diagnose_in_passing
+from workerdiag.integrations.logged_exceptions import diagnose_in_passing
 from workerdiag.model.diagnosis import RetryPolicy
 
 ANSWER = diagnosis_with(RetryPolicy(action="retry"))
@@ -32,7 +32,7 @@ def asked(monkeypatch):
         asked.append(exc)
         return ANSWER
 
-    monkeypatch.setattr(telemetry, "diagnose", diagnose)
+    monkeypatch.setattr(logged_exceptions, "diagnose", diagnose)
     return asked
 
 
@@ -90,7 +90,7 @@ def test_what_does_not_come_back_is_left_behind(monkeypatch, killed):
     A hanging diagnosis holds nothing up beyond its time.
     """
     end = threading.Event()
-    monkeypatch.setattr(telemetry, "diagnose", lambda *_, **__: end.wait(60))
+    monkeypatch.setattr(logged_exceptions, "diagnose", lambda *_, **__: end.wait(60))
     try:
         assert diagnose_in_passing(killed, timeout_s=0.05) is None
         assert not end.is_set()
@@ -102,7 +102,7 @@ def test_a_failure_of_ours_stays_with_us(monkeypatch, killed):
     """
     The program's own error is what is told.
     """
-    monkeypatch.setattr(telemetry, "diagnose", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(logged_exceptions, "diagnose", lambda *_, **__: 1 / 0)
     assert diagnose_in_passing(killed) is None
 
 
@@ -116,7 +116,7 @@ def test_what_is_logged_while_asking_is_not_asked_about(monkeypatch, killed):
         inner.append(diagnose_in_passing(exc))
         return ANSWER
 
-    monkeypatch.setattr(telemetry, "diagnose", diagnose)
+    monkeypatch.setattr(logged_exceptions, "diagnose", diagnose)
     assert diagnose_in_passing(killed) == ANSWER
     assert inner == [None]
 
@@ -125,7 +125,7 @@ def test_errors_of_other_programs_start_no_thread(monkeypatch):
     """
     A program that logs a thousand errors of its own does not notice.
     """
-    monkeypatch.setattr(telemetry, "call_in_time", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr(logged_exceptions, "call_in_time", lambda *_: pytest.fail("asked"))
     assert diagnose_in_passing(ValueError("no")) is None
 
 

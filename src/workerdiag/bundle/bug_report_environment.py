@@ -65,7 +65,7 @@ ALLOWED_SETTINGS = (
     "distributed.rmm.pool-size",
 )
 _MAX_VALUE_CHARS = 500
-#: What the black box of a worker knows of its versions (`workerdiag.recorder.environment`).
+#: What the black box of a worker knows of its versions (`workerdiag.recorder.worker_identity`).
 _BOX_PACKAGES = ("python", "dask", "distributed", "workerdiag")
 #: Dead workers whose versions are told.
 _MAX_BOXES = 3

@@ -93,7 +93,7 @@ def _is_order(piece: Evidence) -> bool:
 
 
 @frozen(kw_only=True)
-class AlertIncident:
+class WatchedIncident:
     """
     Deaths of one trouble that belong together, with the diagnosis of all of them; or a standstill.
     """

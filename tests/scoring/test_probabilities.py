@@ -17,7 +17,7 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.rules import EVERYDAY_ENDS, FREQUENCIES, LONE_GRADES, Cause
 from workerdiag.model.signs import GRADES, LogSign
 from workerdiag.model.vocabulary import CauseEnd
-from workerdiag.scoring.distribution import (
+from workerdiag.scoring.probabilities import (
     MAX_ODDS,
     CauseScore,
     Distribution,

@@ -42,7 +42,7 @@ class CaseProgress:
 
 
 @frozen(kw_only=True)
-class AlertCase:
+class WatchedCase:
     """
     All incidents of one key on one cluster, and what was said about them.
     """

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve
 
-from workerdiag.watch.alerts import Notice
 from workerdiag.watch.bundles import made_folder
 from workerdiag.watch.feed import open_feed
 from workerdiag.watch.notice_iterator import INBOX_NAME
@@ -20,6 +19,7 @@ from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks.function import as_sink
 from workerdiag.watch.sinks.sink import Sink, SinkSetupError
 from workerdiag.watch.store import Store
+from workerdiag.watch.watched_case import Notice
 from workerdiag.watch.watcher import Watcher
 
 if TYPE_CHECKING:

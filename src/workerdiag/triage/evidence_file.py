@@ -14,9 +14,9 @@ from workerdiag.errors import UnreadableInputError
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.sources.logs.input_kinds import MAX_BOX_BYTES, MAX_BUNDLE_BYTES
 
-ContainerKind = Literal["bundle", "box", "records"]
+EvidenceFileKind = Literal["bundle", "box", "records"]
 #: None is read that is larger; a scheduler begins a new file of records after 8 MiB.
-MOST_BYTES: Final[Mapping[ContainerKind, int]] = {
+MOST_BYTES: Final[Mapping[EvidenceFileKind, int]] = {
     "bundle": MAX_BUNDLE_BYTES,
     "box": MAX_BOX_BYTES,
     "records": 128 * 2**20,
@@ -32,12 +32,12 @@ class NotALogError(Exception):
 
 
 @frozen
-class Container:
+class EvidenceFile:
     """
     An input that is no text, read.
     """
 
-    kind: ContainerKind
+    kind: EvidenceFileKind
     #: Path or URL, without secrets.
     url: str
     data: bytes = field(repr=False)
@@ -73,7 +73,7 @@ class Container:
         yield from pieces
 
     def _box(self) -> Iterator[Evidence]:
-        from workerdiag.recorder.box.message import death_message
+        from workerdiag.recorder.box.found_box import death_message
         from workerdiag.sources.recorder.evidence import death_evidence
         from workerdiag.wire.recorded_death import RecordedDeath
 
@@ -102,7 +102,7 @@ def failure_in(pieces: Iterator[Evidence] | list[Evidence], url: str) -> str:
     return next((each.detail for each in pieces if isinstance(each, Gap) and each.source == url), "")
 
 
-def check_size(kind: ContainerKind, url: str, data: bytes) -> None:
+def check_size(kind: EvidenceFileKind, url: str, data: bytes) -> None:
     """
     Check that a container was read.
 

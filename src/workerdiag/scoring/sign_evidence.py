@@ -11,7 +11,7 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.model.signs import AbsentSign, ExitSign, Sign, TogetherSign
-from workerdiag.scoring.distribution import CauseScore, SignEvidence
+from workerdiag.scoring.probabilities import CauseScore, SignEvidence
 
 #: At most this many places of one sign are tried for others close by.
 MAX_TOGETHER = 200

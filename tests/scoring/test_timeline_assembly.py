@@ -9,7 +9,7 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import MemoryReading, ProcessExit, TasksAtLoss
 from workerdiag.model.identity import Identity
 from workerdiag.model.timeline import MemoryLimits, MemorySample, ProcessHistory, TaskSpan
-from workerdiag.scoring.timeline import MAX_HISTORIES, MAX_MOMENTS, make_timeline
+from workerdiag.scoring.timeline_assembly import MAX_HISTORIES, MAX_MOMENTS, make_timeline
 
 T0 = 1_795_000_000.0
 WHO = Identity(worker="tcp://10.0.0.4:1001", pid=7)
