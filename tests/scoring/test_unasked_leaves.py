@@ -62,3 +62,19 @@ def test_a_leave_in_a_part_of_a_log_is_not_cleared():
     """
     assert outcome(REGISTERED, *LEFT) == "unknown"
     assert outcome(REGISTERED, *LEFT, STOPPED) == "no-death"
+
+
+@pytest.mark.parametrize("is_asked_first", [True, False])
+def test_an_order_to_stop_that_comes_after_the_loss_clears_nothing(is_asked_first):
+    """
+    A cluster closes the nanny of a worker whose connection broke, and the scheduler some seconds later.
+    """
+    nanny = line("01,500", "        Start Nanny at: 'tcp://10.0.0.4:40001'", "nanny")
+    up = line("01,900", "      Start worker at:      tcp://10.0.0.4:40002", "worker")
+    order = line("05,002", "Closing Nanny at 'tcp://10.0.0.4:40001'. Reason: nanny-close", "nanny")
+    loss = (line("05,000", "Connection to tcp://10.0.0.4:51000 has been closed.", "core"), LEFT[1])
+    closed = line("09,010", "Nanny at 'tcp://10.0.0.4:40001' closed.", "nanny")
+    end_of_all = line("12,000", "Closing scheduler. Reason: unknown")
+    lines = (order, *loss) if is_asked_first else (*loss, order)
+    expected = "no-death" if is_asked_first else "unknown"
+    assert outcome(BEGAN, nanny, up, REGISTERED, *lines, closed, end_of_all) == expected

@@ -105,7 +105,9 @@ def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook)
         troubles=(*_troubles(incident, closing), *_unproved_deaths(signs, book)),
         unknown_error=unknown_error(incident, _explaining(signs, book), closing.is_noise),
         is_loss=any(each.relation == "raised" and not each.from_task for each in incident.exceptions)
-        or any(case.end and case.end.unexpected for case in incident.cases),
+        or any(
+            case.end and (case.end.unexpected or _was_lost_before_asked(case.end)) for case in incident.cases
+        ),
         lacks_workers=lacks_workers(incident),
         open_ended_log=None if from_task or places else open_ended_log(incident),
         has_unread_log=_has_gap(gaps, {"log"}),
@@ -189,6 +191,21 @@ def _is_in_order(end: ProcessEnd) -> bool:
     """
     asked = end.stop_requested and any(each.owner != STILL_ALIVE for each in end.marks)
     return asked or (end.deregistered and not end.lost)
+
+
+def _was_lost_before_asked(end: ProcessEnd) -> bool:
+    """
+    Whether a log shows the removal of a lost worker above the first order to stop it.
+
+    A worker that closes on request says so to the scheduler (``close-stream``), and is not lost.
+    """
+    if not end.lost or end.deregistered:
+        return False
+    first_order: dict[str, int] = {}
+    for each in end.marks:
+        if each.role == "stop-request" and each.owner != STILL_ALIVE:
+            first_order[each.origin] = min(each.line, first_order.get(each.origin, each.line))
+    return any(each.role == "removal" and each.line < first_order.get(each.origin, 0) for each in end.marks)
 
 
 def _explaining(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
