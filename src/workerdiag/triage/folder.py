@@ -58,6 +58,15 @@ class TriageFolder:
         except OSError:
             return None
 
+    def kept_bytes(self, key: str) -> int:
+        """
+        How much was kept of a part.
+        """
+        try:
+            return (self._parts / f"{key}{_SUFFIX}").stat().st_size
+        except OSError:
+            return 0
+
     def finished(self, key: str) -> PartOutcome | None:
         """
         The outcome that is kept, unless reading the part failed: then it is worth another try.

@@ -1,33 +1,55 @@
 """
-A function in a process of its own with a memory limit, so that what kills it kills nothing else.
+Jobs in a process of their own with a memory limit, so that what kills it kills nothing else.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from signal import Signals
 
-from workerdiag.errors import TriageError, error_text
+from workerdiag.errors import error_text
+from workerdiag.triage.batches import Failed, run_job
 
-#: The process prints its result behind this: libraries print what they like.
-_RESULT = b"\0workerdiag-result\0"
 _CHILD = "from workerdiag.triage.isolated_process import serve; serve()"
 
 
 def run_isolated(
-    job: object, function: Callable[..., object], memory_bytes: int, timeout_s: float, *arguments: object
-) -> object:
+    batch: Sequence[object],
+    function: Callable[..., object],
+    memory_bytes: int,
+    timeout_s: float,
+    *arguments: object,
+) -> list[object | Failed]:
     """
-    What ``function(job, *arguments)`` returns in a process of its own.
+    What ``function(job, *arguments)`` returns for each job in a process that is not this one.
 
-    Raises:
-        TriageError: The process ended without a result: by a signal, for want of memory or in time.
+    The process does one job after the other. Where it ends without the result of a job, by a signal, for want
+    of memory or of time, the next process begins with that job: it has failed if that one, too, ends.
+
+    Args:
+        batch: The jobs.
+        function: Is called with each.
+        memory_bytes: What a process may have.
+        timeout_s: How long a process may take, in seconds.
+        arguments: Of each call, behind the first.
     """
-    given = pickle.dumps((memory_bytes, function, job, arguments))
+    results: list[object | Failed] = []
+    while len(results) < len(batch):
+        given = pickle.dumps((memory_bytes, function, batch[len(results) :], arguments))
+        done, end = _run_process(given, timeout_s)
+        results += done or [Failed(f"the process that read it {end}")]
+    return results
+
+
+def _run_process(given: bytes, timeout_s: float) -> tuple[list[object], str]:
+    """
+    The results of one process, and how it ended.
+    """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
     try:
         ended = subprocess.run(  # noqa: S603  our own module
@@ -38,26 +60,39 @@ def run_isolated(
             env=environment,
             check=False,
         )
-    except subprocess.TimeoutExpired:
-        raise TriageError(f"reading it in a process of its own took more than {timeout_s:.0f} s") from None
-    _, marker, result = ended.stdout.rpartition(_RESULT)
-    if ended.returncode == 0 and marker:
-        return pickle.loads(result)  # noqa: S301  our own process wrote it
-    raise TriageError(f"the process that read it {_end_of(ended)}")
+    except subprocess.TimeoutExpired as problem:
+        return _results_in(problem.stdout or b""), f"took more than {timeout_s:.0f} s"
+    return _results_in(ended.stdout), _end_of(ended)
+
+
+def _results_in(printed: bytes) -> list[object]:
+    """
+    The results that a process wrote whole.
+    """
+    stream = io.BytesIO(printed)
+    results: list[object] = []
+    while True:
+        try:
+            results.append(pickle.load(stream))  # noqa: S301  our own process wrote it
+        except (EOFError, pickle.UnpicklingError):  # it was ended while it wrote
+            return results
 
 
 def serve() -> None:
     """
-    The other side: call the function that standard input names, print what it returns.
+    The other side: call the function that standard input names, write what it returns for each job.
     """
-    memory_bytes, function, job, arguments = pickle.load(sys.stdin.buffer)  # noqa: S301  our own process wrote it
+    memory_bytes, function, batch, arguments = pickle.load(sys.stdin.buffer)  # noqa: S301  our own process wrote it
     _limit_memory(memory_bytes)
-    try:
-        result = function(job, *arguments)
-    except MemoryError:
-        sys.exit("MemoryError")
-    sys.stdout.buffer.write(_RESULT + pickle.dumps(result))
-    sys.stdout.flush()
+    with os.fdopen(os.dup(1), "wb") as output:
+        os.dup2(2, 1)  # libraries print what they like
+        for job in batch:
+            try:
+                result = run_job(job, function, *arguments)
+            except MemoryError:
+                sys.exit("MemoryError")
+            output.write(pickle.dumps(result))
+            output.flush()
 
 
 def _limit_memory(memory_bytes: int) -> None:

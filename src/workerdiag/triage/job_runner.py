@@ -1,15 +1,16 @@
 """
 Jobs on the workers of a Dask cluster, so that none is lost, whichever worker dies.
 
-Each job is bound to one worker: if that dies, Dask does not take the job to the next one. The job is then
-a suspect, and is tried again when all others are done, alone in a process of its own with a memory limit.
+Small jobs go in batches. Each batch is bound to one worker: if that dies, Dask does not take the batch to the
+next one. Its jobs are then suspects, and are tried again when all others are done, one after the other in a
+process of their own with a memory limit.
 """
 
 from __future__ import annotations
 
 import itertools
 import queue
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -19,6 +20,7 @@ from attrs import frozen
 from workerdiag.deadline import monotonic_s
 from workerdiag.errors import TriageError, describe_error
 from workerdiag.model.dask import Method
+from workerdiag.triage.batches import Failed, cut_batches, run_batch
 from workerdiag.triage.isolated_process import run_isolated
 
 if TYPE_CHECKING:
@@ -30,8 +32,10 @@ PRIORITY: Final = -100
 _LOOK_S = 2.0
 #: Without any worker for this long, in seconds, it ends.
 _PATIENCE_S = 300.0
-#: A job that takes longer, in seconds, hangs: 256 MiB take a minute where storage is slow.
+#: A job, and a batch, that takes longer, in seconds, hangs: 256 MiB take a minute where storage is slow.
 _JOB_S = 3600.0
+#: Of a batch of suspects the same for each process, so that the others have their time beside one that hangs.
+_SUSPECTS_S = _JOB_S / 4
 
 _J = TypeVar("_J")
 
@@ -58,7 +62,7 @@ class Lost(Generic[_J]):
 
 @frozen
 class _Running(Generic[_J]):
-    job: _J
+    batch: tuple[_J, ...]
     worker: str
     since_s: float
 
@@ -70,6 +74,7 @@ class JobRunner(Generic[_J]):
     Args:
         client: Of the cluster.
         given: What the function gets for a job, made when the job is sent.
+        batch_share: The part of a full batch that a job takes by itself: 1 or more fills it.
         share: Of each worker's threads, at least one, that may be busy with jobs.
         memory_bytes: What a suspect's process may have.
     """
@@ -77,10 +82,17 @@ class JobRunner(Generic[_J]):
     _numbers = itertools.count()
 
     def __init__(
-        self, client: Client, given: Callable[[_J], object], *, share: float, memory_bytes: int
+        self,
+        client: Client,
+        given: Callable[[_J], object],
+        batch_share: Callable[[_J], float],
+        *,
+        share: float,
+        memory_bytes: int,
     ) -> None:
         self._client: Any = client  # most of its methods have no types
         self._given = given
+        self._batch_share = batch_share
         self._share = share
         self._memory_bytes = memory_bytes
         self._slots: Mapping[str, int] = {}
@@ -101,16 +113,22 @@ class JobRunner(Generic[_J]):
         Raises:
             TriageError: There are no workers, or workerdiag is not installed on them.
         """
-        suspects: deque[_J] = deque()
+        suspects: list[tuple[_J, ...]] = []
+        batches = cut_batches(jobs, self._batch_share, lambda: sum(self._slots.values()))
         try:
-            yield from self._run_all(function, deque(jobs), arguments, suspects, each_worker=None)
-            while suspects:  # one at a time, so that each is judged by itself
-                again: deque[_J] = deque()
-                job = suspects.popleft()
-                alone = (function, self._memory_bytes, _JOB_S, *arguments)
-                yield from self._run_all(run_isolated, deque([job]), alone, again, each_worker=1)
-                for lost in again:
-                    yield Lost(lost, "its worker died twice, also when it was read in a process of its own")
+            yield from self._run_all(run_batch, batches, (function, *arguments), suspects, each_worker=None)
+            while suspects:  # one batch at a time, and one job at a time of those
+                batch = suspects.pop(0)
+                seconds = _JOB_S if len(batch) == 1 else _SUSPECTS_S
+                alone = (function, self._memory_bytes, seconds, *arguments)
+                again: list[tuple[_J, ...]] = []
+                yield from self._run_all(run_isolated, iter([batch]), alone, again, each_worker=1)
+                if again and len(batch) > 1:
+                    suspects += ((job,) for job in batch)
+                elif again:
+                    yield Lost(
+                        batch[0], "its worker died twice, also when it was read in a process of its own"
+                    )
         finally:
             for future in self._running:
                 with suppress(Exception):
@@ -121,19 +139,21 @@ class JobRunner(Generic[_J]):
     def _run_all(
         self,
         function: Method,
-        jobs: deque[_J],
+        batches: Iterator[tuple[_J, ...]],
         arguments: tuple[object, ...],
-        suspects: deque[_J],
+        suspects: list[tuple[_J, ...]],
         *,
         each_worker: int | None,
     ) -> Iterator[Done[_J] | Lost[_J]]:
         self._looked_s = float("-inf")
         free: Sequence[str] = ()
-        while jobs or self._running:
+        while True:
             if monotonic_s() - self._looked_s >= _LOOK_S:
                 suspects += self._look(each_worker)
                 free = list(self._slots)
-            self._submit(function, jobs, arguments, free)
+            has_more = self._submit(function, batches, arguments, free)
+            if not has_more and not self._running:
+                return
             free = ()
             try:
                 future = self._ended.get(timeout=_LOOK_S)
@@ -143,12 +163,12 @@ class JobRunner(Generic[_J]):
             if running is None:
                 continue  # it was given up
             free = (running.worker,)
-            ended = self._result(future, running.job)
+            ended = self._ended_jobs(future, running.batch)
             future.release()
             if ended is None:
-                suspects.append(running.job)
+                suspects.append(running.batch)
             else:
-                yield ended
+                yield from ended
 
     def _take(self, future: object) -> _Running[_J] | None:
         running = self._running.pop(future, None)
@@ -156,9 +176,9 @@ class JobRunner(Generic[_J]):
             self._busy[running.worker] -= 1
         return running
 
-    def _look(self, each_worker: int | None) -> list[_J]:
+    def _look(self, each_worker: int | None) -> list[tuple[_J, ...]]:
         """
-        Learn which workers there are. Returns jobs of workers that are gone, and those that hang.
+        Learn which workers there are. Returns batches of workers that are gone, and those that hang.
         """
         threads = self._threads()
         now_s = self._looked_s = monotonic_s()
@@ -172,7 +192,7 @@ class JobRunner(Generic[_J]):
         ]
         for future in lost:
             future.cancel(force=True)
-        return [running.job for future in lost if (running := self._take(future)) is not None]
+        return [running.batch for future in lost if (running := self._take(future)) is not None]
 
     def _threads(self) -> Mapping[str, int]:
         """
@@ -198,20 +218,24 @@ class JobRunner(Generic[_J]):
     def _submit(
         self,
         function: Method,
-        jobs: deque[_J],
+        batches: Iterator[tuple[_J, ...]],
         arguments: tuple[object, ...],
         workers: Sequence[str],
-    ) -> None:
+    ) -> bool:
         """
-        Send jobs to those of the *workers* that are not busy, to each in turn.
+        Send batches to those of the *workers* that are not busy, to each in turn.
+
+        Returns:
+            Whether there may be more batches.
         """
-        while workers and jobs:
-            workers = [each for each in workers if self._busy[each] < self._slots.get(each, 0)]
-            for worker in workers[: len(jobs)]:
-                job = jobs.popleft()
+        while workers := [each for each in workers if self._busy[each] < self._slots.get(each, 0)]:
+            for worker in workers:
+                batch = next(batches, None)
+                if batch is None:
+                    return False
                 future = self._client.submit(
                     function,
-                    self._given(job),
+                    [self._given(job) for job in batch],
                     *arguments,
                     key=f"workerdiag-triage-{id(self)}-{next(self._numbers)}",
                     workers=[worker],
@@ -220,29 +244,33 @@ class JobRunner(Generic[_J]):
                     retries=0,
                     pure=False,
                 )
-                self._running[future] = _Running(job, worker, monotonic_s())
+                self._running[future] = _Running(batch, worker, monotonic_s())
                 self._busy[worker] += 1
                 future.add_done_callback(self._ended.put)
+        return True
 
-    def _result(self, future: Any, job: _J) -> Done[_J] | Lost[_J] | None:
+    def _ended_jobs(self, future: Any, batch: Sequence[_J]) -> list[Done[_J] | Lost[_J]] | None:
         """
-        How a job ended; None if its worker died.
+        How the jobs of a batch ended; None if their worker died.
         """
         if future.status == "finished":
             try:
-                return Done(job, future.result(timeout=_LOOK_S * 30))
+                results = future.result(timeout=_LOOK_S * 30)
             except Exception:  # noqa: BLE001  its worker died with the result
                 return None
+            return [
+                Lost(job, result.reason) if isinstance(result, Failed) else Done(job, result)
+                for job, result in zip(batch, results, strict=True)
+            ]
         if future.status != "error":
             return None
         problem = future.exception()
-        if type(problem).__name__ == "KilledWorker":
+        if type(problem).__name__ == "KilledWorker" or isinstance(problem, MemoryError):
             return None
         if isinstance(problem, ImportError) and (problem.name or "").partition(".")[0] == "workerdiag":
             raise TriageError(f"the workers cannot import workerdiag: {describe_error(problem)}", INSTALL)
-        if isinstance(problem, TriageError):
-            return Lost(job, problem.why)
-        return Lost(job, describe_error(problem) if problem is not None else "it failed")
+        reason = describe_error(problem) if problem is not None else "it failed"
+        return [Lost(job, reason) for job in batch]
 
 
 #: What to do where workers lack the package.

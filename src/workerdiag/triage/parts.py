@@ -48,6 +48,13 @@ class LogFile:
     size_bytes: int | None = None
     modified_at: float | None = None
 
+    @property
+    def is_packed(self) -> bool:
+        """
+        Whether its name says so.
+        """
+        return _PACKED.search(self.place) is not None
+
 
 @frozen(kw_only=True)
 class Part:
@@ -141,7 +148,7 @@ def cut(file: LogFile, part_bytes: int) -> Iterator[Part]:
     """
     size = file.size_bytes
     step = max(ALIGNMENT, part_bytes // ALIGNMENT * ALIGNMENT)
-    if size is None or size <= step or _PACKED.search(file.place):
+    if size is None or size <= step or file.is_packed:
         yield Part(file=file)
         return
     starts = range(0, size - step // _SMALL_REST, step)  # a small rest is read with the part before

@@ -17,7 +17,7 @@ from workerdiag.triage.folder import TriageFolder, part_key, rules_key
 from workerdiag.triage.job_runner import INSTALL, Done, JobRunner, Lost, check_workers
 from workerdiag.triage.judge_run import judge_run
 from workerdiag.triage.outcome import PartOutcome, pack_outcome, unpack_outcome
-from workerdiag.triage.parts import PART_BYTES, Part, Unlisted, cut, find_files
+from workerdiag.triage.parts import MIB, PART_BYTES, Part, Unlisted, cut, find_files
 from workerdiag.triage.result import TriageResult
 from workerdiag.triage.rows import DeathRow, InputRow
 from workerdiag.triage.runs import Run, find_runs, folder_pattern
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 #: While it runs, tables are written this often, in seconds, and take at most this share of the time.
 _TABLES_S = 30.0
 _TABLES_SHARE = 0.1
+#: A batch is read in a second or two: it has this many bytes of text, or of marks where runs are judged.
+_BATCH_BYTES = 8 * MIB
+_BATCH_MARKS_BYTES = MIB // 4
+#: Logs that are packed become about this many times as large.
+_UNPACKED = 10
 
 _J = TypeVar("_J")
 #: A part with its key.
@@ -145,7 +150,7 @@ class TriageWork:
         """
         check_workers(client)
         self._plan.on_progress(self._progress)
-        runner: JobRunner[Job] = self._runner(client, _part_of)
+        runner: JobRunner[Job] = self._runner(client, _part_of, _part_share)
         began_s = written_s = monotonic_s()
         spent_s = 0.0
         for ended in runner.run(scan_part, self.jobs(), self.settings):
@@ -205,20 +210,20 @@ class TriageWork:
                 yield Lost(run, describe_error(problem))
 
     def _judged_there(self, client: Client, runs: Iterable[Run]) -> Iterator[Done[Run] | Lost[Run]]:
-        runner: JobRunner[Run] = self._runner(client, self._marks_of)
+        runner: JobRunner[Run] = self._runner(client, self._marks_of, self._run_share)
         return runner.run(judge_run, (run for run in runs if self._is_read(run)), self.settings)
 
     def _is_read(self, run: Run) -> bool:
         """
         Whether any of its logs is one.
         """
-        rows = (
-            self._outcomes[key].row for url in run.urls for key in self._keys[url] if key in self._outcomes
-        )
-        return any(row.status in ("done", "failed") for row in rows)
+        return any(self._outcomes[key].row.status in ("done", "failed") for key in self._read_keys(run))
 
-    def _runner(self, client: Client, given: Callable[[_J], object]) -> JobRunner[_J]:
-        return JobRunner(client, given, share=self._plan.share, memory_bytes=self._plan.memory_bytes)
+    def _runner(
+        self, client: Client, given: Callable[[_J], object], batch_share: Callable[[_J], float]
+    ) -> JobRunner[_J]:
+        plan = self._plan
+        return JobRunner(client, given, batch_share, share=plan.share, memory_bytes=plan.memory_bytes)
 
     def forget_others(self) -> None:
         """
@@ -230,8 +235,16 @@ class TriageWork:
         """
         The run with the packed outcomes of its parts, in the order of their bytes, whichever was read first.
         """
-        keys = (key for url in run.urls for key in self._keys[url] if key in self._outcomes)
-        return run, [self._folder.kept(key) or b"" for key in keys]
+        return run, [self._folder.kept(key) or b"" for key in self._read_keys(run)]
+
+    def _run_share(self, run: Run) -> float:
+        """
+        What a run takes of a batch that is judged.
+        """
+        return sum(map(self._folder.kept_bytes, self._read_keys(run))) / _BATCH_MARKS_BYTES
+
+    def _read_keys(self, run: Run) -> list[str]:
+        return [key for url in run.urls for key in self._keys[url] if key in self._outcomes]
 
     def take(self, ended: Done[Job] | Lost[Job]) -> None:
         """
@@ -259,3 +272,14 @@ class TriageWork:
 
 def _part_of(job: Job) -> Part:
     return job[1]
+
+
+def _part_share(job: Job) -> float:
+    """
+    What a part takes of a batch that is read; one whose size no one knows takes all of it.
+    """
+    part = job[1]
+    if part.end_byte is None and part.file.size_bytes is None:
+        return 1.0
+    unpacked = _UNPACKED if part.file.is_packed else 1
+    return unpacked * part.expected_bytes / _BATCH_BYTES
