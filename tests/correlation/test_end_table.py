@@ -4,9 +4,10 @@ Thousands of ends at once: each is compared with few others.
 
 from __future__ import annotations
 
-from workerdiag.correlation.end_table import CandidateTable
+from workerdiag.correlation.end_table import CandidateTable, EndBuilder, EndList
 from workerdiag.correlation.merge import ReportLimit, merge_ends
 from workerdiag.deadline import GraceDeadline
+from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Lifetimes
 from workerdiag.model.process_end import ProcessEnd
@@ -51,3 +52,20 @@ def test_ends_of_another_observer_are_found_by_their_time():
         ("tcp://h:1", 1),
         ("tcp://h:2", 2),
     ]
+
+
+def test_a_removal_is_of_the_latest_end_of_its_worker():
+    """
+    Of an address that was used again it is the later process, whichever learned its name first.
+    """
+    worker = Identity(worker="tcp://10.0.0.4:4002")
+    named = Match(owner="worker.stopping", role="self-closed", origin="log", line=1, identity=worker)
+    listed = EndList()
+    first, second = EndBuilder(), EndBuilder()
+    listed.add(first)
+    listed.add(second)
+    assert (listed.latest_of(worker.worker), listed.latest_of(None)) == (None, None)
+    listed.learn(second, named, reporter="worker log")
+    listed.learn(first, named, reporter="worker log")
+    assert listed.latest_of(worker.worker) is second
+    assert list(listed.latest(1)) == [second]

@@ -115,6 +115,24 @@ def test_a_part_that_kills_its_worker_costs_no_other_part(client, tmp_path):
     assert found.deaths == alone
 
 
+def test_a_file_that_kills_the_worker_of_its_batch_costs_no_other_file(client, tmp_path):
+    """
+    Of hundreds of small files, which go in batches, each has its row, and only the deadly one has failed.
+    """
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    text = nanny_log(1, seed=1, calm=0)
+    for seed in range(300):
+        (folder / f"{seed:03}.log").write_text(text.replace(":40002", f":{40002 + seed}"))
+    alone, inputs, _ = triage_here([tallied(folder)], tmp_path / "alone")
+    (folder / "001-deadly.log").write_text(text)
+    found = workerdiag.triage(tallied(folder), client, output=tmp_path / "out", form="jsonl", share=1)
+    failed = [each for each in found.inputs if each.status == "failed"]
+    assert [("deadly" in each.url, "SIGKILL" in each.reason) for each in failed] == [(True, True)]
+    assert (found.deaths, len(found.inputs)) == (alone, 301)
+    assert [each for each in found.inputs if each not in failed] == list(inputs)
+
+
 def test_broken_inputs_change_no_other_rows(client, tmp_path):
     """
     Of a hundred inputs five are torn, binary, vanished, forbidden or empty: a row each, all others as without.

@@ -229,3 +229,18 @@ def test_more_deaths_than_a_report_lists(tmp_path):
     deaths, _, _ = triage_here([log], tmp_path / "out")
     assert causes(deaths) == ["signal.segfault"] * 450
     assert len({evolve(each, offset=0) for each in deaths}) == 450
+
+
+def test_what_all_marks_tell_is_gathered_once_for_all_deaths(tmp_path, monkeypatch):
+    """
+    Deaths by the hundred are each judged against what is prepared once, not for each few hundred of them.
+    """
+    from workerdiag.scoring.relevance import Relevance
+
+    prepared = []
+    prepare = Relevance.__init__
+    monkeypatch.setattr(Relevance, "__init__", lambda self, *given: prepared.append(prepare(self, *given)))
+    log = tmp_path / "nanny.log"
+    log.write_text(nanny_log(450, seed=1, calm=0))
+    deaths, _, _ = triage_here([log], tmp_path / "out")
+    assert (len(deaths), len(prepared)) == (450, 1)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 
 from attrs import define, field
 
@@ -76,6 +77,50 @@ class EndBuilder:
             reporters=tuple(self.reporters),
             marks=tuple(self.marks),
         )
+
+
+class EndList:
+    """
+    The ends that one log tells of, in its order, and the latest of each worker.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[EndBuilder, int] = {}
+        self._latest: dict[str, EndBuilder] = {}
+
+    def add(self, end: EndBuilder) -> None:
+        """
+        Append one.
+        """
+        self._numbers[end] = len(self._numbers)
+
+    def learn(self, end: EndBuilder, mark: Match, *, reporter: str) -> None:
+        """
+        Add to one of these what *mark* says.
+        """
+        end.learn_from(mark, reporter=reporter)
+        if worker := end.identity.worker:
+            known = self._latest.setdefault(worker, end)
+            if self._numbers[known] < self._numbers[end]:
+                self._latest[worker] = end
+
+    def latest_of(self, worker: str | None) -> EndBuilder | None:
+        """
+        The last end of a worker, or None.
+        """
+        return self._latest.get(worker) if worker else None
+
+    def latest(self, most: int) -> Iterator[EndBuilder]:
+        """
+        At most this many of the last, backwards.
+        """
+        return islice(reversed(self._numbers), most)
+
+    def build(self) -> list[ProcessEnd]:
+        """
+        All as values.
+        """
+        return [end.build() for end in self._numbers]
 
 
 #: Ends that are reported within this many seconds of each other are compared.

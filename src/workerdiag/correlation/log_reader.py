@@ -11,7 +11,7 @@ from math import inf
 
 from attrs import evolve
 
-from workerdiag.correlation.end_table import EndBuilder
+from workerdiag.correlation.end_table import EndBuilder, EndList
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import decimal
@@ -51,7 +51,7 @@ class LogReader:
     """
 
     def __init__(self) -> None:
-        self._ends: list[EndBuilder] = []
+        self._ends = EndList()
         self._open: list[EndBuilder] = []
         self._stop_requests: list[Match] = []
         self._last_goodbye: Match | None = None
@@ -89,7 +89,7 @@ class LogReader:
                 self._nannies.add(nanny)
             if handler := handlers.get(mark.role):
                 handler(mark)
-        return [end.build() for end in self._ends]
+        return self._ends.build()
 
     def _start(self, mark: Match) -> None:
         self._informative = True  # INFO lines are there, so a missing one was not written
@@ -122,15 +122,15 @@ class LogReader:
         self._informative = True
         end = self._open_for(mark)
         end.stop_requested = end.stop_requested or not any(each.role == "self-closed" for each in end.marks)
-        end.learn_from(mark, reporter=_log_name(mark))
+        self._ends.learn(end, mark, reporter=_log_name(mark))
 
     def _ended(self, mark: Match) -> None:
         end = self._open_for(mark)
         end.lost = True
-        end.learn_from(mark, reporter=_log_name(mark))
+        self._ends.learn(end, mark, reporter=_log_name(mark))
 
     def _closed(self, mark: Match) -> None:
-        self._open_for(mark).learn_from(mark, reporter=_log_name(mark))
+        self._ends.learn(self._open_for(mark), mark, reporter=_log_name(mark))
 
     def _death(self, mark: Match) -> None:
         self._informative = True
@@ -138,7 +138,7 @@ class LogReader:
             mark = _told_by_shell(mark, self._worker)
         end = self._open_for(mark)
         end.lost = True
-        end.learn_from(mark, reporter=_log_name(mark))
+        self._ends.learn(end, mark, reporter=_log_name(mark))
         self._open = [each for each in self._open if each is not end]
         self._worker = None
 
@@ -146,14 +146,11 @@ class LogReader:
         self._last_goodbye = mark
 
     def _removal(self, mark: Match) -> None:
-        known = [
-            end for end in self._ends if end.identity.worker and end.identity.worker == mark.identity.worker
-        ]
-        end = known[-1] if known else self._new_end(mark)
+        end = self._ends.latest_of(mark.identity.worker) or self._new_end(mark)
         polite = self._last_goodbye is not None and 0 <= mark.line - self._last_goodbye.line <= GOODBYE_LINES
         end.deregistered = end.deregistered or polite
         end.lost = end.lost or not polite
-        end.learn_from(mark, reporter=_log_name(mark))
+        self._ends.learn(end, mark, reporter=_log_name(mark))
 
     def _restart(self, mark: Match) -> None:
         self._mark_restarted(mark)
@@ -162,7 +159,7 @@ class LogReader:
 
     def _mark_restarted(self, mark: Match) -> None:
         over: EndBuilder | None = None
-        for end in reversed(self._ends[-MAX_AT_ONCE:]):
+        for end in self._ends.latest(MAX_AT_ONCE):
             if not end.restarted and _is_near_end(end, mark):
                 over = over or end
                 if end.exit_known:  # its death was told; one that is only asked to close may yet live
@@ -170,12 +167,12 @@ class LogReader:
                     break
         if over is not None:
             over.restarted = True
-            over.learn_from(mark, reporter=_log_name(mark))
+            self._ends.learn(over, mark, reporter=_log_name(mark))
             self._open = [each for each in self._open if each is not over]
             return
         end = self._new_end(mark)
         end.lost, end.restarted = True, True
-        end.learn_from(mark, reporter=_log_name(mark))
+        self._ends.learn(end, mark, reporter=_log_name(mark))
         if self._informative:  # only status 0 is passed over in silence (nanny.py, mark_stopped)
             end.status = 0
 
@@ -191,7 +188,7 @@ class LogReader:
             if not _is_repeat(end, mark) and not self._of_other(end, mark):
                 return end
         end = self._new_end(mark)
-        self._open.append(end)
+        self._open = [*self._open[1 - MAX_AT_ONCE :], end]
         return end
 
     def _of_other(self, end: EndBuilder, mark: Match) -> bool:
@@ -223,7 +220,7 @@ class LogReader:
         end = EndBuilder(
             identity=self._identity_in(mark), stop_requested=any(True for _ in self._stop_requests_for(mark))
         )
-        self._ends.append(end)
+        self._ends.add(end)
         return end
 
     def _identity_in(self, mark: Match) -> Identity:

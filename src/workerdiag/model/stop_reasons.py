@@ -124,10 +124,17 @@ def may_retire(order: Match, identity: Identity) -> bool:
     """
     Whether a retirement, which lists addresses or names of workers, may be of this one.
     """
-    listed = _retired_workers(order.captures.get("worker"), order.text)
+    listed = retired_workers(order)
     if not listed or identity.worker is None or identity.worker in listed or identity.name in listed:
         return True
     return identity.name is None and not all("://" in each for each in listed)
+
+
+def retired_workers(order: Match) -> frozenset[str]:
+    """
+    The addresses or names of workers that a retirement lists; empty if it lists none, or its text was cut.
+    """
+    return _retired_workers(order.captures.get("worker"), order.text)
 
 
 @lru_cache(maxsize=2000)  # of a text each: one log has up to 800 orders, and each death is held against all

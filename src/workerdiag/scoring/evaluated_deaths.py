@@ -73,28 +73,38 @@ def evaluate_cases(
     At most `MAX_EVALUATED` deaths are evaluated, the first and the last; once *deadline* is over, only the
     first `MIN_EVALUATED`.
     """
-    marks = by_owner(incident.marks)
-    relevance = Relevance(incident, marks, book)
-    scoring = CauseScoring(book, marks, incident.inspected)
+    evaluator = _Evaluator(incident, book)
     cases = list(cases)
     between = range(MAX_EVALUATED // 2, len(cases) - MAX_EVALUATED // 2)
     return [
         EvaluatedCase(case=case, cause_scores=(), chances=Distribution(), is_evaluated=False)
         if index in between or (index >= MIN_EVALUATED and deadline.is_over)
-        else _evaluate_case(case, incident, relevance, scoring)
+        else evaluator.evaluated(case)
         for index, case in enumerate(cases)
     ]
 
 
-def _evaluate_case(
-    case: Case, incident: Incident, relevance: Relevance, scoring: CauseScoring
-) -> EvaluatedCase:
-    found = tuple(
-        each
-        for each in scoring.scores(relevance.of(case), case.end)
-        if case.end is not None or not _is_only_warning(each, incident)
-    )
-    return EvaluatedCase(case=case, cause_scores=found, chances=distribution(found))
+class _Evaluator:
+    """
+    Evaluates cases of *incident* one by one; what it takes from all marks it takes once.
+    """
+
+    def __init__(self, incident: Incident, book: Rulebook) -> None:
+        self._incident = incident
+        marks = by_owner(incident.marks)
+        self._relevance = Relevance(incident, marks, book)
+        self._scoring = CauseScoring(book, marks, incident.inspected)
+
+    def evaluated(self, case: Case) -> EvaluatedCase:
+        """
+        The case with what speaks for each cause in it.
+        """
+        found = tuple(
+            each
+            for each in self._scoring.scores(self._relevance.of(case), case.end)
+            if case.end is not None or not _is_only_warning(each, self._incident)
+        )
+        return EvaluatedCase(case=case, cause_scores=found, chances=distribution(found))
 
 
 def _is_only_warning(support: CauseScore, incident: Incident) -> bool:
@@ -197,11 +207,10 @@ def evaluate_deaths(incident: Incident, book: Rulebook) -> Iterator[EvaluatedDea
     """
     Every death of *incident* by itself, in the order in which they died, however many there are.
     """
-    cases = [each for each in incident.cases if each.end is not None]
-    for at in range(0, len(cases), MAX_EVALUATED):
-        for each in evaluate_cases(cases[at : at + MAX_EVALUATED], incident, book):
-            if each.case.end is not None:
-                yield _evaluated_death(each, each.case.end, incident, book)
+    evaluator = _Evaluator(incident, book)
+    for case in incident.cases:
+        if case.end is not None:
+            yield _evaluated_death(evaluator.evaluated(case), case.end, incident, book)
 
 
 def _evaluated_death(

@@ -64,6 +64,7 @@ class Relevance:
         #: Those that no death claims, by cause and sign; and of which of these one speaks for all.
         self._unassigned = self._by_sign(incident.unassigned_signs)
         self._alike = {key for key, matches in self._unassigned.items() if self._are_alike(matches)}
+        self._orders = self._stop_requests.indexed(self._unassigned, book)
 
     def of(self, case: Case) -> dict[str, SignMatches]:
         """
@@ -108,10 +109,12 @@ class Relevance:
         end: ProcessEnd | None,
     ) -> list[Match]:
         found = [each for each in own.get(key, ()) if self._counts(each, end)]
-        others = self._unassigned.get(key, [])
+        others: Sequence[Match] = self._unassigned.get(key, [])
+        if end is not None and key in self._orders:
+            others = self._orders[key].may_be_for(end)
         if end is None or key not in self._alike:
             return [*found, *(each for each in others if self._counts(each, end))]
-        counting = others if self._counts(others[0], end) else []
+        counting = self._unassigned[key] if self._counts(others[0], end) else []
         return [*found, *counting] if found else counting
 
     def _may_count(self, match: Match) -> bool:

@@ -4,13 +4,14 @@ Whom an order to stop is for: the workers that it lists, of those that were ther
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import REGISTRATIONS, RETIREMENT
-from workerdiag.model.stop_reasons import may_retire
+from workerdiag.model.rules import REGISTRATIONS, RETIREMENT, Rulebook
+from workerdiag.model.stop_reasons import may_retire, retired_workers
 
 #: A worker says that it begins a little before the scheduler says that it has it.
 _JOIN_SLACK_S = 5.0
@@ -66,6 +67,30 @@ class StopRequests:
             return True
         return any(not may_retire(each, end.identity) for each in there)
 
+    def indexed(
+        self, signs: Mapping[tuple[str, str], Sequence[Match]], book: Rulebook
+    ) -> dict[tuple[str, str], OrderIndex]:
+        """
+        Of signs by cause and sign those of stops, to be found by the workers that they are for.
+        """
+        return {
+            key: OrderIndex(matches, self._named_in)
+            for key, matches in signs.items()
+            if (cause := book.cause(key[0])) is not None and cause.ends == "stopped"
+        }
+
+    def _named_in(self, sign: Match) -> frozenset[str]:
+        """
+        Addresses of the only workers that a sign of a stop is for; empty where it may be for any.
+        """
+        if sign.identity.worker:
+            return frozenset((sign.identity.worker,))
+        for order in self._retirements.get((sign.origin, sign.line), ()):
+            listed = retired_workers(order)
+            if all("://" in each for each in listed):
+                return listed
+        return frozenset()
+
     def _stayed(self, worker: str | None, order: Match, end: ProcessEnd) -> bool:
         """
         Whether the scheduler could not retire the worker between the order and the end.
@@ -75,6 +100,31 @@ class StopRequests:
             each.origin == order.origin and order.line <= each.line < last
             for each in self._kept.get(worker or "", ())
         )
+
+
+class OrderIndex:
+    """
+    Signs of stops by the workers that they name and by their places: each death is held against few of them.
+    """
+
+    def __init__(self, signs: Sequence[Match], named_in: Callable[[Match], Iterable[str]]) -> None:
+        self._signs = signs
+        self._numbers: defaultdict[str | tuple[str, int] | None, list[int]] = defaultdict(list)
+        for number, each in enumerate(signs):
+            self._numbers[each.origin, each.line].append(number)
+            for name in tuple(named_in(each)) or (None,):
+                self._numbers[name].append(number)
+
+    def may_be_for(self, end: ProcessEnd) -> Sequence[Match]:
+        """
+        Those that name no other worker, or stand in a message that reports the end, in their order.
+        """
+        who = end.identity
+        if who.worker is None:
+            return self._signs
+        keys = {None, who.worker, who.name, *end.places}
+        numbers = {number for key in keys if key in self._numbers for number in self._numbers[key]}
+        return [self._signs[number] for number in sorted(numbers)]
 
 
 def is_in_force(order: Match, end: ProcessEnd) -> bool:
