@@ -185,7 +185,7 @@ class LogScan:
         if pending is None:
             return
         record = pending[0]
-        texts = tuple(text for text in pending[1] if text not in record.tried)
+        texts = self._table.in_order(text for text in pending[1] if text not in record.tried)
         record.tried.update(texts)
         likely = self._table.matching(texts, record.text.encode()) if record.text.isascii() else texts
         if len(likely) < len(texts):

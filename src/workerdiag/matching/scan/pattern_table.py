@@ -4,7 +4,7 @@ The log patterns of a rulebook: whose signs they are, and which literals lead to
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from attrs import field, frozen
 
@@ -60,6 +60,7 @@ class PatternTable:
         self._owners: dict[str, list[PatternOwner]] = {}
         for each in _pattern_owners(book):
             self._owners.setdefault(each.pattern, []).append(each)
+        self._number_of = {text: number for number, text in enumerate(self._owners)}
         patterns_of: dict[str, list[str]] = {}
         left_out: dict[str, None] = {}
         for text, signs in self._owners.items():
@@ -98,10 +99,16 @@ class PatternTable:
         if texts is None:
             if len(self._together) >= _MAX_TOGETHER:
                 self._together.clear()
-            found = dict.fromkeys(text for each in literals for text in self._patterns_of[each])
-            texts = tuple(text for text in found if not is_one_line or not is_over_lines(text))
+            found = {text for each in literals for text in self._patterns_of[each]}
+            texts = self.in_order(text for text in found if not is_one_line or not is_over_lines(text))
             self._together[key] = texts
         return texts
+
+    def in_order(self, texts: Iterable[str]) -> tuple[str, ...]:
+        """
+        The patterns *texts* in the order of the rules: of two of a sign at one place, the first counts.
+        """
+        return tuple(sorted(texts, key=self._number_of.__getitem__))
 
     def owners(self, text: str) -> list[PatternOwner]:
         """

@@ -25,8 +25,9 @@ from workerdiag.matching.work_budget import WorkBudget
 #: held, the fewer of their places are looked at; the rest of a process that reads a log takes 65 MB.
 MAX_BLOCK_BYTES = 56 * 2**20
 MAX_MESSAGE_BYTES = 8 * 2**20
-#: Where there are more, the oldest are let go of until this share is left.
-_STAYING_SHARE = 0.43
+#: Where there are more, the oldest are let go of until this share is left: the more stay, the more signs
+#: have enough sure matches among them, and nothing is cut out for those.
+_STAYING_SHARE = 0.8
 
 
 @define
