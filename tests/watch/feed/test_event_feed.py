@@ -15,6 +15,7 @@ from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
 from workerdiag.model.evidence import Event, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.watch.feed import open_feed, perishable_evidence, scheduler_feed
+from workerdiag.watch.feed.look_handler import LOOK, look_installer
 from workerdiag.wire.messages import decode_message
 from workerdiag.wire.recorded_death import RecordedDeath
 
@@ -283,6 +284,66 @@ def test_a_scheduler_that_closes_is_seen_to_close(inside):
     inside.status.name = "closing"
     with pytest.raises(ClusterEndedError):
         polled(feed, cursor)
+
+
+@pytest.fixture(params=["events", "recorder"])
+def closing(inside, monkeypatch, request):
+    """
+    A scheduler, with the recorder or without, that closes while it is asked about a death.
+    """
+
+    async def close_meanwhile(_self, *, budget_s):
+        assert budget_s > 0
+        inside.status.name = "closing"
+        if inside.watch is not None:
+            await inside.watch.close("unknown")
+        return []
+
+    monkeypatch.setattr(Cluster, "collect_async", close_meanwhile)
+    monkeypatch.setattr("workerdiag.watch.feed.farewell._GRACE_S", PATIENCE_S)
+    if request.param == "recorder":
+        inside.install()
+    return inside
+
+
+def test_a_scheduler_that_closes_while_it_is_asked_about_a_death_has_ended(closing):
+    """
+    It does not answer the next question; the death comes first.
+    """
+    if closing.watch is None:
+        closing.remove(worker(1))
+    else:
+        closing.record(scheduler_record(1))
+    feed = open_feed(ADDRESS)
+    batch = polled(feed)
+    closing.is_up = False
+    assert workers(batch.deaths) == [worker(1)]
+    with pytest.raises(ClusterEndedError):
+        polled(feed, batch.cursor)
+
+
+@pytest.mark.parametrize("moment", ["describe", "wait", "pack"])
+def test_a_look_that_a_closing_scheduler_breaks_off_says_so(inside, moment):
+    """
+    Wherever it is just then, also on its way through thousands of workers.
+    """
+    for number in range(3000):
+        inside.join(worker(number))
+    request = {"since": 0, "scheduler_id": "", "most": 50, "lookback_s": None}
+    request |= {"wait_s": PATIENCE_S if moment == "wait" else 0.0, "all_workers": moment != "wait"}
+
+    async def run():
+        connection = SimulatedConnection({ADDRESS: inside}, ADDRESS)
+        await connection.run_on_scheduler(look_installer(), LOOK)
+        look = asyncio.ensure_future(connection.workerdiag_look_2(wanted=request))
+        for _ in range({"describe": 2, "wait": 5, "pack": 8}[moment]):
+            await asyncio.sleep(0)
+        assert not look.done()
+        inside.status.name = "closing"
+        look.cancel()
+        return await look
+
+    assert asyncio.run(run())["closing_reason"] == "unknown"
 
 
 def test_a_scheduler_that_goes_without_a_word_is_unreachable(scheduler):

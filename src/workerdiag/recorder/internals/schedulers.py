@@ -139,9 +139,25 @@ def closing_reader() -> Callable[[object], str | None]:
     """
     A function that reads why a scheduler closes, ``unknown`` if it does not say; None if it does not close.
 
-    ``Scheduler.close`` (scheduler.py) is given the reason, logs it and keeps it nowhere else; the last
-    records of the log are in ``Server._deque_handler``. Nested, as the function for figures.
+    ``Scheduler.close`` (scheduler.py) is given the reason, logs it at INFO, and keeps it nowhere else. The
+    last records of the log are in ``Server._deque_handler``; where it is silenced, the call that runs has the
+    reason. Nested, as the function for figures.
     """
+
+    def reason_of_call() -> str:
+        """
+        The ``reason`` with which ``Scheduler.close`` runs in a task of this event loop.
+        """
+        from asyncio import all_tasks
+
+        for task in all_tasks():
+            call: object = task.get_coro()
+            for _ in range(20):  # coroutines that await one another, the outermost first
+                frame = getattr(call, "cr_frame", None)
+                if getattr(call, "__qualname__", "") == "Scheduler.close" and frame is not None:
+                    return str(frame.f_locals.get("reason", "unknown"))[:200]
+                call = getattr(call, "cr_await", None)
+        return "unknown"
 
     def closing(scheduler: object) -> str | None:
         if getattr(getattr(scheduler, "status", None), "name", "") not in ("closing", "closed"):
@@ -150,7 +166,10 @@ def closing_reader() -> Callable[[object], str | None]:
         for record in list(records)[:-50:-1]:
             if str(record.msg).startswith("Closing scheduler. Reason") and isinstance(record.args, tuple):
                 return str(record.args[-1])[:200] if record.args else "unknown"
-        return "unknown"
+        try:
+            return reason_of_call()
+        except RuntimeError:  # no event loop runs in this thread
+            return "unknown"
 
     return closing
 

@@ -48,6 +48,8 @@ class Target:
     connection_args: Mapping[str, object] = field(factory=dict, repr=False)
     #: The cluster object of this process, if there is one.
     cluster: object = field(default=None, repr=False)
+    #: Whether `find` is asked in a thread, as it may wait for a disk or a network.
+    may_block: bool = True
     #: Where the scheduler was last.
     last_address: str = ""
 
@@ -59,7 +61,10 @@ class Target:
             SchedulerUnreachableError: That cannot be found out.
         """
         try:
-            address = await in_thread("workerdiag-watch-address", self.find, timeout_s=_RESOLVE_S)
+            if self.may_block:
+                address = await in_thread("workerdiag-watch-address", self.find, timeout_s=_RESOLVE_S)
+            else:
+                address = self.find()
         except CALL_FAILURES as problem:
             raise self._unknown(f"no address of it: {problem}") from None
         if str(address).startswith(("http://", "https://")):
@@ -96,7 +101,7 @@ def read_target(target: object, *, name: str | None = None, security: object = N
     """
     if isinstance(target, str) and _SCHEDULER_ADDRESS.fullmatch(target):
         args = _connection_args(security)
-        return Target(cluster_name=name or target, find=lambda: target, connection_args=args)
+        return Target(cluster_name=name or target, find=lambda: target, connection_args=args, may_block=False)
     if isinstance(target, str | Path):
         path = Path(target).expanduser()
         return Target(
@@ -140,6 +145,7 @@ def _of_client(client: Any, name: str | None, security: object) -> Target:
         find=find,
         connection_args=client.connection_args if security is None else _connection_args(security),
         cluster=cluster,
+        may_block=False,
     )
 
 

@@ -20,6 +20,7 @@ from workerdiag.sources.cluster.queries import answer_in_time
 from workerdiag.sources.cluster.snapshot import unpickled
 from workerdiag.watch.feed.connection import LATE_S, Connection
 from workerdiag.watch.feed.death_feed import Cursor, Look
+from workerdiag.watch.feed.farewell import LISTEN_S, with_farewell
 from workerdiag.watch.feed.look_handler import LOOK, LookReply, LookRequest, look_installer
 from workerdiag.watch.feed.perishable_evidence import PerishableEvidence, removal_evidence
 from workerdiag.watch.feed.plain_events import PlainEvents
@@ -107,14 +108,36 @@ class EventReader:
         deaths = [
             each.death(self._workers.get(str(each.message.get("worker")), NO_IDENTITY)) for each in removals
         ]
+        told, farewell = await self._with_evidence_or_farewell(deaths, reply)
         return Look(
             cursor=Cursor(epoch=f"{kind} {reply['scheduler_id']}", position=reply["position"]),
             now=reply["now"],
-            deaths=await self.with_evidence(deaths, known_events=self._plain.entries),
+            deaths=told,
             missed_count=reply["missed_count"],
             figures=ClusterFigures(**reply["figures"]),
-            closing_reason=reply["closing_reason"],
+            closing_reason=reply["closing_reason"] or farewell,
         )
+
+    async def _with_evidence_or_farewell(
+        self, deaths: Sequence[WatchedDeath], reply: LookReply
+    ) -> tuple[tuple[WatchedDeath, ...], str | None]:
+        """
+        The deaths with evidence, and why the scheduler closes if it began to meanwhile.
+        """
+        asking = self.with_evidence(deaths, known_events=self._plain.entries)
+        is_short = not self.is_behind and all(each.is_expected for each in deaths)
+        if is_short or not self._can_look:
+            return await asking, None
+        request: LookRequest = {
+            "since": reply["position"],
+            "scheduler_id": reply["scheduler_id"],
+            "all_workers": False,
+            "wait_s": LISTEN_S,
+            "most": 0,
+            "lookback_s": None,
+        }
+        ask: Method = getattr(self._client.scheduler, LOOK)
+        return await with_farewell(asking, ask(wanted=request))
 
     async def with_evidence(
         self, deaths: Sequence[WatchedDeath], *, known_events: Sequence[tuple[float, object]] = ()

@@ -98,38 +98,36 @@ def _looker() -> Method:
         until = monotonic() + min(wanted["wait_s"], 60.0)
         not_before = 0.0 if wanted["lookback_s"] is None else time() - wanted["lookback_s"]
         known: dict[str, tuple[object, ...]] = {}
-        if wanted["all_workers"]:
-            await describe(dask_scheduler, list(dask_scheduler.workers), known)
-        while True:
-            removals, joined, position, missed = read(topic, since, wanted["most"], not_before)
-            if removals:
-                await sleep(0)  # the scheduler has a whole cluster to serve
-            await describe(dask_scheduler, joined, known)  # while they are there
-            has_recorder = "workerdiag_watch" in dask_scheduler.handlers
-            closing_reason = closing(dask_scheduler)
-            if removals or has_recorder or closing_reason is not None or monotonic() >= until:
-                break
-            try:
+        removals, position, missed, workers = [], since, 0, b""
+        try:
+            if wanted["all_workers"]:
+                await describe(dask_scheduler, list(dask_scheduler.workers), known)
+            while True:
+                removals, joined, position, missed = read(topic, since, wanted["most"], not_before)
+                if removals:
+                    await sleep(0)  # the scheduler has a whole cluster to serve
+                await describe(dask_scheduler, joined, known)  # while they are there
+                is_over = "workerdiag_watch" in dask_scheduler.handlers or monotonic() >= until
+                if removals or is_over or closing(dask_scheduler) is not None:
+                    break
                 await sleep(min(0.2, max(0.0, until - monotonic())))
-            except CancelledError:  # a scheduler that closes ends all questions so: it is told why
-                closing_reason = closing(dask_scheduler)
-                if closing_reason is None:
-                    raise
-                break
-        reply = {
+            if closing(dask_scheduler) is None:
+                workers = await packed(known.items())
+                await sleep(0)  # packing the reply takes a moment as well
+        except CancelledError:  # a scheduler that closes ends all questions so: it is told why
+            if closing(dask_scheduler) is None:
+                raise
+        return {
             "scheduler_id": dask_scheduler.id,
             "position": position,
             "now": time(),
             "removals": [(when, reason_of(dask_scheduler, each), each) for when, each in removals],
             "missed_count": missed if is_known else 0,
-            "workers": await packed(known.items()) if closing_reason is None else b"",
+            "workers": workers,
             "figures": figures(dask_scheduler),
-            "closing_reason": closing_reason,
-            "has_recorder": has_recorder,
+            "closing_reason": closing(dask_scheduler),
+            "has_recorder": "workerdiag_watch" in dask_scheduler.handlers,
         }
-        if closing_reason is None:
-            await sleep(0)  # packing the reply takes a moment as well
-        return reply
 
     return look
 

@@ -4,14 +4,16 @@ Deaths as the flight recorder on the scheduler tells them, by a long poll.
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 
 from workerdiag.deadline import Deadline
 from workerdiag.incidents.watched_incident import watched_deaths
-from workerdiag.model.dask import Client, is_disallowed
+from workerdiag.model.dask import Client, Reply, is_disallowed
 from workerdiag.sources.cluster.queries import answer_in_time
 from workerdiag.watch.feed.connection import LATE_S
 from workerdiag.watch.feed.death_feed import Cursor, Look
+from workerdiag.watch.feed.farewell import LISTEN_S
 from workerdiag.wire.constants import MESSAGE_SCHEMA
 from workerdiag.wire.plain import from_plain
 from workerdiag.wire.watch_answer import WatchAnswer
@@ -59,3 +61,13 @@ async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: floa
         closing_reason=answer.closing_reason,
         journal=answer.journal,
     )
+
+
+async def listen_to_recorder(client: Client, after: Cursor) -> Reply:
+    """
+    An answer without deaths, which comes as soon as the scheduler closes.
+    """
+    answer: Reply = await client.scheduler.workerdiag_watch(
+        since=sys.maxsize, epoch=after.epoch, wait_s=LISTEN_S
+    )
+    return answer

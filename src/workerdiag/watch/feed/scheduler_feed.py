@@ -16,9 +16,10 @@ from workerdiag.model.process_end import RECENT_S
 from workerdiag.watch.feed.connection import Connection, Target, read_target
 from workerdiag.watch.feed.death_feed import Cursor, FeedBatch, Look, StoredDeaths
 from workerdiag.watch.feed.events import EventReader
+from workerdiag.watch.feed.farewell import with_farewell
 from workerdiag.watch.feed.journals import read_journal
 from workerdiag.watch.feed.peer import PeerCheck
-from workerdiag.watch.feed.recorder import NoRecorderError, look_at_recorder
+from workerdiag.watch.feed.recorder import NoRecorderError, listen_to_recorder, look_at_recorder
 from workerdiag.watch.feed.standstill import StandstillWatch
 
 #: Tasks that have waited for this long for any worker are a standstill: clusters need a while to grow.
@@ -177,9 +178,14 @@ class SchedulerFeed:
         self._is_recorded = True
         unreported = [each for each in look.deaths if each.id in look.unreported]
         reported = {each.id: each for each in look.deaths if each.id not in look.unreported}
-        told = {each.id: each for each in await events.with_evidence(unreported)}
+        if not unreported and not events.is_behind:
+            return look
+        asking, listening = events.with_evidence(unreported), listen_to_recorder(connection, look.cursor)
+        asked, farewell = await with_farewell(asking, listening)
+        told = {each.id: each for each in asked}
         deaths = {**told, **reported}  # what a nanny reported meanwhile is more than what was asked before
-        return evolve(look, deaths=tuple(sorted(deaths.values(), key=lambda each: each.when)))
+        by_time = tuple(sorted(deaths.values(), key=lambda each: each.when))
+        return evolve(look, deaths=by_time, closing_reason=look.closing_reason or farewell)
 
     def _batch(self, look: Look, standstill: Sequence[Evidence], address: str) -> FeedBatch:
         """
