@@ -415,6 +415,33 @@ def test_advice_ends_with_a_whole_sentence():
     ]
 
 
+@pytest.mark.parametrize("quoted", ["It waits. " + "Then it goes on. " * 20, "word " * 60])
+def test_a_quotation_that_is_cut_ends_in_its_mark(quoted):
+    """
+    At the end of a sentence, and in the middle of one.
+    """
+    lead = render_text(unknown(summary=f'Something went wrong: "{quoted.strip()}"')).partition("How sure")[0]
+    assert lead.rstrip().endswith('..."')
+
+
+def test_the_footer_keeps_each_number_with_its_name():
+    """
+    No line ends in "revision" or "knowledge".
+    """
+    for width in range(60, 100):
+        lines = render_text(explained(), full=True, width=width).splitlines()
+        assert not [line for line in lines if line.endswith((" revision", " knowledge", " fingerprint"))]
+
+
+def test_the_status_that_stands_for_any_end_says_so():
+    """
+    A nanny reports 255 where it could not learn how the worker ended.
+    """
+    assert "exited with status 255, or in a way that is not known" in " ".join(
+        render_text(explained(deaths=(dead(signal=None, status=255),))).split()
+    )
+
+
 @given(st.text())
 def test_cleaning_leaves_only_what_shows(text):
     """

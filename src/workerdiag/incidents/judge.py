@@ -25,6 +25,7 @@ from workerdiag.model.evidence import Event, Evidence
 from workerdiag.model.identity import Identity
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.rules import Rulebook
+from workerdiag.model.signals import UNREADABLE_STATUS
 from workerdiag.scoring.fingerprint import exit_class, fingerprint
 
 #: This many deaths are judged together: `explain` evaluates no more of them one by one.
@@ -33,8 +34,6 @@ _TOGETHER = 200
 _SAMPLE = 20
 #: A worker that dies this many seconds after another one that had the same task may be its consequence.
 _CONSEQUENCE_S = 10.0
-#: What a nanny gives as the exit of a process where it could not learn it (``_death_message`` in nanny.py).
-_LOST_STATUS = 255
 #: Each step has at least this many seconds, however late it is: a wrong key is worse than a late one.
 _LEAST_S = 2.0
 
@@ -63,7 +62,9 @@ class DeathFinding:
         Whether it is known how it ended; a nanny that could not learn it says status 255.
         """
         found = self.found
-        return found is not None and (found.signal is not None or found.status not in (None, _LOST_STATUS))
+        return found is not None and (
+            found.signal is not None or found.status not in (None, UNREADABLE_STATUS)
+        )
 
     @property
     def tasks(self) -> frozenset[str]:

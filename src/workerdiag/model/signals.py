@@ -7,6 +7,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+#: The exit status that Dask also reports where it could not read one (``AsyncProcess`` in process.py).
+UNREADABLE_STATUS = 255
 #: What shells and container runtimes add to the number of a signal; PBS adds 256.
 _OFFSETS = (128, 256)
 _MAX_SIGNAL = 64

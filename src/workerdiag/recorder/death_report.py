@@ -12,6 +12,7 @@ from typing import Any
 
 from attrs import evolve
 
+from workerdiag.model.signals import UNREADABLE_STATUS
 from workerdiag.wire.black_box import BlackBox, RunningTask
 from workerdiag.wire.messages import DeathReport, ExitReport, ReportKind, StderrTail, encode_message
 
@@ -23,8 +24,6 @@ _MAX_FINISHED = 20
 _MAX_RUNNING = 64
 #: faulthandler takes some milliseconds to write the stacks of all threads, on a busy machine tens of them.
 _DUMP_S = 0.1
-#: Dask reports this code also when it could not read one (process.py).
-_UNREADABLE_CODE = 255
 #: What faulthandler calls the signals it catches (CPython, Modules/faulthandler.c).
 _FATAL_SIGNALS = {
     "Segmentation fault": signal.SIGSEGV,
@@ -45,7 +44,7 @@ def exit_from_code(code: int) -> ExitReport:
     """
     if code < 0:
         return ExitReport(signal=-code)
-    return ExitReport(status=code, known_by="unreadable-code" if code == _UNREADABLE_CODE else "nanny")
+    return ExitReport(status=code, known_by="unreadable-code" if code == UNREADABLE_STATUS else "nanny")
 
 
 def exit_from_dump(dump: str) -> ExitReport | None:

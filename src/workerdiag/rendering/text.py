@@ -47,6 +47,8 @@ _MIN_WIDTH = 40
 _MAX_UNBROKEN = 200
 #: Stands for the second column of a wide character while lines are being filled.
 _SECOND_COLUMN = "\ue000"
+#: A blank at which no line ends, so that a number stays with its name.
+_NO_BREAK = "\xa0"
 #: Lines that each text of the lead may take.
 _LEAD_LINES = 3
 #: A report of at most this many lines is shown whole: a small terminal has 24, and the prompt takes one.
@@ -189,9 +191,10 @@ def _report_lines(report: Outline, width: int, *, color: bool) -> Iterator[str]:
         yield ""
         yield f"{bold}{section.title}{plain}"
         yield from _section_lines(section, width)
-    if last := list(filter(None, (*report.hint, ", ".join(report.footer)))):
+    footer = ", ".join(_NO_BREAK.join(each.rsplit(" ", 1)) for each in report.footer)
+    if last := list(filter(None, (*report.hint, footer))):
         yield ""
-        yield from (line for text in last for line in wrap_text(text, width))
+        yield from (line.replace(_NO_BREAK, " ") for text in last for line in wrap_text(text, width))
 
 
 def _lead_lines(text: str, room: int) -> list[str]:
@@ -202,9 +205,12 @@ def _lead_lines(text: str, room: int) -> list[str]:
     sentences = re.split(r"(?<=[.!?]) ", text)
     while len(lines) > _LEAD_LINES and len(sentences) > 1:
         sentences.pop()
-        lines = wrap_text(" ".join(sentences), room)
+        kept = " ".join(sentences)
+        lines = wrap_text(f'{kept} ..."' if kept.count('"') % 2 else kept, room)
     if len(lines) > _LEAD_LINES:
-        lines = [*lines[: _LEAD_LINES - 1], _cut_line(lines[_LEAD_LINES - 1], room)]
+        is_quote_open = " ".join(lines[:_LEAD_LINES]).count('"') % 2
+        last = _cut_line(lines[_LEAD_LINES - 1], room - 1)
+        lines = [*lines[: _LEAD_LINES - 1], f'{last}"' if is_quote_open else last]
     return lines
 
 

@@ -14,7 +14,7 @@ from attrs import AttrsInstance, evolve, fields, has
 
 from workerdiag.model.diagnosis import Death, RetryPolicy
 from workerdiag.model.identity import Identity
-from workerdiag.model.signals import signal_name
+from workerdiag.model.signals import UNREADABLE_STATUS, signal_name
 from workerdiag.model.vocabulary import RetryAction, Verdict
 from workerdiag.redaction.visible_text import ESCAPES
 from workerdiag.units import format_bytes, format_duration, format_limit
@@ -252,7 +252,8 @@ def exit_text(death: Death) -> str:
         name = signal_name(death.signal)
         words = f"killed by signal {death.signal}" + (f" ({name})" if name else "")
     elif death.status is not None:
-        words = f"exited with status {death.status}"
+        unless_unknown = ", or in a way that is not known" if death.status == UNREADABLE_STATUS else ""
+        words = f"exited with status {death.status}{unless_unknown}"
     else:
         return "stopped as asked" if death.stop_requested else "gone, nobody said how"
     return f"{words}, as asked" if death.stop_requested else words
