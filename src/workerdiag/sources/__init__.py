@@ -1,3 +1,3 @@
 """
-Places that can be asked what they know about dead workers: each reads only, gives up in time, never raises.
+Sources of evidence about dead workers. Each one only reads, keeps its deadline and never raises.
 """

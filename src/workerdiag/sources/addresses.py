@@ -1,5 +1,5 @@
 """
-Whose something is, by an address of Dask or by what a recorder noted.
+Derives identities and hosts from Dask addresses and recorded deaths.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from workerdiag.wire.recorded_death import RecordedDeath
 
 def host_of(address: str | None) -> str | None:
     """
-    Host in an address such as ``tcp://10.0.0.4:34937``, as the scheduler writes it; None without one.
+    Return the host in an address such as ``tcp://10.0.0.4:34937``, or None.
     """
     if not address or "://" not in address:
         return None
@@ -28,9 +28,9 @@ def identity_of(
     *, worker: object = None, pid: object = None, nanny: object = None, name: object = None
 ) -> Identity:
     """
-    An identity from values that came over the wire, of any type.
+    Return an identity from values of any type that came over the wire.
 
-    A worker without a name of its own is named by its address, which says nothing more.
+    A name equal to the address is dropped: Dask names an unnamed worker by its address.
     """
     address = worker if isinstance(worker, str) and worker else None
     named = None if name is None or name == address else str(name)[:200]
@@ -45,7 +45,7 @@ def identity_of(
 
 def identity_of_death(death: RecordedDeath) -> Identity:
     """
-    The identity that the evidence of a recorded death has.
+    Return the identity for the evidence of a recorded death.
     """
     who = death.identity
     identity = identity_of(worker=who.worker, pid=who.pid, nanny=who.nanny, name=who.name)

@@ -1,8 +1,8 @@
 """
 Coiled: the states of workers and instances with their reasons, and the logs of the dead ones.
 
-Asked is through the cluster object's own connection (``Cluster.cloud``, public in coiled 1.135.6), so
-that no other log-in is needed: one without a token would open a browser.
+The queries use the cluster object's connection (``Cluster.cloud``, public in coiled 1.135.6): a new log-in
+without a token would open a browser.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_attribution
 from workerdiag.sources.provider import ProviderQuery, ProviderSource
 
-#: How coiled names what has a state (coiled/v2/states.py, 1.135.6).
+#: Coiled's labels of what has a state (coiled/v2/states.py, 1.135.6).
 _KINDS = {
     "cluster": "Cluster",
     "scheduler": "Scheduler Process",
@@ -32,16 +32,16 @@ _KINDS = {
     "worker": "Worker Process",
     "worker_instance": "Worker Instance",
 }
-#: The client library answers nothing when it has asked within a second
+#: The client library returns nothing within a second of its last request
 #: (``coiled.cluster-state-check-interval``).
 _RETRY_S = 1.1
-#: Seconds of the logs before and after the death, and the most bytes of them.
+#: Seconds of the logs before and after the death, and the maximum of bytes.
 _BEFORE_S = 600.0
 _AFTER_S = 60.0
 _MAX_BYTES = 2**20
-#: An instance is named after its worker.
+#: Suffix that makes an instance's name of its worker's.
 _INSTANCE = "-instance"
-#: Of a worker or one change of its state, as Coiled's API replies.
+#: A worker, or one change of its state, as Coiled's API returns it.
 _CoiledState = Mapping[str, Any]
 
 
@@ -56,7 +56,7 @@ class _CoiledWorker:
 @frozen
 class CoiledSource(ProviderSource):
     """
-    State changes, with reasons, of the dead workers and their instances, and both kinds of logs.
+    Reads state changes, with reasons, and logs of the dead workers and their instances.
     """
 
     name: ClassVar[str] = "Coiled"
@@ -69,7 +69,7 @@ class CoiledSource(ProviderSource):
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
         """
-        For a ``coiled.Cluster`` that has been created.
+        Return the source for a ``coiled.Cluster`` that has been created, else None.
         """
         known = scene.cluster_is("coiled") and getattr(scene.cluster, "cluster_id", None)
         return cls(scene) if known else None
@@ -152,7 +152,7 @@ class CoiledSource(ProviderSource):
 
 def _is_victims_worker(worker: _CoiledState | None, victim: Victim, missed: float | None) -> bool:
     """
-    Whether a worker that Coiled lists has the victim's name, else its private address, and lived then.
+    Whether a listed worker has the victim's name, or else its private address, and was alive then.
     """
     if not worker:
         return False
@@ -167,7 +167,7 @@ def _is_victims_worker(worker: _CoiledState | None, victim: Victim, missed: floa
 
 def _state_lines(states: _CoiledState, worker: _CoiledWorker) -> list[str]:
     """
-    The state changes of a worker and its instance up to the death; later ones are Coiled's reaction.
+    Return the state changes of a worker and its instance up to the death; later ones are Coiled's reaction.
     """
     names = {worker.name, f"{worker.name}{_INSTANCE}"}
     last = inf if worker.missed is None else worker.missed + machine_attribution.SKEW_S
@@ -182,7 +182,7 @@ def _state_lines(states: _CoiledState, worker: _CoiledWorker) -> list[str]:
 
 def _state_line(kind: str, change: _CoiledState) -> str:
     """
-    A state change in the columns in which ``coiled`` logs it.
+    Format a state change in the columns of Coiled's log.
     """
     when = machine_attribution.to_timestamp(change["updated"])
     at = dt.datetime.fromtimestamp(when, dt.UTC).strftime("%H:%M:%S (UTC)") if when is not None else "?"

@@ -1,5 +1,5 @@
 """
-Commands of the operating system and of batch systems: bounded in time and in what they may say.
+Runs commands of the operating system and of batch systems, with bounded time and output.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from workerdiag.errors import describe_error
 from workerdiag.model.evidence import Gap
 from workerdiag.model.vocabulary import GapReason
 
-#: What one command may say.
+#: At most this many bytes of a command's output are read.
 MAX_BYTES = 4 * 2**20
 _BLOCK_BYTES = 64 * 1024
-#: Seconds between two looks for the command's end, and the least time for reading its output.
+#: Seconds between polls for the command's end, and the minimum time for reading its output.
 _POLL_S, _MIN_READ_S = 0.05, 0.1
-#: So that times and states come in the form that is documented.
+#: Makes commands print times and states in the documented format.
 _PLAIN_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
-#: How commands word why they failed, the first that fits.
+#: Patterns of error messages; the first match gives the reason.
 _REASONS: Mapping[GapReason, str] = {
     "forbidden": r"permission denied|not permitted|access denied|not authorized|unauthorized",
     "unreachable": r"unable to contact|connection refused|cannot connect|could not connect|timed out",
 }
-#: The status by which a shell says that there is no such command.
+#: A shell's exit status for a missing command.
 _NO_SUCH_COMMAND = 127
 
 
@@ -51,16 +51,16 @@ class CommandResult:
 
 def run_command(command: Sequence[str], deadline: Deadline) -> CommandResult:
     """
-    What *command* says, run without a shell, without input, in the C locale and in UTC.
+    Return the result of *command*, run without a shell, without input, in the C locale and in UTC.
 
     Raises:
         FileNotFoundError: There is no such command.
-        TimeoutError: It did not end in time; it has been killed.
+        TimeoutError: It did not end in time and was killed.
     """
     path = shutil.which(command[0])
     if path is None:
         raise FileNotFoundError(command[0])
-    process = subprocess.Popen(  # noqa: S603  our own commands, and ids that sources have checked
+    process = subprocess.Popen(  # noqa: S603  fixed commands, and ids that sources have validated
         [path, *command[1:]],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -100,7 +100,7 @@ def _wait(process: subprocess.Popen[bytes], deadline: Deadline, streams: dict[st
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """
-    End the command and its children; it leads a session of its own.
+    Kill the command and its children: it is a session leader.
     """
     with suppress(OSError):
         if hasattr(os, "killpg"):
@@ -130,9 +130,9 @@ def command_gap(
     words: Mapping[GapReason, str] | None = None,
 ) -> Gap:
     """
-    The gap that a command leaves which could not be run, or which reported a failure.
+    Return the gap of a command that could not be run, or that reported a failure.
 
-    *words* are the command's own patterns for a reason; those of all commands come after them.
+    *words* are the command's own patterns by reason, tried before those of all commands.
     """
     reason: GapReason
     remedy = shlex.join(command)

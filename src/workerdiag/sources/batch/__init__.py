@@ -1,6 +1,6 @@
 """
-Batch systems, asked with their own commands what became of the jobs that the dead ran in.
+Sources that query batch systems, with their own commands, about the jobs in which workers died.
 
-One module per system; `workerdiag.sources.batch.jobs` knows which jobs are the cluster's,
-`workerdiag.sources.batch.source` what all systems have in common.
+Each system has a module; `workerdiag.sources.batch.jobs` finds the cluster's jobs, and
+`workerdiag.sources.batch.source` has what all systems share.
 """

@@ -1,7 +1,7 @@
 """
-HTCondor: ``condor_q`` for jobs that are still in the queue, held ones too, ``condor_history`` for the others.
+HTCondor: ``condor_q`` for jobs in the queue, including held ones, and ``condor_history`` for the others.
 
-Read as the HTCondor manual documents them (job ClassAd attributes, 23.0).
+The formats are those of the HTCondor manual (job ClassAd attributes, 23.0).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _IDLE, _RUNNING, _HELD = "1", ("2", "6", "7"), "5"
 
 class HTCondorSource(BatchSource):
     """
-    The records of the cluster's jobs in HTCondor's schedd.
+    Reads the records of the cluster's jobs from HTCondor's schedd.
     """
 
     name = "HTCondor"
@@ -45,7 +45,7 @@ class HTCondorSource(BatchSource):
         if left := [each for each in numbers if each not in known]:
             output = self._output_of("condor_history", *left, *options, "-limit", str(len(left)), fails=True)
             records += _parse_jobs(left, output)
-        self._note_missing_jobs(numbers, records)  # before others are asked
+        self._note_missing_jobs(numbers, records)  # before _with_analysis runs more commands
         return [self._with_analysis(each) if each.waiting else each for each in records]
 
     def _with_analysis(self, record: JobRecord) -> JobRecord:
@@ -55,7 +55,7 @@ class HTCondorSource(BatchSource):
 
 def _parse_jobs(numbers: Sequence[str], output: str) -> list[JobRecord]:
     """
-    The records of the jobs asked for: a number without a process (``881``) is process 0.
+    Return the records of the requested jobs; a number without a process (``881``) means process 0.
     """
     found = []
     for block in re.split(r"\n\s*\n", output):
@@ -69,7 +69,7 @@ def _parse_jobs(numbers: Sequence[str], output: str) -> list[JobRecord]:
 
 def parse_classad(number: str, text: str, fields: dict[str, str]) -> JobRecord:
     """
-    One job by its ClassAd.
+    Return one job's record from its ClassAd.
     """
     status = fields.get("JobStatus", "")
     ended = fields.get("EnteredCurrentStatus") or fields.get("CompletionDate")

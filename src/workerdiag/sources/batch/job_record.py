@@ -1,5 +1,5 @@
 """
-What a batch system keeps of one run of a job, and whether it can be why somebody in it died.
+A batch system's record of one run of a job, and whether that run's end can explain a death.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Iterable
 
 from attrs import frozen
 
-#: A run and a death belong together if the death lies at most this long after it: clocks differ by up
-#: to five minutes, and both Dask and batch systems take minutes to miss a silent node.
+#: A death at most this many seconds outside a run belongs to it: clocks differ by up to five minutes, and
+#: both Dask and batch systems take minutes to notice a silent node.
 _NEAR_S = 900.0
-#: Nobody dies in a run that has not begun; what dask-jobqueue starts instead begins 15 s later.
+#: The same for a death before the run's start. dask-jobqueue's replacement job starts 15 s after a death.
 _BEFORE_S = 10.0
-#: A cancellation this long after a death did not cause it: dask-jobqueue cancels the job of a worker
-#: that is gone itself, 15 s later (distributed 2026.8.0: ``deploy.lost-worker-timeout``).
+#: A cancellation this many seconds after a death did not cause it: dask-jobqueue itself cancels the job of a
+#: lost worker 15 s later (distributed 2026.8.0: ``deploy.lost-worker-timeout``).
 _CANCELLED_LATE_S = 10.0
-#: Any other end of a job this long after a death did not cause it; Slurm's KillWait is 30 s.
+#: Any other end of a job this many seconds after a death did not cause it; Slurm's KillWait is 30 s.
 _ENDED_LATE_S = 60.0
 
 _MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
@@ -31,29 +31,29 @@ _CTIME = re.compile(r"([A-Z][a-z]{2}) +(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.\d+)?(
 @frozen(kw_only=True)
 class JobRecord:
     """
-    One run of one job, in the batch system's own words.
+    One run of one job, as the batch system recorded it.
     """
 
     job: str
     text: str
-    #: Seconds since the epoch; None while it has not started, or not ended.
+    #: Seconds since the epoch; None if the run has not started or ended.
     started: float | None = None
     ended: float | None = None
-    #: Somebody told the batch system to end it.
+    #: Whether somebody cancelled the job.
     cancelled: bool = False
-    #: What ended it is noted long after it happened, or holds for the whole run: a lost node,
-    #: a kill for memory within the job.
+    #: Whether the cause of the end is recorded late or applies to the whole run, such as a lost node or an
+    #: OOM kill within the job.
     holds_late: bool = False
     waiting: bool = False
-    #: Memory the job may use and the most it was seen to use, in bytes.
+    #: Memory limit of the job and its peak memory, in bytes.
     limit_bytes: int | None = None
     rss_bytes: int | None = None
-    #: How much of the time it was given it had used, in percent.
+    #: Used share of the time limit, in percent.
     percent_of_time: float | None = None
 
     def may_explain(self, missed: float | None) -> bool:
         """
-        Whether the end of this run can be why somebody was *missed*; if the job outlived the dead, it cannot.
+        Whether the end of this run can explain a death noticed at *missed*; not if the job outlived it.
         """
         if missed is None or self.ended is None or self.holds_late:
             return True
@@ -61,7 +61,7 @@ class JobRecord:
 
     def distance_s(self, missed: float) -> float:
         """
-        How far *missed* lies outside of this run, in seconds; 0 within it.
+        Return the seconds by which *missed* lies outside this run; 0 within it.
         """
         before = self.started - missed if self.started is not None else 0.0
         after = missed - self.ended if self.ended is not None else 0.0
@@ -70,9 +70,9 @@ class JobRecord:
 
 def run_of_death(records: Iterable[JobRecord], missed: float | None) -> JobRecord | None:
     """
-    The run of a job (a requeued one has several) in which somebody died, or None if all are too far away.
+    Return the run in which a worker died, or None if no run is near; a requeued job has several.
 
-    Without a time it is the last one.
+    Without a time it is the last run.
     """
     runs = list(records)
     if missed is None:
@@ -84,9 +84,9 @@ def run_of_death(records: Iterable[JobRecord], missed: float | None) -> JobRecor
 
 def parse_batch_time(text: str) -> float | None:
     """
-    Seconds since the epoch of a time in UTC as batch systems write it, or None.
+    Parse a UTC time as batch systems write it; return seconds since the epoch, or None.
 
-    A time without a year (LSF) is of this year, or of the last one if it would lie ahead.
+    A time without a year (LSF) is in this year, or in the last one if it would lie in the future.
     """
     if found := _ISO.search(text):
         return _utc_time(*map(int, found.groups()))
@@ -113,9 +113,9 @@ def _utc_time(*parts: int) -> float | None:
 
 def parse_size(text: str, *, unit: str = "") -> int | None:
     """
-    The bytes of ``364528K``, ``2412340kb``, ``151.734MB`` or ``4G``, by powers of 1024.
+    Return the bytes of ``364528K``, ``2412340kb``, ``151.734MB`` or ``4G``, in powers of 1024.
 
-    *unit* is that of a number without one.
+    A number without a unit has *unit*.
     """
     found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d+)?)\s*([bkmgtp]?)(?:i?b|n)?(?:ytes)?\s*", text, re.IGNORECASE)
     if found is None:
@@ -126,7 +126,7 @@ def parse_size(text: str, *, unit: str = "") -> int | None:
 
 def percent_used(used: str, given: str) -> float | None:
     """
-    The percentage of a *given* time that was *used*, or None if either is not said.
+    Return the percentage *used* of a *given* time, or None if either is unknown.
     """
     spent, whole = parse_batch_duration(used), parse_batch_duration(given)
     return None if spent is None or not whole else round(100.0 * spent / whole, 1)
@@ -134,7 +134,7 @@ def percent_used(used: str, given: str) -> float | None:
 
 def parse_batch_duration(text: str) -> float | None:
     """
-    Seconds of ``1-02:03:04``, ``02:03:04``, ``03:04``, ``21s`` or ``20``, or None.
+    Return the seconds of ``1-02:03:04``, ``02:03:04``, ``03:04``, ``21s`` or ``20``, or None.
     """
     found = re.fullmatch(r"\s*(?:(\d{1,9})[-+])?((?:\d+:){1,2}\d+(?:\.\d+)?|\d+(?:\.\d+)?)s?\s*", text)
     if found is None:

@@ -1,9 +1,9 @@
 """
-Which batch jobs are this cluster's, and who of the dead ran in which: the systems of dask-jobqueue (0.9.0).
+Finds the cluster's batch jobs and the victims in each, for the batch systems of dask-jobqueue (0.9.0).
 
-Known from the environment of the processes that were asked, from the cluster object of
-dask-jobqueue (core.py, ``Job.job_id``) and from workers' names that hold the number of
-their job; never from names of jobs alone, which others may use as well.
+The job numbers come from the environment of processes that answered, from dask-jobqueue's cluster object
+(core.py, ``Job.job_id``) and from worker names that contain one. Job names alone do not count: other people
+may use the same.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from attrs import frozen
 from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.sources.internals import created_jobs
 
-#: At most this many jobs are asked about.
+#: At most this many jobs are queried.
 MAX_JOBS = 16
-#: Workers' names of dask-jobqueue before 0.7, and its HTCondor ones: ``dask-worker--7120344--``.
+#: Worker names of dask-jobqueue before 0.7, and on HTCondor: ``dask-worker--7120344--``.
 _ID_IN_NAME = re.compile(r"--(\d[\w.\[\]-]*?)--(?:-?\d+)?$")
 
 
 @frozen(kw_only=True)
 class BatchSystem:
     """
-    A batch system, as far as its jobs can be recognised.
+    How to recognise the jobs of one batch system.
     """
 
     name: str
     #: Cluster classes of dask-jobqueue.
     clusters: tuple[str, ...]
-    #: Variables with the number of the job that a process runs in.
+    #: Environment variables that hold a process's job number.
     variables: tuple[str, ...]
-    #: What a number must look like as a whole before it goes into a command.
+    #: Full pattern of a job number; nothing else goes into a command.
     number_pattern: re.Pattern[str]
-    #: At least one of these must be set too, where the variable's name is anybody's; empty: none.
+    #: Where the names of `variables` are ambiguous: one of these must also be set.
     required_variables: tuple[str, ...] = ()
 
     def valid_job_number(self, number: object) -> str | None:
         """
-        The number as text, if it can be one of this system's; else None.
+        Return the number as text if it can be one of this system's, else None.
         """
         text = str(number or "").strip()
         return text if len(text) <= 100 and self.number_pattern.fullmatch(text) else None
 
     def job_of(self, environment: Mapping[str, str]) -> str | None:
         """
-        The job that a process with this environment runs in; None without one.
+        Return the job number in a process's environment, or None.
         """
         if self.required_variables and not any(environment.get(each) for each in self.required_variables):
             return None
@@ -59,15 +59,15 @@ class BatchSystem:
 @frozen(kw_only=True)
 class BatchJob:
     """
-    A batch job that is this cluster's.
+    A batch job of this cluster.
     """
 
     id: str
-    #: The dead who ran in it; empty: nobody is known to have.
+    #: The victims known to have run in it.
     victims: tuple[Victim, ...] = ()
-    #: Whether they ran in no other; a cluster object gives a new job the name of one that it lost.
+    #: False if they may have run in another job: a cluster object reuses the name of a lost job.
     is_certain: bool = True
-    #: Whether other processes of the cluster live in it.
+    #: Whether other processes of the cluster still run in it.
     has_live_processes: bool = False
 
 
@@ -77,17 +77,17 @@ class BatchJobs:
     The jobs of one cluster in one batch system.
     """
 
-    #: Those of the dead first, the latest first.
+    #: Jobs with victims first, the latest first.
     known: tuple[BatchJob, ...] = ()
-    #: The dead whose job is not known.
+    #: Victims without a known job.
     unmatched: tuple[Victim, ...] = ()
-    #: Names of workers whose jobs the cluster object wanted and the batch system never took.
+    #: Names of workers whose jobs the batch system rejected.
     rejected: tuple[str, ...] = ()
 
 
 def find_jobs(scene: Scene, system: BatchSystem) -> BatchJobs | None:
     """
-    What is known of the cluster's jobs without asking anybody; None if *system* has no part in it.
+    Return the cluster's jobs as far as known without a query; None if the cluster does not use *system*.
     """
     objects = _job_objects(scene, system)
     if objects is None and not any(_jobs_with_processes(scene, system)):
@@ -116,7 +116,7 @@ def find_jobs(scene: Scene, system: BatchSystem) -> BatchJobs | None:
 
 def _job_objects(scene: Scene, system: BatchSystem) -> list[tuple[str, object]] | None:
     """
-    The cluster object's own jobs with the names of their workers, or None if it is of another kind.
+    Return the cluster object's jobs with their worker names, or None if it is of another kind.
     """
     if not scene.cluster_is(*system.clusters):
         return None
@@ -142,7 +142,7 @@ def _job_numbers(
     victim: Victim, places: Iterable[Location], objects: Iterable[tuple[str, Any]], system: BatchSystem
 ) -> list[str]:
     """
-    The numbers of the jobs that a dead worker may have run in.
+    Return the numbers of the jobs that a victim may have run in.
     """
     identity = victim.identity
     for place in places:
@@ -167,7 +167,7 @@ def _job_numbers(
 
 def _is_worker_of_job(worker: str, job: str) -> bool:
     """
-    Whether a worker's name is a job's, or that of one of a job's several workers (``<name>-1``).
+    Whether a worker's name is the job's, or that of one of its several workers (``<name>-1``).
     """
     return worker == job or re.fullmatch(re.escape(job) + r"-\d+", worker) is not None
 
@@ -180,7 +180,7 @@ def _jobs_without_victims(
     scene: Scene, objects: Iterable[tuple[str, object]], system: BatchSystem, *, known: set[str]
 ) -> list[BatchJob]:
     """
-    Jobs whose dead are not known by name: the latest of those without a living worker, then the others.
+    Return jobs without a known victim, the latest first; those without a live worker come first.
     """
     living = _live_worker_names(scene)
     empty: list[str] = []

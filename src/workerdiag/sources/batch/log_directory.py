@@ -1,10 +1,10 @@
 """
-What batch jobs wrote: often the only place with the words of slurmstepd, and of a worker that never came.
+Reads the output files of batch jobs, often the only source for slurmstepd and for workers that never joined.
 
 dask-jobqueue (0.9.0) names the files ``<job name>-%J.err`` (Slurm), ``<worker>-%J.err`` (LSF),
 ``worker-<id>.err`` (HTCondor) in its ``log_directory``, and leaves the name to the system
 elsewhere: ``<job name>.o<number>``, ``<number>.<server>.OU``, ``slurm-<number>.out``,
-``OAR.<job name>.<number>.stderr``. All of them hold the number of the job.
+``OAR.<job name>.<number>.stderr``. Each name contains the job number.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources.batch.jobs import SYSTEMS, BatchJob, BatchJobs, BatchSystem, find_jobs
 from workerdiag.sources.internals import created_jobs, job_options
 
-#: Where jobs that were given no place for their output have been submitted, by their environment.
+#: Variables with the directory a job was submitted from, where output goes by default.
 _SUBMITTED_FROM = ("SLURM_SUBMIT_DIR", "PBS_O_WORKDIR", "LS_SUBCWD", "SGE_O_WORKDIR", "OAR_WORKDIR")
-#: At most this many entries of a directory are looked at, and this many files opened to see whose they are.
+#: At most this many entries of a directory are listed, and files opened to find out whose they are.
 _MAX_ENTRIES = 20_000
 _MAX_OPENED = 60
-#: Where a worker says its address: at its start, which a restart by the nanny repeats.
+#: A worker logs its address at its start, which a restart by the nanny repeats.
 _HEAD_BYTES = 64 * 1024
 _TAIL_BYTES = 256 * 1024
 _NUMBERED = re.compile(
@@ -38,20 +38,20 @@ _NUMBERED = re.compile(
     r"|\.[oe](?P<after>\d+)(?:[.-]\d+)?$"
     r"|^(?P<first>\d+)(?:\[\d*\])?(?:\.[\w-]+)*\.(?:OU|ER)$"
 )
-#: The most bytes that are read of the ends of all files, and of one.
+#: At most this many bytes are read from the ends of all files, and of one.
 _MAX_BYTES = 4 * 2**20
 _MAX_FILE_BYTES = 512 * 1024
-#: The bytes of an end that count where the start of the victim's life is not in it.
+#: Bytes to keep from the end if it does not contain the victim's start.
 _WITHOUT_START_BYTES = 64 * 1024
-#: At most this many jobs without a known victim are looked at: those that never came, or that ended.
+#: At most this many jobs without a known victim are read: those that never started, or that ended.
 _MAX_OTHERS = 4
-#: Finding out whose output it is may take this share.
+#: Share of the time for finding out whose output it is.
 _FILES_SHARE = 0.45
 
 
 def output_directories(scene: Scene) -> list[Path]:
     """
-    Where the output of the cluster's jobs goes: the directory it was given, else where they were submitted.
+    Return the configured output directories of the cluster's jobs, or else those they were submitted from.
     """
     given = dict.fromkeys(_configured_directories(scene))
     if given:
@@ -71,7 +71,7 @@ def _configured_directories(scene: Scene) -> Iterator[str]:
 
 def output_files(directory: Path, number: str) -> list[Path]:
     """
-    The output of one job in *directory*, errors first.
+    Return the output files of one job in *directory*, stderr first.
 
     Raises:
         OSError: The directory cannot be read.
@@ -85,7 +85,7 @@ def output_files(directory: Path, number: str) -> list[Path]:
 
 def _job_number_in(name: str) -> str:
     """
-    The number of the job in the name of its output file; empty if there is none.
+    Return the job number in the name of an output file; empty without one.
     """
     found = _NUMBERED.search(name)
     return next((each for each in found.groups() if each), "") if found else ""
@@ -108,9 +108,9 @@ def match_jobs_by_output(
     jobs: BatchJobs, scene: Scene, system: BatchSystem, deadline: Deadline
 ) -> tuple[BatchJob, ...]:
     """
-    The known jobs, and those in whose output the address of a dead worker without a job stands.
+    Return the known jobs, and those whose output contains the address of a victim without a job.
 
-    A job that a cluster object has let go of is found by this alone.
+    Only this finds a job that the cluster object has dropped.
     """
     known = {job.id: job for job in jobs.known}
     left = [victim for victim in jobs.unmatched if victim.identity.worker]
@@ -140,7 +140,7 @@ def _recent_output(places: Iterable[Path], scene: Scene) -> list[Path]:
 
 def _known_job_number(number: str, known: Iterable[str], system: BatchSystem) -> str | None:
     """
-    The number as it is known already, maybe with its server's name, else as it is if it can be one.
+    Return the known form of the number, which may include its server's name, or else a valid number.
     """
     same = (each for each in known if each.partition(".")[0] == number.partition(".")[0])
     return (
@@ -152,7 +152,7 @@ def _known_job_number(number: str, known: Iterable[str], system: BatchSystem) ->
 
 def _contains_address(content: bytes, victim: Victim) -> bool:
     """
-    Whether the victim's address, and no longer one, stands in *content*.
+    Whether *content* contains the victim's address, not as a part of a longer one.
     """
     address = re.escape(str(victim.identity.worker).encode())
     return re.search(address + rb"(?!\d)", content) is not None
@@ -170,7 +170,7 @@ def _head_and_tail(path: Path) -> bytes:
 
 class LogDirectorySource:
     """
-    The output of the jobs that the dead ran in, from the start of their lives on.
+    Reads the output of the victims' jobs, from each victim's start.
     """
 
     name = "log directory"
@@ -186,7 +186,7 @@ class LogDirectorySource:
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
         """
-        A source for the batch jobs of *scene*; None if there are none.
+        Return a source for the batch jobs of *scene*, or None if there are none.
         """
         for system in SYSTEMS:
             if (jobs := find_jobs(scene, system)) is not None:
@@ -195,7 +195,7 @@ class LogDirectorySource:
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
-        The output of the dead's jobs, then of those that have no worker, within *budget_s* seconds.
+        Yield the output of the victims' jobs, then of jobs without a worker, within *budget_s* seconds.
         """
         deadline = Deadline.of_budget(budget_s)
         jobs = match_jobs_by_output(self._jobs, self._scene, self._system, deadline.share(_FILES_SHARE))
@@ -247,7 +247,7 @@ class LogDirectorySource:
             return
         workers = [str(each.identity.worker) for each in job.victims if each.identity.worker]
         if not job.is_certain and not any(worker.encode() in data for worker in workers):
-            return  # that of another job with the same name
+            return  # the output of another job with the same name
         data = _since_worker_start(data, workers)
         hosts = {each.identity.host for each in job.victims}
         identity = Identity(container=job.id, host=hosts.pop() if len(hosts) == 1 else None)
@@ -267,7 +267,7 @@ class LogDirectorySource:
 
 def _since_worker_start(data: bytes, workers: Sequence[str]) -> bytes:
     """
-    The data from the first start of one of *workers* on; if there is none, the end alone.
+    Return the data after the first start of one of *workers*, or only the end without one.
     """
     starts = [
         found.start()

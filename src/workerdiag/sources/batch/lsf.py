@@ -1,7 +1,7 @@
 """
-LSF: ``bjobs -l``, which forgets about an hour after the end (CLEAN_PERIOD), else ``bhist -l``.
+LSF: ``bjobs -l``, which forgets a job about an hour after its end (CLEAN_PERIOD), then ``bhist -l``.
 
-Read as the LSF command reference documents them (10.1).
+The formats are those of the LSF command reference (10.1).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOST = re.compile(r"\bTERM_ZOMBIE\b|unable to reach the execution host|\bTERM_M
 
 class LSFSource(BatchSource):
     """
-    The records of the cluster's jobs in LSF.
+    Reads the records of the cluster's jobs from LSF.
     """
 
     name = "LSF"
@@ -41,7 +41,7 @@ class LSFSource(BatchSource):
         records = self._parse_jobs(numbers, self._output_of("bjobs", "-l", *numbers, fails=True))
         finished = {each.job for each in records if each.ended is not None or each.waiting}
         rest = [number for number in numbers if number not in finished]
-        if rest:  # also of those that run: a requeued job's earlier runs stand there
+        if rest:  # running jobs too: bhist has the earlier runs of a requeued job
             history = self._parse_jobs(rest, self._output_of("bhist", "-l", *rest, fails=bool(records)))
             records = [each for each in records if each.job not in {old.job for old in history}] + history
         return records
@@ -57,14 +57,14 @@ class LSFSource(BatchSource):
 
 def join_wrapped_lines(text: str) -> str:
     """
-    The text without the line breaks that LSF puts after 80 columns, in the middle of words.
+    Return the text without the line breaks that LSF inserts at 80 columns, even within words.
     """
     return re.sub(r"\n {21}(?=\S)", "", text)
 
 
 def parse_job(number: str, text: str) -> JobRecord:
     """
-    One job as ``bjobs -l`` and ``bhist -l`` show it.
+    Return one job's record from ``bjobs -l`` or ``bhist -l``.
     """
     started = ended = None
     for stamp, text_of_event in _TIMED.findall(text):

@@ -1,7 +1,7 @@
 """
-OAR: ``oarstat`` for the job and for the events that it went through.
+OAR: ``oarstat`` for a job and its events.
 
-Read as its manual page and source have it (oarstat(1), OAR 2.5).
+The formats are those of the manual page and the source (oarstat(1), OAR 2.5).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EVENT = re.compile(r"(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d> \w+")
 
 class OARSource(BatchSource):
     """
-    The records of the cluster's jobs in OAR.
+    Reads the records of the cluster's jobs from OAR.
     """
 
     name = "OAR"
@@ -39,7 +39,7 @@ class OARSource(BatchSource):
 
 def parse_oarstat(number: str, text: str, events: str) -> JobRecord:
     """
-    One job as ``oarstat -f`` shows it, with its events.
+    Return one job's record from ``oarstat -f`` and its events.
     """
     fields = {key: value.strip() for key, value in re.findall(r"(?m)^ +(\w+) = (.*)$", text)}
     state = fields.get("state", "")

@@ -1,7 +1,7 @@
 """
-PBS Professional, OpenPBS and Torque: ``qstat`` with the history of jobs, else ``tracejob``.
+PBS Professional, OpenPBS and Torque: ``qstat`` with finished jobs, then ``tracejob``.
 
-Read as their manual pages document them (qstat(1B), pbs_job_attributes(7B), tracejob(8)).
+The formats are those of the manual pages (qstat(1B), pbs_job_attributes(7B), tracejob(8)).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from workerdiag.sources.batch.job_record import JobRecord, parse_batch_time, par
 from workerdiag.sources.batch.jobs import PBS
 from workerdiag.sources.batch.source import BatchSource, split_blocks
 
-#: The environment of whoever submitted the job, which may hold secrets.
+#: The submitter's environment, which may hold secrets.
 _PRIVATE = re.compile(r"(?im)^ +(?:Variable_List|Submit_arguments|argument_list|executable) = .*(?:\n|$)")
 _TRACED = re.compile(r"(?m)^\d\d/\d\d/\d{4} ")
-#: 256 and the signal that the job's shell died of (pbs_job_attributes(7B)): SIGTERM, SIGKILL.
+#: 256 plus the signal that ended the job's shell (pbs_job_attributes(7B)): SIGTERM, SIGKILL.
 _ENDED_BY_ORDER = ("271", "265")
 
 
 class PBSSource(BatchSource):
     """
-    The records of the cluster's jobs on a PBS server.
+    Reads the records of the cluster's jobs from a PBS server.
     """
 
     name = "PBS"
@@ -36,7 +36,7 @@ class PBSSource(BatchSource):
 
     def _runs(self, number: str) -> list[JobRecord]:
         output = self._output_of("qstat", "-x", "-f", number, fails=True)
-        if "<Data>" in output[:200]:  # to Torque -x means XML
+        if "<Data>" in output[:200]:  # in Torque -x means XML
             output = self._output_of("qstat", "-f", number, fails=True)
         without_server = number.removeprefix("Moab.").partition(".")[0]
         own = re.compile(rf"Job Id: (?:Moab\.)?{re.escape(without_server)}(?!\d)")
@@ -49,9 +49,9 @@ class PBSSource(BatchSource):
 
 def parse_qstat(number: str, text: str) -> JobRecord:
     """
-    One job as ``qstat -f`` shows it.
+    Return one job's record from ``qstat -f``.
     """
-    text = re.sub(r"\n\t", "", text)  # long values go on after a tab
+    text = re.sub(r"\n\t", "", text)  # long values continue after a tab
     text = _PRIVATE.sub("", text)
     fields = {key.lower(): value.strip() for key, value in re.findall(r"(?m)^ +([\w.]+) = (.*)$", text)}
     over = fields.get("job_state") in ("F", "C", "X")
@@ -74,7 +74,7 @@ def parse_qstat(number: str, text: str) -> JobRecord:
 
 def parse_tracejob(number: str, text: str) -> JobRecord:
     """
-    One job by the server's logs.
+    Return one job's record from the server's logs.
     """
     times: dict[str, float | None] = {"Job Run": None, "Exit_status": None}
     for line in text.splitlines():

@@ -1,7 +1,8 @@
 """
-Grid Engine: ``qacct`` for jobs that ended, ``qstat -j`` for the others.
+Grid Engine: ``qacct`` for finished jobs, ``qstat -j`` for the others.
 
-As of Son of Grid Engine 8.1.9 (accounting(5), qacct(1)); Univa's and Altair's write times differently.
+The formats are those of Son of Grid Engine 8.1.9 (accounting(5), qacct(1)).
+Univa's and Altair's write times differently.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from workerdiag.sources.batch.job_record import JobRecord, parse_batch_time, par
 from workerdiag.sources.batch.jobs import GRID_ENGINE
 from workerdiag.sources.batch.source import BatchSource
 
-#: The environment of whoever submitted the job, which may hold secrets.
+#: The submitter's environment, which may hold secrets.
 _PRIVATE = re.compile(r"(?m)^(?:env_list|job_args|context|sge_o_path):.*(?:\n|$)")
 _RULE = re.compile(r"(?m)^={20,}$")
 
 
 class GridEngineSource(BatchSource):
     """
-    The records of the cluster's jobs in Grid Engine.
+    Reads the records of the cluster's jobs from Grid Engine.
     """
 
     name = "Grid Engine"
@@ -42,7 +43,7 @@ class GridEngineSource(BatchSource):
 
 def parse_qacct(number: str, text: str) -> JobRecord | None:
     """
-    One run as ``qacct -j`` shows it; None if the text is of none, or of another job.
+    Return one run's record from ``qacct -j``; None if the text has none, or is of another job.
     """
     fields = dict(re.findall(r"(?m)^(\w+) +(.*?) *$", text))
     job, _, task = number.partition(".")
@@ -66,7 +67,7 @@ def parse_qacct(number: str, text: str) -> JobRecord | None:
 
 def parse_qstat(number: str, text: str) -> JobRecord:
     """
-    One job that has not ended, as ``qstat -j`` shows it.
+    Return the record of an unfinished job from ``qstat -j``.
     """
     running = re.search(r"(?m)^usage +\d+: ", text) is not None
     return JobRecord(job=number, text=_PRIVATE.sub("", text), waiting=not running)

@@ -1,8 +1,8 @@
 """
-Slurm: ``scontrol show job``, which forgets minutes after the end, and the accounting's ``sacct``.
+Slurm: ``scontrol show job``, which forgets a job minutes after its end, and the accounting's ``sacct``.
 
-The forms are those of Slurm 22.05 (sacct and scontrol manual pages), run for real in
-``tests/lab_slurm``; fields that a release lacks are simply not there.
+The formats are those of Slurm 22.05 (sacct and scontrol manual pages), and ``tests/lab_slurm`` runs them.
+Fields that a release lacks are missing.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _FIELDS = (
 )
 _WAITING_STATES = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 _LATE_STATES = ("NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY")
-#: A job that is being ended has no other state yet; it is asked about again after this many seconds.
+#: A job in state COMPLETING has no final state yet, so it is queried again after this many seconds.
 _ENDING_S = 0.5
 _MAX_TIMES = 4
 
 
 class SlurmSource(BatchSource):
     """
-    What the controller and the accounting of Slurm say of the cluster's jobs.
+    Reads the records of the cluster's jobs from Slurm's controller and accounting.
     """
 
     name = "Slurm"
@@ -52,7 +52,7 @@ class SlurmSource(BatchSource):
 
     def _controller_record(self, number: str) -> Iterator[JobRecord]:
         """
-        The latest run as the controller has it, once it is no longer being ended.
+        Yield the controller's record of the latest run, once it is no longer completing.
         """
         for _ in range(_MAX_TIMES):
             output = self._output_of("scontrol", "show", "job", number, fails=True)
@@ -66,7 +66,7 @@ class SlurmSource(BatchSource):
 
 def parse_scontrol(number: str, text: str) -> JobRecord:
     """
-    One job as ``scontrol show job`` shows it.
+    Return one job's record from ``scontrol show job``.
     """
     fields = dict(re.findall(r"(\w+)=(\S*)", text))
     state = fields.get("JobState", "")
@@ -94,7 +94,7 @@ class _SacctRow:
     @property
     def numbers(self) -> set[str]:
         """
-        The job's number, and for one of an array (``120_3``) also the one that its processes know.
+        The job's number; for an array job (``120_3``) also the one in its processes' environment.
         """
         return {self.fields.get(each, "").split(".")[0] for each in ("JobID", "JobIDRaw")}
 
@@ -109,7 +109,7 @@ class _SacctRow:
 
 def parse_sacct(text: str, numbers: Sequence[str]) -> list[JobRecord]:
     """
-    The runs of the jobs in the table of ``sacct --parsable2``; each keeps the head and its own lines.
+    Return the runs in the table of ``sacct --parsable2``; each keeps the header and its own lines.
     """
     head, *lines = text.splitlines() or [""]
     names = head.split("|")
@@ -149,7 +149,7 @@ def _job_record(number: str, head: str, rows: Sequence[_SacctRow]) -> JobRecord:
 
 def merge_runs(accounted: Sequence[JobRecord], shown: Sequence[JobRecord]) -> list[JobRecord]:
     """
-    The accounting's runs; what the controller shows of one is added to it, or is a run that it lacks.
+    Return the accounting's runs, extended by what the controller shows, including runs the former lacks.
     """
     records = list(accounted)
     for latest in shown:

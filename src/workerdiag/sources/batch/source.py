@@ -1,5 +1,5 @@
 """
-A source that asks a batch system for the records of a cluster's jobs: what all of them have in common.
+The base class of sources that query a batch system for the records of a cluster's jobs.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from workerdiag.sources.batch.jobs import BatchJobs, BatchSystem, find_jobs
 from workerdiag.sources.batch.log_directory import match_jobs_by_output
 from workerdiag.sources.commands import command_gap, run_command
 
-#: Looking through the jobs' output may take this share.
+#: Share of the time for searching the jobs' output.
 _FILES_SHARE = 0.35
-#: The share of the time left that one command may take.
+#: Share of the remaining time that one command may take.
 _COMMAND_SHARE = 0.6
-#: A command is not begun with less than this.
+#: No command is started with less time than this, in seconds.
 _MIN_S = 0.05
-#: How commands of batch systems word that nothing is known of a job any more, or ever was.
+#: Messages with which batch commands say that a job is unknown.
 _REASONS: Mapping[GapReason, str] = {
     "expired": r"invalid job id|not exist|not found|unknown job|no matching|has finished",
     "never-recorded": r"disabled",
 }
-#: The most bytes of one answer that are read: jobs with thousands of steps fit.
+#: At most this many bytes of one answer are read, enough for jobs with thousands of steps.
 _MAX_ANSWER_BYTES = 2**20
-#: The most characters of one record that are handed on.
+#: A record's text is cut to this many characters.
 _MAX_CHARS = 64 * 1024
 
 
 class BatchSource:
     """
-    What a batch system knows of the jobs of a cluster, asked with its own commands.
+    Queries a batch system about a cluster's jobs with its own commands.
     """
 
     name: ClassVar[str]
     terms: ClassVar[Terms]
     system: ClassVar[BatchSystem]
-    #: What a person would type in front of a job's number.
+    #: The command that a person would type before a job number.
     lookup: ClassVar[tuple[str, ...]]
 
     def __init__(self, jobs: BatchJobs, scene: Scene) -> None:
@@ -52,21 +52,21 @@ class BatchSource:
         self._scene = scene
         self._deadline = NO_DEADLINE
         self._gaps: list[Gap] = []
-        #: Of commands beside which there is another one.
+        #: Gaps of commands that have a fallback.
         self._fallback_gaps: list[Gap] = []
         self._failed_commands: set[str] = set()
 
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
         """
-        A source for the jobs of *scene*; None if this batch system has no part in it.
+        Return a source for the jobs of *scene*, or None if they are not of this batch system.
         """
         jobs = find_jobs(scene, cls.system)
         return None if jobs is None else cls(jobs, scene)
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
-        The records of the dead's jobs, then those of jobs that wait or ended, within *budget_s* seconds.
+        Yield the records of the victims' jobs, then of pending and ended jobs, within *budget_s* seconds.
         """
         self._deadline = Deadline.of_budget(budget_s)
         self._gaps, self._fallback_gaps = [], []
@@ -98,16 +98,16 @@ class BatchSource:
 
     def _runs(self, number: str) -> Iterable[JobRecord]:
         """
-        All runs of one job, the oldest first.
+        Return all runs of one job, the oldest first.
         """
         raise NotImplementedError
 
     def _output_of(self, *command: str, fails: bool = False) -> str:
         """
-        What *command* prints, within the time that is left; empty, and a gap, if it fails.
+        Return the output of *command* within the time left; if it fails, return "" and note a gap.
 
-        A command that is missing or silent is not run again. With *fails* another command may know the same,
-        so that this gap only counts if that fails too.
+        A command that is missing or timed out is not run again. With *fails* there is a fallback command, so
+        the gap counts only if that fails too.
         """
         if command[0] in self._failed_commands:
             return ""
@@ -130,7 +130,7 @@ class BatchSource:
 
     def _note_missing_jobs(self, numbers: Iterable[str], records: Iterable[JobRecord]) -> None:
         """
-        Note the jobs of which nothing is kept, unless something could not be asked.
+        Note the jobs without a record, unless a query failed.
         """
         known = {each.job for each in records}
         unknown = [each for each in numbers if each not in known]
@@ -145,7 +145,7 @@ class BatchSource:
 
     def _rejected_jobs(self) -> Iterator[Evidence]:
         """
-        The jobs that were refused; the answer is only in the log of the process with the cluster object.
+        Yield the rejected jobs; the reason is only in the log of the process with the cluster object.
         """
         count = len(self._jobs.rejected)
         for name in self._jobs.rejected[:1]:
@@ -161,7 +161,7 @@ class BatchSource:
         self, record: JobRecord, identity: Identity, missed: float | None
     ) -> Iterator[Evidence]:
         """
-        What the record of one run says of who died in it, *missed* then, or of the job alone.
+        Yield the evidence in one run's record about a victim, noticed at *missed*, or about the job alone.
         """
         if identity.worker and (record.limit_bytes or record.rss_bytes):
             yield MemoryReading(
@@ -191,7 +191,7 @@ class BatchSource:
 
 def split_blocks(text: str, starts: Iterable[str]) -> list[str]:
     """
-    *text* cut before each line that begins with one of *starts*; what precedes the first is left out.
+    Split *text* before each line that begins with one of *starts*, and drop what precedes the first.
     """
     found: list[list[str]] = []
     for line in text.splitlines():

@@ -1,5 +1,5 @@
 """
-A live cluster, asked through its client what it remembers of the workers that died.
+Evidence from a live cluster, queried through a Dask client.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from workerdiag.sources.cluster.session import ClusterSession
 
 class ClusterSource:
     """
-    What a scheduler and its nannies remember, asked with bounded calls that change nothing.
+    Reads what a scheduler and its nannies remember, with bounded calls that change nothing.
 
-    Asked for are: the topics of the dead workers and those that carry causes, the logs of the
-    scheduler and of at most four nannies, the state of the workers (of more than 500 those that matter,
-    with counts of all), how many workers were lost, and how many tasks are in which state. Never all
-    workers' logs, never a dump. A scheduler that is silent once is left alone; of a LocalCluster the logs
-    are then read in this process. Asked again, it asks only for what it was not told.
+    It requests the event topics of the dead workers and those that report causes, the logs of the
+    scheduler and of at most four nannies, the workers' states (above 500 workers only the relevant ones,
+    with counts of all), the number of lost workers, and the number of tasks in each state. It never
+    requests the logs of all workers or a cluster dump. After one time-out it sends the scheduler nothing
+    more, and reads the logs of a LocalCluster in this process. A later round requests only what is missing.
 
     Args:
         client: A ``distributed.Client`` (2024.8.1 or newer), synchronous or not.
-        question: What is asked; None: what is always asked.
-        asker: Knows what an earlier round was told; None: this is the first.
+        question: What to ask; None asks the default question.
+        asker: Holds the answers of earlier rounds; None in the first round.
     """
 
     name = "cluster"
@@ -46,17 +46,19 @@ class ClusterSource:
 
     def next_round(self, *, about: tuple[Identity, ...] | None = None) -> ClusterSource:
         """
-        The same source, that knows what this one was told so far and asks only for the rest.
+        Return a source that keeps this one's answers and requests only what is missing.
 
         Args:
-            about: Other workers in question; None: the same.
+            about: Other workers in question; None keeps the present ones.
         """
         question = self._question if about is None else evolve(self._question, about=about)
         return ClusterSource(self._client, question, asker=self._asker.next_round())
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
-        What the cluster remembers, within *budget_s* seconds; a gap from within the client's own event loop.
+        Yield what the cluster remembers, within *budget_s* seconds.
+
+        On the client's own event loop this would block, so it yields a gap.
         """
         deadline = Deadline.of_budget(budget_s)
         session = self._new_session(deadline)
@@ -69,7 +71,7 @@ class ClusterSource:
 
     async def collect_async(self, *, budget_s: float) -> list[Evidence]:
         """
-        The same, from within the client's event loop.
+        Return the same evidence from within the client's event loop.
         """
         deadline = Deadline.of_budget(budget_s)
         session = self._new_session(deadline)

@@ -1,5 +1,5 @@
 """
-Questions to one scheduler: each in time, each once, and none after it fell silent.
+Requests to one scheduler, each sent once with a deadline, and none after it stops responding.
 """
 
 from __future__ import annotations
@@ -16,59 +16,59 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import GapReason, Place
 from workerdiag.sources.cluster import queries
 
-#: Of the time that is left, one question may take so much; then the scheduler counts as silent.
+#: Share of the remaining time that one request may take before the scheduler counts as unresponsive.
 _SHARE = 0.8
-#: While the client is not connected an answer is unlikely.
+#: The same while the client is not connected: an answer is unlikely.
 _SHARE_UNCONNECTED = 0.2
-#: Of the time for a round, this much is for asking; the rest for ending in time.
+#: Share of a round's time for requests; the rest is for returning on time.
 _ASKING_SHARE = 0.95
-#: Topics of events that tell of deaths, where nobody says which are wanted.
+#: Default event topics: those that report deaths.
 TOPICS = ("worker-restart-memory", "scheduler", "worker-fail-hard")
 
 
 @frozen(kw_only=True)
 class ClusterQuestion:
     """
-    What a cluster is asked.
+    What to ask a cluster.
     """
 
-    #: The workers in question, where an exception names them; else those removed lately.
+    #: The workers that an exception names; if empty, those removed recently.
     about: tuple[Identity, ...] = ()
-    #: Topics of events that are wanted, beside ``all`` and the workers' own; none: `TOPICS`.
+    #: Event topics in addition to ``all`` and the workers' own; if empty, `TOPICS`.
     topics: tuple[str, ...] = ()
-    #: Keys of the tasks that ran on those workers at their last heartbeat.
+    #: Keys of the tasks that those workers were executing at their last heartbeat.
     executing: tuple[str, ...] = ()
-    #: Whether the caller waited for a result until its own patience ended.
+    #: Whether the caller's wait for a result timed out.
     gave_up: bool = False
 
 
 class Asker:
     """
-    Remembers what was answered, so that a second round asks for nothing but what the first one did not get.
+    Remembers answers, so that a second round requests only what the first one did not get.
 
     Args:
-        client: Whose scheduler is asked.
-        answered: What is known already, by question.
+        client: The client of the scheduler to ask.
+        answered: Answers of earlier rounds, by request name.
     """
 
     def __init__(self, client: Client, answered: Reply | None = None) -> None:
         self._client = client
         self._answered = dict(answered or {})
         self._deadline = NO_DEADLINE
-        #: Whether the scheduler answers, as far as is known.
+        #: False once the scheduler has failed to answer in this round.
         self.is_responsive = True
-        #: What this round did not get, and why.
+        #: What this round could not get, and why.
         self.gaps: list[Gap] = []
 
     def next_round(self) -> Asker:
         """
-        One for the next round.
+        Return an asker for the next round, which keeps the answers.
         """
         return Asker(self._client, self._answered)
 
     def begin_round(self, deadline: Deadline) -> None:
         """
-        A new round, with another *deadline*.
+        Begin a round with a new *deadline* and no gaps.
         """
         self._deadline = deadline.share(_ASKING_SHARE)
         self.is_responsive = True
@@ -76,12 +76,12 @@ class Asker:
 
     async def ask(self, what: str, call: Callable[[], Awaitable[object]], *, place: Place) -> Any:
         """
-        The answer; None, and a gap, without one.
+        Return the answer, or None and note a gap.
 
         Args:
-            what: Names the question, once among all.
-            call: Asks it.
-            place: Where the answer would be.
+            what: A unique name for the request.
+            call: Sends the request.
+            place: The place that a gap would name.
         """
         if what in self._answered:
             return self._answered[what]
@@ -103,26 +103,26 @@ class Asker:
 
     def gap(self, place: Place, reason: GapReason, detail: str, remedy: str) -> None:
         """
-        Take down that something is not there.
+        Note a gap.
         """
         self.gaps.append(Gap(source=place, place=place, reason=reason, detail=detail, remedy=remedy))
 
     def abort(self, problem: Exception) -> None:
         """
-        The round could not be brought to its end.
+        Note a gap for the whole round, which failed with *problem*.
         """
         self.is_responsive = False
         self.gaps.append(queries.query_gap("scheduler", problem, place="scheduler", status=self.status()))
 
     def request_deadline(self) -> Deadline:
         """
-        The deadline of a question that is asked now.
+        Return the deadline of a request sent now.
         """
         share = _SHARE if self.status() == "running" else _SHARE_UNCONNECTED
         return self._deadline.share(share)
 
     def status(self) -> str:
         """
-        How the client sees its connection.
+        Return the client's connection status, such as ``running``.
         """
         return str(getattr(self._client, "status", "unknown"))

@@ -1,5 +1,5 @@
 """
-Connecting to a scheduler that is known by its address only.
+Connects to a scheduler by its address.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 def connect(address: str, *, timeout_s: float, name: str = "workerdiag") -> Client:
     """
-    A synchronous client that is nobody's default; whoever asks for it closes it.
+    Return a synchronous client that is not the default client; the caller closes it.
 
     Raises:
-        Exception: Whatever Dask raises where nobody answers, or for what is no address.
+        Exception: Whatever Dask raises for an invalid address, or if no scheduler answers there.
     """
     import distributed
 
@@ -24,7 +24,7 @@ def connect(address: str, *, timeout_s: float, name: str = "workerdiag") -> Clie
     try:
         client.__init__(address, timeout=timeout_s, set_as_default=False, name=name)
     except BaseException:
-        # Dask's __del__ would wait twice the time-out for the loop of a client that never was (client.py).
+        # Dask's __del__ would wait twice the time-out for a loop that never started (client.py).
         client.status = "closed"
         raise
     made: Client = client

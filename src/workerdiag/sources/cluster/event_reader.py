@@ -1,8 +1,9 @@
 """
-What a look inside a scheduler reads of its events, cut to size.
+Readers of a scheduler's events for the snapshot, cut to size.
 
-An event of a worker that was lost with 100,000 tasks names them all; 100 are brought, and of a thousand such
-events fewer. Each function here returns one that runs there: nested, so that it is pickled by value.
+The event of a worker lost with 100,000 tasks names them all. A snapshot carries at most 100 of them, and
+fewer if there are a thousand such events. Each function here returns a nested function that runs on the
+scheduler: nested functions are pickled by value.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from workerdiag.model.dask import Method, Scheduler
 from workerdiag.sources.cluster.snapshot_readers import pauses
 from workerdiag.sources.internals import topics_reader
 
-#: Time and message of an event, and how many members its long collections have.
+#: Time and message of an event, and the sizes of its truncated collections by field.
 CutEvent = tuple[float, object, dict[str, int]]
 
-#: All events of one topic together bring this many members of collections, the newest first; then one each.
+#: The events of one topic carry at most this many collection members, newest event first; then one each.
 MAX_MEMBERS_IN_ALL = 10_000
 
 
 class EventRequest(TypedDict):
     """
-    Which events to bring, and how much of each.
+    Which events to return, and how much of each.
     """
 
     keys: list[object]
@@ -33,15 +34,15 @@ class EventRequest(TypedDict):
 
 def event_cutter() -> Method:
     """
-    A function that cuts an event to size.
+    Return a function that truncates an event.
     """
 
     def sendable(value: object, most_chars: int = 500) -> object:
         """
-        The value, its texts clipped, with the address or name of each thing that only the scheduler has.
+        Return the value with its texts clipped, and scheduler objects replaced by their addresses or names.
 
-        ``Client.replicate`` and ``scatter(broadcast=True)`` put states of workers into the events, which
-        cannot be pickled: the scheduler would close the connection in place of an answer.
+        ``Client.replicate`` and ``scatter(broadcast=True)`` put worker states into events. Those cannot be
+        pickled: the scheduler would close the connection instead of answering.
         """
         if isinstance(value, str | bytes):
             return value[:most_chars]
@@ -55,9 +56,9 @@ def event_cutter() -> Method:
 
     def cut(message: object, keys: Sequence[object], most: int) -> tuple[object, dict[str, int]]:
         """
-        The message without most of long collections, and how long they were; tasks in question come first.
+        Return the message with long collections truncated, and their sizes; tasks in question come first.
 
-        Of other collections than a lost worker's tasks 20 members are brought, as many as evidence names.
+        Only a lost worker's tasks may have more than 20 members, which is the number that evidence names.
         """
         from itertools import islice
 
@@ -77,7 +78,7 @@ def event_cutter() -> Method:
 
 def events_reader() -> Method:
     """
-    ``events`` by topic: of all, of those that are wanted, and of the workers that were lost last.
+    Return a function for events by topic: ``all``, the requested ones, and those of the latest lost workers.
     """
     cut, begin, topics_of = event_cutter(), pauses(), topics_reader()
     most_in_all = MAX_MEMBERS_IN_ALL
@@ -85,7 +86,7 @@ def events_reader() -> Method:
     async def of_topic(scheduler: Scheduler, topic: str, wanted: EventRequest) -> list[CutEvent]:
         topics = topics_of(scheduler)
         if topics is not None and topic not in topics:
-            return []  # asking for it would make it
+            return []  # get_events would create the topic
         pause = begin()
         found: list[CutEvent] = []
         left = most_in_all

@@ -1,5 +1,5 @@
 """
-From what a cluster answers to evidence: flat, bounded, with whose each fact is.
+Converts a cluster's replies to evidence: flat, bounded, each item with an identity.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.cluster.health import is_healthy
 from workerdiag.sources.cluster.state import ClusterState, describe_executing
 
-#: Of a collection in an event, this many members are named.
+#: Evidence names at most this many members of a collection in an event.
 _MAX_NAMED = 20
 _TEXT_CHARS = 4000
 _TRACEBACK_CHARS = 16 * 1024
@@ -27,7 +27,7 @@ def event_evidence(
     topic: str, entries: Iterable[tuple[float, object]], known: Mapping[str, Identity]
 ) -> Iterator[Evidence]:
     """
-    The events of one topic. *known* has what else is known of a worker, by address.
+    Yield the events of one topic as evidence; *known* holds identities by worker address.
     """
     for when, message in entries:
         message_fields = message if isinstance(message, Mapping) else {"message": message}
@@ -42,7 +42,7 @@ def event_evidence(
 
 def _workers_in(topic: str, message: Reply) -> list[str | None]:
     """
-    Whom an event is about; one that names several in ``workers`` counts for each.
+    Return the addresses of the workers that an event is about: one, or each in ``workers``.
     """
     if message.get("action") == "worker-ttl-timed-out":
         return [str(each) for each in list(message.get("workers", ()))[:_MAX_NAMED]] or [None]
@@ -55,14 +55,14 @@ def _extra_evidence(topic: str, message: Reply, when: float, identity: Identity)
     if topic == "worker-restart-memory" and isinstance(rss, int):
         yield MemoryReading(identity=identity, rss_bytes=rss, when=when)
     text = f"{message.get('traceback_text', '')}{message.get('exception_text', '')}"
-    if topic == "worker-fail-hard" and text:  # the worker's log, which has it too, is gone
+    if topic == "worker-fail-hard" and text:  # the worker's log also had it, and is gone
         data = text[:_TRACEBACK_CHARS].encode("utf-8", errors="replace")
         yield LogChunk(origin=f"event {topic} {when}", data=data, stream="worker", identity=identity)
 
 
 def flatten_fields(message: Mapping[object, object]) -> dict[str, EventValue]:
     """
-    Plain values as they are; collections as text of at most 20 members, with ``<key>_count``.
+    Return plain values unchanged, and collections as text of at most 20 members plus ``<key>_count``.
     """
     fields: dict[str, EventValue] = {}
     for key, value in list(message.items())[:50]:
@@ -75,7 +75,7 @@ def flatten_fields(message: Mapping[object, object]) -> dict[str, EventValue]:
             members = sorted(map(str, value)) if isinstance(value, set | frozenset) else [*map(str, value)]
             fields[name] = ", ".join(members[:_MAX_NAMED])[:_TEXT_CHARS]
             fields[f"{name}_count"] = getattr(value, "whole", len(members))
-        elif not isinstance(value, bytes):  # pickled, for machines
+        elif not isinstance(value, bytes):  # bytes are pickles
             fields[name] = str(value)[:_TEXT_CHARS]
     return fields
 
@@ -84,12 +84,12 @@ def worker_state_events(
     state: ClusterState, *, silent: Collection[str] = (), known: Mapping[str, Identity]
 ) -> Iterator[Event]:
     """
-    The state of each worker that is not plainly well; of all of them if they are few.
+    Yield the state of each unhealthy worker, or of all workers if there are at most 20.
 
     Args:
-        state: What the scheduler says of them.
-        silent: Those that answer nobody.
-        known: What else is known of a worker, by address.
+        state: The scheduler's view of the cluster.
+        silent: Addresses of the silent workers.
+        known: Identities by worker address.
     """
     interval_s = state.heartbeat_interval_s
     states = {address: _state_fields(address, state, silent) for address in state.workers}

@@ -1,5 +1,5 @@
 """
-The logs that a scheduler and its nannies keep, as evidence: on one clock, and with whose they are.
+Converts the logs that a scheduler and its nannies keep to evidence, with times in UTC and an identity.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workerdiag.model.vocabulary import Place, Stream
 from workerdiag.sources.addresses import host_of
 from workerdiag.sources.cluster.queries import ServerLog, ServerLogRecord
 
-#: Lines of the scheduler that list lost keys can be megabytes.
+#: A scheduler's line that lists lost keys can be megabytes long.
 _RECORD_CHARS = 16 * 1024
 _ASCTIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}")
 _LOGGERS = {"nanny": "distributed.nanny", "scheduler": "distributed.scheduler"}
@@ -25,15 +25,15 @@ def log_evidence(
     log: ServerLog, *, others: Collection[str | None], without: Collection[ServerLogRecord], since: float
 ) -> list[Evidence]:
     """
-    A log as text, and whether it can show what is looked for.
+    Return a log as text, then an `Inspected` or a gap.
 
-    At level WARNING a nanny has no exits to tell of, and records that were not read show nothing.
+    There is a gap if the level hides exits, as WARNING does, or if relevant records were not read.
 
     Args:
         log: The log of the scheduler or of a nanny.
-        others: All nannies that are known.
-        without: Records that are told of already.
-        since: What was before does not matter.
+        others: Addresses of all known nannies.
+        without: Records that are in the evidence already.
+        since: Earlier records are irrelevant, in seconds since the epoch.
     """
     name, records, nanny = log.name, log.records, log.nanny
     place: Place = "nanny log" if nanny else "scheduler log"
@@ -58,10 +58,10 @@ def records_chunk(
     origin: str, records: Iterable[ServerLogRecord], *, stream: Stream, identity: Identity
 ) -> LogChunk | None:
     """
-    Log records as text, one after the other; None without any.
+    Return log records as text, or None if there are none.
 
-    Their times are rewritten in UTC from the time each record carries: a server writes
-    its local time and does not say which zone that is, and events carry seconds since the epoch.
+    Each record's time is rewritten in UTC: a server writes its local time without a zone, whereas
+    events carry seconds since the epoch.
     """
     lines = [_format_record(record, _LOGGERS[stream]) for record in records]
     if not lines:
@@ -79,15 +79,14 @@ def _format_record(record: ServerLogRecord, logger: str) -> str:
         return rewritten
     if re.match(rf"distributed\.[\w.]+ - {re.escape(record.level)} - ", text):
         return f"{time} - {text}"
-    return f"{time} - {logger} - {record.level} - {text}"  # distributed.admin.log-format is the user's own
+    return f"{time} - {logger} - {record.level} - {text}"  # distributed.admin.log-format is customised
 
 
 def shares_log(nanny: str, records: Iterable[ServerLogRecord], others: Collection[str | None]) -> bool:
     """
     Whether other nannies write to the same log, so that its lines may be about any worker of the host.
 
-    All nannies of one process share a logger: those of a LocalCluster, and of
-    ``dask worker --nworkers 4``.
+    All nannies in one process share a logger, as in a LocalCluster or ``dask worker --nworkers 4``.
     """
     if any(other and other != nanny and host_of(other) == host_of(nanny) for other in others):
         return True

@@ -1,8 +1,8 @@
 """
-How many workers went unasked: counted inside the scheduler, else among the events that it keeps.
+Counts the workers lost unexpectedly, inside the scheduler or from the events that it keeps.
 
-The topic ``all`` holds a thousand events, so of ten thousand losses only the last are there. Each worker has
-a topic of its own, which the scheduler keeps for an hour: there it can count where it stands.
+The topic ``all`` holds a thousand events, so it has only the last of ten thousand losses. Each worker also
+has its own topic, which the scheduler keeps for an hour: a function inside the scheduler counts those.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from workerdiag.sources.cluster.selection import (
 from workerdiag.sources.cluster.snapshot_readers import pauses
 from workerdiag.sources.internals import topics_reader
 
-#: Removals that are brought, from the beginning and from the end.
+#: At most this many of the first and of the last removals are returned.
 MAX_PER_END = 50
-#: Of each worker's own topic, this many events are read; of all topics, this many.
+#: At most this many events are read of one worker's topic, and of all topics together.
 _MAX_EVENTS_OF_ONE, _MAX_EVENTS = 50, 500_000
-#: Kinds of removals that are told apart; reasons hold times, which are cut off.
+#: Maximum number of distinct kinds of removals; times in reasons are stripped first.
 _MAX_KINDS = 100
 
 
 @frozen(kw_only=True)
 class Losses:
     """
-    The workers of the time in question that went without anybody's order.
+    The workers lost unexpectedly during the relevant time.
     """
 
     count: int = 0
-    #: Whether there may be more: not all removals were counted.
+    #: Whether some removals may not have been counted.
     is_lower_bound: bool = False
-    #: Seconds between the first and the last; None if there are fewer than two.
+    #: Seconds between the first and the last loss; None for fewer than two.
     within_s: float | None = None
-    #: Of these, how many had only just come.
+    #: How many of them had joined at most `SHORT_LIFE_S` seconds before.
     left_at_once: int = 0
 
 
@@ -53,13 +53,13 @@ def count_losses(
     snapshot: Reply, entries: TimedEvents, *, since: float, asked_to_close: Collection[str]
 ) -> Losses:
     """
-    By the scheduler's own count, else by the events of the topic ``all`` that it keeps.
+    Return the losses counted inside the scheduler, or else those in the events of the topic ``all``.
 
     Args:
-        snapshot: What a look inside brought, if there was one.
-        entries: The events.
-        since: From when on losses are of interest.
-        asked_to_close: Workers that announced that they close on an order.
+        snapshot: The scheduler snapshot; empty without one.
+        entries: Events of the topic ``all``.
+        since: Earlier losses are irrelevant, in seconds since the epoch.
+        asked_to_close: Addresses of workers that announced that they were asked to close.
     """
     if removals := snapshot.get("removals"):
         return losses_in_snapshot(removals)
@@ -69,7 +69,7 @@ def count_losses(
 
 def losses_in_snapshot(removals: Reply) -> Losses:
     """
-    As the scheduler counted them (`removal_reader`).
+    Return the losses counted inside the scheduler (`removals_reader`).
     """
     lost = [
         numbers
@@ -86,11 +86,11 @@ def losses_in_snapshot(removals: Reply) -> Losses:
 
 def losses_in_events(removals: Sequence[Removal], entries: TimedEvents, *, is_lower_bound: bool) -> Losses:
     """
-    As the events of the topic ``all`` tell of them.
+    Return the losses in the events of the topic ``all``.
 
     Args:
-        removals: Those of the time in question.
-        entries: The events, which also tell when workers came.
+        removals: The removals of the relevant time.
+        entries: The events, which also show when workers joined.
         is_lower_bound: Whether events may be missing.
     """
     lost = [each for each in removals if not each.expected]
@@ -109,12 +109,12 @@ def _losses(count: int, moments: Sequence[float], *, left_at_once: int, is_lower
 
 def removals_reader(cut: Method) -> Method:
     """
-    ``since``, ``kinds`` (how many, by how they went), ``some`` (the first and the last), ``whole``.
+    Return a function for ``since``, ``kinds`` (counts by reason), ``some`` (first and last) and ``whole``.
 
-    It returns a function that runs inside the scheduler: nested, so that it is pickled by value.
+    The function runs inside the scheduler. It is nested, so it is pickled by value.
 
     Args:
-        cut: Cuts an event to size (`snapshot`).
+        cut: Truncates an event (`event_cutter`).
     """
     begin, of_topic, topics_of = pauses(), _topic_reader(), topics_reader()
     per_end, most_events, most_kinds = MAX_PER_END, _MAX_EVENTS, _MAX_KINDS
@@ -175,7 +175,7 @@ def _topic_reader() -> Method:
         events: deque[tuple[float, Any]],
     ) -> Iterable[tuple[float, bool, str, bool, dict[str, object]]]:
         """
-        The removals that a worker's own topic tells of: when, expected, why it closed, left at once, message.
+        Yield the removals in a worker's own topic: when, expected, close reason, whether brief, message.
         """
         from itertools import islice
         from re import sub

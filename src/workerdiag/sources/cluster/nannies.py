@@ -1,8 +1,8 @@
 """
-The nannies' logs: over the network, or of those in this process at once.
+Reads the nannies' logs, over the network or in this process.
 
-The scheduler notices the closed connection first; the nanny learns the exit status some 10 to
-60 ms later, and KilledWorker may reach an ``except`` block between the two. So there is a short wait.
+The scheduler notices the closed connection first. The nanny learns the exit status 10 to 60 ms later, and
+KilledWorker may reach an ``except`` block between the two. Hence a short wait.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from workerdiag.sources.cluster import queries
 from workerdiag.sources.cluster.asker import Asker
 from workerdiag.sources.cluster.queries import ServerLog, ServerLogRecord
 
-#: A nanny that has not answered after this long will not.
+#: Time-out of one nanny's answer, in seconds.
 _NANNY_S = 5.0
-#: Longest wait for a note of an exit. One with status 0 is never noted, so this is what such a death costs.
+#: Longest wait for a logged exit, in seconds. A nanny never logs exit status 0, so such a death costs this.
 EXIT_WAIT_S = 0.6
 _POLL_S = 0.1
 #: The records of a nanny's log, or why it did not answer.
@@ -29,26 +29,26 @@ NannyAnswer = Sequence[ServerLogRecord] | BaseException
 
 class NannyLogs:
     """
-    Whoever can be asked for how a worker ended.
+    The nannies that may know how a worker ended.
 
     Args:
-        client: Whose cluster it is; a LocalCluster's nannies live in this process.
-        asker: Keeps the time.
+        client: The client of the cluster; a LocalCluster's nannies live in this process.
+        asker: Sets the deadlines and collects gaps.
         about: The workers in question.
     """
 
     def __init__(self, client: Client, asker: Asker, about: Sequence[Identity]) -> None:
         self._client = client
         self._asker = asker
-        #: Processes that have ended and whose nannies will say how, if there are such nannies.
+        #: Processes that have ended and have a nanny, which will log the exit.
         self._pids = tuple(each.pid for each in about if each.pid is not None and each.nanny)
         self._about = tuple(about)
-        #: How many nannies there were to ask.
+        #: Number of nannies found.
         self.found = 0
 
     async def local_logs(self) -> list[ServerLog]:
         """
-        Logs of the nannies in this process, when these have noted the ends in question.
+        Return the logs of the nannies in this process, once they have logged the exits in question.
         """
         logs = self._local_logs()
         if logs:
@@ -59,7 +59,9 @@ class NannyLogs:
 
     def asking(self, nannies: Sequence[str]) -> asyncio.Future[list[NannyAnswer]]:
         """
-        Their records, or what went wrong; that one is gone takes the scheduler 30 s to notice.
+        Begin to fetch their records; the future holds records or an exception for each nanny.
+
+        The scheduler takes 30 s to notice that a nanny is gone.
         """
         self.found += len(nannies)
         deadline = self._asker.request_deadline().share(at_most_s=_NANNY_S)
@@ -72,7 +74,7 @@ class NannyLogs:
 
     def answered_logs(self, nannies: Sequence[str], answers: Sequence[NannyAnswer]) -> list[ServerLog]:
         """
-        The logs of those that answered; one that did not is a gap.
+        Return the logs of the nannies that answered; note a gap for each other.
         """
         logs = []
         for nanny, answer in zip(nannies, answers, strict=True):
@@ -85,7 +87,7 @@ class NannyLogs:
 
     def _pids_of(self, nanny: str) -> tuple[int, ...]:
         """
-        The processes in question that this nanny had.
+        Return the pids in question that belong to this nanny.
         """
         return tuple(each.pid for each in self._about if each.nanny == nanny and each.pid is not None)
 
@@ -100,12 +102,12 @@ async def wait_for_exits(
     read: Callable[[], Awaitable[Sequence[ServerLogRecord]]], pids: Collection[int], deadline: Deadline
 ) -> Sequence[ServerLogRecord]:
     """
-    What *read* gives once it tells of the end of all *pids*, or after `EXIT_WAIT_S`.
+    Return the records of *read* once they show the exits of all *pids*, or after `EXIT_WAIT_S`.
 
     Args:
-        read: Gives the records of a nanny's log.
-        pids: Processes that are known to have ended; none: nothing is waited for.
-        deadline: For all of it; at most half of what is left is used.
+        read: Returns the records of a nanny's log.
+        pids: Processes known to have ended; without any there is no wait.
+        deadline: The wait takes at most half of the time left.
     """
     waiting = deadline.share(0.5, at_most_s=EXIT_WAIT_S)
     records = await read()

@@ -1,5 +1,5 @@
 """
-Single questions to a live cluster: each bounded in time and size, each able to fail without harm.
+Single requests to a live cluster, each bounded in time and size, none harmful if it fails.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from workerdiag.model.evidence import Gap
 from workerdiag.model.vocabulary import GapReason, Place
 from workerdiag.sources.internals import nannies_here, server_address
 
-#: Records asked of a scheduler's log and of a nanny's log (both keep 10 000).
+#: Records requested of a scheduler's log and of a nanny's log (both keep 10 000).
 SCHEDULER_RECORDS = 1000
 NANNY_RECORDS = 200
-#: Workers that are asked for the same, at most.
+#: At most this many workers receive the same request.
 _MAX_ASKED = 5
 _T = TypeVar("_T")
 
@@ -35,7 +35,7 @@ class ServerLogRecord:
     #: Seconds since the epoch, by the clock of the server.
     created: float
     level: str
-    #: As the server would write it to a file; may have several lines.
+    #: As the server would write it to a file; it may have several lines.
     text: str
 
 
@@ -46,31 +46,31 @@ class ServerLog:
     """
 
     records: Sequence[ServerLogRecord]
-    #: Address of the nanny that keeps it; None: the scheduler does.
+    #: Address of the nanny that keeps the log; None for the scheduler.
     nanny: str | None = None
 
     @property
     def name(self) -> str:
         """
-        What gaps and findings call it.
+        The name of the log in gaps and findings.
         """
         return f"nanny log of {self.nanny}" if self.nanny else "scheduler log"
 
     @property
     def is_cut(self) -> bool:
         """
-        Whether there may be more records than were read.
+        Whether the log may have more records than were read.
         """
         return len(self.records) >= (NANNY_RECORDS if self.nanny else SCHEDULER_RECORDS)
 
 
 async def answer_in_time(call: Callable[[], Awaitable[_T]], deadline: Deadline) -> _T:
     """
-    What *call* returns, or whatever it raises; on time, also if it cannot be cancelled.
+    Return what *call* returns, or raise what it raises; on time even if it cannot be cancelled.
 
     Raises:
-        TimeoutError: It did not answer in time.
-        ConnectionError: It was cancelled, as Dask does when a connection pool closes.
+        TimeoutError: There is no answer by the deadline.
+        ConnectionError: The call was cancelled, as Dask does when a connection pool closes.
     """
     given_s = deadline.left_s
     task = asyncio.ensure_future(call())
@@ -88,7 +88,7 @@ async def answer_in_time(call: Callable[[], Awaitable[_T]], deadline: Deadline) 
 
 def _consume_exception(task: asyncio.Future[_T]) -> None:
     """
-    Look at the exception of a task that nobody waits for, so that asyncio does not log it.
+    Retrieve the exception of an abandoned task, so that asyncio does not log it.
     """
     if not task.cancelled():
         task.exception()
@@ -96,7 +96,7 @@ def _consume_exception(task: asyncio.Future[_T]) -> None:
 
 async def fetch_events(client: Client, topic: str) -> list[tuple[float, object]]:
     """
-    The events that the scheduler keeps under *topic*, at most 1000, oldest first.
+    Return the events that the scheduler keeps under *topic*, at most 1000, oldest first.
     """
     reply = await client.scheduler.events(topic=topic)
     return [(float(when), message) for when, message in reply]
@@ -104,20 +104,20 @@ async def fetch_events(client: Client, topic: str) -> list[tuple[float, object]]
 
 async def fetch_scheduler_log(client: Client) -> list[ServerLogRecord]:
     """
-    The last records of the scheduler's log, oldest first.
+    Return the last records of the scheduler's log, oldest first.
     """
     return parse_records(await client.scheduler.logs(n=SCHEDULER_RECORDS, timestamps=True))
 
 
 async def fetch_nanny_log(client: Client, nanny: str) -> list[ServerLogRecord]:
     """
-    The last records of a nanny's log, oldest first, also while it has no worker.
+    Return the last records of a nanny's log, oldest first, even while it has no worker.
 
-    ``broadcast`` connects to the addresses it is given, so a nanny's will do; this is
-    ``Client.get_worker_logs(workers=[nanny])``, which cannot ask for the time of each record.
+    ``broadcast`` connects to any address, including a nanny's. ``Client.get_worker_logs(workers=[nanny])``
+    does the same, but cannot request the time of each record.
 
     Raises:
-        ConnectionError: The nanny does not answer the scheduler.
+        ConnectionError: The scheduler cannot reach the nanny.
     """
     message = {"op": "get_logs", "n": NANNY_RECORDS, "timestamps": True}
     reply = await client.scheduler.broadcast(msg=message, workers=[nanny], on_error="ignore")
@@ -128,7 +128,7 @@ async def fetch_nanny_log(client: Client, nanny: str) -> list[ServerLogRecord]:
 
 async def fetch_worker_versions(client: Client, workers: Sequence[str]) -> Reply:
     """
-    What some workers say of their packages, by address; those that do not answer are left out.
+    Return the package versions of at most five workers, by address; those that do not answer are missing.
     """
     reply = await client.scheduler.broadcast(
         msg={"op": "versions"}, workers=list(workers[:_MAX_ASKED]), on_error="ignore"
@@ -138,7 +138,7 @@ async def fetch_worker_versions(client: Client, workers: Sequence[str]) -> Reply
 
 def parse_records(reply: Sequence[tuple[float, str, str]]) -> list[ServerLogRecord]:
     """
-    A server's reply, newest first, as records, oldest first.
+    Convert a server's reply, newest first, to records, oldest first.
     """
     return [
         ServerLogRecord(float(created), str(level), str(text)) for created, level, text in reversed(reply)
@@ -147,7 +147,7 @@ def parse_records(reply: Sequence[tuple[float, str, str]]) -> list[ServerLogReco
 
 def local_server_logs(client: Client) -> Iterator[ServerLog]:
     """
-    Logs of a LocalCluster's servers, which live in this process: the scheduler's and each nanny's.
+    Yield the logs of a LocalCluster's scheduler and nannies, which live in this process.
     """
     cluster = getattr(client, "cluster", None)
     workers = getattr(cluster, "workers", None)
@@ -158,18 +158,18 @@ def local_server_logs(client: Client) -> Iterator[ServerLog]:
         address = getattr(worker, "address_safe", None) or server_address(worker)
         if address and any(cls.__name__ == "Nanny" for cls in type(worker).__mro__):
             servers.append((address, worker, NANNY_RECORDS))
-    if len(servers) == 1:  # those whose worker died as it came have left the cluster; their log is still here
+    if len(servers) == 1:  # nannies whose workers died at start have left the cluster; their logs remain
         address = getattr(cluster, "scheduler_address", None)
         ended = [each for each in nannies_here() if each.scheduler_addr == address]
         servers += [(str(each.address_safe), each, NANNY_RECORDS) for each in ended]
     for nanny, server, count in servers:
-        with suppress(Exception):  # it has none, or its thread writes to the log at this moment
+        with suppress(Exception):  # the server has no log, or its thread is writing to it
             yield ServerLog(parse_records(server.get_logs(n=count, timestamps=True)), nanny)
 
 
 def query_gap(source: str, problem: BaseException, *, place: Place = "other", status: str = "") -> Gap:
     """
-    Why a question was not answered, and what would help.
+    Return the gap for a request that failed with *problem*, with a remedy.
     """
     description = describe_error(problem, most_chars=300)
     if status:

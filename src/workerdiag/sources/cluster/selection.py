@@ -1,5 +1,5 @@
 """
-Whom to ask about: which workers died lately, and which nannies may know why. Arithmetic only.
+Selects the workers that died recently and the nannies that may know why, without any I/O.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from workerdiag.model.stop_reasons import is_dask_stop_request
 from workerdiag.sources.addresses import host_of, identity_of
 from workerdiag.sources.cluster.health import heartbeat_interval_s, is_healthy
 
-#: A topic that holds this many events may have let go of earlier ones (``low-level-log-length``).
+#: A topic with this many events may have dropped earlier ones (``low-level-log-length``).
 _FULL_TOPIC = 1000
-#: A worker that goes so soon after it came could not do with what it was sent, in seconds.
+#: A worker that leaves at most this many seconds after it joined failed on what the scheduler sent it.
 SHORT_LIFE_S = 2.0
 MAX_DEAD = 8
 MAX_NANNIES = 4
 _MAX_EVENTS = 100
-#: Actions in the topic ``all`` that tell of workers that end (scheduler.py, worker.py; 2024.8.1 to 2026.8.0).
+#: Actions in the topic ``all`` that report ends of workers (scheduler.py, worker.py; 2024.8.1 to 2026.8.0).
 _ACTIONS = ("remove-worker", "closing-worker", "restart-workers", "retire-workers", "worker-status-change")
 
 TimedEvents = Sequence[tuple[float, object]]
@@ -31,7 +31,7 @@ TimedEvents = Sequence[tuple[float, object]]
 @frozen(kw_only=True)
 class Removal:
     """
-    A worker that the scheduler let go of.
+    The scheduler's removal of one worker.
     """
 
     worker: str
@@ -42,7 +42,7 @@ class Removal:
 
 def find_removals(entries: TimedEvents) -> list[Removal]:
     """
-    The removals among the events of the topic ``all``, newest first.
+    Return the removals among the events of the topic ``all``, newest first.
     """
     found = [
         Removal(
@@ -58,7 +58,7 @@ def find_removals(entries: TimedEvents) -> list[Removal]:
 
 def recent_removals(entries: TimedEvents, *, since: float, asked_to_close: Collection[str]) -> list[Removal]:
     """
-    The removals from then on; those of workers that were *asked_to_close* were expected.
+    Return the removals after *since*; those of workers in *asked_to_close* count as expected.
     """
     return [
         evolve(each, expected=each.expected or each.worker in asked_to_close)
@@ -69,7 +69,7 @@ def recent_removals(entries: TimedEvents, *, since: float, asked_to_close: Colle
 
 def last_noted(workers: Mapping[str, Reply], entries: TimedEvents) -> float:
     """
-    The scheduler's clock at the last thing that it noted, in seconds since the epoch; 0.0 if there is none.
+    Return the time of the latest heartbeat or event, by the scheduler's clock; 0.0 without any.
     """
     last_seen = [worker.get("last_seen") for worker in workers.values()]
     return max(
@@ -79,7 +79,7 @@ def last_noted(workers: Mapping[str, Reply], entries: TimedEvents) -> float:
 
 def relevant_since(gone: Sequence[Removal], about: Sequence[Identity], *, now: float) -> float:
     """
-    From when on events may belong to the removal of the workers in question, or to what happens *now*.
+    Return the time before which events cannot belong to the removals in question, or to the present.
     """
     in_question = {each.worker for each in about}
     return min([now, *(each.when for each in gone if each.worker in in_question)]) - RECENT_S
@@ -87,7 +87,7 @@ def relevant_since(gone: Sequence[Removal], about: Sequence[Identity], *, now: f
 
 def count_left_at_once(entries: TimedEvents, gone: Sequence[Removal]) -> int:
     """
-    How many of the workers that are *gone*, on nobody's order, had only just come.
+    Return how many unexpected removals in *gone* are of workers that had just joined.
     """
     came = _joined(entries)
     return sum(
@@ -98,7 +98,7 @@ def count_left_at_once(entries: TimedEvents, gone: Sequence[Removal]) -> int:
 
 def was_asked_to_close(entries: TimedEvents) -> bool:
     """
-    Whether a worker, by the events of its own topic, announced that it closes on an order.
+    Whether a worker's own topic says that the worker was asked to close.
     """
     return any(
         is_dask_stop_request(str(message.get("reason")))
@@ -108,9 +108,9 @@ def was_asked_to_close(entries: TimedEvents) -> bool:
 
 def recently_dead(gone: Sequence[Removal], about: Sequence[Identity], *, now: float) -> list[Identity]:
     """
-    The workers to ask about: those in question, and those lost with them or lately, unexpected ones first.
+    Return the workers to ask about: those in question, then those lost recently, unexpected ones first.
 
-    A worker counts as lost with another one, however long before, if both had the same task.
+    A worker that had the same task as one in question counts however long ago it was lost.
     """
     in_question = {each.worker for each in about}
     moment = max((each.when for each in gone if each.worker in in_question), default=now)
@@ -127,21 +127,21 @@ def recently_dead(gone: Sequence[Removal], about: Sequence[Identity], *, now: fl
 
 def last_events(entries: TimedEvents) -> TimedEvents:
     """
-    The last events, as many as are worth telling.
+    Return the last 100 events.
     """
     return entries[-_MAX_EVENTS:]
 
 
 def may_lack_events(entries: TimedEvents, *, since: float) -> bool:
     """
-    Whether events from then on may have been dropped for newer ones.
+    Whether the topic may have dropped events after *since*.
     """
     return len(entries) >= _FULL_TOPIC and entries[0][0] > since
 
 
 def relevant_events(entries: TimedEvents, dead: Collection[Identity], *, since: float) -> TimedEvents:
     """
-    The first and the last events that tell of ends, since then or of the workers in question.
+    Return the first and last events that report ends, after *since* or of the *dead*; at most 100.
     """
     addresses = {each.worker for each in dead}
     matching = [
@@ -157,7 +157,7 @@ def relevant_events(entries: TimedEvents, dead: Collection[Identity], *, since: 
 
 def recent_events(entries: TimedEvents, *, since: float) -> TimedEvents:
     """
-    The last events since then, without those of graphs that were taken up well.
+    Return the last events after *since*, without those of graphs submitted without an error.
     """
     routine = {id(each) for _, each in with_action(entries, "update-graph") if each.get("status") == "OK"}
     return last_events([each for each in entries if each[0] >= since and id(each[1]) not in routine])
@@ -165,11 +165,11 @@ def recent_events(entries: TimedEvents, *, since: float) -> TimedEvents:
 
 def select_nannies(dead: Sequence[Identity], workers: Mapping[str, Reply], entries: TimedEvents) -> list[str]:
     """
-    Addresses of at most four nannies: of the dead, else of workers that look like their successors.
+    Return at most four nanny addresses: those of the dead, or else of workers that may be their successors.
 
-    A nanny outlives its worker and starts another one on the same host, so that comes first which
-    joined after a removal there; then the host's others; then what is not well; then any. One that only an
-    exception names is asked where the scheduler knows, or knew, workers on its host.
+    A nanny outlives its worker and starts another one on the same host. So workers that joined there after
+    a removal come first, then other workers of the host, then unhealthy ones, then any. A nanny that only
+    an exception names counts if the scheduler knows, or knew, workers on its host.
     """
     heard_from = [str(message.get("worker")) for _, message in entries if isinstance(message, Mapping)]
     known_hosts = {host_of(each) for each in (*workers, *heard_from)} - {None}
@@ -201,14 +201,14 @@ def select_nannies(dead: Sequence[Identity], workers: Mapping[str, Reply], entri
 
 def _joined(entries: TimedEvents) -> dict[object, float]:
     """
-    When each worker came, by address.
+    Return when each worker joined, by address.
     """
     return {message.get("worker"): when for when, message in with_action(entries, "add-worker")}
 
 
 def with_action(entries: TimedEvents, *actions: str) -> Iterator[tuple[float, Reply]]:
     """
-    Those of the *entries* that note one of these actions.
+    Yield the *entries* with one of these actions.
     """
     for when, message in entries:
         if isinstance(message, Mapping) and message.get("action") in actions:

@@ -1,5 +1,5 @@
 """
-One round of questions to a cluster, in the order in which the answers get lost.
+One round of requests to a cluster, in the order in which answers expire.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from workerdiag.sources.cluster.silence import still_silent
 from workerdiag.sources.cluster.state import ClusterState, scheduler_clock, state_events
 from workerdiag.sources.cluster.workers import fetch_workers
 
-#: A nanny has started a new worker after this long.
+#: Time that a nanny takes to start a new worker, in seconds.
 _RESTART_S = 1.5
 
 
 class ClusterSession:
     """
-    What has been answered stays, however the round ends.
+    One round of requests; answers are kept however the round ends.
 
     Args:
-        client: Whose scheduler and nannies are asked.
-        question: What is asked.
-        asker: Asks, and knows what an earlier round was told.
+        client: The client of the cluster.
+        question: What to ask.
+        asker: Sends the requests and holds the answers of earlier rounds.
     """
 
     def __init__(self, client: Client, question: ClusterQuestion, asker: Asker) -> None:
@@ -43,25 +43,25 @@ class ClusterSession:
         self._asker = asker
         self._nannies = NannyLogs(client, asker, self._about)
         self._evidence: list[Evidence] = []
-        #: What one look inside the scheduler brought; empty if there was none.
+        #: The scheduler snapshot; empty without one.
         self._snapshot: Reply = {}
         self._versions: Reply = {}
         self._workers: dict[str, Reply] = {}
         self._worker_count = 0
         self._known = {each.worker: each for each in self._about if each.worker}
-        #: Events of the topic ``all``; None: not told.
+        #: Events of the topic ``all``; None if the request failed.
         self._all_events: selection.TimedEvents | None = None
         self._dead: list[Identity] = list(self._about)
-        #: Workers that announced that they close because they were told to.
+        #: Addresses of workers that announced that they were asked to close.
         self._asked_to_close: set[str] = set()
-        #: Names of logs that are told of already.
+        #: Names of the logs that are in the evidence already.
         self._read_logs: set[str] = set()
-        #: What happened before, by the scheduler's clock, is of other deaths.
+        #: Earlier events belong to other deaths, by the scheduler's clock.
         self._since = 0.0
 
     def can_begin(self) -> bool:
         """
-        Whether the client is open; if not, that is a gap.
+        Whether the client is open; if not, note a gap.
         """
         status = self._asker.status()
         if status in ("closed", "closing", "newly-created") or self._client.scheduler is None:
@@ -72,7 +72,7 @@ class ClusterSession:
 
     def would_block(self) -> bool:
         """
-        Whether waiting here would stop the event loop that the answers come through; that is a gap.
+        Whether waiting here would block the event loop that receives the answers; if so, note a gap.
         """
         if self._client.asynchronous:
             self._asker.is_responsive = False
@@ -83,7 +83,7 @@ class ClusterSession:
 
     def evidence(self) -> list[Evidence]:
         """
-        All evidence so far; where the scheduler is silent, also from servers in this process.
+        Return all evidence so far; if the scheduler is unresponsive, also logs of servers in this process.
         """
         local = [] if self._asker.is_responsive else queries.local_server_logs(self._client)
         text = self._log_evidence(list(local))
@@ -92,7 +92,7 @@ class ClusterSession:
 
     async def ask_all(self) -> None:
         """
-        Every question, until the scheduler falls silent or the time is up.
+        Send every request, until the scheduler stops responding or the time is up.
         """
         await self._take_snapshot()
         for each in self._about:
@@ -111,7 +111,7 @@ class ClusterSession:
 
     async def _take_snapshot(self) -> None:
         """
-        One look inside for everything, where the scheduler can run what we send it.
+        Take a snapshot if the scheduler can run our function.
         """
         ask = self._asker.ask
         versions = partial(tasks.fetch_versions, self._client)
@@ -151,7 +151,7 @@ class ClusterSession:
 
     async def _ask_workers(self, what: str) -> None:
         """
-        What the scheduler says of its workers; nothing changes where it says nothing.
+        Update what is known of the workers; without an answer nothing changes.
         """
         if what == "workers" and "workers" in self._snapshot:
             found: Reply | None = self._snapshot
@@ -170,7 +170,7 @@ class ClusterSession:
 
     def _select_dead(self) -> None:
         """
-        The dead to ask about, and from when on events are of interest.
+        Select the dead workers to ask about, and the start of the relevant time.
         """
         entries = self._all_events or ()
         now = selection.last_noted(self._workers, entries)
@@ -180,14 +180,14 @@ class ClusterSession:
 
     async def _select_nannies(self) -> list[str]:
         """
-        Addresses of the nannies to ask over the network; those in this process are read at once.
+        Return the nannies to ask over the network; read the logs of those in this process.
         """
         if local := await self._nannies.local_logs():
             self._evidence += self._log_evidence(local)
             return []
         entries = self._all_events or ()
         nannies = selection.select_nannies(self._dead, self._workers, entries)
-        if not nannies and self._dead:  # a nanny is known by its worker, which may be on its way back
+        if not nannies and self._dead:  # a nanny is known by its worker, which it may be restarting
             await asyncio.sleep(self._asker.request_deadline().share(0.5, at_most_s=_RESTART_S).left_s)
             await self._ask_workers("workers again")
             nannies = selection.select_nannies(self._dead, self._workers, entries)
@@ -224,7 +224,7 @@ class ClusterSession:
 
     async def _ask_states(self) -> None:
         """
-        Of tasks and of workers; with a look inside come the scheduler's clock, versions and settings.
+        Add the states of tasks and workers; a snapshot adds the scheduler's clock, versions and settings.
         """
         counts: Reply | None = self._snapshot or None
         if counts is None:
@@ -270,17 +270,17 @@ class ClusterSession:
 
     def _log_evidence(self, server_logs: Sequence[queries.ServerLog]) -> list[Evidence]:
         """
-        What logs say that were not read before; nannies of one process have the same log.
+        Return evidence from logs not read before; nannies in one process share a log.
         """
         nannies = {worker.get("nanny") for worker in self._workers.values()}
         nannies |= {each.nanny for each in self._dead} | {each.nanny for each in server_logs}
-        told: set[queries.ServerLogRecord] = set()
+        known: set[queries.ServerLogRecord] = set()
         evidence: list[Evidence] = []
         for each in server_logs:
             if each.name not in self._read_logs:
                 self._read_logs.add(each.name)
-                evidence += logs.log_evidence(each, others=nannies, without=told, since=self._since)
-                told.update(each.records)
+                evidence += logs.log_evidence(each, others=nannies, without=known, since=self._since)
+                known.update(each.records)
         return evidence
 
     def _add_events(self, topic: str, entries: selection.TimedEvents) -> None:

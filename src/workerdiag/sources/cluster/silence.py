@@ -1,5 +1,5 @@
 """
-Listening, for a moment, whether a worker that seems silent is heard of after all.
+Waits a moment for heartbeats of workers that seem silent.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from workerdiag.sources.cluster.asker import Asker
 from workerdiag.sources.cluster.state import ClusterState
 from workerdiag.sources.cluster.workers import fetch_workers
 
-#: A worker that has not been heard of in this time, either, is silent.
+#: A worker without a heartbeat in this many more seconds is silent.
 _LISTENING_S = 1.2
 
 
 async def still_silent(client: Client, asker: Asker, state: ClusterState) -> frozenset[str]:
     """
-    Workers that seem silent and are not heard of now, either: what a busy scheduler had queued has come in.
+    Return the workers that seem silent and send no heartbeat during the wait.
+
+    The wait lets a busy scheduler process the heartbeats in its queue.
     """
     suspected = state.maybe_silent()
     if not suspected:

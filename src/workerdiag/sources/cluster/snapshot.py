@@ -1,9 +1,8 @@
 """
-One look inside a scheduler, in place of a dozen questions: its events, log, workers and tasks, cut to size.
+Reads a scheduler's events, log, workers and tasks with one function, in place of a dozen requests.
 
-It runs on the scheduler's event loop, which has a whole cluster to serve: so it rests after each ms of
-work, packs its answer piece by piece, and brings no more than is worth telling. An event of a worker that was
-lost with 100,000 tasks names them all; 100 are brought.
+The function runs on the scheduler's event loop, which serves the whole cluster. So it yields to the loop
+after each ms of work, pickles its answer piece by piece, and returns at most 100 tasks of a lost worker.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from workerdiag.sources.internals import log_handler_reader, topics_reader
 
 class SnapshotRequest(TypedDict):
     """
-    What a snapshot is to hold.
+    What a snapshot should hold.
     """
 
     keys: list[object]
@@ -44,18 +43,18 @@ class SnapshotRequest(TypedDict):
     most_members: int
 
 
-#: Of the tasks of a worker that was lost, this many are brought; of other collections as many as are told.
+#: At most this many tasks of a lost worker are returned; of other collections as many as evidence names.
 MAX_MEMBERS = 100
 
 
 class TruncatedList(list[object]):
     """
-    The first members of a collection that has more.
+    The first members of a larger collection.
     """
 
     def __init__(self, members: Sequence[object], whole: int) -> None:
         super().__init__(members)
-        #: How many the collection has.
+        #: Size of the whole collection.
         self.whole = whole
 
 
@@ -69,15 +68,15 @@ async def take_snapshot(
     records: int,
 ) -> Reply:
     """
-    Everything that `_snapshot_function` brings, by name.
+    Return what `_snapshot_function` reads, by name.
 
     Args:
-        client: Of a scheduler that runs our release of Python (`tasks.same_python`).
-        keys: Tasks to look up that the client waits for.
-        executing: Tasks to look up that were executing when a worker was lost.
+        client: A client of a scheduler with our release of Python (`tasks.has_same_python`).
+        keys: Keys of tasks that the client waits for.
+        executing: Keys of tasks that were executing when a worker was lost.
         addresses: The workers in question.
-        topics: Topics whose events to bring, beside those of the workers in question and of those lost last.
-        records: How many records of its log.
+        topics: Event topics in addition to those of the workers in question and of the latest lost ones.
+        records: Number of log records.
     """
     wanted: SnapshotRequest = {
         "keys": list(keys),
@@ -94,7 +93,7 @@ async def take_snapshot(
 
 def _unpacked(reply: Reply) -> Reply:
     """
-    The answer, of which the long parts are pickles one after the other.
+    Return the reply with its long parts unpickled.
     """
     return {
         **reply,
@@ -106,24 +105,24 @@ def _unpacked(reply: Reply) -> Reply:
 
 def unpickled(packed: bytes) -> list[Any]:
     """
-    The things that were pickled; they come from the scheduler, whose answers all are pickles.
+    Return the objects in concatenated pickles; like all replies of a scheduler, they are trusted.
     """
     found, file = [], BytesIO(packed)
     while file.tell() < len(packed):
-        found.append(pickle.load(file))  # noqa: S301  as said
+        found.append(pickle.load(file))  # noqa: S301  trusted
     return found
 
 
 async def look_at_topic(client: Client, topic: str) -> list[tuple[float, object]]:
     """
-    The events of one topic, whole; unlike a question for them, this does not make the topic.
+    Return the untruncated events of one topic; unlike ``get_events``, this never creates the topic.
     """
     return [(float(when), message) for when, message in await client.run_on_scheduler(_topic_looker(), topic)]
 
 
 def snapshot_events(snapshot: Reply, topic: str) -> list[tuple[float, object]] | None:
     """
-    The events of a topic; None if the look did not bring them.
+    Return the events of a topic; None if the snapshot lacks it.
     """
     found = snapshot.get("events", {}).get(topic)
     return None if found is None else _restored_events(found)
@@ -131,7 +130,7 @@ def snapshot_events(snapshot: Reply, topic: str) -> list[tuple[float, object]] |
 
 def early_removals(snapshot: Reply) -> list[tuple[float, object]]:
     """
-    The first removals of the time in question that the topic ``all`` no longer has.
+    Return the first relevant removals that the topic ``all`` has already dropped.
     """
     removals = snapshot.get("removals")
     if not removals:
@@ -152,7 +151,7 @@ def _restore_counts(message: object, counts: Mapping[str, int]) -> object:
 
 def _snapshot_function() -> Method:
     """
-    The function that looks: nested, as all that it calls, so that the scheduler needs no workerdiag.
+    Return the snapshot function; it and its helpers are nested, so the scheduler needs no workerdiag.
     """
     forget, events, log = forgetter(), events_reader(), _log_function()
     states, workers, versions = states_reader(), workers_reader(), versions_reader()
@@ -204,7 +203,7 @@ def _log_function() -> Method:
 
     async def log(scheduler: Scheduler, records: int) -> list[tuple[float, str, str]] | None:
         """
-        Its last records, newest first, as its handler ``logs`` gives them; None if it keeps none.
+        Return the last log records, newest first, like the scheduler's ``logs`` handler; None without a log.
         """
         handler = handler_of(scheduler)
         if handler is None:

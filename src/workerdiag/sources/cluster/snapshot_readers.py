@@ -1,7 +1,7 @@
 """
-What a look inside a scheduler reads of its tasks, versions and settings.
+Readers of a scheduler's tasks, versions and settings for the snapshot.
 
-Each function here returns one that runs there: nested, so that it is pickled by value.
+Each function here returns a nested function, which runs on the scheduler: it is pickled by value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from workerdiag.sources.internals import topics_reader
 
 def pauses() -> Method:
     """
-    Of one round of work, a coroutine to await after each item: it lets others on after 1 ms of work.
+    Return a function that begins a round of work and returns a coroutine function to await after each item.
+
+    The coroutine yields to the event loop after 1 ms of work.
     """
 
     def begin() -> Method:
@@ -37,7 +39,7 @@ def pauses() -> Method:
 
 def packer() -> Method:
     """
-    A function that pickles things one after the other: a large answer at once would hold the loop up.
+    Return a function that pickles items one by one: pickling a large answer at once would block the loop.
     """
     begin = pauses()
 
@@ -55,16 +57,16 @@ def packer() -> Method:
 
 def forgetter() -> Method:
     """
-    A function to begin a look with, so that it leaves no trace in what the scheduler remembers.
+    Return a function that removes our own calls from the scheduler's events.
 
-    A scheduler notes each function that it runs, with its code, among the last thousand events of ``all``.
-    Our own notes are taken out, so that asking often does not push out what matters.
+    A scheduler logs each function that it runs, with its code, among the last thousand events of ``all``.
+    Without removal, frequent requests would push out the events that matter.
     """
     topics_of = topics_reader()
 
     def is_ours(message: object, *, most_bytes: int) -> bool:
         """
-        Whether an event notes a look of ours, or a probe (``sources/host/asking.py``), which is short.
+        Whether an event logs a snapshot of ours, or a probe (``sources/host/remote_call.py``, short code).
         """
         if not isinstance(message, dict) or message.get("action") != "run-function":
             return False
@@ -75,7 +77,7 @@ def forgetter() -> Method:
 
     def forget(scheduler: Scheduler) -> None:
         """
-        Take the note of this very look out of the events, and those of earlier probes.
+        Remove the event of this call, and those of earlier probes.
         """
         topics = topics_of(scheduler) or {}
         noted: Any = getattr(topics.get("all"), "events", ())
@@ -88,17 +90,17 @@ def forgetter() -> Method:
         for number in reversed(ours):
             del noted[number]
         if last in ours and hasattr(topics["all"], "count"):
-            topics["all"].count -= 1  # whoever counts the events has not seen this one yet
+            topics["all"].count -= 1  # no reader of the count has seen this event yet
 
     return forget
 
 
 def states_reader() -> Method:
     """
-    Of tasks: ``states`` (how many are in each), ``whole`` (whether all were counted), ``tasks`` (some).
+    Return a function for ``states`` (task counts), ``whole`` (whether all were counted) and ``tasks`` (some).
 
-    And of what runs with each worker: ``plugins``, how many that a client registered; and tasks that may
-    never end: ``starved_count``, ``threads_taken_s``, ``overdue_count`` and ``idle_count``.
+    It also reads ``plugins``, the number of worker plugins that clients registered, and counts tasks that
+    may never finish: ``starved_count``, ``threads_taken_s``, ``overdue_count`` and ``idle_count``.
     """
     describe, waits, begin = _task_reader(), _waits_reader(), pauses()
 
@@ -134,12 +136,13 @@ def _waits_reader() -> Method:
 
     async def waits(scheduler: Scheduler) -> dict[str, object]:
         """
-        Tasks that may never end, as they wait for what never comes.
+        Count the tasks that may never finish.
 
-        ``starved_count``: how many that tasks asked for (``get_client``) no thread runs, and how long each
-        thread has been taken, ``threads_taken_s``; both 0 where one is free. ``overdue_count``: how many have
-        run for a minute and ten times as long as their kind takes. ``idle_count``: how many have run for a
-        minute on a worker that uses hardly any processor time, where none of their kind has finished.
+        ``starved_count``: tasks that other tasks wait for (``get_client``) and no thread runs;
+        ``threads_taken_s``: for how long every thread has been busy. Both are 0 if a thread is free.
+        ``overdue_count``: tasks that have run for a minute and ten times their prefix's average.
+        ``idle_count``: tasks that have run for a minute on a worker that uses less than 10 % of a core,
+        and of whose prefix none has finished.
         """
         from itertools import islice
 
@@ -202,7 +205,7 @@ def _task_reader() -> Method:
 
 def versions_reader() -> Method:
     """
-    ``settings``, ``worker_versions`` and ``client_versions``, the latter without clients of a diagnosis.
+    Return a function for ``settings``, ``worker_versions`` and ``client_versions`` (without our own clients).
     """
     begin = pauses()
 

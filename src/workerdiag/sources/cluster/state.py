@@ -1,5 +1,5 @@
 """
-How a cluster stands at this moment: who is there, who is silent, what runs, and what the client waits for.
+The present state of a cluster: its workers, the silent ones, what runs, and what the client waits for.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.sources.cluster.health import heartbeat_interval_s
 from workerdiag.sources.cluster.losses import Losses
 
-#: None is known of.
+#: No losses are known.
 NO_LOSSES = Losses()
-#: A worker that sent nothing for this long, and for this many intervals of heartbeats, may be silent.
+#: A worker without a heartbeat for this many seconds and this many intervals may be silent.
 _SILENT_S = 5.0
 _SILENT_INTERVALS = 6
-#: Tasks that the client waits for, of which each is told.
+#: At most this many of the tasks that the client waits for become evidence.
 _MAX_AWAITED = 5
 _WAITING = ("queued", "no-worker", "waiting")
 
@@ -29,20 +29,20 @@ _WAITING = ("queued", "no-worker", "waiting")
 @frozen(kw_only=True)
 class ClusterState:
     """
-    What the scheduler says of now.
+    The scheduler's view of the cluster at one moment.
     """
 
-    #: By address, as in `Client.scheduler_info` or from a look inside; of a large cluster those that matter.
+    #: By address, as in `Client.scheduler_info` or a snapshot; of a large cluster only the relevant ones.
     workers: Mapping[str, Reply]
-    #: How many there are; None: no more than those.
+    #: Number of workers in the cluster; None if `workers` has all.
     worker_count: int | None = None
-    #: How many tasks are in which state, and some of the tasks; by a look inside more of the workers, too.
+    #: Number of tasks in each state, and some tasks; from a snapshot also counts of workers.
     counts: Reply
-    #: The scheduler's clock; None: not known.
+    #: The scheduler's clock, in seconds since the epoch; None if unknown.
     now: float | None
-    #: Workers that went unasked in the time in question.
+    #: Workers lost unexpectedly in the relevant time.
     losses: Losses = NO_LOSSES
-    #: Nannies that there were to ask how their workers ended.
+    #: Number of nannies found to ask how their workers ended.
     nannies: int = 0
     #: Futures of the client that have no result yet.
     pending: int = 0
@@ -63,14 +63,16 @@ class ClusterState:
     @cached_property
     def _freshest(self) -> list[tuple[str, float]]:
         """
-        The two youngest heartbeats.
+        The two most recent heartbeats.
         """
         return nsmallest(2, self.ages_s.items(), key=lambda each: each[1])
 
     @property
     def waiting(self) -> int:
         """
-        Tasks that no worker has yet, at least: where the scheduler counts only some states, by the client's.
+        Lower bound of the tasks that no worker has yet.
+
+        Where the scheduler counts only some states, it is the number of the client's pending futures.
         """
         states = self.counts.get("states", {})
         counted = sum(int(states.get(each, 0)) for each in _WAITING)
@@ -79,7 +81,7 @@ class ClusterState:
     @property
     def in_trouble(self) -> bool:
         """
-        Whether something is wrong that the client knows of or that the scheduler noted.
+        Whether the client or the scheduler noticed a failure.
         """
         return self.gave_up or self.losses.count > 0 or (not self.workers and self.waiting > 0)
 
@@ -92,13 +94,15 @@ class ClusterState:
 
     def others_heartbeat_age_s(self, address: str) -> float | None:
         """
-        How old the freshest heartbeat of the other workers is; None without others.
+        Return the age of the most recent heartbeat of any other worker; None without others.
         """
         return next((age for each, age in self._freshest if each != address), None)
 
     def maybe_silent(self) -> list[str]:
         """
-        Workers of which nothing was heard for long, also beside the others: a stuck scheduler hears nobody.
+        Return workers whose last heartbeat is old, also compared with the others'.
+
+        A blocked scheduler receives no heartbeats at all.
         """
         least_s = max(_SILENT_S, _SILENT_INTERVALS * self.heartbeat_interval_s)
         return [
@@ -111,7 +115,7 @@ class ClusterState:
 
 def scheduler_clock(snapshot: Reply, workers: Mapping[str, Reply]) -> float | None:
     """
-    What the scheduler's clock shows: by a look inside, else by the last of several heartbeats.
+    Return the scheduler's clock from a snapshot, or else the latest of several heartbeats.
     """
     last_seen = [worker["last_seen"] for worker in workers.values() if worker.get("last_seen")]
     now: float | None = snapshot.get("now") or (max(last_seen) if len(last_seen) > 1 else None)
@@ -122,12 +126,12 @@ def state_events(
     state: ClusterState, *, silent: Collection[str], known: Mapping[str, Identity]
 ) -> Iterator[Event]:
     """
-    The cluster as a whole, and the tasks that the client waits for.
+    Yield one event for the whole cluster, and one for each task that the client waits for.
 
     Args:
-        state: What the scheduler says.
-        silent: Workers that answer nobody.
-        known: What is known of a worker, by address.
+        state: The scheduler's view of the cluster.
+        silent: Addresses of the silent workers.
+        known: Identities by worker address.
     """
     running = state.counts.get("running_count")
     if running is None:
@@ -148,7 +152,7 @@ def state_events(
             "overdue_tasks": int(state.counts.get("overdue_count", 0)),
             "idle_tasks": int(state.counts.get("idle_count", 0)),
             "threads_taken_s": _round_or_none(state.counts.get("threads_taken_s")),
-        },  # without a time: it is of no one death, also not of the last
+        },  # without a time: it belongs to no single death, not even the last
     )
     awaited = [each for each in state.counts.get("tasks", ()) if each.get("awaited")]
     unfinished = [each for each in awaited if each["state"] in ("processing", *_WAITING)]
@@ -182,7 +186,7 @@ def _what_runs(task: Reply, state: ClusterState) -> str:
 
 def _running_s(task: Reply, state: ClusterState) -> float | None:
     """
-    For how long a task runs now: until the last heartbeat, and since.
+    Return the seconds that a task has run: up to the last heartbeat, plus the heartbeat's age.
     """
     ran_s = task.get("running_s")
     if not isinstance(ran_s, int | float):
@@ -192,7 +196,7 @@ def _running_s(task: Reply, state: ClusterState) -> float | None:
 
 def describe_executing(worker: Reply) -> str | None:
     """
-    What ran on a worker at its last heartbeat, and for how long then; None without a look inside.
+    Describe what a worker ran at its last heartbeat, and for how long; None without a snapshot.
     """
     listed = worker.get("executing")
     if not isinstance(listed, list | tuple):

@@ -1,5 +1,5 @@
 """
-What state the tasks are in, by a look inside the scheduler or by what it tells without one.
+The states of a cluster's tasks, from a snapshot or from the scheduler's own counts.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterator
 from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Event
 
-#: Keys that the client waits for, looked up one by one.
+#: At most this many keys that the client waits for are looked up.
 MAX_KEYS = 50
 
 
 def wanted_keys(client: Client) -> list[object]:
     """
-    Keys of the client's futures that failed or are not finished, failed ones first.
+    Return the keys of the client's failed and pending futures, failed ones first.
     """
     futures = list(getattr(client, "futures", {}).items())
     states = {key: getattr(state, "status", "") for key, state in futures}
@@ -28,7 +28,7 @@ def wanted_keys(client: Client) -> list[object]:
 
 def pending_count(client: Client) -> int:
     """
-    Futures of the client that are neither finished nor failed.
+    Return the number of the client's pending futures.
     """
     futures = list(getattr(client, "futures", {}).values())
     return sum(getattr(each, "status", "") == "pending" for each in futures)
@@ -36,7 +36,7 @@ def pending_count(client: Client) -> int:
 
 async def fetch_versions(client: Client) -> Reply:
     """
-    What the scheduler says of its own Python, system and packages.
+    Return the scheduler's versions of Python, system and packages.
     """
     reply: Reply = await client.scheduler.versions()
     return {**reply, "python": str(reply["host"]["python"])}
@@ -44,7 +44,7 @@ async def fetch_versions(client: Client) -> Reply:
 
 def has_same_python(reply: Reply) -> bool:
     """
-    Whether a scheduler of these `versions` runs our release of Python: byte code of another can crash it.
+    Whether a scheduler with these versions runs our release of Python; byte code of another can crash it.
     """
     version = str(reply["python"]).split(".")
     return version[:2] == [str(part) for part in sys.version_info[:2]]
@@ -52,7 +52,7 @@ def has_same_python(reply: Reply) -> bool:
 
 async def count_states(client: Client) -> Reply:
     """
-    The same without running anything there: only how many tasks are in each (ordinary) state.
+    Return only the number of tasks in each ordinary state, without running a function on the scheduler.
     """
     states: dict[str, int] = {}
     for prefix in (await client.scheduler.get_task_prefix_states()).values():
@@ -63,7 +63,7 @@ async def count_states(client: Client) -> Reply:
 
 def parsed_key(text: str) -> object:
     """
-    The key whose ``str()`` is *text*: keys of collections are tuples, such as ``('x', 0)``.
+    Return the key whose ``str()`` is *text*; keys of collections are tuples, such as ``('x', 0)``.
     """
     if not text.startswith("("):
         return text
@@ -75,7 +75,7 @@ def parsed_key(text: str) -> object:
 
 def finished_kind_events(reply: Reply, keys: Collection[str]) -> Iterator[Event]:
     """
-    One event for each of the tasks *keys* of whose kind (`distributed` calls it prefix) one has finished.
+    Yield one event for each of the *keys* of whose task prefix at least one task has finished.
     """
     finished = {task["key"] for task in reply.get("tasks", ()) if task.get("kind_finished")}
     for key in keys:
@@ -85,7 +85,7 @@ def finished_kind_events(reply: Reply, keys: Collection[str]) -> Iterator[Event]
 
 def task_state_events(reply: Reply) -> Iterator[Event]:
     """
-    One event for each state that tasks are in, with the most suspicious task as its example.
+    Yield one event for each task state, with the most suspicious task as its example.
     """
     for state, count in reply.get("states", {}).items():
         if not count or state == "forgotten":

@@ -1,8 +1,8 @@
 """
-Versions and settings of a scheduler, and which versions differ on its workers and clients.
+The versions and settings of a scheduler, and version conflicts with its workers and clients.
 
-They come with answers that are asked for anyway. Of settings only those of `SETTINGS` are taken: others
-can be secrets.
+They come from replies that are requested anyway. Only the settings in `SETTINGS` are read: others can be
+secrets.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Event
 from workerdiag.sources.internals import is_adaptive
 
-#: What decides in a scheduler whether a worker, a task or the scheduler itself is given up (distributed.yaml,
-#: 2024.8.1 to 2026.8.0). The thresholds of memory are those of its own process; workers may have others.
+#: Settings that decide when a scheduler gives up a worker, a task or itself (distributed.yaml, 2024.8.1 to
+#: 2026.8.0). The memory thresholds are those of the scheduler's process; workers may have others.
 SETTINGS = (
     "distributed.scheduler.allowed-failures",
     "distributed.scheduler.worker-ttl",
@@ -27,7 +27,7 @@ SETTINGS = (
     "distributed.worker.memory.pause",
     "distributed.worker.memory.terminate",
 )
-#: Packages that a scheduler may lack, or have otherwise, without harm (``versions.py``).
+#: Packages that a scheduler may lack, or have in another version, without harm (``versions.py``).
 _NOT_OF_SCHEDULERS = {"numpy", "pandas"}
 _MAX_NAMES = 40
 _MAX_CHARS = 100
@@ -37,14 +37,14 @@ def environment_events(
     versions: Reply, snapshot: Reply, of_workers: Reply | None, *, address: object, in_trouble: bool
 ) -> Iterator[Event]:
     """
-    Versions and settings of a scheduler, and how versions differ.
+    Yield the versions and settings of a scheduler, and its version conflicts.
 
     Args:
-        versions: As ``Scheduler.versions`` tells them.
-        snapshot: What a look inside the scheduler brought; empty without one.
-        of_workers: What workers told of their packages, where there was no look.
-        address: The scheduler's.
-        in_trouble: Whether something is wrong in this cluster.
+        versions: The reply of ``Scheduler.versions``.
+        snapshot: The scheduler snapshot; empty without one.
+        of_workers: The workers' package versions, requested if there is no snapshot.
+        address: The scheduler's address.
+        in_trouble: Whether a failure was noticed in this cluster.
     """
     yield from version_events(versions, address)
     yield from setting_events(snapshot, address)
@@ -54,7 +54,7 @@ def environment_events(
 
 def version_events(reply: Reply, address: object) -> Iterator[Event]:
     """
-    The versions of a scheduler, as ``Scheduler.versions`` tells them.
+    Yield the versions in a reply of ``Scheduler.versions``.
     """
     packages = _package_versions(reply.get("packages"))
     if packages:
@@ -63,7 +63,7 @@ def version_events(reply: Reply, address: object) -> Iterator[Event]:
 
 def setting_events(snapshot: Reply, address: object) -> Iterator[Event]:
     """
-    The settings that a look inside the scheduler found; times are in seconds where it uses them as such.
+    Yield the settings in a snapshot; times are in seconds where the scheduler keeps them so.
     """
     settings = snapshot.get("settings")
     known = {
@@ -77,7 +77,7 @@ def setting_events(snapshot: Reply, address: object) -> Iterator[Event]:
 
 def cluster_object_events(client: Client) -> Iterator[Event]:
     """
-    What the cluster object of this process says of itself, where there is one.
+    Yield one event about the client's cluster object, if this process has one.
     """
     cluster = getattr(client, "cluster", None)
     if cluster is None:
@@ -93,7 +93,7 @@ def cluster_object_events(client: Client) -> Iterator[Event]:
 
 def with_worker_versions(snapshot: Reply, of_workers: Reply | None) -> Reply:
     """
-    What a look *snapshot* brought; without one, the versions that workers told, and our own as the client's.
+    Return the snapshot; without one, the versions that workers reported, and our own as the client's.
     """
     if snapshot:
         return snapshot
@@ -106,14 +106,14 @@ def with_worker_versions(snapshot: Reply, of_workers: Reply | None) -> Reply:
 
 def version_conflict_events(reply: Reply, snapshot: Reply, *, in_trouble: bool = False) -> Iterator[Event]:
     """
-    One event if versions differ between scheduler, workers and clients, with who has which.
+    Yield one event if scheduler, workers and clients have different versions, with who has which.
 
     Dask compares them when a worker or a client connects, and warns there (``error_message`` in versions.py).
 
     Args:
-        reply: As for `of_versions`.
-        snapshot: Has ``worker_versions`` and ``client_versions``: how many have which packages.
-        in_trouble: Whether something is wrong in this cluster: many live well with such differences.
+        reply: As for `version_events`.
+        snapshot: Has ``worker_versions`` and ``client_versions``: counts by package versions.
+        in_trouble: Whether a failure was noticed: many clusters run well with such differences.
     """
     packages_by_role = [("scheduler", 1, _package_versions(reply.get("packages")))]
     for who in ("client", "worker"):
@@ -134,7 +134,7 @@ def version_conflict_events(reply: Reply, snapshot: Reply, *, in_trouble: bool =
 
 def _months_apart(releases: Iterable[str]) -> int:
     """
-    How many months lie between the oldest and the newest of distributed's releases (``2026.8.0``).
+    Return the months between the oldest and the newest of distributed's *releases* (``2026.8.0``).
     """
     found = [re.match(r"(20\d\d)\.(\d{1,2})\.", each) for each in releases]
     months = [12 * int(each[1]) + int(each[2]) for each in found if each]
@@ -143,7 +143,7 @@ def _months_apart(releases: Iterable[str]) -> int:
 
 def _describe_versions(name: str, packages_by_role: Iterable[tuple[str, int, Mapping[str, str]]]) -> str:
     """
-    Who has which version of a package; empty if all have the same.
+    Return who has which version of a package; empty if all have the same.
     """
     has: dict[str, dict[str, int]] = {}
     for who, count, packages in packages_by_role:

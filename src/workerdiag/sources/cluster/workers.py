@@ -1,5 +1,5 @@
 """
-What a scheduler says of its workers: of a few hundred all, of thousands those that matter.
+Reads the states of a scheduler's workers: all of them up to 500, else only the relevant ones.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from workerdiag.sources.addresses import host_of
 from workerdiag.sources.cluster.snapshot_readers import forgetter, pauses
 from workerdiag.sources.cluster.tasks import fetch_versions, has_same_python
 
-#: This many workers are described; of a larger cluster a share each of those that are not well and that have
-#: a host in question.
+#: At most this many workers are described. In a larger cluster at most `_MAX_OF_A_KIND` unhealthy ones, and
+#: as many on the hosts in question, come first.
 MAX_DESCRIBED = 500
 _MAX_OF_A_KIND = 200
 
 
 async def fetch_workers(client: Client, *, near: Collection[str | None] = ()) -> Reply:
     """
-    ``workers`` by address, at most `MAX_DESCRIBED`, and ``worker_count``: how many there are.
+    Return ``workers`` by address, at most `MAX_DESCRIBED`, and ``worker_count``, the number of all.
 
     Args:
-        client: Whose scheduler is asked.
-        near: Addresses of workers that are described first, with others of their hosts.
+        client: The client of the scheduler.
+        near: Addresses of workers to describe first, with others on their hosts.
     """
     reply = await fetch_identity(client, most_workers=MAX_DESCRIBED)
     workers: Reply = dict(reply.get("workers") or {})
@@ -41,11 +41,11 @@ async def fetch_workers(client: Client, *, near: Collection[str | None] = ()) ->
 
 async def fetch_identity(client: Client, *, most_workers: int) -> Reply:
     """
-    The scheduler's own words about itself and its workers (some 0.7 kB each).
+    Return the scheduler's ``identity`` with its workers (0.7 kB each).
     """
     try:
         reply = await client.scheduler.identity(n_workers=most_workers)
-    except TypeError:  # up to 2025.3.1 it takes no argument and tells of all
+    except TypeError:  # up to 2025.3.1 it takes no argument and returns all workers
         reply = await client.scheduler.identity()
     return dict(reply)
 
@@ -65,9 +65,9 @@ def _worker_looker() -> Method:
 
 def workers_reader() -> Method:
     """
-    ``workers`` by address (identity, pid, what ran at the last heartbeat), and counts of all of them.
+    Return a function for ``workers`` by address (identity, pid, tasks at the last heartbeat) and counts.
 
-    It returns a function that runs inside the scheduler: nested, so that it is pickled by value.
+    The function runs inside the scheduler. It is nested, so it is pickled by value.
     """
     begin, describe = pauses(), _worker_describer()
     most, most_of_a_kind = MAX_DESCRIBED, _MAX_OF_A_KIND
@@ -85,7 +85,7 @@ def workers_reader() -> Method:
         everyone: list[WorkerState], addresses: frozenset[str], hosts: frozenset[str]
     ) -> list[WorkerState]:
         """
-        Those in question, those not well (the longest silent first), those of the hosts, then others.
+        Return the workers in question, unhealthy ones (longest silent first), those on the hosts, others.
         """
         from heapq import nsmallest
 
