@@ -14,7 +14,8 @@ from attrs import frozen
 #: A death at most this many seconds outside a run belongs to it: clocks differ by up to five minutes, and
 #: both Dask and batch systems take minutes to notice a silent node.
 _NEAR_S = 900.0
-#: The same for a death before the run's start. dask-jobqueue's replacement job starts 15 s after a death.
+#: A run that starts more than this many seconds after a death is another one: dask-jobqueue's replacement job
+#: starts 15 s later.
 _BEFORE_S = 10.0
 #: A cancellation this many seconds after a death did not cause it: dask-jobqueue itself cancels the job of a
 #: lost worker 15 s later (distributed 2026.8.0: ``deploy.lost-worker-timeout``).

@@ -1,5 +1,5 @@
 """
-What the providers of the machines say of those that are gone, through each provider's own SDK.
+Sources that ask cloud providers about lost machines, each through the provider's SDK.
 
-Only reads; an SDK is imported where it is asked, and one that hangs is left behind in its thread.
+They only read. Each SDK is imported when it is used; one that hangs is left behind in its thread.
 """

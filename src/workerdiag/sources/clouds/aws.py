@@ -1,5 +1,5 @@
 """
-What the sources for AWS share: which region to ask, and clients that give up in time.
+Code that the AWS sources share: the region, and boto3 clients with a deadline.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from workerdiag.sources.internals import aws_region
 from workerdiag.sources.machine_attribution import known_machine_names
 from workerdiag.sources.provider import Sdk, import_sdk, request_timeout_s
 
-#: A part of an answer as botocore decodes it.
+#: Part of a response as botocore decodes it.
 AwsAnswer = Mapping[str, Any]
-#: Private names of instances (Amazon EC2 user guide, "EC2 instance hostname types"): in
+#: Private DNS names of instances (Amazon EC2 user guide, "EC2 instance hostname types"): in
 #: us-east-1 ``ip-10-0-1-2.ec2.internal``, elsewhere ``ip-10-0-1-2.eu-west-1.compute.internal``;
-#: resource names have the instance id in place of the address. Some images know the first part only.
+#: resource names have the instance id in place of the address. Some images use the first part only.
 EC2_NAME = re.compile(
     r"(?:ip-(?P<ip>\d{1,3}(?:-\d{1,3}){3})|(?P<id>i-[0-9a-f]{8,17}))"
     r"(?:\.(?P<region>[a-z]{2}(?:-[a-z]+){1,2}-\d)\.compute\.internal|(?P<first>\.ec2\.internal))?"
@@ -30,7 +30,7 @@ _ARN_REGION = re.compile(r"arn:[\w-]+:ecs:(?P<region>[\w-]+):")
 
 def region_of(scene: Scene) -> str | None:
     """
-    The region of the cluster, as its object, its environment or its hosts name it; None: the SDK knows.
+    Return the cluster's region from its object, hosts or environment; None leaves it to the SDK.
     """
     cluster = scene.cluster
     arn = _ARN_REGION.match(str(getattr(cluster, "cluster_arn", "") or ""))
@@ -45,7 +45,7 @@ def region_of(scene: Scene) -> str | None:
 
 def aws_client(service: str, region: str | None, deadline: Deadline) -> Sdk:
     """
-    A client of boto3 with a session of its own, which asks once and gives up in time.
+    Return a boto3 client with its own session, no retries, and time-outs within *deadline*.
     """
     request_s = request_timeout_s(deadline)
     config = import_sdk("botocore.config").Config(
@@ -57,7 +57,7 @@ def aws_client(service: str, region: str | None, deadline: Deadline) -> Sdk:
 
 def clock_ahead_s(answer: AwsAnswer) -> float:
     """
-    How far AWS's clock, by an answer's header ``Date``, is ahead of ours in whole seconds; 0 if unknown.
+    Return by how many seconds AWS's clock (header ``Date``) is ahead of ours; 0 if unknown.
     """
     date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
     try:

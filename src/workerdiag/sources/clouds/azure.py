@@ -1,5 +1,5 @@
 """
-Azure: what the activity log says of the machines of dead workers, and in which state these are.
+Azure: the activity log and the states of the machines of dead workers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from workerdiag.sources import machine_attribution
 from workerdiag.sources.provider import ProviderQuery, ProviderSource, Sdk, import_sdk, request_timeout_s
 
 #: Operations of the resource provider Microsoft.Compute (Azure resource provider operations) that
-#: end a machine, and the categories in which the platform speaks for itself.
+#: end a machine, and the categories of the platform's own entries.
 _ENDING = re.compile(
     r"/(?:deallocate|powerOff|restart|redeploy|reimage|evictSpotVM|simulateEviction|performMaintenance)/action"
     r"|virtualMachines/delete|Microsoft\.ResourceHealth|Microsoft\.ServiceHealth",
@@ -31,7 +31,7 @@ _ENDING = re.compile(
 _BY_A_PERSON = re.compile(
     r"virtualMachines/(?:deallocate|powerOff|restart|redeploy|reimage)/|virtualMachines/delete", re.IGNORECASE
 )
-#: The platform's own words come at most this many seconds later (resource health overview).
+#: The platform's entries are at most this many seconds late (resource health overview).
 _LATE_S = 600.0
 #: At most this many entries of the activity log are read.
 _MAX_ENTRIES = 500
@@ -41,7 +41,7 @@ _CLOUD = "https://management.azure.com"
 @frozen
 class AzureSource(ProviderSource):
     """
-    Activity log (evicted, deallocated, deleted, host trouble) and state of the dead workers' machines.
+    Reads the activity log (evicted, deallocated, deleted, host failure) and states of dead workers' machines.
 
     *endpoint* is Azure Resource Manager; national clouds have another.
     """
@@ -60,7 +60,7 @@ class AzureSource(ProviderSource):
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
         """
-        For an ``AzureVMCluster``, which names its machines after the workers.
+        Return the source for an ``AzureVMCluster``, which names its machines after the workers, else None.
         """
         cluster = scene.cluster
         known = getattr(cluster, "subscription_id", None) and getattr(cluster, "resource_group", None)
@@ -124,7 +124,7 @@ class AzureSource(ProviderSource):
 
     def _may_explain_loss(self, event: Sdk, victim: Victim) -> bool:
         """
-        Whether it is why the worker went, not the cluster object's clean-up.
+        Whether *event* may have ended the worker, and is not the cluster object's clean-up.
         """
         operation = _value(event.operation_name)
         late_s = 0.0 if _BY_A_PERSON.search(operation) else _LATE_S
@@ -135,7 +135,7 @@ class AzureSource(ProviderSource):
 
     def _power_states(self, compute: Sdk, group: str) -> Iterator[Evidence]:
         """
-        Machines that were deallocated; any other state may follow the end of a worker.
+        Yield the deallocated machines; any other state may be a consequence of the worker's end.
         """
         for victim in self._victims_by_machine().values():
             name = str(victim.identity.name)
@@ -165,7 +165,7 @@ def _value(localizable: object) -> str:
 
 def _activity_chunk(event: Sdk, identity: Identity) -> LogChunk:
     """
-    An entry as ``az monitor activity-log list`` prints it, without claims and tokens.
+    Return an entry as ``az monitor activity-log list`` prints it, without claims and tokens.
     """
     entry = {
         "eventTimestamp": event.event_timestamp,

@@ -1,5 +1,5 @@
 """
-Amazon EC2: how the machines of dead workers ended, and what was planned for them.
+Amazon EC2: how the instances of dead workers ended, and their scheduled events.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from workerdiag.sources.clouds.ec2_machine import (
 )
 from workerdiag.sources.provider import ProviderQuery, ProviderSource, Sdk
 
-#: Of the answer to ``DescribeInstances`` (EC2 API reference, version 2016-11-15), what a cause may
-#: be in; never tags or user data.
+#: Fields of ``DescribeInstances`` (EC2 API reference, version 2016-11-15) that may show a cause; never tags
+#: or user data.
 _KEYS = (
     "InstanceId",
     "InstanceType",
@@ -41,7 +41,7 @@ _KEYS = (
     "StateTransitionReason",
 )
 _IPV4 = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
-#: Why a machine never came up (StateReason, same reference).
+#: Reasons why an instance never started (StateReason, same reference).
 _LAUNCH_FAILURES = (
     "Server.InsufficientInstanceCapacity",
     "Server.InternalError",
@@ -54,7 +54,7 @@ _LAUNCH_FAILURES = (
 @frozen
 class Ec2Source(ProviderSource):
     """
-    State, state reason, spot request, scheduled events and console of the dead workers' instances.
+    Reads state, state reason, spot request, scheduled events and console of the dead workers' instances.
     """
 
     name: ClassVar[str] = "EC2"
@@ -69,7 +69,7 @@ class Ec2Source(ProviderSource):
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
         """
-        For an ``EC2Cluster``, and where machines have the private names of EC2.
+        Return the source for an ``EC2Cluster`` or hosts with private names of EC2, else None.
         """
         named = scene.victims and any(map(EC2_NAME.fullmatch, machine_attribution.known_machine_names(scene)))
         lost = machine_attribution.scene_of_lost_machines(scene)
@@ -155,7 +155,7 @@ class Ec2Source(ProviderSource):
 
     def _ends_with_its_worker(self) -> bool:
         """
-        Whether the machine shuts itself down after its worker (dask-cloudprovider 2025.9.0).
+        Whether an instance shuts itself down after its worker (dask-cloudprovider 2025.9.0).
         """
         return bool(getattr(self.scene.cluster, "auto_shutdown", False))
 
@@ -170,7 +170,7 @@ def _instance_filter(host: str) -> tuple[str, str]:
 
 def _is_victims_instance(answer: AwsAnswer, victim: Victim) -> bool:
     """
-    Whether an instance has the victim's name in its cluster, or its id or an address of it is the host.
+    Whether an instance has the victim's name, or its id or an address of it is the victim's host.
     """
     if victim.identity.name is not None and _tag(answer, "Dask Cluster"):
         return _tag(answer, "Name") == victim.identity.name
@@ -192,7 +192,7 @@ def _state_changed_at(answer: AwsAnswer) -> float | None:
 
 def _end_evidence(machine: Ec2Instance, with_its_worker: bool) -> Iterator[Evidence]:  # noqa: FBT001
     """
-    The state reason, unless the machine still runs or was stopped because its worker had died.
+    Yield the state reason, unless the instance still runs or stopped because its worker had died.
     """
     reason = _state_reason(machine.answer)
     followed = (

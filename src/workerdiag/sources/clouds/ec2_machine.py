@@ -1,5 +1,5 @@
 """
-What else EC2 knows of the machine of a dead worker: its spot request, its checks, its console.
+Further EC2 queries about a dead worker's instance: its spot request, status checks and console.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workerdiag.sources.clouds.aws import AwsAnswer
 from workerdiag.sources.machine_attribution import console_chunks, console_excerpt
 from workerdiag.sources.provider import Sdk
 
-#: States of an instance that has not ended.
+#: States of a live instance.
 LIVE_STATES = ("pending", "running")
 _REQUEST_KEYS = ("SpotInstanceRequestId", "InstanceId", "State", "Status", "Fault")
 
@@ -23,7 +23,7 @@ _REQUEST_KEYS = ("SpotInstanceRequestId", "InstanceId", "State", "Status", "Faul
 @frozen(kw_only=True)
 class Ec2Instance:
     """
-    An instance and the worker that lived there; no worker: of this cluster, never arrived.
+    An instance and its worker; without one, it belongs to the cluster but never joined.
     """
 
     answer: AwsAnswer
@@ -40,7 +40,7 @@ class Ec2Instance:
 
 def spot_requests(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
     """
-    The status of the requests by which machines were had, where they were taken back about then.
+    Yield the status of spot requests whose instances were reclaimed near the time of death.
     """
     by_request = {str(each.answer.get("SpotInstanceRequestId") or ""): each for each in found}
     by_request.pop("", None)
@@ -59,7 +59,7 @@ def spot_requests(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
 
 def status_checks(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
     """
-    Scheduled events that were due, and failed checks of the hosts below, of machines that still are.
+    Yield due scheduled events and failed system status checks of instances that still exist.
     """
     if not found:
         return
@@ -86,7 +86,7 @@ def _was_due(event: AwsAnswer, missed: float | None) -> bool:
 
 def _failed_check(status: AwsAnswer, missed: float | None) -> AwsAnswer:
     """
-    The check of the machine below the instance, if it had failed by then.
+    Return the system status check if it had failed by then, else nothing.
     """
     since = [
         machine_attribution.to_timestamp(each.get("ImpairedSince")) for each in status.get("Details", ())
@@ -99,7 +99,7 @@ def _failed_check(status: AwsAnswer, missed: float | None) -> AwsAnswer:
 
 def consoles(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
     """
-    What the kernels wrote around the deaths; EC2 keeps it for an hour after the instance.
+    Yield kernel output near the deaths; EC2 keeps the console for an hour after the instance's end.
     """
     for machine in found:
         answer = ec2.get_console_output(InstanceId=machine.id)
@@ -112,7 +112,7 @@ def consoles(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
 
 def instance_chunk(record: AwsAnswer, keys: Iterable[str], command: str, machine: Ec2Instance) -> LogChunk:
     """
-    Some *keys* of an answer, as ``aws ec2`` prints them.
+    Return some *keys* of a response as ``aws ec2`` prints them.
     """
     origin = f"aws ec2 {command} ({machine.id})"
     return machine_attribution.provider_chunk(origin, record, machine.identity, keys=keys)

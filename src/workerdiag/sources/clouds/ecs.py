@@ -18,7 +18,7 @@ from workerdiag.sources import machine_attribution
 from workerdiag.sources.clouds.aws import AwsAnswer, aws_client, clock_ahead_s, region_of
 from workerdiag.sources.provider import ProviderQuery, ProviderSource, Sdk
 
-#: Of the answer to ``DescribeTasks`` (ECS API reference, version 2014-11-13).
+#: Fields of ``DescribeTasks`` (ECS API reference, version 2014-11-13).
 _TASK_KEYS = (
     "taskArn",
     "launchType",
@@ -34,17 +34,17 @@ _TASK_KEYS = (
     "memory",
 )
 _CONTAINER_KEYS = ("name", "lastStatus", "exitCode", "reason", "memory")
-#: The most that ``ListTasks`` and ``DescribeTasks`` take at once.
+#: Maximum page size of ``ListTasks`` and ``DescribeTasks``.
 _PAGE = 100
 _MAX_PAGES = 5
-#: The container that dask-cloudprovider gives workers (aws/ecs.py, 2025.9.0).
+#: Container name of dask-cloudprovider's workers (aws/ecs.py, 2025.9.0).
 _CONTAINER = "dask-worker"
 
 
 @frozen
 class EcsSource(ProviderSource):
     """
-    Stop code, stop reason and container exits of the dead workers' tasks; ECS keeps them for an hour.
+    Reads stop code, stop reason and container exits of the dead workers' tasks, which ECS keeps for an hour.
     """
 
     name: ClassVar[str] = "ECS"
@@ -58,7 +58,7 @@ class EcsSource(ProviderSource):
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
         """
-        For an ``ECSCluster`` or ``FargateCluster`` that has started.
+        Return the source for a started ``ECSCluster`` or ``FargateCluster``, else None.
         """
         known = scene.cluster_is("ECSCluster") and getattr(scene.cluster, "cluster_arn", None)
         lost = machine_attribution.scene_of_lost_machines(scene)
@@ -89,7 +89,7 @@ class EcsSource(ProviderSource):
 
     def _is_victims_task(self, task: Mapping[str, object], victim: Victim, missed: float | None) -> bool:
         """
-        Whether a task had the victim's address, else its name and the definition of its cluster.
+        Whether a task had the victim's address, or else its name and its cluster's task definition.
         """
         began = machine_attribution.to_timestamp(task.get("startedAt") or task.get("createdAt"))
         ended = machine_attribution.to_timestamp(task.get("stoppedAt"))
@@ -105,7 +105,7 @@ class EcsSource(ProviderSource):
 
     def _never_started(self, stopped: Sequence[Mapping[str, object]]) -> Iterator[Evidence]:
         """
-        Tasks of this cluster's own definitions that failed to start lately.
+        Yield tasks of this cluster's task definitions that recently failed to start.
         """
         names = ("worker_task_definition_arn", "scheduler_task_definition_arn")
         definitions = {getattr(self.scene.cluster, name, None) for name in names} - {None}
@@ -129,7 +129,7 @@ class EcsSource(ProviderSource):
 
 def _stopped_tasks(ecs: Sdk, cluster: str) -> tuple[list[AwsAnswer], float]:
     """
-    The tasks that stopped within the last hour or are to stop, and how far the clock there is ahead.
+    Return the tasks that are stopping or stopped within the last hour, and `clock_ahead_s`.
     """
     tasks: list[AwsAnswer] = []
     ahead_s = 0.0
@@ -147,9 +147,9 @@ def _stopped_tasks(ecs: Sdk, cluster: str) -> tuple[list[AwsAnswer], float]:
 
 def _task_evidence(task: AwsAnswer, identity: Identity, missed: float | None) -> Iterator[Evidence]:
     """
-    Why the task stopped, unless the cluster object stopped it because its worker was lost.
+    Yield why the task stopped, unless the cluster object stopped it because its worker was lost.
 
-    The exit is the container's, whose first process may not be the worker's.
+    The exit status is the container's, whose first process may not be the worker's.
     """
     identity = machine_attribution.without_pid(identity.merged_with(Identity(container=_task_id(task))))
     stopping = machine_attribution.to_timestamp(task.get("stoppingAt") or task.get("stoppedAt"))
@@ -169,7 +169,7 @@ def _task_evidence(task: AwsAnswer, identity: Identity, missed: float | None) ->
 
 def _worker_container(containers: Sequence[Mapping[str, object]]) -> Mapping[str, object] | None:
     """
-    The container that runs Dask: by its name, or the only one there is.
+    Return the container that runs Dask, by its name or because it is the only one.
     """
     named = [each for each in containers if each.get("name") == _CONTAINER]
     if named or len(containers) == 1:

@@ -1,5 +1,5 @@
 """
-Google Compute Engine: what was done to the machines of dead workers, and what their kernels wrote.
+Google Compute Engine: operations on the instances of dead workers, and their kernels' output.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _INTERNAL = re.compile(
     r"(?P<name>[a-z][a-z0-9-]{0,62})(?:\.(?P<zone>[a-z]{1,20}-[a-z]{1,20}\d{1,3}-[a-z]))?\.c\.(?P<project>[a-z0-9:.-]{1,100}?)\.internal"
 )
 _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?")
-#: Operations that end or move a machine; of the others only those that failed are of interest.
-#: System operations bear the prefix, those of users do not (Compute Engine documentation,
+#: Operations that end or move an instance; of others only failed ones matter.
+#: System operations have the prefix, those of users do not (Compute Engine documentation,
 #: "Compute Engine audit logging" and "Handling API responses").
 _ENDING = (
     "compute.instances.preempted",
@@ -41,23 +41,23 @@ _ENDING = (
     "reset",
 )
 _BY_THE_GUEST = "compute.instances.guestTerminate"
-#: A failed host is noted down only after the provider has noticed.
+#: Seconds by which an operation may follow the death: the provider notices a failed host late.
 _LATE_S = {"compute.instances.hostError": 600.0, "compute.instances.automaticRestart": 600.0}
-#: Operations are listed on one page of at most this many.
+#: Maximum number of operations on the one page that is read.
 _MAX_OPERATIONS = 200
 
 
 @frozen
 class _GcpProject:
     name: str
-    #: None: of all zones.
+    #: None stands for all zones.
     zone: str | None
 
 
 @frozen
 class GcpSource(ProviderSource):
     """
-    Operations on the instances of the dead (preempted, host error, stopped, deleted), and their consoles.
+    Reads operations on the victims' instances (preempted, host error, stopped, deleted), and their consoles.
     """
 
     name: ClassVar[str] = "Compute Engine"
@@ -74,14 +74,14 @@ class GcpSource(ProviderSource):
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
         """
-        For a ``GCPCluster``, and where hosts have internal names of Compute Engine.
+        Return the source for a ``GCPCluster`` or hosts with internal names of Compute Engine, else None.
         """
         lost = machine_attribution.scene_of_lost_machines(scene)
         return cls(lost) if lost and _project_of(lost) is not None else None
 
     def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         project = _project_of(self.scene)
-        assert project is not None  # `of` has looked
+        assert project is not None  # `of` has checked it
         compute = import_sdk("google.cloud.compute_v1")
         zones = [f"--zones={project.zone}"] if project.zone else []
         where = shlex.join([f"--project={project.name}", *zones])
@@ -198,7 +198,7 @@ def _list_operations(
 
 def _operation_chunk(operation: Sdk, identity: Identity) -> LogChunk:
     """
-    An operation as ``gcloud compute operations describe`` prints it, without who is charged for it.
+    Return an operation as ``gcloud compute operations describe`` prints it, without who is charged for it.
     """
     error = "; ".join(f"{each.code}: {each.message}" for each in operation.error.errors)
     fields = {

@@ -1,3 +1,3 @@
 """
-The machine that a worker died on: its kernel, the worker's control group, disks and limits.
+Evidence from the machine that a worker died on: its kernel log, the worker's cgroup, disks and limits.
 """

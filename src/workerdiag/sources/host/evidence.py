@@ -1,5 +1,5 @@
 """
-From what a machine answered to evidence: whose it is, and what it may be taken for.
+Converts a machine's probe answers to evidence, attributed to the dead workers.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from workerdiag.sources.host.respondents import Respondent, Subject
 
 _Fields = dict[str, EventValue]
 
-#: A file system with less than this left, and less than a thousandth, refuses more than a little.
+#: A file system with less than this and less than a thousandth free is full.
 FULL_BYTES = 4 * 2**20
 FULL_SHARE = 0.001
-#: A process with this many of its descriptors open is about to be refused one.
+#: A process with this share of its descriptors open is about to run out of them.
 NEARLY_ALL_SHARE = 0.95
-#: Clocks are compared to within this many seconds.
+#: Accuracy of the clock comparison, in seconds.
 SKEW_S = 10.0
-#: A nanny notes the end of its worker within this many seconds of the scheduler.
+#: A nanny and the scheduler notice a worker's exit within this many seconds of each other.
 NOTED_S = 2.0
 _GROUP_FIELDS = tuple(
     """
@@ -44,7 +44,7 @@ _GROUP_FIELDS = tuple(
 
 def answer_evidence(answer: Answer, respondent: Respondent) -> Iterator[Evidence]:
     """
-    The evidence in what one machine answered, the most telling first.
+    Yield the evidence in one machine's answer, the most important first.
     """
     respondent = evolve(respondent, subjects=with_noted_pids(respondent.subjects, _noted_exits(answer)))
     log = kernel_log(answer)
@@ -63,7 +63,7 @@ def answer_evidence(answer: Answer, respondent: Respondent) -> Iterator[Evidence
 
 def kernel_log(answer: Answer) -> KernelLog:
     """
-    The kernel log in an answer, without lines if it could not be read, and what nannies noted beside it.
+    Return the kernel log and the nannies' logged exits in an answer; no lines if the log was unreadable.
     """
     section, groups = answer.get("kernel", {}), answer.get("control_groups", {})
     return KernelLog(
@@ -79,7 +79,7 @@ def kernel_log(answer: Answer) -> KernelLog:
 
 def is_doubtful(answer: Answer, respondent: Respondent) -> bool:
     """
-    Whether a kill in the kernel log may be one of the dead's although nothing says so.
+    Whether a kill in the kernel log may be a victim's although no pid or cgroup says so.
     """
     return kernel_log(answer).leaves_doubt(respondent.subjects)
 
@@ -88,7 +88,7 @@ def with_noted_pids(
     subjects: Sequence[Subject], ends: Sequence[tuple[int, int, float]]
 ) -> tuple[Subject, ...]:
     """
-    The dead, those without a process id with that of the end noted at the moment when they died.
+    Return the dead workers; one without a pid gets that of the exit logged when it died.
     """
     used_pids = {each.identity.pid for each in subjects}
     found = []
@@ -107,7 +107,7 @@ def with_noted_pids(
 
 def _noted_exits(answer: Answer) -> list[tuple[int, int, float]]:
     """
-    Process id, signal and time of the ends that nannies noted, the latest first.
+    Return pid, signal and time of the exits that nannies logged, the latest first.
     """
     exits = answer.get("nannies", {}).get("ends", ())
     return [(int(pid), int(signal), float(when)) for pid, signal, when in exits]
@@ -115,7 +115,7 @@ def _noted_exits(answer: Answer) -> list[tuple[int, int, float]]:
 
 def covers_deaths(answer: Answer) -> bool:
     """
-    Whether the kernel log was read from before the deaths until now.
+    Whether the kernel log covers the time from before the deaths until now.
     """
     return bool(answer.get("kernel", {}).get("reaches_back"))
 
@@ -138,10 +138,10 @@ def _kernel_chunks(attributed: AttributedLines, respondent: Respondent) -> Itera
 
 def _cgroup_events(group: Reply, subject: Subject, *, killed: bool, spared: bool) -> Iterator[Evidence]:
     """
-    Counters of the group that the dead process was in.
+    Yield the counters of the cgroup that the dead process was in.
 
-    A kill counted there may have been another process's, or long ago: it counts only where the group has a
-    limit of its own and neither kernel log nor nanny contradicts.
+    A kill counted there may be another process's, or an old one. It counts only if the cgroup has its own
+    limit and neither the kernel log nor the nanny contradicts.
     """
     fields: _Fields = {name: group[name] for name in _GROUP_FIELDS if group.get(name) is not None}
     limit, count = group.get("memory_limit_bytes"), group.get("oom_kill")
@@ -189,7 +189,7 @@ def _host_event(host: Reply, respondent: Respondent, subject: Subject) -> Event:
 
 def _limit_fields(limits: Reply) -> _Fields:
     """
-    The limits that are finite; for processor time also that it is not.
+    Return the finite limits; processor time also if unlimited.
     """
     fields: _Fields = {name: value for name, value in limits.items() if value is not None}
     if "cpu_soft" in limits:

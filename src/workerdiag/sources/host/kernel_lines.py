@@ -1,10 +1,10 @@
 """
-Which lines of a machine's kernel log are about which of the dead.
+Attributes the lines of a machine's kernel log to dead workers.
 
-The kernel tells of every process of the machine. A kill counts for the worker with that process
-id; where pids cannot be compared (a container has its own), for one that died at that moment
-in that control group. A crash names the thread, so it counts by its time and signal. Where a nanny
-notes every signal that ends its worker, one of which it noted none ended of none.
+The kernel logs every process of the machine. A kill counts for the worker with its pid; where pids cannot be
+compared (a container has its own), for a worker that died at that moment in that cgroup. A crash line
+names the thread, so it counts by time and signal. A nanny logs every signal that ends its worker, so a
+worker without a logged signal was not ended by one.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from attrs import field, frozen
 
 from workerdiag.sources.host.respondents import Subject
 
-#: The kernel and the scheduler notice one death within this many seconds; their clocks were compared.
+#: The kernel and the scheduler notice a death within this many seconds of each other, on compared clocks.
 SAME_MOMENT_S = 15.0
-#: The same for a process whose pid is not known, so that only the moment can tell.
+#: The same for a process of unknown pid, which only the time can identify.
 NAMELESS_S = 5.0
-#: What a disk or the whole machine does this long before a death may have led to it, in seconds.
+#: A disk or machine failure at most this many seconds before a death may have led to it.
 BEFORE_S = 300.0
 AFTER_S = 15.0
-#: The scheduler notices the end of a process at most this many seconds before the kernel's line of its crash.
+#: The scheduler notices an exit at most this many seconds before the kernel logs the crash.
 NOTICED_S = 2.0
-#: The same for a process whose end no nanny noted: any other crash of that time may be a stranger's.
+#: The same for a process whose exit no nanny logged: any other crash may be another program's.
 UNTOLD_S = 1.0
-#: The lines of one kill are written within this many seconds.
+#: The kernel logs the lines of one kill within this many seconds.
 TOGETHER_S = 2.0
 
 _OOM_BEGINNING = re.compile(r"invoked oom-killer", re.IGNORECASE)
@@ -38,14 +38,14 @@ _OOM_LINE = re.compile(
     re.IGNORECASE,
 )
 _KILLED_PID = re.compile(r"(?:kill(?:ed)? process |,pid=|reaped process )(\d+)", re.IGNORECASE)
-#: The group that the killed process was in, which may be below the one that was full.
+#: The killed process's cgroup, which may be below the one at its limit.
 _GROUP = re.compile(r"(?:task_memcg=|Tasks? in )(/[^\s,]*)")
 _CRASH_LINE = re.compile(
     r"\[(?P<thread>\d+)\]:? (?:segfault at|general protection|trap |bus error|unhandled signal)"
     r"|CPU Watchdog Timeout \(\w+\): .{1,20}\[(?P<timed>\d+)\]|unexpected fatal signal"
 )
 _PYTHON_CRASH = re.compile(r"(?:traps: )?(?:python|dask|pt_main|Dask-)", re.IGNORECASE)
-#: What ended a process, by the kernel's words: arch/x86/kernel/traps.c, arch/arm64/mm/fault.c, kernel/time.
+#: The signal by the kernel's message: arch/x86/kernel/traps.c, arch/arm64/mm/fault.c, kernel/time.
 SIGKILL, SIGSEGV = 9, 11
 _SIGNALS = {
     "invalid opcode": 4,
@@ -66,10 +66,10 @@ KernelLine = tuple[float, str]
 @frozen(kw_only=True)
 class AttributedLines:
     """
-    The lines of a kernel log that are about the dead of one machine.
+    The kernel lines about one machine's dead workers.
     """
 
-    #: The lines of each of the dead, in the order in which these were given.
+    #: The lines of each dead worker, in the order given.
     own: tuple[tuple[KernelLine, ...], ...]
     #: Lines about the machine, near the time of a death.
     common: tuple[KernelLine, ...]
@@ -78,26 +78,26 @@ class AttributedLines:
 @frozen(kw_only=True)
 class KernelLog:
     """
-    A kernel log with what is known of how its names compare with those of the dead.
+    A kernel log, and how its pids, cgroups and times compare with the victims'.
     """
 
     lines: tuple[KernelLine, ...]
-    #: Whether the pids of the dead are those that the kernel uses.
+    #: Whether the kernel uses the same pids as the victims.
     same_pid_namespace: bool = True
-    #: Path of the memory control group of who was asked; empty or ``/``: the kernel knows it by another.
+    #: Memory cgroup path of the answering process; empty or ``/`` if the kernel uses another path.
     group: str = ""
-    #: The same of the group that counts processes.
+    #: The same for its pids cgroup.
     pids_group: str = ""
-    #: How wrong its times may be, in seconds.
+    #: Maximum error of its times, in seconds.
     drift_s: float = 0.0
-    #: The signals that ended processes, by pid, as their nanny noted them; 0 for an exit of their own.
+    #: The signals that ended processes, by pid, as their nanny logged them; 0 for a voluntary exit.
     signals: Mapping[int, int] = field(factory=dict, hash=False)
-    #: The nanny that was asked noted each signal that ended a worker of its own before that time.
+    #: The answering nanny's log has every signal that ended its workers before this time.
     noted_until: float = 0.0
 
     def about(self, subjects: Sequence[Subject]) -> AttributedLines:
         """
-        The lines that are about *subjects* or their machine; those about other processes are left out.
+        Return the lines about *subjects* or their machine, without those about other processes.
         """
         own: list[list[KernelLine]] = [[] for _ in subjects]
         common: list[KernelLine] = []
@@ -123,9 +123,9 @@ class KernelLog:
 
     def leaves_doubt(self, subjects: Sequence[Subject]) -> bool:
         """
-        Whether another process than the nanny reports a kill at the moment of a death.
+        Whether a process other than the nanny reports a kill at the moment of a death.
 
-        That process may live in another pid namespace, where pids say nothing.
+        That process may be in another pid namespace, so pids do not compare.
         """
         kills = [block[-1][0] for block in self._blocks() if _OOM_LINE.search(block[0][1])]
         others = [each for each in subjects if not each.own]
@@ -133,7 +133,7 @@ class KernelLog:
 
     def _blocks(self) -> Iterator[list[KernelLine]]:
         """
-        All lines of one OOM kill together, every other line by itself.
+        Yield all lines of one OOM kill together, and every other line by itself.
         """
         block: list[KernelLine] = []
         for line in self.lines:
@@ -152,7 +152,7 @@ class KernelLog:
         self, block: Sequence[KernelLine], subjects: Sequence[Subject], *, taken: Container[int]
     ) -> int | None:
         """
-        The dead that an OOM kill ended (of *taken* ones only by pid), or None for another process.
+        Return the index of the worker that an OOM kill ended, or None; workers in *taken* match by pid only.
         """
         text, when = _joined_text(block), block[-1][0]
         pids = {int(pid) for pid in _KILLED_PID.findall(text)}
@@ -173,7 +173,7 @@ class KernelLog:
 
     def may_have_ended_by(self, signal: int, subject: Subject) -> bool:
         """
-        Whether no nanny noted another end of *subject* than by that signal.
+        Whether no nanny logged another exit of *subject* than by *signal*.
         """
         noted = self.signals.get(subject.pid or 0)
         if noted is not None:
@@ -182,7 +182,7 @@ class KernelLog:
 
     def _crash_lines(self, lines: Iterable[KernelLine], subjects: Sequence[Subject]) -> dict[int, KernelLine]:
         """
-        The line of each death's crash, no line twice: the nearest, in the order of the deaths.
+        Return the crash line of each death: the nearest, in the order of the deaths, no line twice.
         """
         candidates = {line: list(self._crash_candidates(line, subjects)) for line in lines}
         found: dict[int, KernelLine] = {}
@@ -198,11 +198,10 @@ class KernelLog:
 
     def _crash_candidates(self, line: KernelLine, subjects: Sequence[Subject]) -> Iterator[int]:
         """
-        Who may have crashed: the signal fits, and threads are numbered after their process.
+        Yield indices of workers that may have crashed: the signal fits, and the thread id exceeds the pid.
 
-        A process is noticed to be gone when its core has been written. Of one whose end no nanny noted, only
-        a Python that crashed at that very moment counts; the clock's drift counts in full only where a nanny
-        noted that signal.
+        A crash is noticed once the core is written. If no nanny logged a worker's exit, only a Python that
+        crashed at the same moment counts. The clock's full drift applies only if a nanny logged the signal.
         """
         found = _CRASH_LINE.search(line[1])
         thread = found["thread"] or found["timed"] if found else None
@@ -238,23 +237,23 @@ class KernelLog:
 
 def format_lines(lines: Iterable[KernelLine]) -> bytes:
     """
-    The lines as ``dmesg --time-format=iso`` prints them, in UTC.
+    Return the lines as ``dmesg --time-format=iso`` prints them, in UTC.
     """
     return "".join(f"{_iso_time(when)} {text}\n" for when, text in lines).encode("utf-8", errors="replace")
 
 
 def has_oom_kill(lines: Iterable[KernelLine]) -> bool:
     """
-    Whether one of the lines reports a kill for want of memory.
+    Whether one of the lines reports an OOM kill.
     """
     return any(_KILLED_PID.search(text) for _, text in lines)
 
 
 def _is_group(group: str, named: Collection[str], subject: Subject) -> bool:
     """
-    Whether *named* is the group of the process that was asked: workers of a machine are started together.
+    Whether *named* has the answering process's cgroup, which the machine's workers share.
 
-    Where the kernel knows that group by another path, only the worker's own nanny can speak of it.
+    If the kernel uses another path for that cgroup, only the worker's own nanny can tell.
     """
     is_known = group not in ("", "/") and not group.startswith("/..")
     return group in named if is_known and named else subject.own

@@ -1,5 +1,5 @@
 """
-Where the dead lived, as those say who still live there: nannies, the scheduler, this process.
+Finds the machines of dead workers by asking nannies, the scheduler and this process.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from workerdiag.sources.internals import is_scheduler_here, nannies_here
 SOURCE_NAME = "location"
 #: At most this many nannies are asked.
 MAX_NANNIES = 4
-#: A nanny of which the scheduler has no worker now may be gone: it is not waited for longer.
+#: Time-out in seconds of a nanny without a registered worker, which may be gone.
 UNREGISTERED_S = 1.0
-#: The share of the time for asking; the rest is for ending in time.
+#: Share of the time for requests; the rest is for returning on time.
 _ASKING_SHARE = 0.9
-#: One question gets at least this long, in seconds.
+#: Minimum time of one request, in seconds.
 _MIN_S = 0.05
 _FORBIDDEN_REMEDY = "take run (nanny) and run_function (scheduler) out of distributed.*.blocked-handlers"
 
@@ -49,9 +49,9 @@ def find_locations(
     client: Client, victims: Sequence[Victim], deadline: Deadline
 ) -> tuple[list[Location], list[Gap]]:
     """
-    What surviving processes say of the machines, containers and jobs of *victims*, and gaps for the silent.
+    Return the machines, containers and jobs of surviving processes near *victims*, and gaps for silent ones.
 
-    Asked are the victims' nannies (at most four; where one is gone, a neighbour's on the same host), the
+    It asks the victims' nannies (at most four; in place of a lost one another nanny on its host), the
     scheduler and this process. It must not be called from the client's own event loop.
     """
     inquiry = _LocationInquiry(client, victims, deadline.share(_ASKING_SHARE))
@@ -66,7 +66,7 @@ def find_locations(
 
 def is_this_machine(host: str | None) -> bool:
     """
-    Whether *host*, a name or an address as Dask writes it, is this machine.
+    Whether *host*, a name or an address in Dask's form, is this machine.
     """
     if not host:
         return False
@@ -79,21 +79,21 @@ def is_this_machine(host: str | None) -> bool:
 
 def is_loopback(host: str | None) -> bool:
     """
-    Whether every machine has this address.
+    Whether *host* is a loopback address, which every machine has.
     """
     return host is not None and (host in ("localhost", "::1") or host.startswith("127."))
 
 
 def local_nannies() -> dict[str, object]:
     """
-    The nannies that live in this process (those of a LocalCluster), by address.
+    Return this process's nannies (those of a LocalCluster), by address.
     """
     return {str(each.address_safe): each for each in nannies_here() if getattr(each, "address_safe", None)}
 
 
 class _LocationInquiry:
     """
-    One round of questions; an answer stays, however the round ends.
+    One round of requests; answers are kept however the round ends.
     """
 
     def __init__(self, client: Client, victims: Sequence[Victim], deadline: Deadline) -> None:
@@ -109,7 +109,7 @@ class _LocationInquiry:
 
     def probe_here(self) -> None:
         """
-        Ask this process, for itself and for the nannies and the scheduler that live in it.
+        Add this process's own location, also for the nannies and the scheduler in it.
         """
         location = probe_here(LOCATION_PROBES, {})["location"]
         hosts = [each.identity.host for each in self._victims if is_this_machine(each.identity.host)]
@@ -124,14 +124,14 @@ class _LocationInquiry:
 
     async def ask_others(self) -> None:
         """
-        Ask nannies and scheduler in other processes, all at once.
+        Ask nannies and the scheduler in other processes concurrently.
         """
         wanted = await self._others()
         calls = [partial(self._ask_with_clock, role, identity) for role, identity in wanted]
         answers = await gather_answers(calls)
         hosts = {place.identity.host for place in self.locations if place.role == "neighbour"}
         for (role, identity), answer in zip(wanted, answers, strict=True):
-            is_covered = role == "nanny" and identity.host in hosts  # a neighbour speaks for its machine
+            is_covered = role == "nanny" and identity.host in hosts  # another nanny answered for its machine
             if isinstance(answer, BaseException) and not is_covered:
                 name = f"{role} {identity.nanny or identity.host or ''}".strip()
                 self.gaps.append(_location_gap(name, answer))
@@ -151,7 +151,7 @@ class _LocationInquiry:
 
     async def _others(self) -> list[tuple[LocationRole, Identity]]:
         """
-        Whom to ask: the victims' nannies, a neighbour for each host without one, the scheduler.
+        Return the processes to ask: the victims' nannies, one nanny on each other host, the scheduler.
         """
         answered = {place.identity.nanny for place in self.locations if place.identity.nanny}
         gone = [each for each in self._victims if each.identity.nanny not in answered]
@@ -177,7 +177,7 @@ class _LocationInquiry:
 
     async def _workers(self, near: Sequence[str | None]) -> Reply:
         """
-        Some of the scheduler's workers, by address, *near* others; empty if it does not answer.
+        Return the scheduler's workers by address, those on the hosts of *near* first; empty if it is silent.
         """
         try:
             found = await queries.answer_in_time(
@@ -228,12 +228,12 @@ def _location_gap(place: str, problem: BaseException) -> Gap:
 
 def _is_own_address(host: str) -> bool:
     """
-    Whether a socket can be bound to it, which only works for the machine's own addresses.
+    Whether a socket can be bound to *host*, which only works for the machine's own addresses.
     """
     try:
         family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.bind((host, 0))
-    except (OSError, ValueError):  # a name is not looked up: that may take long
+    except (OSError, ValueError):  # no DNS look-up of a name: it may take long
         return False
     return True

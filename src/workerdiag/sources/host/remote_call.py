@@ -1,8 +1,8 @@
 """
-Asking a process what its machine knows: this one directly, others through Dask, as text that they run.
+Runs probes in this process directly, and in others through Dask, as source text.
 
-Text, because byte code of another release of Python can crash a server; in a thread of theirs, so
-that their event loops go on; and what comes back is JSON.
+Byte code of another release of Python can crash a server, so text is sent. It runs in a thread, so the event
+loop continues, and returns JSON.
 """
 
 from __future__ import annotations
@@ -29,60 +29,60 @@ from workerdiag.sources.cluster.queries import answer_in_time
 LOCATION_PROBES = ("location",)
 DEATH_PROBES = ("kernel", "control_groups", "nannies", "machine")
 LIVE_PROBES = ("control_groups", "machine")
-#: One machine says some kB, with a full kernel log 256 kB.
+#: Maximum characters of an answer. A machine returns some kB, with a full kernel log 256 kB.
 MAX_CHARS = 2**20
 
-#: Runs where it is sent: each text in a room of its own, and none that fails takes the others along.
+#: Runs remotely: each probe in its own namespace, independent of failures of the others.
 _PROBE_RUNNER = """
 def answer(texts, asked):
     import json
-    told = {}
+    answers = {}
     for name, text in texts.items():
         room = {"__name__": "workerdiag_" + name}
         try:
             exec(compile(text, "<workerdiag " + name + ">", "exec", dont_inherit=True), room)
-            told[name] = room["read"](asked)
+            answers[name] = room["read"](asked)
         except Exception as problem:
-            told[name] = {"problem": type(problem).__name__ + ": " + str(problem)[:300]}
-    return json.dumps(told)
+            answers[name] = {"problem": type(problem).__name__ + ": " + str(problem)[:300]}
+    return json.dumps(answers)
 """
 
 
 class Request(TypedDict, total=False):
     """
-    What probes are asked for.
+    The argument of a probe.
     """
 
-    #: How far back to look, and how long a probe may take, in seconds.
+    #: How far back to search, and how long a probe may take, in seconds.
     since_s: float
     budget_s: float
-    #: How a nanny words the end of its worker process, as a pattern.
+    #: Pattern of a nanny's log line about its worker's exit.
     ended: str
     pids: list[int]
-    #: Addresses that may still be listened at, and nannies whose workers lived here.
+    #: Addresses that may still be listened at, and nannies whose workers ran here.
     addresses: list[str]
     nannies: list[str | None]
 
 
-#: By probe, what it read, as JSON has it.
+#: The JSON result of each probe, by its name.
 Answer = dict[str, dict[str, Any]]
 
 
 class UnreadableAnswerError(ValueError):
     """
-    A process answered something that no probe of ours returns.
+    A process returned something that no probe returns.
     """
 
 
 def probe_here(probes: Sequence[str], request: Request) -> Answer:
     """
-    What this process and its machine know: by probe, what it read, or its ``problem``.
+    Run probes in this process; return the result of each, or its ``problem``.
     """
     answers: Answer = {}
     for name in probes:
         try:
             answers[name] = _probe_module(name).read(request)
-        except Exception as problem:  # noqa: BLE001  one that fails does not take the others along
+        except Exception as problem:  # noqa: BLE001  a failed probe does not stop the others
             answers[name] = {"problem": describe_error(problem, most_chars=300)}
     return answers
 
@@ -91,9 +91,9 @@ async def probe_elsewhere(
     client: Client, nanny: str | None, probes: Sequence[str], request: Request, deadline: Deadline
 ) -> Answer:
     """
-    The answer of another process: a nanny's, by its address, or (None) the scheduler's.
+    Return the answer of another process: a nanny, by its address, or the scheduler (None).
 
-    The scheduler's ``broadcast`` connects to whatever address it is given, also a nanny's whose worker is
+    The scheduler's ``broadcast`` connects to any address, including that of a nanny whose worker is
     gone (distributed 2024.8.1 to 2026.8.0: ``Scheduler.broadcast``, ``Nanny.run``, ``worker.run``).
 
     Raises ConnectionError, PermissionError, TimeoutError or UnreadableAnswerError.
@@ -114,9 +114,9 @@ def run_in_client_loop(
     client: Client, call: Callable[[], Coroutine[object, object, object]], deadline: Deadline
 ) -> None:
     """
-    Run *call* on the client's event loop and wait for it here, in another thread.
+    Run *call* on the client's event loop, and wait for it in this other thread.
 
-    The coroutine is made by the loop: one that has stopped would leave it behind, never awaited.
+    The loop creates the coroutine: a stopped loop would never await one created here.
     """
     loop = client.loop.asyncio_loop
     over: Future[None] = Future()
@@ -154,14 +154,14 @@ async def gather_answers(
     calls: Sequence[Callable[[], Awaitable[Answer]]],
 ) -> list[Answer | BaseException]:
     """
-    What all *calls* return, made at once, or what they raised.
+    Run *calls* concurrently; return their results or exceptions.
     """
     return await asyncio.gather(*(call() for call in calls), return_exceptions=True)
 
 
 def _call_arguments(probes: Sequence[str], request: Request) -> dict[str, object]:
     """
-    Arguments of the handler ``run``: everything in them is found by name in any release of Python.
+    Return arguments of the handler ``run``; they unpickle in any release of Python.
     """
     namespace = {
         "texts": {name: _probe_source(name) for name in probes},
@@ -183,8 +183,8 @@ def _probe_source(probe: str) -> str:
 
 
 def _parse_reply(reply: object) -> Answer:
-    if isinstance(reply, bytes):  # an exception of the scheduler's, pickled
-        reply = pickle.loads(reply)  # noqa: S301  from the scheduler, which Dask trusts alike
+    if isinstance(reply, bytes):  # a pickled exception of the scheduler
+        reply = pickle.loads(reply)  # noqa: S301  from the scheduler, which Dask also trusts
     if isinstance(reply, Exception):
         raise _remote_error(str(reply))
     if not isinstance(reply, dict):

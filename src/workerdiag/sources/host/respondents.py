@@ -1,7 +1,7 @@
 """
-Who can speak of the machines that the dead lived on, and of which of the dead each of them speaks.
+Selects the processes to probe about dead workers' machines, and the dead workers that each can speak for.
 
-Where nobody died and yet work stands still, nannies of workers that are there can speak of these.
+If no worker died but work stands still, nannies answer for their live workers.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from workerdiag.sources.host.remote_call import (
 )
 from workerdiag.sources.machine_attribution import scheduler_ahead_s
 
-#: At most this many processes are asked; each costs its machine some 30 ms of one core.
+#: At most this many processes are probed; each probe takes about 30 ms of one core.
 MAX_RESPONDENTS = 4
 
 
 @frozen(kw_only=True)
 class Subject:
     """
-    A worker that a certain process is asked about, as that process can speak of it.
+    A dead worker, as one respondent can speak of it.
     """
 
     identity: Identity
-    #: When it died, by the clock of the machine that is asked; None if that is not known, or it lives.
+    #: When it died, by the respondent's clock; None if unknown or alive.
     when: float | None
-    #: Whether who is asked was its nanny: then its control group, limits and directory were the same.
+    #: Whether the respondent was its nanny, with the same cgroup, limits and directory.
     own: bool
-    #: Its process id, where not Dask but a nanny on its machine knew it, by the time of the end.
+    #: Its pid by the log of a nanny on its machine, found by the time of exit, if Dask does not know it.
     noted_pid: int | None = None
 
     @property
     def pid(self) -> int | None:
         """
-        Its process id, whoever knew it.
+        Its pid from Dask, or else from the nanny's log.
         """
         return self.identity.pid if self.identity.pid is not None else self.noted_pid
 
@@ -59,40 +59,40 @@ class Subject:
 @frozen(kw_only=True)
 class Respondent:
     """
-    A process that is asked, and whom it is asked about.
+    A process that answers probes, and the workers it answers for.
     """
 
     place: Location
     subjects: tuple[Subject, ...]
-    #: Whether it is sure that the machine is the one where they died.
+    #: Whether this is certainly the machine where they died.
     same_machine: bool = True
-    #: Whether they are dead at all.
+    #: False if the subjects are alive.
     is_about_dead: bool = True
 
     @property
     def title(self) -> str:
         """
-        What reports call the machine.
+        The machine's name in reports.
         """
         return self.place.identity.host or self.place.hostname or "this machine"
 
     @property
     def is_this_process(self) -> bool:
         """
-        Whether no other process has to be asked.
+        Whether the respondent is this process.
         """
         here = self.place.identity
         return here.pid == os.getpid() and (here.nanny is None or here.nanny in local_nannies())
 
     def probe_here(self, request: Request) -> Answer:
         """
-        What this process can say.
+        Run the probes in this process.
         """
         return probe_here(self._probes, request)
 
     async def ask(self, client: Client, request: Request, deadline: Deadline) -> Answer:
         """
-        The answer of another process, asked through Dask; raises as `probe_elsewhere`.
+        Run the probes in another process through Dask; raises as `probe_elsewhere`.
         """
         nanny = None if self.place.role == "scheduler" else str(self.place.identity.nanny)
         return await probe_elsewhere(client, nanny, self._probes, request, deadline)
@@ -104,7 +104,7 @@ class Respondent:
 
 def respondents(scene: Scene) -> tuple[list[Respondent], list[Victim]]:
     """
-    Whom to ask, the closest to the latest dead first, and the dead whom nobody can speak for.
+    Return the respondents, the one closest to the latest death first, and the victims without one.
     """
     spoken_for: dict[int, list[Subject]] = {}  # by the number of the location
     sure: dict[int, bool] = {}
@@ -130,7 +130,7 @@ def respondents(scene: Scene) -> tuple[list[Respondent], list[Victim]]:
 
 async def live_respondents(scene: Scene, deadline: Deadline) -> list[Respondent]:
     """
-    One nanny of each host, at most four, those of paused workers first; raises what the scheduler does.
+    Return one nanny of each host, at most four, those of paused workers first; the scheduler's errors pass.
     """
     answer = await queries.answer_in_time(partial(fetch_workers, scene.client), deadline)
     workers: Reply = answer["workers"]
@@ -172,7 +172,7 @@ def _location_for(victim: Victim, scene: Scene) -> Location | None:
 
 def _is_elsewhere(host: str | None, here: Location, scene: Scene) -> bool:
     """
-    Whether a loopback address is the scheduler's machine, which is not this one.
+    Whether a loopback address belongs to the scheduler's machine, and that is not this one.
     """
     boots = {each.boot_id for each in scene.locations if each.role == "scheduler" and each.boot_id}
     return is_loopback(host) and bool(boots) and here.boot_id not in boots

@@ -1,5 +1,5 @@
 """
-The machine that a worker died on, asked through who still lives there.
+Probes the machine that a worker died on through a process that still runs there.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from workerdiag.sources.host.remote_call import (
 from workerdiag.sources.host.respondents import Respondent, live_respondents, respondents
 from workerdiag.sources.runner import gap_on_error
 
-#: What a machine may take to answer, and what each step has at least.
+#: Time-out of a machine's answer, and minimum time of each step, in seconds.
 _ANSWER_S = 3.0
 _MIN_S = 0.05
-#: How far back to look without a time of death, in seconds.
+#: How far back to search without a time of death, in seconds.
 _LOOK_BACK_S = 900.0
-#: How long before a death to look for what led to it, in seconds.
+#: How far before a death to search for its cause, in seconds.
 _BEFORE_S = 300.0
-#: What to type on the machine itself, where nobody can do it from here.
+#: Remedy: the command to type on the machine itself.
 _BY_HAND = "dmesg -T | grep -iE 'killed process|segfault'; uptime"
 
 
 class HostSource:
     """
-    Kernel log, control group, disks, limits and uptime of where the dead lived, or the living do.
+    Reads kernel log, cgroup, disks, limits and uptime of the machines of dead workers, or of live ones.
 
-    A machine is asked in this process if the nanny lives here, else through the victim's nanny, a
-    neighbour's, or the scheduler on the same host: they run our text in a thread. At most four are asked.
+    The probes run in this process if the nanny is in it. Otherwise they run in a thread of the victim's
+    nanny, another nanny on the host, or the scheduler on the host; at most four processes are probed.
     """
 
     name = "host"
@@ -63,18 +63,18 @@ class HostSource:
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
         """
-        The source for *scene*; None where nobody died and there is no client to ask of the living.
+        Return the source for *scene*; None without both a victim and a client.
         """
         return cls(scene) if scene.victims or scene.client is not None else None
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
-        What the machines say, and a gap for each that cannot be asked.
+        Yield the machines' evidence, and a gap for each that cannot be probed.
         """
         self._deadline = Deadline.of_budget(budget_s)
         targets, left = respondents(self._scene) if self._scene.victims else (self._live_respondents(), [])
         answers = self._answers(targets)
-        yielded: set[tuple[str, bytes]] = set()  # two nannies of one machine tell the same of it
+        yielded: set[tuple[str, bytes]] = set()  # two nannies of one machine return the same
         for each, answer in zip(targets, answers, strict=True):
             if isinstance(answer, dict):
                 for piece in gap_on_error(f"host {each.title}", partial(answer_evidence, answer, each)):
@@ -87,7 +87,7 @@ class HostSource:
 
     def _live_respondents(self) -> list[Respondent]:
         """
-        Nannies of living workers, paused ones first; none if the scheduler does not answer in time.
+        Return nannies of live workers, paused ones first; none if the scheduler does not answer in time.
         """
         found: list[Respondent] = []
 
@@ -97,13 +97,13 @@ class HostSource:
         try:
             run_in_client_loop(self._scene.client, ask, self._share(0.5))
         except Exception as problem:  # noqa: BLE001  a closing client raises anything
-            if getattr(self._scene.client, "status", "") != "closed":  # a gap of the scheduler says that
+            if getattr(self._scene.client, "status", "") != "closed":  # the scheduler's gap covers that
                 self._problem = machine_gap("this cluster", problem)
         return found
 
     def _answers(self, targets: Sequence[Respondent]) -> list[Answer | BaseException]:
         """
-        What each said, or why it did not; this process is asked last, as that takes our time.
+        Return each answer or exception; this process is probed last, while the others work.
         """
         found: dict[int, Answer | BaseException] = {}
         remote = [index for index, each in enumerate(targets) if not each.is_this_process]
@@ -146,7 +146,7 @@ class HostSource:
         self, targets: Sequence[Respondent], answers: Sequence[object], left: Sequence[Victim]
     ) -> Iterator[Evidence]:
         """
-        Gaps of kernel logs, or that all were read wholly, so that absence counts.
+        Yield gaps of kernel logs, or `Inspected` if all were read completely.
         """
         pairs = [
             (each, answer)
@@ -182,7 +182,7 @@ class HostSource:
 
 def machine_gap(title: str, problem: BaseException) -> Gap:
     """
-    Why a machine could not be asked.
+    Return the gap of a machine that could not be probed.
     """
     reason: GapReason
     reason, remedy = "unreachable", f"on {title}: {_BY_HAND}"
@@ -198,7 +198,7 @@ def machine_gap(title: str, problem: BaseException) -> Gap:
 
 def uncertain_machine_gap(title: str) -> Gap:
     """
-    The gap where only what names the very process counts, as every machine has that address.
+    Return the gap of a machine known by a loopback address only, where only lines with the pid count.
     """
     return Gap(
         source=f"host {title}",
@@ -210,7 +210,7 @@ def uncertain_machine_gap(title: str) -> Gap:
 
 def kernel_gap(answer: Answer, respondent: Respondent) -> Gap | None:
     """
-    Why the kernel log of a machine was not, or not wholly, read; None if it was.
+    Return the gap of a kernel log that was not read completely; None if it was.
     """
     section = answer.get("kernel", {})
     if section.get("reaches_back"):

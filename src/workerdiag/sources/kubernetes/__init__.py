@@ -1,5 +1,5 @@
 """
-The Kubernetes API: what became of the pods, containers and nodes that workers died in.
+Evidence from the Kubernetes API about the pods, containers and nodes of dead workers.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.kubernetes.api import SOURCE_NAME
 from workerdiag.sources.kubernetes.search import KubernetesTarget, target_of
 
-#: Of the budget, this much is for asking and ending; the loop that was told to end takes a moment.
+#: Share of the budget for requests; the event loop needs the rest to stop.
 _WAITING_SHARE = 0.95
 
 
 class KubernetesSource:
     """
-    Asks the API server about the victims' pods, their events, nodes and logs; changes nothing.
+    Queries the API server about the victims' pods, their events, nodes and logs; changes nothing.
     """
 
     name: ClassVar[str] = SOURCE_NAME
@@ -40,19 +40,19 @@ class KubernetesSource:
     @classmethod
     def of(cls, scene: Scene) -> KubernetesSource | None:
         """
-        The source for *scene*; None where nothing points to Kubernetes.
+        Return the source for *scene*; None without a sign of Kubernetes.
         """
         target = target_of(scene)
         return None if target is None else cls(target)
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
-        Yield what the API server says, pods first, within *budget_s* seconds.
+        Yield the API server's evidence, pods first, within *budget_s* seconds.
         """
         deadline, asking = Deadline.after(_WAITING_SHARE * budget_s), Deadline.of_budget(budget_s)
         found: list[Evidence] = []
         try:
-            # An abandoned look-up of a host name may hang for long.
+            # An abandoned DNS look-up may hang for long.
             call_in_time("workerdiag-kubernetes", partial(self._run_session, found, asking), deadline)
         except TimeoutError:
             found.append(

@@ -1,7 +1,7 @@
 """
-Questions to the Kubernetes API: few, read-only, bounded in time and bytes; what is not answered is a gap.
+A read-only client of the Kubernetes API, with few requests bounded in time and bytes; failures become gaps.
 
-Credentials, in a cluster and outside, are the business of kr8s (0.20), which dask-kubernetes uses too.
+kr8s (0.20), which dask-kubernetes also uses, finds the credentials inside and outside a cluster.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from workerdiag.sources.kubernetes.api_errors import (
 )
 
 SOURCE_NAME = "Kubernetes"
-#: What all answers together may hold, and one.
+#: Maximum bytes of all responses together, and of one.
 MAX_BYTES = 4 * 2**20
 MAX_ANSWER_BYTES = 2 * 2**20
-#: The share of the round that one answer may take.
+#: Share of the round's time that one response may take.
 _REQUEST_SHARE = 0.5
-#: Requests that wait for an answer at the same time.
+#: Maximum number of concurrent requests.
 _AT_ONCE = 4
-#: Logs come from the kubelet of a node that may be lost; the API server waits long for it.
+#: Time-out of a log in seconds: it comes from a kubelet whose node may be lost, and the server waits long.
 _LOG_S = 3.0
-#: Where a pod finds its own namespace (Kubernetes documentation, "Accessing the API from a Pod").
+#: File with a pod's namespace (Kubernetes documentation, "Accessing the API from a Pod").
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class KubernetesApi:
     """
-    The API server, for one round of questions; *note* is called with every gap.
+    The API server, for one round of requests; *note* is called with every gap.
     """
 
     def __init__(self, note: Callable[[Gap], None], deadline: Deadline) -> None:
@@ -52,12 +52,12 @@ class KubernetesApi:
         self._bytes_left = MAX_BYTES
         self._turn = asyncio.Semaphore(_AT_ONCE)
         self._api: Any = None
-        #: How far its clock is ahead of ours, in seconds; None before the first answer.
+        #: Seconds by which its clock is ahead of ours; None before the first response.
         self.ahead_s: float | None = None
 
     async def open(self) -> None:
         """
-        Find credentials and check the server; raises UnansweredError if there is nobody to ask.
+        Find credentials and check the server; raises UnansweredError without a server.
         """
         try:
             from kr8s.asyncio import api
@@ -67,17 +67,17 @@ class KubernetesApi:
         try:
             async with asyncio.timeout(self._request_s):
                 with warnings.catch_warnings():
-                    # Of servers that are newer or older than kr8s was tested with.
+                    # kr8s warns of servers newer or older than those it was tested with.
                     warnings.filterwarnings("ignore", "Kubernetes version .* is not supported")
                     self._api = await api()
                 self._api.timeout = self._request_s
-        except Exception as problem:  # noqa: BLE001  kr8s, httpx and credential plug-ins raise whatever they like
+        except Exception as problem:  # noqa: BLE001  kr8s, httpx and credential plug-ins raise anything
             raise self._noted("", connection_failure(problem)) from None
 
     @property
     def namespace(self) -> str:
         """
-        The namespace of this pod, else that of the kubeconfig's context.
+        The namespace of this pod, or else of the kubeconfig's context.
         """
         try:
             inside = not self._api.auth.active_context and _OWN_NAMESPACE.read_text().strip()
@@ -89,7 +89,7 @@ class KubernetesApi:
         self, kind: str, *, namespace: str, labels: str = "", fields: str = "", most: int
     ) -> tuple[list[dict[str, object]], bool]:
         """
-        At most *most* objects of a kind (``pods``), and whether these are all; raises UnansweredError.
+        Return at most *most* objects of a kind (``pods``), and whether these are all; raises UnansweredError.
         """
         selectors = {"labelSelector": labels, "fieldSelector": fields}
         params = {"limit": str(most), **{key: text for key, text in selectors.items() if text}}
@@ -105,13 +105,13 @@ class KubernetesApi:
 
     async def item(self, kind: str, name: str, *, namespace: str = "") -> dict[str, object] | None:
         """
-        One object, or None if there is none of that name; raises UnansweredError.
+        Return one object, or None if none has that name; raises UnansweredError.
         """
         return await self._object(kind, "get", namespace, f"{kind}/{name}", {})
 
     async def log(self, pod: str, *, namespace: str, params: Mapping[str, str], most_bytes: int) -> bytes:
         """
-        What a container wrote, at most *most_bytes*; raises UnansweredError.
+        Return a container's log, at most *most_bytes*; raises UnansweredError.
         """
         path = f"pods/{pod}/log"
         try:
@@ -147,7 +147,7 @@ class KubernetesApi:
         self, kind: str, verb: str, namespace: str, path: str, params: Mapping[str, str], most_bytes: int
     ) -> tuple[int, bytes, bool]:
         """
-        Status, body, and whether there was more of it than may be read.
+        Return status, body, and whether the body was cut.
         """
         try:
             async with self._turn, asyncio.timeout(min(self._request_s, self._deadline.left_s)):

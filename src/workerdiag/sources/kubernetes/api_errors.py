@@ -1,5 +1,5 @@
 """
-Why the API server did not answer, and the one command that would help.
+Reasons why the API server did not answer, each with one command that helps.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from workerdiag.errors import error_text
 from workerdiag.model.vocabulary import GapReason
 
 _USER = re.compile(r'User "([^"\s]{1,200})"')
-#: Kinds without a namespace, which only a ``clusterrole`` can allow to read.
+#: Kinds without a namespace, which need a ``clusterrole`` to read.
 _CLUSTER_WIDE = ("nodes",)
 
 
 @define(eq=False)
 class UnansweredError(Exception):
     """
-    The API server did not answer a question.
+    The API server did not answer a request.
     """
 
-    #: As `Gap.reason` has it.
+    #: As in `Gap.reason`.
     reason: GapReason
     detail: str
-    #: The command that would fix it, or ask the same.
+    #: The command that fixes the cause, or sends the same request.
     remedy: str
 
 
 def connection_failure(problem: Exception) -> UnansweredError:
     """
-    Why there was no answer at all, by what kr8s or its HTTP client raised.
+    Return why there was no response, from an exception of kr8s or its HTTP client.
     """
     name = type(problem).__name__
     detail = f"{name}: {error_text(problem)}"[:500].rstrip(": ")
@@ -52,10 +52,9 @@ def http_failure(
     status: int, body: bytes, *, verb: str, kind: str, namespace: str, path: str
 ) -> UnansweredError:
     """
-    Why the server refused, with the command that would allow it.
+    Return why the server refused, with the command that grants the permission.
 
-    *verb* and *kind* are as in roles (``list``, ``pods/log``); *namespace* is empty for objects outside of
-    any.
+    *verb* and *kind* are as in roles (``list``, ``pods/log``); *namespace* is empty for objects without one.
     """
     message = _status_message(body) or f"{verb} {kind}: HTTP status {status}"
     if status == 401:
@@ -70,7 +69,7 @@ def http_failure(
 
 def kubectl_command(path: str, namespace: str) -> str:
     """
-    What a person would type to ask the same.
+    Return the ``kubectl`` command for the same request.
     """
     scope = f"-n {shlex.quote(namespace)} " if namespace else ""
     if path.endswith("/log"):
@@ -88,7 +87,7 @@ def _status_message(body: bytes) -> str:
 
 def _grant_command(kind: str, namespace: str, user: str) -> str:
     """
-    The command by which somebody with the right to do so lets *user* read that kind.
+    Return the command with which an administrator lets *user* read that kind.
     """
     if kind in _CLUSTER_WIDE:
         role, scope = "clusterrole", ""

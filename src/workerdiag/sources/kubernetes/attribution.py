@@ -1,5 +1,5 @@
 """
-Which pod, and which end of its container, was a victim's: by name and address, and by time.
+Matches victims to pods by name and address, and to container terminations by time.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from workerdiag.model.identity import Identity, is_ip_address
 from workerdiag.model.scene import Victim
 from workerdiag.sources.kubernetes.pods import KubernetesEvent, Pod, Termination
 
-#: A worker that falls silent is given up after ``distributed.scheduler.worker-ttl``, 5 minutes
-#: (distributed.yaml, 2026.8.0): this long before its removal its container may have ended.
+#: A container may end this many seconds before its worker's removal: the scheduler gives up a silent worker
+#: after ``distributed.scheduler.worker-ttl``, 5 minutes (distributed.yaml, 2026.8.0).
 SILENT_S = 330.0
-#: Clocks of a scheduler and of nodes differ by at most this, after the known difference.
+#: Maximum remaining difference of a scheduler's and a node's clock after correction, in seconds.
 SKEW_S = 3.0
 #: Times of containers are whole seconds, rounded down.
 SECOND_S = 1.0
-#: Events by which a pod that is gone is known to have ended.
+#: Reasons of events that report the end of a pod.
 END_REASONS = (
     "Killing",
     "Evicted",
@@ -30,31 +30,31 @@ END_REASONS = (
     "ScaleDown",
     "NodeNotReady",
 )
-#: What a deployment adds to its name to make a pod's: two words of the safe alphabet.
+#: Suffix that a deployment adds to its name for a pod: two words of the safe alphabet.
 _SUFFIX = re.compile(r"-[a-z0-9]{1,10}-[a-z0-9]{5}")
 
 
 @frozen(kw_only=True)
 class VictimPod:
     """
-    A victim, the pod it ran in, and how its container ended.
+    A victim, its pod, and the termination of its container.
     """
 
     victim: Victim
     namespace: str
     name: str
     uid: str
-    #: None: it is gone, and only its events are left.
+    #: None if the pod is gone and only its events are left.
     pod: Pod | None = None
-    #: None: its container did not end, or not yet, or that is not told any more.
+    #: None if its container did not end, or its termination is no longer reported.
     end: Termination | None = None
-    #: Whether its container has ended since in a way that is not told any more.
+    #: Whether its termination is no longer reported because the container ended again.
     is_end_expired: bool = False
 
     @property
     def identity(self) -> Identity:
         """
-        The victim, without its process id: what ends with a container is its first process.
+        The victim without its pid: the container's exit is that of its first process.
         """
         known = self.victim.identity
         container = Identity(container=f"{self.namespace}/{self.name}")
@@ -63,9 +63,9 @@ class VictimPod:
 
 def match_pods(victims: Sequence[Victim], pods: Sequence[Pod], own: Mapping[Victim, str]) -> list[VictimPod]:
     """
-    The victims whose pod is among *pods*, each with the end of its container if that is reported.
+    Return the victims whose pod is among *pods*, each with its container's termination if reported.
 
-    *own* has the pods that nannies say their workers ran in.
+    *own* holds the pods that nannies report for their workers.
     """
     pairs = [
         (victim, pod) for victim in victims for pod in pods if is_victims_pod(pod, victim, own.get(victim))
@@ -91,7 +91,7 @@ def _rank(
     victim: Victim, pod: Pod, ends: Mapping[tuple[Victim, str], Termination]
 ) -> tuple[bool, bool, bool]:
     """
-    Lower for a pod that is likelier the victim's: it ended then, has its address, is no left-over.
+    Return a sort key, lower for a likelier pod: it ended then, has the address, and is not a left-over.
     """
     known_end = (victim, pod.uid) in ends
     return not known_end, victim.identity.host not in pod.addresses, pod.failed
@@ -106,7 +106,7 @@ def match_deleted_pods(
     namespace: str,
 ) -> list[VictimPod]:
     """
-    The victims whose pod is gone, and whose end its events report.
+    Return the victims whose pod is gone but has events that report its end.
     """
     uids = {pod.uid for pod in there}
     ending = [
@@ -149,9 +149,9 @@ def _is_named_for(pod: str, victim: Victim, own: str | None) -> bool:
 
 def _assign_terminations(pairs: Iterable[tuple[Victim, Pod]]) -> dict[tuple[Victim, str], Termination]:
     """
-    Assign each end to the one victim that is nearest in time, and each victim to one end.
+    Assign each termination to the victim nearest in time, and one termination to each victim.
 
-    Of equally near ones the last victim has the last end: an earlier one is soon not reported any more.
+    Of equally near ones the last victim gets the last termination: earlier ones soon expire.
     """
     fitting = sorted(
         (
@@ -179,7 +179,7 @@ def _seconds_from_end(end: Termination, victim: Victim) -> float:
 
 def _may_be_victims_end(end: Termination, pod: Pod, victim: Victim) -> bool:
     """
-    Whether a victim that was found gone at its time may have gone in this *end*.
+    Whether this termination may be a victim's.
     """
     if victim.when is None:
         return not end.earlier or not any(not each.earlier for each in pod.terminations)
@@ -189,7 +189,7 @@ def _may_be_victims_end(end: Termination, pod: Pod, victim: Victim) -> bool:
         return False
     next_run = _next_run_started(end, pod)
     if next_run is not None and next_run < victim.when - SKEW_S:
-        return False  # it lived in the next run of the container
+        return False  # the victim ran in the container's next run
     return end.finished > victim.when - SILENT_S
 
 
@@ -202,9 +202,10 @@ def _next_run_started(end: Termination, pod: Pod) -> float | None:
 
 def _existed_then(pod: Pod, victim: Victim) -> bool:
     """
-    Whether the pod was there when the victim joined and died, and had not failed long before.
+    Whether the pod existed when the victim joined and died, and had not failed long before.
 
-    A deployment makes the next pod while the last one still ends, with the same address on a host's network.
+    A deployment creates the next pod while the last one is terminating, with the same address on a host
+    network.
     """
     if victim.since is not None and pod.created is not None and pod.created > victim.since + SKEW_S:
         return False
@@ -219,7 +220,7 @@ def _existed_then(pod: Pod, victim: Victim) -> bool:
 
 def _started_after(pod: Pod, victim: Victim) -> bool:
     """
-    Whether what runs in the pod, or ran there last, began after the victim's death.
+    Whether the pod's latest run began after the victim's death.
     """
     began = pod.running_since
     if began is None:

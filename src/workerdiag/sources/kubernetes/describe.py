@@ -1,8 +1,8 @@
 """
-Pods, events and nodes as ``kubectl describe`` and ``kubectl get events`` print them (kubectl 1.20 to 1.34).
+Formats pods, events and nodes like ``kubectl describe`` and ``kubectl get events`` (kubectl 1.20 to 1.34).
 
-People paste that form, so the rules know it; a live answer is judged by the same rules. Commands,
-arguments and environment variables, which may hold secrets, are left out.
+People paste that output, so the rules match it, and live answers use the same rules. Commands, arguments
+and environment variables, which may hold secrets, are left out.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from workerdiag.sources.kubernetes.fields import mapping_at, mappings_at, text_at, time_at
 from workerdiag.sources.kubernetes.pods import KubernetesEvent, Pod, Termination, parse_termination
 
-#: A message of a container may hold the end of its log.
+#: A container's message, which may hold the end of its log, is cut to this.
 _MESSAGE_CHARS = 1000
-#: Reasons of conditions that say no more than the condition.
+#: Reasons that add nothing to their condition.
 _PLAIN_REASONS = ("ContainersNotReady", "ContainersNotInitialized", "PodCompleted", "PodFailed")
 
-#: Of Kubernetes, the cluster autoscaler, Karpenter, the AWS node termination handler, GKE and AKS.
+#: Taints of Kubernetes, the cluster autoscaler, Karpenter, the AWS node termination handler, GKE and AKS.
 _TAINTS_OF_TROUBLE = (
     "node.kubernetes.io/",
     "node.cloudprovider.kubernetes.io/",
@@ -33,16 +33,16 @@ _TAINTS_OF_TROUBLE = (
 
 def describe_pod(pod: Pod, end: Termination | None, *, all_ends: bool = False) -> str:
     """
-    The pod and its container that runs Dask, as ``kubectl describe pod`` prints them.
+    Return the pod and its container that runs Dask, as ``kubectl describe pod`` prints them.
 
-    Only *end* is described; with *all_ends* all ends are, and init containers that failed.
+    It describes the termination *end*, or with *all_ends* all terminations and failed init containers.
     """
     return "\n".join(_pod_lines(pod, end, all_ends=all_ends)) + "\n"
 
 
 def describe_events(events: Iterable[KubernetesEvent], *, now: float) -> str:
     """
-    The events as ``kubectl get events`` has them, the oldest first.
+    Return the events as ``kubectl get events`` prints them, the oldest first.
     """
     lines = ["LAST SEEN   TYPE      REASON                    OBJECT       MESSAGE"]
     for event in sorted(events, key=lambda each: each.last or 0.0):
@@ -56,7 +56,7 @@ def describe_events(events: Iterable[KubernetesEvent], *, now: float) -> str:
 
 def describe_node(node: dict[str, object], *, until: float | None) -> str:
     """
-    What is wrong with a node, as ``kubectl describe node`` prints it; nothing that came after *until*.
+    Return a node's bad conditions and taints up to *until*, as ``kubectl describe node`` prints them.
     """
     bad = [
         each
@@ -164,7 +164,7 @@ def _termination_lines(title: str, end: Termination) -> Iterator[str]:
 
 def _condition_lines(conditions: list[dict[str, object]]) -> Iterator[str]:
     """
-    The table of conditions, then the reasons that it omits, as ``kubectl get pod -o yaml`` prints them.
+    Yield the table of conditions, then the reasons that it omits, as in ``kubectl get pod -o yaml``.
     """
     if conditions:
         yield "Conditions:"
@@ -190,7 +190,7 @@ def _is_bad_condition(condition: dict[str, object], until: float | None) -> bool
 
 def _is_trouble_taint(taint: dict[str, object], until: float | None) -> bool:
     """
-    Whether a taint means trouble, or a node that is to go; others say whom the node is for.
+    Whether a taint marks an unhealthy or departing node; others reserve nodes for some pods.
     """
     is_trouble = text_at(taint, "key").startswith(_TAINTS_OF_TROUBLE)
     return is_trouble and _began_by(time_at(taint, "timeAdded"), until)

@@ -1,5 +1,5 @@
 """
-What pods, their events and their nodes have to say as evidence: those of victims, and unhealthy ones.
+Converts pods, their events and nodes to evidence, for victims and for unhealthy pods.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from workerdiag.sources.kubernetes.attribution import VictimPod
 from workerdiag.sources.kubernetes.describe import describe_events, describe_pod
 from workerdiag.sources.kubernetes.pods import KubernetesEvent, Pod, Termination
 
-#: What a node recorded of a process that it killed for memory is of a death so near.
+#: A node's OOM event belongs to a death at most this many seconds away.
 _SAME_MOMENT_S = 5.0
 _KILLS_FOR_MEMORY = ("SystemOOM", "OOMKilling")
-#: Events of a node that say that all is well, or that a kubelet was started.
+#: Reasons of node events that report health or a kubelet's start.
 _HARMLESS_REASONS = (
     "Starting",
     "Registered",
@@ -27,13 +27,13 @@ _HARMLESS_REASONS = (
     "NodeAllocatable",
     "InvalidDisk",
 )
-#: At most this many are described; the others are like them.
+#: At most this many unhealthy pods are described, one for each kind of failure.
 _MOST = 3
 
 
 def container_evidence(found: VictimPod) -> Iterator[Evidence]:
     """
-    How the victim's container ended, and under which limit.
+    Yield the exit of the victim's container and its memory limit.
     """
     end, pod = found.end, found.pod
     if end is not None and _is_workers_exit(end, found.victim):
@@ -56,9 +56,9 @@ def pod_evidence(
     found: VictimPod, among: Sequence[VictimPod], listed: Sequence[KubernetesEvent] | None, *, now: float
 ) -> Iterator[Evidence]:
     """
-    The victim's pod as kubectl describes it, with those of the *listed* events that are of this death.
+    Yield the victim's pod as kubectl describes it, with the *listed* events of this death.
 
-    *among* are all victims that were found; *now* is by the API server's clock.
+    *among* has all victims that were found; *now* is by the API server's clock.
     """
     rivals = [each for each in among if each.uid == found.uid]
     mine = [
@@ -78,7 +78,7 @@ def pod_evidence(
 
 def describe_node_events(events: Sequence[KubernetesEvent], found: VictimPod, *, now: float) -> str:
     """
-    Those of a node's events that may be of this death, as ``kubectl get events`` has them.
+    Return a node's events that may concern this death, as ``kubectl get events`` prints them.
     """
     relevant = [each for each in events if _may_concern(each, found)]
     return describe_events(relevant, now=now) if relevant else ""
@@ -86,7 +86,7 @@ def describe_node_events(events: Sequence[KubernetesEvent], found: VictimPod, *,
 
 def text_chunks(origin: str, text: str, identity: Identity) -> Iterator[LogChunk]:
     """
-    One text of Kubernetes; nothing where it is empty.
+    Yield one Kubernetes text, unless it is empty.
     """
     if text:
         yield LogChunk(origin=origin, data=text.encode(), stream="kubernetes", identity=identity)
@@ -94,21 +94,21 @@ def text_chunks(origin: str, text: str, identity: Identity) -> Iterator[LogChunk
 
 def logs_command(pod: Pod) -> str:
     """
-    What a person would type for the log of the container that runs Dask.
+    Return the command for the log of the container that runs Dask.
     """
     return shlex.join(["kubectl", "-n", pod.namespace, "logs", pod.name, "-c", pod.container_name])
 
 
 def pod_identity(pod: Pod) -> Identity:
     """
-    A pod of which no worker is known.
+    Return the identity of a pod without a known worker.
     """
     return Identity(container=f"{pod.namespace}/{pod.name}")
 
 
 def log_identity(found: VictimPod) -> Identity:
     """
-    The identity for a container's log: the victim, or all its workers where the container runs on.
+    Return the identity for a container's log: the victim, or the whole container if it still runs.
     """
     known = found.identity
     return (
@@ -120,7 +120,7 @@ def log_identity(found: VictimPod) -> Identity:
 
 def _is_workers_exit(end: Termination, victim: Victim) -> bool:
     """
-    Whether the container's exit is the worker's: with a nanny only a kill, which takes all processes alike.
+    Whether the container's exit is the worker's; with a nanny only a kill is, as it ends all processes.
     """
     return victim.identity.nanny is None or end.exit_code == 137
 
@@ -145,7 +145,7 @@ def _nearest_victim(event: KubernetesEvent, rivals: Sequence[VictimPod]) -> Vict
 
 def _may_concern(event: KubernetesEvent, found: VictimPod) -> bool:
     """
-    Whether a node's event may be of this death: a kill for memory only in the same moment.
+    Whether a node's event may concern this death; an OOM kill only at the same moment.
     """
     if event.reason not in _KILLS_FOR_MEMORY:
         return not event.reason.startswith(_HARMLESS_REASONS)
@@ -155,7 +155,7 @@ def _may_concern(event: KubernetesEvent, found: VictimPod) -> bool:
 
 def unhealthy_pods(pods: Iterable[Pod], *, since: float | None) -> list[Pod]:
     """
-    The latest pod of each kind of trouble, at most three; what is well again since *since* is left out.
+    Return the latest pod with each kind of failure, at most three, without those healthy after *since*.
     """
     found: dict[str, Pod] = {}
     for pod in sorted(pods, key=lambda each: -(each.created or 0.0)):
@@ -168,7 +168,7 @@ def unhealthy_evidence(
     pods: Iterable[Pod], listed: Sequence[KubernetesEvent], *, now: float
 ) -> Iterator[Evidence]:
     """
-    Unhealthy *pods* as kubectl describes them, with their events.
+    Yield unhealthy *pods* as kubectl describes them, with their events.
     """
     for pod in pods:
         mine = [each for each in listed if each.uid == pod.uid]
@@ -183,9 +183,9 @@ def owner_evidence(
     cluster: str, pods: Iterable[Pod], listed: Iterable[KubernetesEvent], *, namespace: str, now: float
 ) -> Iterator[Evidence]:
     """
-    The events of the deployments, replica sets and worker groups that were to make a cluster's pods.
+    Yield the events of the deployments, replica sets and worker groups that own a cluster's pods.
 
-    *cluster* is the operator's name of it; without one nothing is yielded.
+    *cluster* is its name in the operator; if empty, nothing is yielded.
     """
     groups = {pod.worker_group for pod in pods} - {""}
     beginnings = {f"{cluster}-scheduler", f"{cluster}-default", *groups}
@@ -195,7 +195,7 @@ def owner_evidence(
         if cluster and each.kind != "Pod" and _is_owner(each.name, cluster, beginnings)
     ]
     if mine:
-        identity = Identity(container=f"{namespace}/{cluster}")  # what would have been made
+        identity = Identity(container=f"{namespace}/{cluster}")  # the pods may not exist
         yield from text_chunks(f"kubectl -n {namespace} get events", describe_events(mine, now=now), identity)
 
 

@@ -1,5 +1,5 @@
 """
-Pods, what is said of the container in them that runs Dask, and the events recorded of objects.
+Pods with the container that runs Dask, and events, parsed from the API server's JSON.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from workerdiag.units import parse_timestamp
 
 _ASSIGNED = re.compile(r"Successfully assigned \S+ to (\S+)$")
 _CONTAINER_PATH = re.compile(r"spec\.containers\{([\w.-]+)\}")
-#: Variables that hold a worker's name: of the operator and of Dask Gateway.
+#: Variables that hold a worker's name, set by the operator and by Dask Gateway.
 WORKER_NAME_VARIABLES = ("DASK_WORKER_NAME", "DASK_GATEWAY_WORKER_NAME")
-#: Commands that run a worker or scheduler of Dask, with all their spellings.
+#: All spellings of commands that run a Dask worker or scheduler.
 _RUNS_DASK = re.compile(
     r"\bdask[-_ ](?:cuda[-_ ])?(?:worker|scheduler|spec)\b|distributed\.cli\.dask_|dask_cuda"
 )
 _DASK_VARIABLES = (*WORKER_NAME_VARIABLES, "DASK_SCHEDULER_ADDRESS")
 _USUAL_NAMES = ("worker", "dask-worker", "scheduler", "dask-scheduler", "dask", "dask-container")
-#: Annotation: of which container kubectl shows the log (Kubernetes documentation, "Well-Known Labels").
+#: Annotation that names kubectl's default container (Kubernetes documentation, "Well-Known Labels").
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
-#: Seconds between being asked to stop and SIGKILL, unless the pod says otherwise (core/v1).
+#: Default seconds between SIGTERM and SIGKILL (core/v1).
 _GRACE_S = 30.0
 
 
 @frozen(kw_only=True)
 class KubernetesEvent:
     """
-    An event that some component of Kubernetes recorded of an object.
+    An event that a component of Kubernetes recorded about an object.
     """
 
     #: ``Normal`` or ``Warning``.
@@ -49,20 +49,20 @@ class KubernetesEvent:
     kind: str
     name: str
     uid: str
-    #: The container it is about; empty if about none.
+    #: The container that the event is about, or "".
     container: str
-    #: The node that a pod's event names: the kubelet's own, or the one the pod was given to.
+    #: The node in a pod's event: the kubelet's own, or the one that the pod was assigned to.
     node: str
-    #: Uid and name of the event itself, which no other one has.
+    #: Uid and name of the event itself, which are unique.
     key: tuple[str, str]
-    #: When for the first and the last time, seconds since the epoch.
+    #: First and last occurrence, in seconds since the epoch.
     first: float | None
     last: float | None
 
 
 def parse_event(raw: Mapping[str, object]) -> KubernetesEvent:
     """
-    An event as the API server has it.
+    Parse an event of the API server.
     """
     metadata, about = mapping_at(raw, "metadata"), mapping_at(raw, "involvedObject")
     message = text_at(raw, "message")
@@ -97,69 +97,69 @@ class Termination:
     The end of one run of a container.
     """
 
-    #: Of the kubelet, in a word: ``OOMKilled``, ``Error``.
+    #: The kubelet's reason, such as ``OOMKilled`` or ``Error``.
     reason: str
-    #: What the container left as its last words; mostly empty.
+    #: The container's termination message; usually empty.
     message: str
     exit_code: int
     #: Seconds since the epoch, without fractions.
     started: float | None
     finished: float | None
-    #: Whether the container has been started again since.
+    #: Whether the container has restarted since.
     earlier: bool = False
 
 
 @frozen(kw_only=True)
 class Pod:
     """
-    A pod. The container is the one in it that runs Dask; times are seconds since the epoch.
+    A pod. Its container here is the one that runs Dask; times are in seconds since the epoch.
     """
 
     name: str
     namespace: str
-    #: What no other pod of that name has.
+    #: Distinguishes pods of the same name.
     uid: str
     created: float | None
-    #: Whether it is about to go.
+    #: Whether its deletion has begun.
     is_deleted: bool
-    #: The operator's group of workers; empty if it is of none.
+    #: The operator's worker group, or "".
     worker_group: str
-    #: What has become of it, as the API server has it.
+    #: The pod's ``status`` in the API.
     status: dict[str, object]
-    #: The node it was given to; empty before.
+    #: The node that it is assigned to, or "".
     node: str
     addresses: frozenset[str]
-    #: Whether its addresses are the node's, and so of other pods too.
+    #: Whether it uses the host network, and so shares its addresses with other pods.
     shares_its_address: bool
-    #: Seconds between being asked to stop and SIGKILL.
+    #: Seconds between SIGTERM and SIGKILL.
     grace_s: float
-    #: The name its worker was given; empty if it is not told.
+    #: The name of its worker; "" if unknown.
     worker_name: str
-    #: What is asked for of the container, and its name; empty where it is not clear which one it is.
+    #: Specification and name of the container; empty if it is unclear which one runs Dask.
     container: dict[str, object]
     container_name: str
-    #: What has become of the container; empty before there is one.
+    #: The container's status; empty before it is created.
     container_status: dict[str, object]
-    #: When the container was started, if it runs.
+    #: When the container started, if it is running.
     running_since: float | None
-    #: The ends of the container that are still told: the last one, and the one before a restart.
+    #: The terminations that the API still reports: the last one, and the one before a restart.
     terminations: tuple[Termination, ...]
-    #: How often the container was started again.
+    #: Number of restarts of the container.
     restarts: int
-    #: What the container may use; None without a limit.
+    #: Memory limit of the container; None without one.
     memory_limit_bytes: int | None
 
     @property
     def failed(self) -> bool:
         """
-        Whether it has ended badly for good, and is only left over.
+        Whether the pod has failed for good and is only left over.
         """
         return self.status.get("phase") == "Failed"
 
     @property
     def changed(self) -> float | None:
         """
-        When its status last changed, as far as the status says.
+        The time of the last change in its status, or None.
         """
         times = [time_at(each, "lastTransitionTime") for each in mappings_at(self.status, "conditions")]
         times += [each.finished for each in self.terminations]
@@ -167,7 +167,7 @@ class Pod:
 
     def trouble(self, *, since: float | None) -> str:
         """
-        Why it is unhealthy, in a word; empty if it is well, or was restarted before *since*.
+        Return the reason why it is unhealthy; "" if it is healthy, or was restarted before *since*.
         """
         if self.failed:
             return text_at(self.status, "reason") or "Failed"
@@ -184,7 +184,7 @@ class Pod:
 
 def parse_pod(raw: Mapping[str, object]) -> Pod:
     """
-    A pod as the API server has it.
+    Parse a pod of the API server.
     """
     metadata, spec, status = (mapping_at(raw, key) for key in ("metadata", "spec", "status"))
     name, labels = text_at(metadata, "name"), mapping_at(metadata, "labels")
@@ -222,7 +222,7 @@ def parse_termination(
     terminated: Mapping[str, object], *, exit_code: int, earlier: bool = False
 ) -> Termination:
     """
-    The end of a container as the API server has it.
+    Parse the termination of a container.
     """
     return Termination(
         reason=text_at(terminated, "reason"),
@@ -256,7 +256,7 @@ def _terminations(container_status: Mapping[str, object]) -> Iterator[Terminatio
 
 def dask_container(containers: Sequence[dict[str, object]], *, default: str) -> dict[str, object]:
     """
-    The container that runs Dask, by its command, variables or name, else *default*; empty if unclear.
+    Return the container that runs Dask, by its command, variables or name, else *default*; empty if unclear.
     """
     choices = (
         [each for each in containers if _RUNS_DASK.search(" ".join(command_words(each)))],
@@ -271,7 +271,7 @@ def dask_container(containers: Sequence[dict[str, object]], *, default: str) -> 
 
 def command_words(container: object) -> list[str]:
     """
-    Command and arguments of a container.
+    Return the command and arguments of a container.
     """
     lists = [container.get(key) for key in ("command", "args")] if isinstance(container, dict) else []
     return [str(word) for each in lists if isinstance(each, list) for word in each]

@@ -1,12 +1,12 @@
 """
-Whom to ask Kubernetes about, and finding their pods with few questions, of three or of three thousand.
+Finds the Kubernetes cluster of a scene, and the victims' pods with few requests however many pods exist.
 
 The dask-kubernetes operator (2026.3.0, ``controller.py``) labels pods with ``dask.org/cluster-name``,
-gives workers the name of their deployment, and tells them of their scheduler as
+names workers after their deployment, and gives them the scheduler address
 ``tcp://CLUSTER-scheduler.NAMESPACE.svc.cluster.local:8786``. Dask Gateway
-(``backends/kubernetes/controller.py``) labels them with ``gateway.dask.org/cluster``, names workers
-after their pods, and tells them of their cluster as ``NAMESPACE.CLUSTER``; the Helm chart of Dask
-labels pods with ``release``.
+(``backends/kubernetes/controller.py``) labels pods with ``gateway.dask.org/cluster``, names workers
+after their pods, and gives them the cluster as ``NAMESPACE.CLUSTER``. Dask's Helm chart labels pods with
+``release``.
 """
 
 from __future__ import annotations
@@ -25,45 +25,45 @@ from workerdiag.sources.kubernetes.attribution import VictimPod, match_deleted_p
 from workerdiag.sources.kubernetes.pods import KubernetesEvent, Pod, parse_pod
 from workerdiag.sources.machine_attribution import scheduler_ahead_s
 
-#: Names that Kubernetes allows (RFC 1123); nothing else gets into a request.
+#: Valid Kubernetes names (RFC 1123); nothing else gets into a request.
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _SERVICE = re.compile(r"://(?P<service>[a-z0-9-]+)\.(?P<namespace>[a-z0-9-]+)(?P<svc>\.svc\b)?")
 _NAMESPACES = ("POD_NAMESPACE", "MY_POD_NAMESPACE")
 _PODS = ("POD_NAME", "MY_POD_NAME")
 _GATEWAY = "DASK_GATEWAY_CLUSTER_NAME"
-#: Part of the path of a control group below a kubelet.
+#: Part of a cgroup path below a kubelet.
 _KUBELET_GROUP = "kubepods"
-#: A cluster of at most this many pods is listed whole; of a larger one only the pods in question.
+#: A cluster of at most this many pods is listed completely; of a larger one only the relevant pods.
 _MAX_PODS = 60
-#: A difference of clocks that is smaller cannot be told: HTTP has whole seconds.
+#: Smaller differences of clocks are not measurable: HTTP has whole seconds.
 _MIN_APART_S = 2.0
 
 
 @frozen(kw_only=True)
 class KubernetesTarget:
     """
-    The cluster and the dead that Kubernetes is asked about.
+    The cluster and the victims to query Kubernetes about.
     """
 
     victims: tuple[Victim, ...] = ()
-    #: None: where the credentials point to.
+    #: None stands for the namespace of the credentials.
     namespace: str | None = None
-    #: Label selector of the cluster's pods; empty: not known.
+    #: Label selector of the cluster's pods; "" if unknown.
     labels: str = ""
-    #: Name of the cluster as it begins the names of what the operator makes; empty: not known.
+    #: The cluster's name, with which the operator's object names begin; "" if unknown.
     cluster: str = ""
-    #: Pods of the dead, by what their nannies say of where they run: victim to pod.
+    #: Maps victims to the pods that their nannies report.
     pods: dict[Victim, str] = field(factory=dict, eq=False)
-    #: How far the scheduler's clock is ahead of ours, in seconds.
+    #: Seconds by which the scheduler's clock is ahead of ours.
     scheduler_ahead_s: float = 0.0
-    #: The time of interest, seconds since the epoch by the scheduler's clock.
+    #: The relevant time, in seconds since the epoch by the scheduler's clock.
     since: float | None = None
     until: float | None = None
 
 
 def target_of(scene: Scene) -> KubernetesTarget | None:
     """
-    Whom to ask about, or None where nothing points to Kubernetes.
+    Return the target of the queries, or None without a sign of Kubernetes.
     """
     address = _service_address(scene)
     object_ = scene.cluster if scene.cluster_is("dask_kubernetes", "KubeCluster", "HelmCluster") else None
@@ -90,14 +90,14 @@ def target_of(scene: Scene) -> KubernetesTarget | None:
 
 def name_or_none(name: object) -> str | None:
     """
-    *name*, if Kubernetes allows it as a name.
+    Return *name* if it is a valid Kubernetes name, else None.
     """
     return name if isinstance(name, str) and _NAME.fullmatch(name) else None
 
 
 def _ran_in_pods(scene: Scene) -> bool:
     """
-    Whether the dead lived in pods; where nobody near them is left, whether this process does.
+    Whether the victims ran in pods; without a surviving process near them, whether this one does.
     """
     near = [each for each in scene.locations if each.role in ("worker", "nanny", "neighbour")]
     return any(
@@ -131,7 +131,7 @@ def _cluster_and_labels(object_: object, address: re.Match[str] | None, scene: S
 
 def _own_pod(identity: Identity, places: tuple[Location, ...]) -> str | None:
     """
-    The pod that a victim's nanny, or another that speaks of its process, says it runs in.
+    Return the pod that the victim's nanny, or another process that speaks for it, reports.
     """
     for place in places:
         if place.role not in ("worker", "nanny") or not _is_same_process(place.identity, identity):
@@ -148,7 +148,7 @@ def _is_same_process(speaker: Identity, identity: Identity) -> bool:
 
 class PodSearch:
     """
-    The pods that were listed so far, and whose they are.
+    The pods listed so far, matched to victims.
     """
 
     def __init__(self, api: KubernetesApi, target: KubernetesTarget) -> None:
@@ -160,22 +160,22 @@ class PodSearch:
     @property
     def pods(self) -> list[Pod]:
         """
-        All that were listed.
+        All listed pods.
         """
         return list(self._pods.values())
 
     @property
     def victims(self) -> tuple[Victim, ...]:
         """
-        The dead, with times by the API server's clock.
+        The victims, with times by the API server's clock.
         """
         return tuple(map(self._on_api_clock, self._target.victims))
 
     async def list_pods(self) -> None:
         """
-        Ask for the cluster's pods; of many, for those with victims' names and addresses and the unhealthy.
+        List the cluster's pods; of many, those with the victims' names or addresses and unhealthy ones.
 
-        Raises UnansweredError if a question was not answered; what the others brought is kept.
+        Raises UnansweredError if a request was not answered; the other answers are kept.
         """
         if self._target.labels and await self._add_matching_pods(labels=self._target.labels):
             return
@@ -194,20 +194,20 @@ class PodSearch:
 
     def names(self) -> list[str]:
         """
-        Names that may be those of the victims' pods.
+        Possible names of the victims' pods.
         """
         named = {name_or_none(each.identity.name) for each in self._target.victims}
         return sorted({each for each in (*named, *self._target.pods.values()) if each})
 
     def found(self) -> list[VictimPod]:
         """
-        The victims whose pod was listed.
+        Return the victims whose pod was listed.
         """
         return match_pods(self.victims, self.pods, self._own_pods())
 
     def gone(self, found: Sequence[VictimPod], events: Sequence[KubernetesEvent]) -> list[VictimPod]:
         """
-        Those of the other victims whose pod is gone, but has left events.
+        Return the other victims whose pod is gone but has events.
         """
         known = {each.victim for each in found}
         left = [each for each in self.victims if each not in known]
@@ -215,14 +215,14 @@ class PodSearch:
 
     def to_api_clock(self, when: float | None) -> float | None:
         """
-        A time of the scheduler's by the API server's clock, if these are known to differ.
+        Convert a scheduler's time to the API server's clock, if the two are known to differ.
         """
         apart_s = (self._api.ahead_s or 0.0) - self._target.scheduler_ahead_s
         return when if when is None or abs(apart_s) < _MIN_APART_S else when + apart_s
 
     def is_in_window(self, event: KubernetesEvent) -> bool:
         """
-        Whether an event is of the time of interest.
+        Whether an event is within the relevant time.
         """
         since, until = self.to_api_clock(self._target.since), self.to_api_clock(self._target.until)
         last, first = event.last, event.first
@@ -232,7 +232,7 @@ class PodSearch:
 
     def now(self) -> float:
         """
-        Seconds since the epoch, by the API server's clock.
+        Return seconds since the epoch by the API server's clock.
         """
         return time.time() + (self._api.ahead_s or 0.0)
 
@@ -259,6 +259,6 @@ class PodSearch:
 
 def _may_be_pod_address(host: str) -> bool:
     """
-    Whether a host may be a pod's address: not this machine's own, and without a selector's signs.
+    Whether a host may be a pod's address: no loopback, and without a selector's special characters.
     """
     return not host.startswith("127.") and not {",", "=", "!"}.intersection(host)

@@ -1,5 +1,5 @@
 """
-One round of questions to the Kubernetes API, what is lost soonest first.
+One round of requests to the Kubernetes API, the most short-lived data first.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from workerdiag.sources.kubernetes.evidence import owner_evidence, unhealthy_evi
 from workerdiag.sources.kubernetes.pods import KubernetesEvent, Pod, parse_event
 from workerdiag.sources.kubernetes.search import KubernetesTarget, PodSearch, name_or_none
 
-#: At most this many events of a namespace are listed at once; of more, only those in question.
+#: At most this many events of a namespace are listed; of more, only the relevant ones.
 _MAX_EVENTS = 300
 _MAX_NODES = 3
-#: The most lines and bytes of the end of a container's log, and seconds of it before the death.
+#: Maximum lines and bytes from the end of a container's log, and seconds of it before the death.
 _LOG_LINES = 300
 _LOG_BYTES = 256 * 1024
 _LOG_BEFORE_S = 300.0
-#: The kubelet looks at its containers once a second, and tells the API server after that.
+#: Wait in seconds for a status: the kubelet checks its containers once a second and then reports to the API.
 _KUBELET_S = 1.5
-#: A death is so fresh that this is waited for.
+#: Deaths at most this many seconds old get that wait.
 _FRESH_S = 10.0
-#: Events are kept for this time (kube-apiserver, ``--event-ttl``, 1h).
+#: The API server keeps events this many seconds (kube-apiserver, ``--event-ttl``, 1h).
 _EVENTS_S = 3600.0
 
 
 class KubernetesSession:
     """
-    A round of questions; each piece of evidence is handed to *emit* at once, however the round ends.
+    One round of requests; each piece of evidence goes to *emit* at once, so none is lost at the deadline.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class KubernetesSession:
 
     async def ask_all(self) -> None:
         """
-        Every question, until the time is up.
+        Send every request, until the time is up.
         """
         try:
             await self._api.open()
         except UnansweredError:
-            return  # the gap is told
+            return  # the gap is noted
         self._search = PodSearch(self._api, self._target)
         pods_known = await self._is_answered(self._search.list_pods())
         found = self._search.found()
@@ -70,7 +70,7 @@ class KubernetesSession:
         listed: list[KubernetesEvent] | None = None
         try:
             listed = await self._events()
-        finally:  # also when the time is up
+        finally:  # even when the time is up
             found += self._search.gone(found, listed or ())
             for each in found:
                 self._emit_all(evidence.pod_evidence(each, found, listed, now=self._search.now()))
@@ -92,7 +92,7 @@ class KubernetesSession:
 
     async def _events(self) -> list[KubernetesEvent] | None:
         """
-        The namespace's events; where they are many, those in question; None without an answer.
+        Return the namespace's events, or the relevant ones of many; None without an answer.
         """
         try:
             items, complete = await self._list_events()
@@ -112,7 +112,7 @@ class KubernetesSession:
 
     async def _events_in_question(self) -> list[dict[str, object]]:
         """
-        Events of the pods that were found or are unhealthy, and of ends of pods.
+        Return events of found and unhealthy pods, and events that report ends of pods.
         """
         found = {each.name for each in self._search.found()}
         names = sorted({*self._search.names(), *found, *(each.name for each in self._unhealthy())})
@@ -164,7 +164,7 @@ class KubernetesSession:
 
     async def _ask_log(self, found: VictimPod) -> None:
         """
-        The end of what a victim's container, or its previous run, wrote.
+        Emit the end of the log of a victim's container, or of its previous run.
         """
         pod, end = found.pod, found.end
         if pod is None or found.is_end_expired or (end is None and pod.running_since is None):
@@ -202,7 +202,7 @@ class KubernetesSession:
         self, found: Sequence[VictimPod], listed: Sequence[KubernetesEvent] | None, *, complete: bool
     ) -> None:
         """
-        The cluster's unhealthy pods if there are no victims, else the victims without a pod.
+        Emit the unhealthy pods if there are no victims, else gaps for the victims without a pod.
         """
         if not self._target.victims:
             self._emit_unhealthy(listed or ())

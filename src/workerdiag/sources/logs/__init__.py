@@ -1,5 +1,5 @@
 """
-Log text from wherever the caller has it, in bounded memory and bounded time.
+Reads log text from any input of the caller, in bounded memory and bounded time.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ __all__ = ["LogInput", "LogSource", "Unbox", "Unbundle"]
 
 class LogSource:
     """
-    The logs a caller names: paths, globs, folders, fsspec URLs, ``-``, open files, `LogText`.
+    Reads the caller's logs: paths, globs, folders, fsspec URLs, ``-``, open files, `LogText`.
 
-    Each log comes as `LogChunk` pieces of about 1 MiB, in order, one log after the other, and
-    `Inspected` (place ``log``) after its end. What is packed is unpacked (gzip, zstd,
-    bzip2, xz, told by content); UTF-16 and UTF-32 with a byte order mark become UTF-8. An input
-    that cannot be read, or not wholly, is a `Gap`; the others are still used.
+    It yields each log as `LogChunk` pieces of about 1 MiB, in order, followed by an `Inspected`
+    (place ``log``). Compressed data (gzip, zstd, bzip2, xz, recognised by content) is decompressed;
+    UTF-16 and UTF-32 with a byte order mark become UTF-8. An input that cannot be read completely is a
+    `Gap`; the others are still used.
 
-    Records of deaths that the flight recorder appended to files, and black boxes, become the evidence
-    that `RecorderSource` has of a live scheduler, after all logs.
+    Death records that the flight recorder appended to files, and black boxes, become the same evidence as
+    `RecorderSource` yields for a live scheduler, after all logs.
 
-    Reading is done in a thread, so that a file system, a pipe or a server that hangs costs time
-    but no more than there is; such a thread is left behind.
+    A thread does the reading, so that a hanging file system, pipe or server costs at most the time
+    available; such a thread is left behind.
 
     Args:
-        inputs: What to read. The same path twice is read once.
-        stream: Who wrote it all, where the caller knows (one of `model.vocabulary.STREAMS`).
-        unbundle: Gives the evidence in a death bundle of that name and those bytes; None for a zip
-            archive that is no bundle, and is a `Gap` then. Without it every zip archive is one.
-        unbox: Gives the message of a worker's death that is in a black box; the same applies.
-        facts: What an exception says: its worker and task select among recorded deaths.
+        inputs: What to read. A path given twice is read once.
+        stream: The writer of all inputs, if known (one of `model.vocabulary.STREAMS`).
+        unbundle: Returns the evidence in a death bundle, given its name and bytes, or None for any other
+            zip archive, which becomes a `Gap`. Without this function every zip archive is a gap.
+        unbox: Returns the report of a worker's death in a black box; the same applies.
+        facts: Evidence from an exception, whose worker and task select among recorded deaths.
     """
 
     name = "logs"
@@ -73,12 +73,12 @@ class LogSource:
         self._facts = tuple(facts)
         #: Whether any log, bundle, box or file of records could be read.
         self.has_read_any = False
-        #: What could not be read, or not wholly; gaps that a bundle tells of are not among it.
+        #: Inputs that could not be read completely, without the gaps inside bundles.
         self.unread: list[Gap] = []
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
-        The text of all inputs, in the order given, within *budget_s* seconds.
+        Yield the text of all inputs, in the order given, within *budget_s* seconds.
         """
         self.has_read_any = False
         self.unread = []
@@ -123,7 +123,7 @@ class LogSource:
         self, reader: InputReader, given: LogInput, inputs_left: int
     ) -> Iterator[Evidence | BundlePiece | RecordPiece]:
         """
-        What *reader* reads, in chunks of about 1 MiB, until it is done or time is up.
+        Yield what *reader* reads, in chunks of about 1 MiB, until it is done or time is up.
         """
         chunk: _ChunkBuilder | None = None
         while True:
@@ -148,7 +148,7 @@ class LogSource:
 
 class _ChunkBuilder:
     """
-    Blocks of one log, joined until they are worth handing on.
+    Joins the blocks of one log to chunks of about 1 MiB.
     """
 
     def __init__(self, log: LogHandle, stream: Stream | None) -> None:
@@ -159,7 +159,7 @@ class _ChunkBuilder:
 
     def add(self, data: bytes) -> Iterator[LogChunk]:
         self.count += len(data)
-        if len(data) >= BLOCK_BYTES and not self._data:  # as most are of large files
+        if len(data) >= BLOCK_BYTES and not self._data:  # as for most blocks of large files
             yield self._chunk(data)
             return
         self._data += data

@@ -1,7 +1,7 @@
 """
-From the bytes of a file to those of its content: unpacked, text in UTF-8 and checked to be text.
+Decompresses files, converts text to UTF-8, and checks that it is text.
 
-What a file is, its first bytes say, never its name. Memory stays bounded whatever a file unpacks to.
+The first bytes of a file tell its kind, never its name. Memory is bounded whatever the decompressed size.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from workerdiag.errors import UnreadableInputError, error_text
 from workerdiag.sources.logs.encodings import encoding_of, narrowed, reencoded
 from workerdiag.sources.logs.input_kinds import MAGIC_BYTES, Readable, sniff
 
-#: Bytes asked for at once, and handed on at most at once (unpacked).
+#: Bytes read at once, and the maximum size of a decompressed block.
 BLOCK_BYTES = 1024 * 1024
-#: Fed to an unpacker at once; what a call unpacks before it meets damage is lost.
+#: Bytes given to a decompressor at once; a call that meets damage loses what it decompressed before.
 _FEED_BYTES = 16 * 1024
-#: The ``zstandard`` package unpacks without a limit on what comes out. From so few bytes at once come
-#: at most 8 MiB: a block of 128 KiB takes no less than four bytes (RFC 8878, section 3.1.1.2).
+#: The ``zstandard`` package has no limit on its output. This many bytes become at most 8 MiB: a block of
+#: 128 KiB takes at least four bytes (RFC 8878, section 3.1.1.2).
 _ZSTD_FEED_BYTES = 256
-#: What unpacking may take: a window of ``zstd --long`` (128 MiB), or a dictionary of ``xz -9`` (64 MiB).
+#: Memory for decompression: a window of ``zstd --long`` (128 MiB), or a dictionary of ``xz -9`` (64 MiB).
 _WINDOW_LOG = 27
 _XZ_MEMORY_BYTES = 96 * 2**20
 
 _GZIP, _ZSTD, _BZIP2, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\x00"
 
-#: Control bytes that no log has; ``\b``, tab, line ends, form feed and escape do occur.
+#: Control bytes that do not occur in logs; ``\b``, tab, line ends, form feed and escape do.
 _CONTROL = bytes({*range(1, 32), 127} - set(b"\b\t\n\r\f\x1b"))
-#: Share of them (or of single NULs) from which on it is not text. Random bytes have a tenth.
+#: Text has at most this share of them, or of single NULs. A tenth of random bytes are such.
 _MAX_CONTROL = 0.02
 _SAMPLED_BYTES = 64 * 1024
 
 
 def decoded_blocks(name: str, file: Readable) -> Iterator[bytes]:
     """
-    The content of a file, block by block: unpacked if it is packed, text with a BOM as UTF-8.
+    Yield the content of a file in blocks, decompressed, and as UTF-8 if it has a byte order mark.
 
     Raises:
-        UnreadableInputError: The packed data is broken, or the file holds neither text nor
-            what `sniff` knows. What could be read has been yielded.
-        ImportError: The package that unpacks it is not there.
-        OSError: The file could not be read on.
+        UnreadableInputError: The compressed data is broken, or the file holds neither text nor
+            a kind that `sniff` knows. What could be read has been yielded.
+        ImportError: The package that decompresses it is not installed.
+        OSError: Reading the file failed.
     """
     blocks = _unpack(name, _PeekableFile(file))
     first = next(blocks, b"")
@@ -69,7 +69,7 @@ def decoded_blocks(name: str, file: Readable) -> Iterator[bytes]:
 
 class _PeekableFile:
     """
-    A file whose first bytes can be looked at and are still there afterwards.
+    A file whose first bytes can be read in advance.
     """
 
     def __init__(self, file: Readable) -> None:
@@ -102,7 +102,7 @@ def _unpack(name: str, file: _PeekableFile) -> Iterator[bytes]:
 
 def _translate_errors(name: str, kind: str, blocks: Iterator[bytes]) -> Iterator[bytes]:
     """
-    The blocks; an error in the packed data says so, one in reading the file passes.
+    Yield the blocks; convert errors in the compressed data, and let those in reading the file pass.
     """
     try:
         yield from blocks
@@ -117,7 +117,7 @@ def _translate_errors(name: str, kind: str, blocks: Iterator[bytes]) -> Iterator
 
 class _Gunzip:
     """
-    A gzip unpacker with the interface of `bz2.BZ2Decompressor`.
+    A gzip decompressor with the interface of `bz2.BZ2Decompressor`.
     """
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class _Gunzip:
 
 def _decompress(file: _PeekableFile, new: Callable[[], Any]) -> Iterator[bytes]:
     """
-    What *new* objects with the interface of `bz2.BZ2Decompressor` unpack, one after the other.
+    Yield the decompressed streams of a file; *new* makes a decompressor like `bz2.BZ2Decompressor`.
     """
     unpacker, data, ended = new(), file.read(_FEED_BYTES), False
     while True:
@@ -149,7 +149,7 @@ def _decompress(file: _PeekableFile, new: Callable[[], Any]) -> Iterator[bytes]:
         if block:
             yield block
         data = b""
-        if unpacker.eof:  # what follows, after padding, is another stream
+        if unpacker.eof:  # another stream may follow, after padding
             data = unpacker.unused_data.lstrip(b"\0") or file.read(_FEED_BYTES).lstrip(b"\0")
             if not data:
                 return
@@ -158,7 +158,7 @@ def _decompress(file: _PeekableFile, new: Callable[[], Any]) -> Iterator[bytes]:
             data = file.read(_FEED_BYTES)
             if ended and not block:
                 raise EOFError("the data ends before its end mark")
-            ended = not data  # what is held back may still come out
+            ended = not data  # the decompressor may still hold output
 
 
 def _unzstd(file: _PeekableFile) -> Iterator[bytes]:
@@ -195,7 +195,7 @@ def _check_text(name: str, first: bytes) -> None:
     if kind := _archive_kind(first):
         raise UnreadableInputError(name, f"looks binary ({kind})", "unpack it and give the files in it")
     head = first[:_SAMPLED_BYTES]
-    # A log that was cut while somebody wrote to it begins with one long run of NULs: that is text.
+    # A log truncated while a process writes to it begins with one long run of NULs: that is text.
     runs = len(re.findall(rb"\x00+", head))
     text = head.replace(b"\0", b"")
     odd = runs + len(text) - len(text.translate(None, _CONTROL))

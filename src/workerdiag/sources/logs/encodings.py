@@ -1,7 +1,7 @@
 """
-The encoding of a text, and the text as UTF-8.
+Detects the encoding of a text and converts it to UTF-8.
 
-On Windows ``>`` writes UTF-16 in one shell and ASCII in another, and ``>>`` adds the one to the other.
+On Windows ``>`` writes UTF-16 in one shell and ASCII in another, and ``>>`` appends either to the other.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ _BOMS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-#: This many bytes of ASCII in a row are no UTF-16 of any language; with a NUL behind each they are no ASCII.
+#: This many ASCII bytes in a row are not UTF-16 of any language; with a NUL after each they are not ASCII.
 _ASCII = re.compile(rb"[\t\n\r -~]{48,}")
 _WIDE = re.compile(rb"(?:[\t\n\r -~]\0{1,3}){24,}")
 
 
 def encoding_of(first: bytes) -> str | None:
     """
-    The encoding that a byte order mark tells; None without one, and for UTF-8.
+    Return the encoding that a byte order mark shows; None without one, and for UTF-8.
     """
     return next((encoding for bom, encoding in _BOMS if first.startswith(bom)), None)
 
 
 def reencoded(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
     """
-    Text with a byte order mark as UTF-8. From where ASCII was added to it, only its ASCII is kept.
+    Yield text with a byte order mark as UTF-8; once ASCII was appended, only ASCII is kept.
     """
     decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
     is_mixed = False
@@ -49,7 +49,7 @@ def reencoded(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
 
 def narrowed(block: bytes) -> bytes:
     """
-    Text of 8 bits in which what was added as UTF-16 is made ASCII, too.
+    Return 8-bit text with appended UTF-16 converted to ASCII.
     """
     if b"\0" not in block:
         return block

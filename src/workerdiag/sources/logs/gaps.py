@@ -1,5 +1,5 @@
 """
-Why a log could not be read, or not wholly, and what to do about it.
+Gaps of logs that could not be read completely, with their remedies.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from workerdiag.sources.logs.inputs import input_name
 _MORE_TIME = f"{MORE_TIME}, or --timeout 60s"
 #: A gap names at most this many inputs.
 _MAX_NAMED = 5
-#: What is in a line of a log and hardly in a path.
+#: Text that occurs in log lines and hardly ever in a path.
 _LINE = re.compile(r"\n| - | \w+: ")
 
 
 def log_gap(name: str, problem: BaseException, count: int) -> Gap:
     """
-    Why a log could not be read on after *count* bytes.
+    Return why reading a log failed after *count* bytes.
     """
     reason, detail, remedy = _explain_problem(problem)
     if isinstance(problem, FileNotFoundError) and _LINE.search(name):
@@ -54,14 +54,14 @@ def _explain_problem(problem: BaseException) -> tuple[GapReason, str, str]:
 
 def timeout_gap(name: str, detail: str) -> Gap:
     """
-    A log that time did not suffice for, wholly.
+    Return the gap of a log that could not be read completely in time.
     """
     return Gap(source=name, place="log", reason="timed-out", detail=detail, remedy=_MORE_TIME)
 
 
 def unread_gap(given: Sequence[object]) -> Gap:
     """
-    Inputs that time did not suffice for at all.
+    Return the gap of inputs that were not read at all for lack of time.
     """
     names = [input_name(each) for each in given[:_MAX_NAMED]]
     more = f" and {len(given) - _MAX_NAMED} more" if len(given) > _MAX_NAMED else ""
@@ -71,7 +71,7 @@ def unread_gap(given: Sequence[object]) -> Gap:
 
 def empty_gap(name: str) -> Gap:
     """
-    A log in which there is nothing.
+    Return the gap of an empty log.
     """
     remedy = "check that the process writes its log there"
     return Gap(source=name, place="log", reason="never-recorded", detail="it is empty", remedy=remedy)
@@ -79,14 +79,14 @@ def empty_gap(name: str) -> Gap:
 
 def unusable_gap(name: str, why: str, remedy: str) -> Gap:
     """
-    A death bundle or a black box that cannot be read.
+    Return the gap of an unreadable death bundle or black box.
     """
     return Gap(source=name, place="log", reason="malformed", detail=why[:500], remedy=remedy)
 
 
 def in_use_gap(names: Sequence[str]) -> Gap:
     """
-    Black boxes that tell of no death, as far as can be known.
+    Return the gap of black boxes that may still be in use.
     """
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
     detail = f"still in use, as far as can be seen from here: {', '.join(names[:_MAX_NAMED])}{more}"
@@ -96,6 +96,6 @@ def in_use_gap(names: Sequence[str]) -> Gap:
 
 def format_byte_count(count: int) -> str:
     """
-    ``1,234 bytes``.
+    Return a count such as ``1,234 bytes``.
     """
     return f"{count:,} bytes"

@@ -1,5 +1,5 @@
 """
-What an input is, by its first bytes and never by its name; and what is read of each kind.
+Tells the kind of an input by its first bytes, never by its name, and has the types read from each kind.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from workerdiag.sources.recorder.record_lines import ParsedRecord
     from workerdiag.wire.messages import DeathReport
 
-#: Text of any kind; a zip archive, which may be a death bundle; a black box; the flight recorder's records.
+#: Any text; a zip archive, which may be a death bundle; a black box; the flight recorder's records.
 InputKind = Literal["text", "bundle", "box", "records"]
-#: The first bytes that tell a black box or a zip archive.
+#: Number of first bytes that identify a black box or a zip archive.
 MAGIC_BYTES = len(BOX_MAGIC)
-#: No death bundle is larger, and no black box (docs/black-box.md).
+#: Maximum sizes of a death bundle and of a black box (docs/black-box.md).
 MAX_BUNDLE_BYTES, MAX_BOX_BYTES = 32 * 2**20, 4 * 2**20
-#: The first bytes that tell whether JSON is the flight recorder's.
+#: Number of first bytes that show whether JSON is the flight recorder's.
 _HEAD_BYTES = 16 * 1024
 _ZIP_MAGIC = b"PK\x03\x04"
-#: Name and bytes of a zip archive to the evidence in it; None: it is no death bundle.
+#: Maps name and bytes of a zip archive to its evidence, or to None if it is not a death bundle.
 Unbundle = Callable[[str, bytes], Sequence[Evidence] | None]
-#: Place and bytes of a black box, and what faulthandler wrote beside it, to the report of its worker's
-#: death; None: the worker may still run.
+#: Maps place and bytes of a black box, and faulthandler's output, to the report of its worker's death, or to
+#: None if the worker may still run.
 Unbox = Callable[[str, bytes, bytes], "DeathReport | None"]
 
 
 def sniff(head: bytes) -> InputKind:
     """
-    The kind of an input that begins with *head*, after decompression.
+    Return the kind of an input whose decompressed content begins with *head*.
     """
     if head.startswith(_ZIP_MAGIC):
         return "bundle"
@@ -52,7 +52,7 @@ def sniff(head: bytes) -> InputKind:
 
 def sniff_blocks(blocks: Iterator[bytes]) -> tuple[InputKind, Iterator[bytes]]:
     """
-    The kind of an input, and its blocks from the first on, without empty ones.
+    Return the kind of an input, and all its non-empty blocks.
     """
     head = b""
     for block in blocks:
@@ -64,7 +64,7 @@ def sniff_blocks(blocks: Iterator[bytes]) -> tuple[InputKind, Iterator[bytes]]:
 
 def read_at_most(blocks: Iterator[bytes], most_bytes: int) -> bytes:
     """
-    All of an input; nothing if it is larger than that.
+    Return the whole input, or nothing if it is larger than *most_bytes*.
     """
     data = bytearray()
     for block in blocks:
@@ -76,36 +76,36 @@ def read_at_most(blocks: Iterator[bytes], most_bytes: int) -> bytes:
 
 class Readable(Protocol):
     """
-    What is needed of a file: its next bytes, none at its end.
+    The part of a file's interface that reading needs.
     """
 
     def read(self, size: int, /) -> bytes | None:
         """
-        At most *size* bytes.
+        Return at most *size* bytes; none at the end.
         """
 
 
 @frozen(kw_only=True)
 class LogHandle:
     """
-    One log, not opened yet.
+    One unopened log.
     """
 
-    #: Path, URL or other name under which a person would find it again; without passwords.
+    #: Path, URL or other name under which a person finds it again, without passwords.
     origin: str
-    #: Its content, text as UTF-8, block by block. Raises what reading raises, and `UnreadableInputError`.
+    #: Yields its content in blocks, text as UTF-8. Raises what reading raises, and `UnreadableInputError`.
     blocks: Callable[[], Iterator[bytes]]
-    #: What tells that two are the same log; None: no two are.
+    #: Equal for two handles of the same log; None for a log that cannot be given twice.
     key: str | None = None
     stream: Stream | None = None
     identity: Identity = NO_IDENTITY
-    #: Of a black box, what faulthandler wrote beside it; empty if nothing.
+    #: Returns faulthandler's output next to a black box; empty without any.
     fault: Callable[[], bytes] = bytes
 
 
 class ContainerOpeners(NamedTuple):
     """
-    What makes something of files that are no logs; None: nothing does.
+    Functions that read files other than logs; None for none.
     """
 
     unbundle: Unbundle | None = None
@@ -123,7 +123,7 @@ class LogBlock(NamedTuple):
 
 class BundlePiece(NamedTuple):
     """
-    A piece of evidence out of a bundle.
+    A piece of evidence from a bundle.
     """
 
     piece: Evidence
@@ -131,7 +131,7 @@ class BundlePiece(NamedTuple):
 
 class RecordPiece(NamedTuple):
     """
-    A record of a death.
+    One death record.
     """
 
     record: ParsedRecord

@@ -1,5 +1,5 @@
 """
-What the caller calls a log, and where its bytes are: paths, globs, folders, URLs, open files, text.
+Resolves the caller's inputs to logs: paths, globs, folders, URLs, open files, text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from workerdiag.sources.logs.openers import OpenFile, Stdin, encode_text
 
 class FileSystem(Protocol):
     """
-    A file system of fsspec, which has no types.
+    An fsspec file system; fsspec is untyped.
     """
 
     open: Callable[..., IO[bytes]]
@@ -37,7 +37,7 @@ LogInput = str | os.PathLike[str] | IO[str] | IO[bytes] | LogText
 #: At most this many files of one folder or glob.
 MAX_FILES = 1000
 _GLOB = re.compile(r"[*?\[]")
-#: Names that logs go by: worker.log.1.gz, slurm-12.out, job.e123, stderr, dmesg ...
+#: Usual names of logs: worker.log.1.gz, slurm-12.out, job.e123, stderr, dmesg ...
 _LOG_NAME = re.compile(
     r"(?:^|[._-])(?:logs?|out|err|stdout|stderr|output|console)(?:[._-]|\d|$)|\.txt(?:\.\w+)?$|\.[oe]\d+(?:\.\w+)?$"
     r"|^(?:dmesg|messages|syslog|journal)",
@@ -46,11 +46,11 @@ _LOG_NAME = re.compile(
 _LEVEL = rb"(?:INFO|WARN|ERROR|CRITICAL)"
 _LOG_TEXT = re.compile(rb"distributed\.\w+.{0,20}" + _LEVEL + rb"|" + _LEVEL + rb".{0,20}distributed\.")
 _SNIFFED_BYTES = 16 * 1024
-#: What the flight recorder leaves (`workerdiag.recorder`: ``journal``, ``delivery``, ``box.directories``).
+#: Files of the flight recorder (`workerdiag.recorder`: ``journal``, ``delivery``, ``box.directories``).
 _RECORD_NAME = re.compile(r"^deaths\b.*\.jsonl(?:\.\w+)*$|\.box(?:\.death)?$")
 _BATCH_NAME = re.compile(r"^deaths-.*-(\d{10,})-(\d{4,})\.jsonl$")
-#: Beside a black box: what faulthandler wrote of it, and what its nanny meant to tell. The rest that lies
-#: there is no log of its own.
+#: Suffixes of a black box's companions: faulthandler's output, and the nanny's undelivered report. Other
+#: companions are not logs.
 _FAULT, _DEATH = ".fault", ".death"
 MOST_FAULT_BYTES = 128 * 1024
 _COMPANION = re.compile(r"\.box\.(?!death$)")
@@ -58,18 +58,18 @@ _COMPANION = re.compile(r"\.box\.(?!death$)")
 
 def resolve_logs(given: LogInput, number: int) -> list[LogHandle]:
     """
-    The logs that one input stands for; *number* counts the inputs of its kind, from 1.
+    Return the logs that one input stands for; *number* counts the inputs of its kind, from 1.
 
     A folder stands for the files directly in it that look like logs, by name
     (``worker.log.1.gz``, ``slurm-12.out``, ``job.e123``, ``stderr``) or by lines of distributed
-    in their beginning; and for what the flight recorder left there, the newest records first.
+    at their beginning, and for the flight recorder's files, the newest records first.
     A pattern with ``*``, ``?`` or ``[`` stands for the files that it matches.
 
     Raises:
-        UnreadableInputError: It is nothing that could be a log.
-        FileNotFoundError: There is none.
-        OSError: It could not be looked up.
-        ImportError: The package for a URL's protocol is not there.
+        UnreadableInputError: The input cannot be a log.
+        FileNotFoundError: No log exists there.
+        OSError: The look-up failed.
+        ImportError: The package for a URL's protocol is not installed.
     """
     if isinstance(given, LogText):
         return [_text_log(given, number)]
@@ -89,7 +89,7 @@ def resolve_logs(given: LogInput, number: int) -> list[LogHandle]:
 
 def input_type(given: LogInput) -> str:
     """
-    What inputs of its kind are called where they have no name of their own.
+    Return the name of an input's kind, for inputs without a name.
     """
     if isinstance(given, LogText):
         return "LogText"
@@ -98,7 +98,7 @@ def input_type(given: LogInput) -> str:
 
 def input_name(given: object) -> str:
     """
-    What to call an input before it has been looked up.
+    Return the name of an input before it is resolved.
     """
     if isinstance(given, str | Path):
         return url_without_secrets(str(given))[:300]
@@ -108,14 +108,14 @@ def input_name(given: object) -> str:
 
 def is_companion(name: str) -> bool:
     """
-    Whether a file of that name lies beside a black box and is read with it, if at all.
+    Whether a file of that name accompanies a black box, and so is not a log.
     """
     return _COMPANION.search(name) is not None
 
 
 def url_without_secrets(place: str) -> str:
     """
-    A URL without password and without the values of its query (signed URLs are keys).
+    Return a URL without its password and query values: a signed URL is a credential.
     """
     if "://" not in place:
         return place
@@ -189,10 +189,10 @@ def _logs_in_folder(folder: Path) -> list[Path]:
 
 def files_of_folder(folder: Path) -> tuple[list[Path], list[Path]]:
     """
-    The files of a folder that are read as logs, and the others.
+    Return the files of a folder that are read as logs, and the others.
 
-    Batch systems make an output file for each job also where nothing is written to it: empty files count as
-    logs only where there is no other.
+    Empty files count as logs only without any other: batch systems also create an output file for a job that
+    writes nothing.
     """
     files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
     files = sorted(files, key=lambda path: _sort_key(path.name))[:MAX_FILES]
@@ -208,7 +208,7 @@ def files_of_folder(folder: Path) -> tuple[list[Path], list[Path]]:
 
 def _sort_key(name: str) -> tuple[int, int, str]:
     """
-    By name, but batches of records by their age, the newest first: time may not do for all of them.
+    Sort by name, but batches of records by age, the newest first: there may not be time for all.
     """
     batch = _BATCH_NAME.search(name)
     return (-int(batch[1]), -int(batch[2]), name) if batch else (0, 0, name)
@@ -216,7 +216,7 @@ def _sort_key(name: str) -> tuple[int, int, str]:
 
 def _has_log_lines(path: Path) -> bool:
     """
-    Whether a file begins like a log of Dask's, or like what the flight recorder writes.
+    Whether a file begins like a log of Dask or a file of the flight recorder.
     """
     if is_companion(path.name):
         return False
@@ -231,11 +231,11 @@ def _has_log_lines(path: Path) -> bool:
 def _url_logs(place: str) -> list[LogHandle]:
     from fsspec.core import url_to_fs
 
-    from workerdiag.sources.logs.openers import naming_packages  # nothing else opens URLs
+    from workerdiag.sources.logs.openers import naming_packages  # only URLs need it
 
     with naming_packages(place):
         system, path = url_to_fs(place)
-    if place.startswith(("http://", "https://")):  # has no folders, and may have "?" anywhere
+    if place.startswith(("http://", "https://")):  # HTTP has no folders, and "?" may occur anywhere
         return [_remote_log(system, path, place)]
     if _GLOB.search(path):
         paths = sorted(system.glob(path))
@@ -268,7 +268,7 @@ def _remote_log(system: FileSystem, path: str, place: str) -> LogHandle:
             yield from decoded_blocks(origin, file)
 
     def fault() -> bytes:
-        with suppress(Exception), system.open(path + _FAULT, "rb") as file:  # it is mostly not there
+        with suppress(Exception), system.open(path + _FAULT, "rb") as file:  # it rarely exists
             return bytes(file.read(MOST_FAULT_BYTES))
         return b""
 

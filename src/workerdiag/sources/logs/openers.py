@@ -1,5 +1,5 @@
 """
-How inputs are opened: open files of the caller, standard input, and which package opens a URL.
+Opens inputs: the caller's open files, standard input, and URLs with the package that each needs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from workerdiag.errors import UnreadableInputError
 from workerdiag.sources.logs.input_kinds import Readable
 
-#: How URLs begin -> the extra of fsspec that brings the package (its ``pyproject.toml``).
+#: URL scheme -> fsspec's extra that installs the package (fsspec's ``pyproject.toml``).
 _EXTRAS: Mapping[str, str] = {
     "s3": "s3",
     "s3a": "s3",
@@ -34,15 +34,15 @@ _EXTRAS: Mapping[str, str] = {
 
 class Stdin:
     """
-    Standard input, without waiting for more than there is.
+    Standard input, read as data arrives.
 
-    Not through ``sys.stdin.buffer`` where it can be helped: a thread that waits there holds a lock
-    that the interpreter needs to end.
+    It avoids ``sys.stdin.buffer`` if possible: a thread that waits there holds a lock that the interpreter
+    needs to exit.
     """
 
     def read(self, size: int) -> bytes:
         """
-        At most *size* bytes; none at the end.
+        Return at most *size* bytes; none at the end.
         """
         try:
             return os.read(sys.stdin.fileno(), size)
@@ -52,7 +52,7 @@ class Stdin:
 
 class OpenFile:
     """
-    An open file of the caller, text or binary, from where it stands; it stays open.
+    The caller's open file, text or binary, read from its position and left open.
     """
 
     def __init__(self, file: Any) -> None:
@@ -61,7 +61,7 @@ class OpenFile:
 
     def read(self, size: int) -> bytes:
         """
-        At most *size* bytes or characters, as UTF-8; none at the end.
+        Return at most *size* bytes or characters, as UTF-8; none at the end.
         """
         data: bytes | str | None = self._read(size)
         return encode_text(data) if isinstance(data, str) else bytes(data or b"")
@@ -69,7 +69,7 @@ class OpenFile:
 
 def encode_text(text: str) -> bytes:
     """
-    Text as UTF-8; bytes that were none when they were read are themselves again.
+    Encode text as UTF-8; undecodable bytes, read as surrogates, are restored.
     """
     try:
         return text.encode("utf-8", errors="surrogateescape")
@@ -80,11 +80,11 @@ def encode_text(text: str) -> bytes:
 @contextmanager
 def naming_packages(url: str) -> Iterator[None]:
     """
-    Say what to install where the package for *url* is missing, or that there is none.
+    Convert the errors of a missing package for *url*.
 
     Raises:
-        ImportError: With what to install.
-        UnreadableInputError: fsspec has no package for what the URL begins with.
+        ImportError: The package is missing; the message says what to install.
+        UnreadableInputError: fsspec does not know the URL's scheme.
     """
     protocol = url.partition("://")[0]
     try:

@@ -1,5 +1,5 @@
 """
-A thread that reads one input: its logs, and what else turns out to be in them.
+Reads one input in a thread: its logs, bundles, black boxes and records.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from workerdiag.sources.logs.input_kinds import (
 )
 from workerdiag.sources.logs.inputs import LogInput, input_name, resolve_logs
 
-#: An input that gives nothing for this long, in seconds, is given up if others wait.
+#: An input that yields nothing for this many seconds is given up if others wait.
 _STALL_S = 1.0
-#: How long a reader may take to notice that time is up.
+#: Seconds that a reader may take to notice that time is up.
 _GRACE_S = 0.05
-#: Blocks read ahead, at most a MiB each.
+#: Number of blocks read ahead, at most 1 MiB each.
 _READ_AHEAD = 4
-#: Detail and remedy where nothing can open such a file.
+#: Detail and remedy if there is no opener for such a file.
 _IS_ZIP = ("looks binary (a zip archive)", "unpack it and give the files in it")
 _IS_BOX = ("looks binary (a black box of a worker)", "workerdiag blackbox prints it")
 
 
 class InputReader:
     """
-    Reads one input in a thread, from now on, until it is stopped; text that is there needs no thread.
+    Reads one input in a thread until it is stopped; text in memory needs no thread.
     """
 
     def __init__(
@@ -68,21 +68,21 @@ class InputReader:
 
     def stop(self) -> None:
         """
-        Let the thread end at its next piece.
+        Make the thread end at its next piece.
         """
         if self._thread is not None:
             self._thread.stop()
 
     def next_piece(self, inputs_left: int) -> ReaderPiece | None:
         """
-        The next piece, None after the last one.
+        Return the next piece, or None after the last one.
 
         Raises:
-            TimeoutError: No piece came in the time for this input.
+            TimeoutError: No piece arrived in the time for this input.
         """
         if self._thread is None:
             return next(self._pieces, None)
-        # When time is up the reader stops by itself, and what it has read is taken.
+        # When time is up the reader stops by itself, and what it has read is used.
         left = self._deadline.share(at_least_s=_GRACE_S)
         try:
             piece = self._thread.next_piece(
@@ -132,7 +132,7 @@ class InputReader:
 
     def _read_text(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
         """
-        The text of a log, and whether that is all.
+        Yield the text of a log, then an `Inspected` or a gap.
         """
         log = opened.log
         for data in self._blocks_in_time(opened):
@@ -142,7 +142,7 @@ class InputReader:
 
     def _read_records(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
         """
-        The records in a file, and whether they are all.
+        Yield the records in a file, then a gap if it was not read completely.
         """
         from workerdiag.sources.recorder.record_lines import RecordParser
 
@@ -163,7 +163,7 @@ class InputReader:
 
     def _read_bundle(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
         """
-        The evidence of a death bundle; its logs keep their names, unless these are taken.
+        Yield the evidence of a death bundle; its logs keep their names unless these are taken.
         """
         origin, unbundle, pieces = opened.log.origin, self._openers.unbundle, None
         data = read_at_most(opened.blocks(), MAX_BUNDLE_BYTES)
@@ -189,7 +189,7 @@ class InputReader:
 
     def _read_box(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
         """
-        The report of a worker's death from its black box.
+        Yield the report of a worker's death from its black box.
         """
         from workerdiag.sources.recorder.record_lines import ParsedRecord
 
@@ -212,19 +212,19 @@ class InputReader:
 
 class _OpenedLog:
     """
-    One log that is being read: its kind, its blocks, and why they ended early.
+    One log while it is read: its kind, its blocks, and why they ended early.
     """
 
     def __init__(self, log: LogHandle) -> None:
         self.log = log
-        #: Bytes that were read of it, and the gap that what failed leaves.
+        #: Number of bytes read, and the gap if reading failed.
         self.read_bytes = 0
         self.broken: Gap | None = None
         self.kind, self._blocks = sniff_blocks(self._read())
 
     def blocks(self) -> Iterator[bytes]:
         """
-        The blocks; a failure ends them.
+        Yield the blocks; a failure ends them.
         """
         for data in self._blocks:
             self.read_bytes += len(data)
@@ -241,7 +241,7 @@ class _OpenedLog:
 
 class LogNames:
     """
-    Which logs were read already, and which names are taken: chunks of one name are of one log.
+    Remembers the logs already read and the names in use: chunks of one name belong to one log.
     """
 
     def __init__(self) -> None:
@@ -250,7 +250,7 @@ class LogNames:
 
     def claim(self, log: LogHandle) -> LogHandle | None:
         """
-        The log under a name of its own; None if it was read before.
+        Return the log under a unique name; None if it was read before.
         """
         if log.key is not None and log.key in self._keys:
             return None
@@ -259,7 +259,7 @@ class LogNames:
 
     def free_name(self, origin: str) -> str:
         """
-        The name *origin*, with a number behind it if it is taken; it is taken then.
+        Return *origin*, with a number appended if it is taken, and reserve the name.
         """
         self._taken[origin] += 1
         times = self._taken[origin]

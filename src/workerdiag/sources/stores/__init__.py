@@ -1,3 +1,3 @@
 """
-Places that keep the logs of machines and containers after these are gone.
+Log stores, which keep the logs of machines and containers after their end.
 """

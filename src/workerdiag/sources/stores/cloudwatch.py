@@ -1,5 +1,5 @@
 """
-CloudWatch Logs: what containers of dead workers wrote, found by the address that a worker notes down.
+CloudWatch Logs: the logs of dead workers' containers, found by the address that a worker logs.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from workerdiag.sources import machine_attribution
 from workerdiag.sources.clouds.aws import AwsAnswer, aws_client, region_of
 from workerdiag.sources.provider import ProviderQuery, ProviderSource, Sdk
 
-#: A worker notes down so when it has its address (distributed/worker.py, 2024.8.1 to 2026.8.0).
+#: A worker's log line about its address (distributed/worker.py, 2024.8.1 to 2026.8.0).
 _START_LINE = "Start worker at: {address:>26}"
-#: Workers are not searched for further back than this.
+#: The search for a worker's start goes back this many seconds.
 _LIFE_S = 7 * 86400.0
 _MAX_PAGES = 3
-#: Seconds of the log before and after the death, and the most lines and bytes of it.
+#: Seconds of the log before and after the death, and the maximum of lines and bytes.
 _BEFORE_S = 900.0
 _AFTER_S = 60.0
 _MAX_LINES = 5000
@@ -36,7 +36,7 @@ _ADDRESS = re.compile(r"(?:tcp|tls|ucx|ws|wss)://[\w.\[\]:-]+")
 @frozen
 class CloudWatchSource(ProviderSource):
     """
-    The end of the log streams of the dead workers' containers.
+    Reads the end of the log streams of the dead workers' containers.
     """
 
     name: ClassVar[str] = "CloudWatch Logs"
@@ -50,7 +50,7 @@ class CloudWatchSource(ProviderSource):
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
         """
-        For an ``ECSCluster`` or ``FargateCluster`` that has a log group.
+        Return the source for an ``ECSCluster`` or ``FargateCluster`` with a log group, else None.
         """
         known = scene.cluster_is("ECSCluster") and getattr(scene.cluster, "cloudwatch_logs_group", None)
         return cls(scene) if known and scene.victims else None
@@ -100,7 +100,7 @@ def _stream_evidence(logs: Sdk, group: str, victim: Victim, missed: float | None
 
 def _find_start(logs: Sdk, group: str, address: str, missed: float | None) -> AwsAnswer | None:
     """
-    The last start of a worker at this address before the death; addresses are used again.
+    Return the last start of a worker at this address before the death; addresses are reused.
     """
     params: dict[str, object] = {"filterPattern": f'"{_START_LINE.format(address=address)}"'}
     if missed is not None:

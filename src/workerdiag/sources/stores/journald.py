@@ -1,5 +1,5 @@
 """
-The journal of this machine: what the service that ran the dead worker wrote, and systemd about it.
+The systemd journal of this machine: what a dead worker's service wrote, and systemd about it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from workerdiag.sources import commands, machine_attribution
 _BEFORE_S = 900
 _AFTER_S = 60
 _MAX_LINES = 5000
-#: The unit is the last part of the control group that is one (man 7 systemd.unit).
+#: The unit is the last part of the cgroup path that names one (man 7 systemd.unit).
 _UNIT = re.compile(r"(?:^|/)(?P<unit>[\w@:.\\-]+\.(?:service|scope))(?=/|$)")
-#: Of the user's manager, not of the service.
+#: Units of the user manager, which are not the service.
 _MANAGER = re.compile(r"user@\d+\.service|init\.scope")
 
 
 @frozen
 class JournalSource:
     """
-    Lines of the unit of a dead worker on this machine, else of its process.
+    Reads the journal of a dead worker's unit on this machine, or else of its process.
     """
 
     name: ClassVar[str] = "journal"
@@ -45,14 +45,14 @@ class JournalSource:
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
         """
-        Where a worker died on this machine that was in a unit of systemd, or wrote to the journal.
+        Return the source if a worker died here in a systemd unit or wrote to the journal, else None.
         """
         here = tuple((each, match) for each in scene.victims if (match := _journal_match(scene, each)))
         return cls(scene, here) if here else None
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
-        What the journal has from a quarter of an hour before the deaths to a minute after.
+        Yield the journal from a quarter of an hour before the deaths to a minute after.
         """
         deadline = Deadline.of_budget(budget_s)
         queried: set[tuple[str, int]] = set()
@@ -99,7 +99,7 @@ def _unit_evidence(victim: Victim, match: str, missed: int, deadline: Deadline) 
 
 def _journal_match(scene: Scene, victim: Victim) -> str | None:
     """
-    The unit that the victim ran in, else its process; None if it did not live here, or wrote to no journal.
+    Return the match for the victim's unit or process; None if it ran elsewhere or wrote to no journal.
     """
     here = next((each for each in scene.locations if each.role == "client"), None)
     if here is None or not _lived_here(here, victim):

@@ -1,5 +1,5 @@
 """
-Grafana Loki: what dead workers wrote, found by their names in the labels of streams.
+Grafana Loki: the logs of dead workers, found by their names in stream labels.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from workerdiag.settings import setting
 from workerdiag.sources import machine_attribution
 from workerdiag.sources.provider import ProviderQuery, ProviderSource, request_timeout_s
 
-#: Labels that hold the name of a pod, task or job, of whichever agent (promtail, Alloy, Fluent Bit,
+#: Labels with the name of a pod, task or job, as the agents set them (promtail, Alloy, Fluent Bit,
 #: the Docker driver, OpenTelemetry), the commonest first.
 _OWN_LABELS = ("pod", "pod_name", "k8s_pod_name", "kubernetes_pod_name", "container_name", "container")
 _HOST_LABELS = ("host", "hostname", "instance", "node", "node_name", "nodename", "host_name")
 _BEFORE_S = 900.0
 _AFTER_S = 60.0
-#: Names that may stand in a selector as they are.
+#: Names that need no escaping in a selector.
 _PLAIN = re.compile(r"[\w.:-]+")
 _MAX_LINES = 5000
 _MAX_BYTES = 4 * 2**20
@@ -42,9 +42,9 @@ _MAX_BYTES = 4 * 2**20
 @frozen
 class LokiSource(ProviderSource):
     """
-    The end of the streams whose labels name a dead worker, and what its host's streams say of it.
+    Reads the end of streams whose labels name a dead worker, or else lines about it in its host's streams.
 
-    The address is ``workerdiag.loki.url`` in Dask's configuration or ``LOKI_ADDR``, as logcli has it;
+    The address is ``workerdiag.loki.url`` in Dask's configuration, or ``LOKI_ADDR`` as for logcli;
     ``LOKI_BEARER_TOKEN`` and ``LOKI_ORG_ID`` are passed on.
     """
 
@@ -60,7 +60,7 @@ class LokiSource(ProviderSource):
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
         """
-        Where an address of Loki is configured and somebody died.
+        Return the source if Loki's address is configured and a worker died, else None.
         """
         url = setting("loki.url") or os.environ.get("LOKI_ADDR")
         known = isinstance(url, str) and urlsplit(url).scheme in ("http", "https")
@@ -89,7 +89,7 @@ def _query_argument(victim: Victim) -> str:
 
 class _SameHostRedirects(HTTPRedirectHandler):
     """
-    Follows no redirect to another place: the token and the tenant are for this one.
+    Refuses redirects to another host, which must not get the token and the tenant.
     """
 
     def redirect_request(
@@ -104,7 +104,7 @@ class _SameHostRedirects(HTTPRedirectHandler):
 @frozen
 class _LokiApi:
     """
-    The HTTP interface (Loki HTTP API, v1).
+    A client of Loki's HTTP API, v1.
     """
 
     url: str
@@ -144,7 +144,7 @@ def _worker_evidence(
     api: _LokiApi, labels: Sequence[str], victim: Victim, missed: float
 ) -> Iterator[Evidence]:
     """
-    The streams of the worker's own, else those lines of its host that name it.
+    Yield the worker's own streams, or else the lines of its host that name it.
     """
     window: dict[str, str | int] = {
         "start": int((missed - _BEFORE_S) * 1e9),
@@ -171,11 +171,11 @@ def _worker_evidence(
 
 def _selectors(labels: Sequence[str], identity: Identity) -> Iterator[tuple[str, bool]]:
     """
-    Queries to try, each with whether its streams are the worker's own.
+    Yield queries to try, each with whether its streams are the worker's own.
     """
     for known in (identity.container, identity.name):
         for label in _OWN_LABELS:
-            # Names such as "0" are given in each cluster.
+            # Short names such as "0" occur in every cluster.
             if known and len(known) > 3 and _PLAIN.fullmatch(known) and label in labels:
                 yield f'{{{label}=~"{known.replace(".", "[.]")}(-.*)?"}}', True
     for label in _HOST_LABELS:

@@ -1,7 +1,7 @@
 """
-What machines are asked: modules whose text is sent to where a worker died, and run there.
+Probes: modules whose source text is sent to a worker's machine and run there.
 
-Each has ``read(asked)``, which returns plain values. It has to run on Python 3.8 with the standard
-library alone, changes nothing, ends within ``asked["budget_s"]`` seconds, and does not raise for
-what a machine lacks. They know nothing of each other.
+Each has ``read(request)``, which returns plain values. It runs on Python 3.8 with only the standard
+library, changes nothing, ends within ``request["budget_s"]`` seconds, and does not raise for
+what a machine lacks. Probes do not import each other.
 """

@@ -1,8 +1,8 @@
 """
-What the kernel wrote about kills, crashes, hangs and disks, and which processes it may mean.
+Reads what the kernel logged about kills, crashes, hangs and disks, and whether its pids are valid here.
 
-It is asked in the order of how little that costs: its ring buffer as a file (``/dev/kmsg``) or by the
-system call behind ``dmesg`` (``man 2 syslog``), then the journal, then the files of a syslog daemon.
+The cheapest place comes first: the ring buffer as a file (``/dev/kmsg``), then by the system call behind
+``dmesg`` (``man 2 syslog``), then the journal, then the files of a syslog daemon.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     Line = tuple[float, str]
 
-#: What is handed over at most, the latest; one OOM kill is some 2 kB of it.
+#: At most this many of the latest bytes are returned; one OOM kill takes about 2 kB.
 MAX_BYTES = 256 * 1024
-#: The most bytes of a log file's end that are read.
+#: At most this many bytes are read from the end of a log file.
 TAIL_BYTES = 2 * 1024 * 1024
-#: The pid namespace that a machine starts with: PROC_PID_INIT_INO in include/linux/proc_ns.h.
+#: The initial pid namespace: PROC_PID_INIT_INO in include/linux/proc_ns.h.
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
 #: Linux, at least 4.4: mm/oom_kill.c, mm/memcontrol.c, arch/x86/mm/fault.c, arch/x86/kernel/traps.c,
 #: kernel/signal.c, kernel/hung_task.c, kernel/watchdog.c, kernel/power, kernel/cgroup/pids.c,
@@ -42,7 +42,7 @@ TROUBLE = re.compile(
     re.IGNORECASE,
 )
 _READ_ALL, _SIZE_BUFFER = 3, 10  # SYSLOG_ACTION_*
-#: Nobody corrects the clock of the ring buffer: it may be wrong by this share of its age.
+#: The ring buffer's clock is never corrected: it may be wrong by this share of its age.
 DRIFT = 5e-5
 _STAMPED = re.compile(r"^(?:<\d+>)?\[ *(\d+\.\d+)\](?:\[ *[TC]\d+\])? (.*)$")
 SYSTEMD = "/run/systemd/system"
@@ -51,13 +51,13 @@ _SYSLOG_FILES = ("/var/log/kern.log", "/var/log/messages", "/var/log/syslog")
 
 def read(request: dict[str, Any]) -> dict[str, object]:
     """
-    Lines of the kernel log since ``asked["since_s"]`` seconds ago that tell of trouble.
+    Return the lines about failures in the last ``request["since_s"]`` seconds of the kernel log.
 
     Returns:
         ``lines``: time (this machine's clock, seconds since the epoch) and text of each; ``read_from``;
-        ``reaches_back``: whether the log does so far enough; ``drift_s``: how wrong times may be;
-        ``same_pid_namespace``: whether the kernel's pids are those seen here; ``problems``: why places could
-        not be read, by their names; ``forbidden``: whether one may not be.
+        ``reaches_back``: whether the log covers that time; ``drift_s``: maximum error of its times;
+        ``same_pid_namespace``: whether the kernel's pids are valid here; ``problems``: errors by place;
+        ``forbidden``: whether reading a place was not permitted.
     """
     since = time.time() - float(request.get("since_s", 600.0))
     until = time.monotonic() + float(request.get("budget_s", 1.0))
@@ -99,7 +99,7 @@ def _latest_lines(lines: list[Line]) -> list[Line]:
 
 def _kernel_clock_zero() -> float:
     """
-    When the clock of the kernel's log was at 0; both stand still while the machine is suspended.
+    Return when the kernel log's clock was 0; like the monotonic clock it stops during a suspend.
     """
     return time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
 
@@ -117,7 +117,7 @@ def _kmsg(since: float, until: float) -> tuple[list[Line], bool]:
             except BlockingIOError:  # the end
                 return lines, reaches_back
             except OSError as problem:
-                if problem.errno == errno.EPIPE:  # overwritten while we read: the next one is there
+                if problem.errno == errno.EPIPE:  # overwritten while we read: read the next one
                     continue
                 raise
             head, _, text = record.partition(";")
@@ -165,7 +165,7 @@ def _journal(since: float, until: float) -> tuple[list[Line], bool]:
         text = rest.partition(" kernel: ")[2]
         if text:
             lines.append((float(when), text))
-    if not lines:  # whoever may not read the kernel's part gets an empty answer
+    if not lines:  # without permission the answer is empty
         status, output, _ = _run_command([program, *options[:5], "-n", "1"], until)
         if not output.strip():
             raise PermissionError("the journal's part of the kernel is empty, or may not be read")
@@ -174,7 +174,7 @@ def _journal(since: float, until: float) -> tuple[list[Line], bool]:
 
 def _run_command(command: list[str], until: float) -> tuple[int, str, str]:
     """
-    Exit status, output and errors of a command that is killed when time is up.
+    Return exit status, output and errors of a command; kill it when time is up.
     """
     environment = dict(os.environ, LC_ALL="C", TZ="UTC")
     with subprocess.Popen(  # noqa: S603  a fixed command
@@ -183,7 +183,7 @@ def _run_command(command: list[str], until: float) -> tuple[int, str, str]:
         timer = threading.Timer(max(0.05, until - time.monotonic()), process.kill)
         timer.start()
         output = process.stdout.read(TAIL_BYTES) if process.stdout else b""
-        if len(output) == TAIL_BYTES:  # there is more, and nobody will read it
+        if len(output) == TAIL_BYTES:  # the rest will not be read
             process.kill()
         errors = process.stderr.read(2000) if process.stderr else b""
         status = process.wait()
@@ -213,7 +213,7 @@ def _syslog_files(since: float, until: float) -> tuple[list[Line], bool]:  # noq
 
 def _syslog_time(line: str) -> float | None:
     """
-    Time of a line in a syslog file, in its two usual forms; it is in this machine's time zone.
+    Return the time of a syslog line in either usual format; it is in this machine's time zone.
     """
     now = time.localtime()
     try:

@@ -1,5 +1,5 @@
 """
-Which machine, container and job a process runs in, as the process itself can tell.
+Reads the machine, container and job that this process runs in.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-#: Names of platforms, clusters, jobs and pods. No name here holds a secret (SLURM_JWT does, and
-#: DASK_COILED__TOKEN), so each is listed by itself.
+#: Variables that name platforms, clusters, jobs and pods. Each is listed individually, because others hold
+#: secrets (SLURM_JWT, DASK_COILED__TOKEN).
 NAMES = frozenset(
     """
     SLURM_JOB_ID SLURM_JOBID SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID SLURM_CLUSTER_NAME SLURM_JOB_NAME
@@ -46,15 +46,15 @@ NAMES = frozenset(
     JUPYTERHUB_SERVER_NAME INVOCATION_ID JOURNAL_STREAM container
     """.split()
 )
-#: A name is short; what is longer is something else.
+#: A longer value is not a name.
 MAX_CHARS = 300
-#: What one process is a member of: a dozen controllers of version 1, and version 2.
+#: Maximum number of cgroups of a process: a dozen controllers of version 1, and version 2.
 MAX_GROUPS = 40
 
 
-def read(request: dict[str, object]) -> dict[str, object]:  # noqa: ARG001  as every probe
+def read(request: dict[str, object]) -> dict[str, object]:  # noqa: ARG001  the signature of a probe
     """
-    Names and numbers of this machine, this process and its job; *request* is not needed.
+    Return names and ids of this machine, this process and its job; *request* is unused.
     """
     return {
         "now": time.time(),

@@ -1,5 +1,5 @@
 """
-How a machine is: since when it runs, what memory and disks have left, what processes are allowed.
+Reads a machine's uptime, free memory and disk space, process limits and core dumps.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-#: A file system that has not answered after this many seconds (a mount whose server is gone) will not.
+#: Time-out in seconds of a file system, such as a mount whose server is gone.
 DISK_S = 0.3
-#: What one core dump's description may take.
+#: Maximum characters of one core dump's description.
 CORE_CHARS = 16 * 1024
 MAX_CORES = 4
-#: A port of one's own machine answers at once, or nobody is there.
+#: Time-out in seconds of a connection to a port of this machine.
 PORT_S = 0.1
 MAX_ADDRESSES = 4
 #: Limits of a process that workers inherit, by the names of ``man 2 getrlimit``.
@@ -31,12 +31,12 @@ LIMITS = ("AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "S
 
 def read(request: dict[str, Any]) -> dict[str, object]:
     """
-    What the machine says of itself, and ``coredumpctl`` of ``asked["pids"]``.
+    Return the machine's state, and ``coredumpctl``'s output about ``request["pids"]``.
 
     Args:
-        request: ``pids``; ``addresses``: of servers on this machine that may be gone;
-            ``since_s``: how old a core dump may be; ``nannies``: addresses of nannies in this
-            process whose directories count.
+        request: ``pids``; ``addresses``: servers on this machine that may be gone;
+            ``since_s``: maximum age of a core dump; ``nannies``: addresses of nannies in this
+            process whose directories to check.
     """
     until = time.monotonic() + float(request.get("budget_s", 1.0))
     return {
@@ -67,7 +67,7 @@ def _host_facts() -> dict[str, object]:
 
 def _process_limits() -> dict[str, object]:
     """
-    Soft and hard limits; None stands for unlimited.
+    Return soft and hard limits; None stands for unlimited.
     """
     try:
         import resource
@@ -86,7 +86,7 @@ def _process_limits() -> dict[str, object]:
 
 def _worker_directories(request: dict[str, Any]) -> list[tuple[str, str]]:
     """
-    Where workers write, and what that is: the directories of nannies in this process, and the usual ones.
+    Return the directories that workers write to, with labels: those of local nannies, and the usual ones.
     """
     wanted = set(request.get("nannies", ()))
     nannies = getattr(getattr(sys.modules.get("distributed.nanny"), "Nanny", None), "_instances", ())
@@ -95,13 +95,13 @@ def _worker_directories(request: dict[str, Any]) -> list[tuple[str, str]]:
         for nanny in list(nannies)
         if getattr(nanny, "address_safe", None) in wanted
     ]
-    temporary = os.environ.get("TMPDIR", "/tmp")  # noqa: S108  it is only looked at
+    temporary = os.environ.get("TMPDIR", "/tmp")  # noqa: S108  it is only inspected
     return [*found, (temporary, "temporary"), ("/dev/shm", "shared memory")]  # noqa: S108  as above
 
 
 def _disk_facts(places: list[tuple[str, str]], seconds: float) -> list[dict[str, object]]:
     """
-    The room on each, asked at once; one that hangs is left behind.
+    Return the free space of each place, measured in parallel; a hanging one is abandoned.
     """
     facts = [{"path": path, "what": what} for path, what in places]
     threads = [threading.Thread(target=_measure_disk, args=(each,), daemon=True) for each in facts]
@@ -117,12 +117,12 @@ def _disk_facts(places: list[tuple[str, str]], seconds: float) -> list[dict[str,
 def _measure_disk(facts: dict[str, object]) -> None:
     try:
         facts.update(_disk_space(Path(str(facts["path"]))))
-    except Exception as problem:  # noqa: BLE001  nobody else would see it in this thread
+    except Exception as problem:  # noqa: BLE001  an exception in this thread would be lost
         facts["problem"] = getattr(problem, "strerror", None) or str(problem)
 
 
 def _disk_space(path: Path) -> dict[str, object]:
-    there = next(each for each in [path, *path.parents] if each.exists())  # the worker's own goes with it
+    there = next(each for each in [path, *path.parents] if each.exists())  # a worker's directory may be gone
     status = os.statvfs(str(there))
     return {
         "size_bytes": status.f_frsize * status.f_blocks,
@@ -135,7 +135,7 @@ def _disk_space(path: Path) -> dict[str, object]:
 
 def _core_dumps(request: dict[str, Any], until: float) -> list[str]:
     """
-    What systemd-coredump keeps of the processes in question, ``man 1 coredumpctl``.
+    Return systemd-coredump's descriptions of the requested processes (``man 1 coredumpctl``).
     """
     program = shutil.which("coredumpctl")
     found = []
@@ -160,7 +160,7 @@ def _core_dumps(request: dict[str, Any], until: float) -> list[str]:
 
 def _is_recent(text: str, since_s: float) -> bool:
     """
-    Whether the dump is of the process in question, not of one that had its pid before.
+    Whether the dump is recent, and so not of an earlier process with the same pid.
     """
     stamp = re.search(r"Timestamp: \w+ (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC", text)
     if stamp is None:
@@ -170,7 +170,7 @@ def _is_recent(text: str, since_s: float) -> bool:
 
 def _listens(address: str) -> str:
     """
-    Whether a server, by its address as Dask writes it, takes connections: ``yes``, ``no``, or not known.
+    Return whether a server at a Dask address accepts connections: ``yes``, ``no`` or ``unknown``.
     """
     host, _, port = address.partition("://")[2].rpartition(":")
     try:

@@ -1,5 +1,5 @@
 """
-How the processes that the nannies of this process watched have ended, as the nannies noted it.
+Reads the exits of worker processes that the nannies in this process logged.
 """
 
 from __future__ import annotations
@@ -10,31 +10,31 @@ import sys
 import time
 from typing import Any
 
-#: The latest records of the nannies' log that are looked at, and the ends in them that are told.
+#: Maximum number of the latest log records read, and of exits returned.
 MAX_RECORDS = 1000
 MAX_ENDS = 100
-#: A nanny on a busy machine notes the end of its worker at most this many seconds late.
+#: A nanny on a busy machine logs its worker's exit at most this many seconds late.
 NOTING_S = 2.0
 
 
 def read(request: dict[str, Any]) -> dict[str, object]:
     """
-    The ends noted since ``asked["since_s"]`` seconds ago, the latest first.
+    Return the exits logged in the last ``request["since_s"]`` seconds, the latest first.
 
     Args:
-        request: ``ended``: how a nanny words an end, with pid and signal, or a third group where it does not
-            know which; ``since_s``.
+        request: ``ended``: pattern of a nanny's line, with groups for pid and signal, and a third group if
+            the signal is unknown; ``since_s``.
 
     Returns:
-        ``ends``: pid, signal (0 for an exit of its own) and time, by this machine's clock, of each;
-        ``noted_until``: a process that ended before, and after *since_s*, and is not among them ended with
-        status 0; 0 where that is not known.
+        ``ends``: pid, signal (0 for a voluntary exit) and time of each, by this machine's clock;
+        ``noted_until``: a process that ended earlier than this and is not in ``ends`` had exit status 0;
+        0 if unknown.
     """
     since = time.time() - float(request.get("since_s", 600.0))
     ends: list[list[float]] = []
     noted_until = 0.0
     nannies = getattr(getattr(sys.modules.get("distributed.nanny"), "Nanny", None), "_instances", ())
-    for nanny in list(nannies)[:1]:  # all nannies of one process have the same log
+    for nanny in list(nannies)[:1]:  # all nannies in one process share a log
         records = nanny.get_logs(n=MAX_RECORDS, timestamps=True)
         reaches_back = len(records) < MAX_RECORDS or min(each[0] for each in records) < since
         if reaches_back and logging.getLogger("distributed.nanny").isEnabledFor(logging.INFO):
