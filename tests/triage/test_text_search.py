@@ -4,10 +4,11 @@ What is kept of a part: of each kind of message the first and the last, and all 
 
 from __future__ import annotations
 
+import re
 from unittest.mock import patch
 
 from support.triage_work import triage_here
-from workerdiag.triage import segments
+from workerdiag.triage import segments, text_search
 from workerdiag.triage.outcome import unpack_matches
 from workerdiag.triage.parts import MIB, LogFile, Part
 from workerdiag.triage.scan import ScanSettings, scan_part
@@ -84,3 +85,32 @@ def test_a_death_in_the_middle_of_a_long_part_is_as_well_known(tmp_path):
     assert [(each.cause, each.pid) for each in whole] == [("nanny.memory-terminate", 77)]
     assert (whole, whole) == (long, parts)
     assert len(inputs) > 1
+
+
+def crash_loop(deaths):
+    """
+    The log of a nanny whose workers die; between two deaths a few workers register elsewhere.
+    """
+    death = "2026-05-04 10:33:21,100 - distributed.nanny - INFO - Worker process {} was killed by signal 11\n"
+    return "".join(death.format(10_000 + pid) + calm(pid, 2) for pid in range(deaths))
+
+
+@patch.object(segments, "_SEGMENT_BYTES", MIB // 16)
+def test_a_part_full_of_ends_is_read_and_says_what_is_left_out(tmp_path, monkeypatch):
+    """
+    First the messages near ends are left out, then ends; the first and the last are kept, each once.
+    """
+    log = tmp_path / "a.log"
+    log.write_text(crash_loop(2000))
+    monkeypatch.setattr(text_search, "_MAX_NEAR_ENDS", 300)
+    thinned, inputs, notes = triage_here([log], tmp_path / "thinned")
+    assert [each.pid for each in thinned] == [*range(10_000, 12_000)]
+    assert (inputs[0].status, "messages near ends" in inputs[0].reason, notes) == ("done", True, ())
+    monkeypatch.setattr(text_search, "_MAX_ENDS", 1000)
+    deaths, inputs, notes = triage_here([log], tmp_path / "out")
+    pids = [each.pid for each in deaths]
+    assert pids == sorted(set(pids))
+    assert set(pids) > {*range(10_000, 11_000), *range(11_900, 12_000)}
+    assert (inputs[0].status, "reports of ends" in inputs[0].reason) == ("done", True)
+    left_out = int(re.search(r"at least.* ([\d,]+) more reports", notes[0])[1].replace(",", ""))
+    assert 2000 - len(pids) <= left_out <= 2000 - len(pids) + 200  # of these the last are listed

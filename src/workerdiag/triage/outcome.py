@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cattrs import Converter
 
 #: How outcomes are packed.
-OUTCOME_SCHEMA: Final = 2
+OUTCOME_SCHEMA: Final = 3
 #: Packing harder takes longer than writing what it saves (zlib, level 1 to 9).
 _PACKING = 1
 
@@ -56,6 +56,8 @@ class PartOutcome:
     newlines: int = 0
     #: Reports of deaths in it, for whoever watches the progress.
     reports: int = 0
+    #: Reports of deaths of which only the first and the last are kept: there were too many.
+    dropped_ends: int = 0
     #: What was found: matches in text, or what a container holds.
     holds: Literal["matches", "evidence"] = "matches"
     schema: int = OUTCOME_SCHEMA

@@ -22,7 +22,7 @@ class TriageResult:
     inputs: tuple[InputRow, ...]
     #: The folder with the tables, if one was given.
     output: Path | None = None
-    #: Cluster runs that could not be judged, a sentence each.
+    #: Cluster runs that could not be judged, and deaths that are not counted, a sentence each.
     notes: tuple[str, ...] = ()
 
     @property

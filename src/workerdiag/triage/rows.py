@@ -99,7 +99,7 @@ class InputRow:
     first_byte: int = field(default=0, validator=ge(0))
     end_byte: int | None = None
     status: InputStatus = field(validator=in_(("done", "empty", "not-a-log", "failed")))
-    #: Why it is not ``done``, for a person.
+    #: Why it is not ``done``, or what was left out because there was too much of it, for a person.
     reason: str = ""
     #: Bytes that were read of the file, and lines of its text.
     read_bytes: int = field(default=0, validator=ge(0))

@@ -75,6 +75,8 @@ class _PartScan:
             self._search.run(cut_into_segments(self._part.first_byte, self._text.blocks()))
             if self._search.problem:
                 self._fail(self._search.problem)
+            else:
+                self._reason = _dropped_in(self._search)
             if self._text.evidence_file is not None:
                 self._open(self._text.evidence_file)
             elif not self._text.is_read_elsewhere:
@@ -125,7 +127,18 @@ class _PartScan:
             index=evolve(_index(found, self._pieces), versions=self._search.versions),
             newlines=self._search.newlines,
             reports=sum(each.role in END_ROLES for each in found),
+            dropped_ends=self._search.dropped_ends,
         )
+
+
+def _dropped_in(search: TextSearch) -> str:
+    """
+    What was not kept of a text that is full of ends; empty if all was.
+    """
+    if not search.dropped_messages and not search.dropped_ends:
+        return ""
+    ends = f"{search.dropped_ends:,} reports of ends and " if search.dropped_ends else ""
+    return f"of {ends}{search.dropped_messages:,} messages near ends only the first and the last are kept"
 
 
 @cache

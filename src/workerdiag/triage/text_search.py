@@ -1,5 +1,7 @@
 """
 Search the text of one part: keep all near ends of processes, and the first and the last of the rest.
+
+Memory is bounded: of a part that is full of ends, first the messages near them are left out, then ends.
 """
 
 from __future__ import annotations
@@ -23,8 +25,10 @@ from workerdiag.triage.versions import LONGEST_NAMING, VERSIONS_WITHIN, Versions
 
 #: Of each kind of message this many are kept from the start, and from the end; near ends of processes, all.
 _OUTERMOST = 100
-#: At most about this many places near ends are kept of one part.
+#: Of the messages near ends at most about this many are kept of one part; each takes 2 kB. Behind them
+#: the ends alone are, up to this many: 0.5 ms and 8 kB are needed to judge each.
 _MAX_NEAR_ENDS = 100_000
+_MAX_ENDS = 50_000
 
 
 class TextSearch:
@@ -48,13 +52,20 @@ class TextSearch:
         self.newlines = 0
         self.end: int | None = None
         self.versions = Versions()
-        #: Why not all was searched or kept; empty if it was.
+        #: Why not all was searched; empty if it was.
         self.problem = ""
+        #: Messages near ends, and reports of ends, of which only the first and the last are kept.
+        self.dropped_messages = 0
+        self.dropped_ends = 0
         self._raised: Exception | None = None
         self._last_two: list[Segment] = []
         self._ends = 0
-        #: From where to where all was kept.
+        self._kept_ends = 0
+        #: From where to where all was kept, or all ends were.
         self._detailed: list[tuple[int, int]] = []
+        self._with_ends: list[tuple[int, int]] = []
+        #: The byte behind the last segment that was searched closely.
+        self._looked_to = 0
 
     def run(self, segments: Iterable[Segment]) -> None:
         """
@@ -99,7 +110,7 @@ class TextSearch:
             [
                 each
                 for each in _own_matches(found, text)
-                if not any(low <= (each.offset or 0) < high for low, high in self._detailed)
+                if not _is_within(each, self._with_ends if each.role in END_ROLES else self._detailed)
             ]
         )
 
@@ -126,13 +137,28 @@ class TextSearch:
             return
         self._ends = ends
         for segment in self._last_two:
-            if len(self.near_ends) > _MAX_NEAR_ENDS:
-                self.problem = (
-                    f"it has more than {_MAX_NEAR_ENDS:,} messages near ends, not all of which are kept"
-                )
-            elif not self._detailed or segment.first >= self._detailed[-1][1]:
-                self.near_ends += self._all_in(segment)
-                self._detailed.append((segment.first, segment.end))
+            if segment.first >= self._looked_to:
+                self._looked_to = segment.end
+                self._keep(segment, self._all_in(segment))
+
+    def _keep(self, segment: Segment, found: Sequence[Match]) -> None:
+        """
+        Keep what was found near ends, or the ends of it, as far as there is room.
+        """
+        ends = [each for each in found if each.role in END_ROLES]
+        own = (segment.first, segment.end)
+        if len(self.near_ends) < _MAX_NEAR_ENDS:
+            self.near_ends += found
+            self._detailed.append(own)
+        elif self._kept_ends < _MAX_ENDS:
+            self.near_ends += ends
+            self.dropped_messages += len(found) - len(ends)
+        else:
+            self.dropped_messages += len(found) - len(ends)
+            self.dropped_ends += len(ends)
+            return
+        self._kept_ends += len(ends)
+        self._with_ends.append(own)
 
     def _all_in(self, segment: Segment) -> list[Match]:
         """
@@ -157,6 +183,10 @@ class TextSearch:
     def _note_gaps(self, work: WorkBudget) -> None:
         for gap in work.gaps(self._url, "log", "bytes of its text"):
             self.problem = gap.detail
+
+
+def _is_within(match: Match, ranges: Iterable[tuple[int, int]]) -> bool:
+    return any(low <= (match.offset or 0) < high for low, high in ranges)
 
 
 def outermost_of(found: Sequence[Match]) -> list[Match]:

@@ -5,7 +5,7 @@ One triage: parts to outcomes, outcomes to runs, runs to deaths.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from attrs import evolve, field, frozen
@@ -194,6 +194,8 @@ class TriageWork:
         folders = self._plan.folders
         if folders is not None and run_of and not any(map(folder_pattern(folders).match, run_of)):
             notes.append(f"no input begins as {folders} says: each is taken for a cluster run of its own")
+        if dropped := [each for each in self._outcomes.values() if each.dropped_ends]:
+            notes.append(_dropped_note(dropped))
         rows = (evolve(each.row, run=run_of.get(each.row.url)) for each in self._outcomes.values())
         return TriageResult(
             deaths=tuple(sorted(deaths, key=lambda row: row.order)),
@@ -283,3 +285,11 @@ def _part_share(job: Job) -> float:
         return 1.0
     unpacked = _UNPACKED if part.file.is_packed else 1
     return unpacked * part.expected_bytes / _BATCH_BYTES
+
+
+def _dropped_note(dropped: Sequence[PartOutcome]) -> str:
+    reports = sum(each.dropped_ends for each in dropped)
+    urls = sorted({each.row.url for each in dropped})
+    others = f" and {len(urls) - 1} others" if urls[1:] else ""
+    where = f"{urls[0]}{others}"
+    return f"there are at least as many deaths as listed: {reports:,} more reports in {where} are left out"
