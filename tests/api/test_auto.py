@@ -481,8 +481,6 @@ def test_a_program_that_passes_imports_next_to_nothing():
         "workerdiag.api.auto",
         "workerdiag.auto",
         "workerdiag.lazy",
-        "workerdiag.model",
-        "workerdiag.model.dask",
     }
 
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
 
 import dask
+import pexpect
 import pytest
 from dask import delayed
 from distributed import Client, as_completed
@@ -29,6 +31,8 @@ from .promises import check_note
 
 pytestmark = pytest.mark.lab
 
+#: What a terminal is told beside the text: colours and places.
+ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]")
 SEGFAULT = "Segmentation fault (SIGSEGV) in native code"
 #: A program of somebody who knows nothing of workerdiag.
 PROGRAM = """
@@ -241,6 +245,23 @@ def test_configuration_alone_puts_the_cause_last_in_a_programs_traceback(program
     """
     lines = output([*command, program]).splitlines()
     assert lines[-1].startswith(f"Cause: {SEGFAULT}")
+
+
+@pytest.mark.parametrize("prompt", ["--colors=NoColor", "--simple-prompt"])
+def test_configuration_alone_puts_the_cause_last_in_a_terminal(program, prompt, tmp_path):
+    """
+    What is typed at IPython's prompt in a terminal of 80 columns ends with the cause as well.
+    """
+    path = tmp_path / "program.py"
+    path.write_text(program)
+    arguments = ["-m", "IPython", "--no-banner", prompt]
+    with pexpect.spawn(sys.executable, arguments, encoding="utf-8", timeout=2 * PATIENCE_S) as terminal:
+        terminal.setwinsize(40, 80)
+        terminal.expect(r"In \[1\]")
+        terminal.send(f"%run {path}\r")
+        terminal.expect(r"In \[2\]")
+        shown = ESCAPE_SEQUENCE.sub("", terminal.before).replace("\r", "")
+    assert shown.rstrip().splitlines()[-1].startswith(f"Cause: {SEGFAULT}")
 
 
 def test_configuration_alone_puts_the_cause_into_a_failed_test(program, tmp_path):

@@ -21,8 +21,6 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from workerdiag.model.dask import is_worker_death
-
 if TYPE_CHECKING:
     from distributed import Client
 
@@ -31,8 +29,8 @@ if TYPE_CHECKING:
 
 #: Loading takes at most these shares: of the processor's time that the program has taken, and of the time for
 #: which its client is in use. All of it takes a processor 0.4 s (1.7 s from a checkout, which reads and
-#: checks the TOML files), so a program that only waits has it loaded after a minute and a half.
-_MOST_OF_PROCESSOR, _MOST_OF_TIME = 0.02, 0.005
+#: checks the TOML files), so a program that only waits has it loaded after three minutes.
+_MOST_OF_PROCESSOR, _MOST_OF_TIME = 0.01, 0.0025
 #: A program may begin to work: this often, in seconds, it is looked at before the next step is taken.
 _MOST_WAIT_S = 5.0
 #: Nothing is loaded beside a program that is shorter, in seconds: one step takes up to a tenth of a second.
@@ -186,6 +184,8 @@ class _Handlers:
         """
         Hold up a ``KilledWorker`` until it has its note; hand on everything else at once.
         """
+        from workerdiag.model.dask import is_worker_death
+
         state = self._client.futures.get(key)
         exc, trace = _unpack(exception, traceback)
         if state is None or not is_worker_death(exc):
