@@ -39,7 +39,7 @@ CLOCKS = (
     "recorder/worker/sampler.py",
     "recorder/stderr/watch.py",
     "recorder/stderr/forwarder.py",
-    "sources/cluster/snapshot_readers.py",
+    "sources/cluster/scheduler_functions.py",
     "watch/feed/look_handler.py",
 )
 #: Who else may start a thread: they work as long as the process lives; `testing` has a server.

@@ -23,7 +23,7 @@ _ATTRIBUTES = (
     "RemoteWallClockTime,AllowedExecuteDuration,AllowedJobDuration"
 )
 #: Values of JobStatus.
-_IDLE, _RUNNING, _HELD = "1", ("2", "6", "7"), "5"
+_IDLE, _RUNNING = "1", ("2", "6", "7")
 
 
 class HTCondorSource(BatchSource):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from workerdiag.model.dask import Method, Scheduler
-from workerdiag.sources.cluster.snapshot_readers import pauses
+from workerdiag.sources.cluster.scheduler_functions import pauses
 from workerdiag.sources.internals import topics_reader
 
 #: Time and message of an event, and the sizes of its truncated collections by field.

@@ -15,6 +15,7 @@ from attrs import frozen
 
 from workerdiag.model.dask import Method, Reply, Scheduler
 from workerdiag.model.stop_reasons import is_dask_stop_request
+from workerdiag.sources.cluster.scheduler_functions import pauses
 from workerdiag.sources.cluster.selection import (
     SHORT_LIFE_S,
     Removal,
@@ -23,7 +24,6 @@ from workerdiag.sources.cluster.selection import (
     may_lack_events,
     recent_removals,
 )
-from workerdiag.sources.cluster.snapshot_readers import pauses
 from workerdiag.sources.internals import topics_reader
 
 #: At most this many of the first and of the last removals are returned.

@@ -114,9 +114,9 @@ class ClusterSession:
         Take a snapshot if the scheduler can run our function.
         """
         ask = self._asker.ask
-        versions = partial(tasks.fetch_versions, self._client)
+        versions = partial(versions_and_settings.fetch_versions, self._client)
         self._versions = await ask("versions", versions, place="versions") or {}
-        if self._versions and tasks.has_same_python(self._versions):
+        if self._versions and versions_and_settings.has_same_python(self._versions):
             take = partial(
                 snapshot.take_snapshot,
                 self._client,

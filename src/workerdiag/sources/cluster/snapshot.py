@@ -16,14 +16,9 @@ from workerdiag.model.dask import Client, Method, Reply, Scheduler
 from workerdiag.model.process_end import RECENT_S
 from workerdiag.sources.cluster.event_reader import CutEvent, event_cutter, events_reader
 from workerdiag.sources.cluster.losses import removals_reader
-from workerdiag.sources.cluster.snapshot_readers import (
-    forgetter,
-    packer,
-    pauses,
-    states_reader,
-    versions_reader,
-)
-from workerdiag.sources.cluster.versions_and_settings import SETTINGS
+from workerdiag.sources.cluster.scheduler_functions import forgetter, packer, pauses
+from workerdiag.sources.cluster.tasks import states_reader
+from workerdiag.sources.cluster.versions_and_settings import SETTINGS, versions_reader
 from workerdiag.sources.cluster.workers import workers_reader
 from workerdiag.sources.internals import log_handler_reader, topics_reader
 

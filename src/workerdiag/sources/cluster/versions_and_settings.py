@@ -8,10 +8,12 @@ secrets.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 
-from workerdiag.model.dask import Client, Reply
+from workerdiag.model.dask import Client, Method, Reply, Scheduler
 from workerdiag.model.evidence import Event
+from workerdiag.sources.cluster.scheduler_functions import pauses
 from workerdiag.sources.internals import is_adaptive
 
 #: Settings that decide when a scheduler gives up a worker, a task or itself (distributed.yaml, 2024.8.1 to
@@ -170,3 +172,56 @@ def _counted_packages(counts: object) -> Iterator[tuple[int, object]]:
 def _package_versions(packages: object) -> dict[str, str]:
     pairs = list(packages.items())[:_MAX_NAMES] if isinstance(packages, Mapping) else []
     return {str(name)[:_MAX_CHARS]: str(each)[:_MAX_CHARS] for name, each in pairs if each is not None}
+
+
+async def fetch_versions(client: Client) -> Reply:
+    """
+    Return the scheduler's versions of Python, system and packages.
+    """
+    reply: Reply = await client.scheduler.versions()
+    return {**reply, "python": str(reply["host"]["python"])}
+
+
+def has_same_python(reply: Reply) -> bool:
+    """
+    Whether a scheduler with these versions runs our release of Python; byte code of another can crash it.
+    """
+    version = str(reply["python"]).split(".")
+    return version[:2] == [str(part) for part in sys.version_info[:2]]
+
+
+def versions_reader() -> Method:
+    """
+    Return a function for ``settings``, ``worker_versions`` and ``client_versions`` (without our own clients).
+    """
+    begin = pauses()
+
+    async def kinds(servers: list[object]) -> list[tuple[int, dict[str, object]]]:
+        from itertools import islice
+
+        pause = begin()
+        counts: dict[tuple[tuple[str, object], ...], int] = {}
+        for each in servers:
+            kind = tuple(((getattr(each, "versions", None) or {}).get("packages") or {}).items())
+            counts[kind] = counts.get(kind, 0) + 1
+            await pause()
+        return [(count, dict(kind)) for kind, count in islice(counts.items(), 10)]
+
+    def setting(scheduler: Scheduler, name: str) -> object:
+        from dask import config
+
+        attribute = name.rpartition(".")[2].replace("-", "_")
+        value = getattr(scheduler, attribute, None) if ".scheduler." in name else None
+        value = config.get(name, None) if value is None else value
+        return value if isinstance(value, int | float | None) else str(value)[:100]
+
+    async def versions(scheduler: Scheduler, names: tuple[str, ...]) -> dict[str, object]:
+        clients = list(scheduler.clients.items())
+        users = [each for name, each in clients if not name.startswith("workerdiag")]
+        return {
+            "settings": {name: setting(scheduler, name) for name in names},
+            "worker_versions": await kinds(list(scheduler.workers.values())),
+            "client_versions": await kinds(users),
+        }
+
+    return versions

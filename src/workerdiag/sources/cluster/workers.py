@@ -8,8 +8,8 @@ from collections.abc import Collection
 
 from workerdiag.model.dask import Client, Method, Reply, Scheduler, WorkerState, is_disallowed
 from workerdiag.sources.addresses import host_of
-from workerdiag.sources.cluster.snapshot_readers import forgetter, pauses
-from workerdiag.sources.cluster.tasks import fetch_versions, has_same_python
+from workerdiag.sources.cluster.scheduler_functions import forgetter, pauses
+from workerdiag.sources.cluster.versions_and_settings import fetch_versions, has_same_python
 
 #: At most this many workers are described. In a larger cluster at most `_MAX_OF_A_KIND` unhealthy ones, and
 #: as many on the hosts in question, come first.

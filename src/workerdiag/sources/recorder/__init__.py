@@ -98,9 +98,10 @@ class RecorderSource:
         """
         The events of the recorder's topic; asking for them by name would make the topic.
         """
-        from workerdiag.sources.cluster import queries, snapshot, tasks
+        from workerdiag.sources.cluster import queries, snapshot, versions_and_settings
 
-        if tasks.has_same_python(await tasks.fetch_versions(self._client)):
+        versions = await versions_and_settings.fetch_versions(self._client)
+        if versions_and_settings.has_same_python(versions):
             try:
                 return await snapshot.look_at_topic(self._client, DEATH_TOPIC)
             except Exception:  # noqa: BLE001, S110  it may be forbidden to run anything there

@@ -14,7 +14,7 @@ from typing import TypedDict, cast
 
 from workerdiag.model.dask import Method, Reply, Scheduler, Topic
 from workerdiag.recorder.internals import schedulers
-from workerdiag.sources.cluster.snapshot_readers import packer, pauses
+from workerdiag.sources.cluster.scheduler_functions import packer, pauses
 from workerdiag.sources.internals import topics_reader
 
 #: The question; with the number of the form of request and reply, as watchers of two releases may ask.
