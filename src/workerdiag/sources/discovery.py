@@ -1,8 +1,8 @@
 """
-Everything that can be asked about a death, in the order in which it gets lost, before one deadline.
+Collects evidence about a death from all sources, the most short-lived first, before one deadline.
 
-First the scheduler and the nannies, which forget soonest and know who died, and what the flight
-recorder kept; then, all at once, the platforms below them, of those that apply.
+First come the scheduler and the nannies, which forget soonest and know who died, and the flight recorder.
+Then the applicable platforms below them are queried in parallel.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from workerdiag.sources.scene import (
     workers_and_tasks_in_question,
 )
 
-#: Of the time, the live cluster may take this share; it mostly takes a tenth of a second. What is cut is
-#: asked again beside the platforms, for as long as there is time.
+#: Share of the time for the live cluster, which usually takes a tenth of a second. Timed-out requests are
+#: repeated in parallel with the platforms.
 _CLUSTER_SHARE = 0.6
-#: Tasks of lost workers that the scheduler is asked about.
+#: Maximum number of lost workers' tasks that the scheduler is asked about.
 _MAX_EXECUTING = 50
-#: Of what is then left, asking where the dead lived.
+#: Share of the remaining time for finding the victims' machines.
 _LOCATIONS_SHARE = 0.25
-#: Of what is then left, finding out which platforms apply; installed sources are imported for it.
+#: Share of the remaining time for selecting the platforms, which imports installed sources.
 _REGISTRY_SHARE = 0.3
-#: What one platform may say; more than that takes too long to search.
+#: Maximum bytes of one platform's evidence: more takes too long to search.
 _MAX_PLATFORM_BYTES = 8 * 2**20
 
 
 class Discovery:
     """
-    One round of questions to a live cluster and the platforms below it; without a client, to this machine.
+    One query of a live cluster and the platforms below it, or without a client of this machine.
 
-    *facts* are what the exception says, *topics* those of the scheduler's events that rules refer to.
+    *facts* is the evidence from the exception; *topics* are the scheduler's event topics that rules use.
     """
 
     def __init__(
@@ -65,52 +65,52 @@ class Discovery:
 
     def collect(self) -> list[Evidence]:
         """
-        What they say, and gaps where they do not.
+        Return all evidence, with gaps for failed queries.
         """
         if self._client is None:
             return self._collect_platforms([])[0]
         cluster = self._cluster()
-        told, recorded = collect_each([cluster, self._recorder()], self._deadline.share(_CLUSTER_SHARE))
-        pieces = [*told, *recorded]
+        first, recorded = collect_each([cluster, self._recorder()], self._deadline.share(_CLUSTER_SHARE))
+        pieces = [*first, *recorded]
         if not is_incomplete(pieces):
             return pieces + self._collect_platforms(pieces)[0]
-        found, again = self._collect_platforms(pieces, beside=[cluster.next_round()])
-        return self._merge_rounds(told, recorded, again, found)
+        found, second = self._collect_platforms(pieces, others=[cluster.next_round()])
+        return self._merge_rounds(first, recorded, second, found)
 
     async def collect_async(self) -> list[Evidence]:
         """
-        The same, from within the client's event loop.
+        Return the same evidence from within the client's event loop.
         """
         cluster = self._cluster()
         budget_s = self._deadline.share(_CLUSTER_SHARE).left_s
-        told, recorded = await asyncio.gather(
+        first, recorded = await asyncio.gather(
             cluster.collect_async(budget_s=budget_s), self._recorder().collect_async(budget_s=budget_s)
         )
-        pieces = [*told, *recorded]
+        pieces = [*first, *recorded]
         platforms = asyncio.to_thread(self._collect_platforms, pieces)
         if not is_incomplete(pieces):
             return pieces + (await platforms)[0]
-        again, (found, _) = await asyncio.gather(
+        second, (found, _) = await asyncio.gather(
             cluster.next_round().collect_async(budget_s=self._deadline.left_s), platforms
         )
-        return await asyncio.to_thread(self._merge_rounds, told, recorded, again, found)
+        return await asyncio.to_thread(self._merge_rounds, first, recorded, second, found)
 
     def _merge_rounds(
         self,
-        told: Sequence[Evidence],
+        first: Sequence[Evidence],
         recorded: Sequence[Evidence],
-        again: Sequence[Evidence],
+        second: Sequence[Evidence],
         found: Sequence[Evidence],
     ) -> list[Evidence]:
         """
-        All evidence, with what the cluster said *again* in place of what it *told*, if that is more.
+        Return all evidence, with the cluster's *second* round in place of the *first* if it has more.
 
-        The platforms are asked about deaths that are only known now.
+        The platforms are queried again if the second round shows more deaths.
         """
-        if not again or (is_incomplete(again) and len(again) < len(told)):
-            return [*told, *recorded, *found]
-        known = [*recorded, *again]
-        if len(find_victims([*self._facts, *known])) > len(find_victims([*self._facts, *told, *recorded])):
+        if not second or (is_incomplete(second) and len(second) < len(first)):
+            return [*first, *recorded, *found]
+        known = [*recorded, *second]
+        if len(find_victims([*self._facts, *known])) > len(find_victims([*self._facts, *first, *recorded])):
             return [*known, *found, *self._collect_platforms(known)[0]]
         return [*known, *found]
 
@@ -132,7 +132,7 @@ class Discovery:
 
     def _caller_timed_out(self) -> bool:
         """
-        Whether the caller itself timed out: a ``TimeoutError`` that no task raised.
+        Whether the caller itself timed out, with a ``TimeoutError`` that no task raised.
         """
         return any(
             isinstance(each, ExceptionFacts)
@@ -143,16 +143,16 @@ class Discovery:
         )
 
     def _collect_platforms(
-        self, pieces: Sequence[Evidence], *, beside: Sequence[EvidenceSource] = ()
+        self, pieces: Sequence[Evidence], *, others: Sequence[EvidenceSource] = ()
     ) -> tuple[list[Evidence], list[Evidence]]:
         """
-        What the platforms say of the dead, and what the sources *beside* them say.
+        Return the platforms' evidence about the victims, and that of the *others*, queried in parallel.
 
-        The dead are those of *pieces* and of the exception.
+        The victims are those in *pieces* and in the exception.
         """
         victims = find_victims([*self._facts, *pieces])
         if not victims and (self._client is None or self._only_a_task_failed()):
-            return _setup_events(make_scene((), (), self._client)), collect_all(beside, self._deadline)
+            return _setup_events(make_scene((), (), self._client)), collect_all(others, self._deadline)
         if self._client is not None:
             victims = without_unknown_nannies(victims, pieces)
         locations, evidence = self._find_locations(victims)
@@ -165,7 +165,7 @@ class Discovery:
                 evidence.append(each)
             else:
                 platforms.append(each)
-        sources = [*most_perishable_first(platforms), *beside]
+        sources = [*most_perishable_first(platforms), *others]
         answers = collect_each(sources, self._deadline, most_bytes=_MAX_PLATFORM_BYTES)
         count = len(platforms)
         return [*evidence, *chain(*answers[:count])], list(chain(*answers[count:]))
@@ -183,7 +183,7 @@ class Discovery:
 
 def is_incomplete(pieces: Sequence[Evidence]) -> bool:
     """
-    Whether something is missing for want of time.
+    Whether evidence is missing because of a time-out.
     """
     return any(map(_is_timeout, pieces))
 

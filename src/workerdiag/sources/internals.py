@@ -1,10 +1,10 @@
 """
 Every private part of Dask's packages that sources read, each in one function.
 
-Each function degrades: where a release lacks the part, it returns None or nothing. The functions that end in
-``_reader`` return one that runs inside the scheduler: nested, so that it is pickled by value. Probes
-(``sources/host/probes``) run without workerdiag and read what they need by themselves. What the recorder and
-the watcher touch is in `workerdiag.recorder.internals`.
+A function returns None or nothing if a release lacks the part. Functions that end in ``_reader`` return a
+nested function that runs inside the scheduler, and so is pickled by value. Probes
+(``sources/host/probes``) run without workerdiag and read private parts themselves.
+`workerdiag.recorder.internals` has those that the recorder and the watcher use.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 def topics_reader() -> Method:
     """
-    A function that returns a scheduler's events by topic (``Broker._topics`` in broker.py), or None.
+    Return a function for a scheduler's events by topic (``Broker._topics`` in broker.py), or None.
 
-    ``Scheduler.get_events`` makes a topic that is not there, and copies all events of one that is.
+    ``Scheduler.get_events`` creates a missing topic, and copies all events of an existing one.
     """
 
     def topics(scheduler: Scheduler) -> Mapping[str, Topic] | None:
@@ -33,9 +33,9 @@ def topics_reader() -> Method:
 
 def log_handler_reader() -> Method:
     """
-    A function that returns the handler with the last records of a server's log, or None.
+    Return a function for the handler with the last records of a server's log, or None.
 
-    ``Server._deque_handler`` (node.py); ``get_logs`` formats all of them at once, which holds a scheduler up.
+    It is ``Server._deque_handler`` (node.py); ``get_logs`` formats all records at once and blocks it.
     """
 
     def log_handler(server: object) -> Any:
@@ -46,28 +46,28 @@ def log_handler_reader() -> Method:
 
 def scheduler_identity(client: Client) -> Reply:
     """
-    What the scheduler said of itself when *client* connected (``Client._scheduler_identity``).
+    Return the identity that the scheduler sent when *client* connected (``Client._scheduler_identity``).
     """
     return getattr(client, "_scheduler_identity", {})
 
 
 def nannies_here() -> list[Any]:
     """
-    The nannies of this process (``Nanny._instances``), those included that have left their cluster.
+    Return this process's nannies (``Nanny._instances``), including those that have left their cluster.
     """
     return _instances("nanny", "Nanny")
 
 
 def is_scheduler_here(address: str) -> bool:
     """
-    Whether the scheduler at *address* lives in this process (``Scheduler._instances``, ``Server._address``).
+    Whether the scheduler at *address* is in this process (``Scheduler._instances``, ``Server._address``).
     """
     return any(server_address(each) == address for each in _instances("scheduler", "Scheduler"))
 
 
 def _instances(module: str, name: str) -> list[Any]:
     """
-    The servers of one class that live in this process; none if nobody has imported the class.
+    Return this process's servers of one class; none if the class was never imported.
     """
     kind = getattr(sys.modules.get(f"distributed.{module}"), name, None)
     return list(getattr(kind, "_instances", ()))
@@ -75,7 +75,7 @@ def _instances(module: str, name: str) -> list[Any]:
 
 def server_address(server: object) -> str | None:
     """
-    The address of a server in this process, None before it listens (``Server._address``, core.py).
+    Return the address of a server in this process; None before it listens (``Server._address``, core.py).
     """
     return getattr(server, "_address", None)
 
@@ -89,14 +89,14 @@ def is_adaptive(cluster: object) -> bool:
 
 def created_jobs(cluster: object) -> list[object]:
     """
-    All servers that a cluster object has started, also those it has let go of (``SpecCluster._created``).
+    Return all servers that a cluster object has started, including dropped ones (``SpecCluster._created``).
     """
     return list(getattr(cluster, "_created", ()))
 
 
 def job_options(cluster: object) -> Mapping[str, object]:
     """
-    The options of the jobs of a dask-jobqueue cluster (``JobQueueCluster._job_kwargs``, core.py).
+    Return the job options of a dask-jobqueue cluster (``JobQueueCluster._job_kwargs``, core.py).
     """
     options = getattr(cluster, "_job_kwargs", None)
     return options if isinstance(options, Mapping) else {}
@@ -104,6 +104,6 @@ def job_options(cluster: object) -> Mapping[str, object]:
 
 def aws_region(cluster: object) -> str | None:
     """
-    The region of an ECS cluster of dask-cloudprovider (``ECSCluster._region_name``, aws/ecs.py).
+    Return the region of a dask-cloudprovider ECS cluster (``ECSCluster._region_name``, aws/ecs.py).
     """
     return getattr(cluster, "_region_name", None)

@@ -1,7 +1,7 @@
 """
-Whether what a provider says of a machine belongs to a dead worker, and came before its death.
+Decides whether a provider's record of a machine belongs to a dead worker and precedes its death.
 
-Times are seconds since the epoch; *missed* is always when the worker was found to be gone.
+Times are in seconds since the epoch; *missed* is always when the worker was noticed to be gone.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from workerdiag.model.evidence import LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Victim
 
-#: This long after its machine a worker is missed at the latest: ``distributed.scheduler.worker-ttl``
+#: A worker is missed at most this many seconds after its machine ended: ``distributed.scheduler.worker-ttl``
 #: is 5 minutes (distributed/distributed.yaml, 2026.8.0), and closing may take a while.
 MISSED_S = 900.0
-#: Clocks of providers and of schedulers agree about so well; it must stay below 15 s, after which
-#: ``SpecCluster`` itself stops the machine of a worker that is lost (deploy/spec.py, 2026.8.0).
+#: Maximum difference of a provider's and a scheduler's clock. It must stay below 15 s, after which
+#: ``SpecCluster`` itself stops the machine of a lost worker (deploy/spec.py, 2026.8.0).
 SKEW_S = 10.0
-#: A worker may leave this long before its spot machine is taken: the notice of AWS is two minutes (Amazon
-#: EC2 user guide, "Spot Instance interruption notices"), and the taking takes a while.
+#: A worker may leave this many seconds before its spot machine is reclaimed: AWS's notice is two minutes
+#: (Amazon EC2 user guide, "Spot Instance interruption notices"), and reclaiming takes a while.
 NOTICE_S = 180.0
 
 _UTC_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
-#: ``printk`` puts the seconds since the start before each line (man 1 dmesg).
+#: ``printk`` prefixes each line with the seconds since boot (man 1 dmesg).
 _STAMP = re.compile(r"\[ *(?P<seconds>\d{1,9}\.\d{6})\]")
-#: Only the end of a console is of interest.
+#: Maximum characters from the end of a console.
 _MAX_CHARACTERS = 256 * 1024
-#: Around the death; machines take up to a minute from their start to the kernel's.
+#: Seconds of the console around the death; a machine's kernel starts up to a minute after the machine.
 _BEFORE_S = 150.0
 _AFTER_S = 90.0
 
 
 def to_timestamp(value: object) -> float | None:
     """
-    Seconds since the epoch of a datetime, an ISO 8601 text or a number; UTC where no zone is given.
+    Return seconds since the epoch of a datetime, an ISO 8601 text or a number; the default zone is UTC.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
@@ -55,7 +55,7 @@ def to_timestamp(value: object) -> float | None:
 
 def timestamp_in(text: str | None) -> float | None:
     """
-    The first time of UTC in *text*, such as ``User initiated (2026-05-04 11:22:33 GMT)``.
+    Return the first UTC time in *text*, such as ``User initiated (2026-05-04 11:22:33 GMT)``.
     """
     found = _UTC_TIME.search(text or "")
     return to_timestamp(found.group()) if found else None
@@ -63,7 +63,7 @@ def timestamp_in(text: str | None) -> float | None:
 
 def missed_at(scene: Scene, victim: Victim, *, provider_ahead_s: float = 0.0) -> float | None:
     """
-    When the *victim* was found to be gone, by the provider's clock; None if not known.
+    Return when the *victim* was noticed to be gone, by the provider's clock; None if unknown.
     """
     if victim.when is None:
         return None
@@ -72,7 +72,7 @@ def missed_at(scene: Scene, victim: Victim, *, provider_ahead_s: float = 0.0) ->
 
 def scheduler_ahead_s(scene: Scene) -> float:
     """
-    How far the scheduler's clock is ahead of the caller's, in seconds; 0 if it was not measured.
+    Return by how many seconds the scheduler's clock is ahead of the caller's; 0 if not measured.
     """
     ahead = (each.clock_ahead_s for each in scene.locations if each.role == "scheduler")
     return next((each for each in ahead if each is not None), 0.0)
@@ -82,7 +82,7 @@ def may_be_workers_machine(missed: float | None, *, began: float | None, ended: 
     """
     Whether a machine that ran from *began* to *ended* can be that of a worker *missed* then.
 
-    Addresses are given out again: a machine started after the death, or gone long before it, is another one.
+    Addresses are reused: a machine started after the death, or gone long before it, is another one.
     """
     if missed is None:
         return True
@@ -93,9 +93,9 @@ def may_be_workers_machine(missed: float | None, *, began: float | None, ended: 
 
 def may_be_reason(missed: float | None, happened: float | None, *, notice_s: float = 0.0) -> bool:
     """
-    Whether what *happened* to a machine can be why its worker was *missed*, not a consequence.
+    Whether what *happened* to a machine can be the reason why its worker was *missed*, not a consequence.
 
-    The worker may have gone *notice_s* before it; a time that is None is not known and excludes nothing.
+    The worker may have left *notice_s* earlier. An unknown time (None) excludes nothing.
     """
     if missed is None or happened is None:
         return True
@@ -104,16 +104,16 @@ def may_be_reason(missed: float | None, happened: float | None, *, notice_s: flo
 
 def without_pid(identity: Identity) -> Identity:
     """
-    The same worker without its pid, which differs between a container and its host.
+    Return the identity without its pid, which differs between a container and its host.
     """
     return evolve(identity, pid=None)
 
 
 def scene_of_lost_machines(scene: Scene) -> Scene | None:
     """
-    The *scene* with only those dead from whose host nobody answers, or None if there are none.
+    Return the *scene* with only the victims on whose host no process answers, or None without any.
 
-    A machine that answers still lives and is asked itself, not its provider.
+    A machine that answers is probed itself, not through its provider.
     """
     living = {each.identity.host for each in scene.locations}
     lost = tuple(each for each in scene.victims if each.identity.host not in living)
@@ -122,14 +122,14 @@ def scene_of_lost_machines(scene: Scene) -> Scene | None:
 
 def victim_hosts(scene: Scene) -> Iterator[str]:
     """
-    Names and addresses of the machines of the dead, as Dask has them.
+    Yield the names and addresses of the victims' machines, as Dask knows them.
     """
     yield from (each.identity.host for each in scene.victims if each.identity.host)
 
 
 def known_machine_names(scene: Scene) -> Iterator[str]:
     """
-    These, and the names that living machines have for themselves.
+    Yield those, and the hostnames of machines that answered.
     """
     yield from victim_hosts(scene)
     yield from (each.hostname for each in scene.locations if each.hostname)
@@ -139,7 +139,7 @@ def provider_chunk(
     origin: str, record: Mapping[str, object], identity: Identity, *, keys: Iterable[str] | None = None
 ) -> LogChunk:
     """
-    A record, or some *keys* of it, as the provider's command line prints it: JSON, times in ISO 8601.
+    Return a record, or some *keys* of it, as the provider's command line prints it: JSON, ISO 8601 times.
     """
     text = json.dumps(pick_keys(record, keys), indent=4, default=_json_default, ensure_ascii=False)
     return LogChunk(origin=origin, data=f"{text}\n".encode(), identity=identity)
@@ -151,7 +151,7 @@ def _json_default(value: object) -> object:
 
 def pick_keys(record: Mapping[str, object], keys: Iterable[str] | None = None) -> dict[str, object]:
     """
-    The *keys* of a record that have a value, in this order; None: all keys.
+    Return the *keys* of a record that have a value, in this order; None stands for all keys.
     """
     wanted = record if keys is None else keys
     return {key: record[key] for key in wanted if record.get(key) not in (None, "", [], {})}
@@ -159,7 +159,7 @@ def pick_keys(record: Mapping[str, object], keys: Iterable[str] | None = None) -
 
 def console_excerpt(console: str, *, started: float | None, missed: float | None) -> bytes:
     """
-    The lines of a serial console with a kernel time stamp near the death; empty if times are unknown.
+    Return the console lines with a kernel time stamp near the death; empty if times are unknown.
     """
     if started is None or missed is None:
         return b""
@@ -174,7 +174,7 @@ def console_excerpt(console: str, *, started: float | None, missed: float | None
 
 def console_chunks(origin: str, excerpt: bytes, identity: Identity) -> Iterator[LogChunk]:
     """
-    A console excerpt, if there is one; pids of the kernel and of a container differ.
+    Yield a console excerpt, if there is one, without the pid: the kernel's and a container's pids differ.
     """
     if excerpt:
         yield LogChunk(origin=origin, data=excerpt, stream="kernel", identity=without_pid(identity))

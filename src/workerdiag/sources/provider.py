@@ -1,7 +1,7 @@
 """
-Questions to providers, through SDKs and over HTTP: bounded in time, and a gap where one is not answered.
+Queries of providers through SDKs and HTTP, bounded in time, with a gap for each failure.
 
-An SDK may hang, want credentials, or fail in words of its own.
+An SDK may hang, require credentials, or raise its own errors.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.machine_attribution import missed_at, to_timestamp
 from workerdiag.sources.runner import take_in_time
 
-#: A module, a client or an object of a provider's SDK; they ship no types.
+#: A module, client or object of a provider's SDK; the SDKs have no types.
 Sdk = Any
-#: One request may take so much of the time that is left, and at least and at most these seconds.
+#: Share of the remaining time that one request may take, with its minimum and maximum in seconds.
 _REQUEST_SHARE = 0.5
 _MIN_REQUEST_S, _REQUEST_S = 0.1, 5.0
-#: Of an error's text; some SDKs quote the whole answer.
+#: Maximum length of an error's text; some SDKs quote the whole response.
 _MAX_ERROR_CHARS = 1000
 #: Why a query failed: the reason of its gap, or that there are no credentials for any query.
 Failure = GapReason | Literal["no-credentials"]
 #: Failures for which every other query of the same provider would fail.
 _FATAL: tuple[Failure, ...] = ("not-installed", "timed-out", "no-credentials")
-#: How the SDKs name their errors (botocore.exceptions, azure.core.exceptions,
-#: google.api_core.exceptions, aiohttp) and the services their codes, the first that fits.
+#: Patterns of the SDKs' error names (botocore.exceptions, azure.core.exceptions,
+#: google.api_core.exceptions, aiohttp) and the services' codes; the first match counts.
 _FAILURES: Mapping[Failure, str] = {
     "not-installed": r"^(?:ModuleNotFound|Import)Error",
     "timed-out": r"time(?:d[ -]?)?out|DeadlineExceeded",
@@ -56,27 +56,27 @@ _FAILURES: Mapping[Failure, str] = {
 @frozen
 class ProviderQuery:
     """
-    One question to a provider: it may fail, and the next is asked all the same.
+    One query of a provider; its failure does not prevent the next one.
     """
 
-    #: The call as the provider's documentation names it, e.g. ``ec2:DescribeInstances``.
+    #: The call's name in the provider's documentation, e.g. ``ec2:DescribeInstances``.
     what: str
-    #: The command by which a person would ask the same.
+    #: The command with which a person runs the same query.
     remedy: str
-    #: Asks it; may raise whatever the SDK raises.
+    #: Runs the query; may raise anything that the SDK raises.
     ask: Callable[[], Iterable[Evidence]]
 
 
 def request_timeout_s(deadline: Deadline) -> float:
     """
-    Seconds that one request may take.
+    Return the seconds that one request may take.
     """
     return deadline.share(_REQUEST_SHARE, at_least_s=_MIN_REQUEST_S, at_most_s=_REQUEST_S).left_s
 
 
 def import_sdk(module: str) -> Sdk:
     """
-    A module of an SDK; raises ImportError if it is not installed.
+    Import a module of an SDK; raises ImportError if it is not installed.
     """
     return import_module(module)
 
@@ -96,7 +96,7 @@ class ProviderSource(ABC):
         """
         Run the queries in turn in a helper thread, within *budget_s* seconds.
 
-        A failed query is a `Gap`; the rest is not run where it would fail for the same reason.
+        A failed query is a `Gap`; the rest is skipped if it would fail for the same reason.
         """
         deadline = Deadline.of_budget(budget_s)
         yield from take_in_time(self.name, partial(self._run, deadline), deadline)
@@ -104,7 +104,7 @@ class ProviderSource(ABC):
     @abstractmethod
     def _queries(self, deadline: Deadline) -> Iterable[ProviderQuery]:
         """
-        The queries in their order; it may import and connect.
+        Return the queries in order; this may import the SDK and connect.
         """
 
     def _missed(self, victim: Victim, *, provider_ahead_s: float = 0.0) -> float | None:
@@ -112,7 +112,7 @@ class ProviderSource(ABC):
 
     def _is_recent(self, when: object) -> bool:
         """
-        Whether a provider's time is within the time of interest, or not told.
+        Whether a provider's time is within the relevant time, or unknown.
         """
         since = self.scene.since or 0.0
         return (to_timestamp(when) or since) >= since
@@ -150,7 +150,7 @@ def _describe_failure(problem: Exception) -> tuple[Failure, str]:
 
 def _error_code(problem: Exception) -> str:
     """
-    The code that the service answered, where the SDK keeps it apart from the text.
+    Return the service's error code, if the SDK stores it separately from the text.
     """
     response = getattr(problem, "response", None)
     if isinstance(response, dict):

@@ -1,5 +1,5 @@
 """
-Which sources beyond Dask have anything to say of a scene: the shipped ones and installed ones.
+Selects the sources beyond Dask that apply to a scene, from the shipped and the installed ones.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class ShippedSource(EvidenceSource, Protocol):
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
         """
-        The source for *scene*; None where it has nothing to ask.
+        Return the source for *scene*, or None if it does not apply.
         """
 
 
-#: Entry point group: each is called with a `Scene` and returns a source, or None where it has
-#: nothing to ask. A class whose constructor takes the scene will do.
+#: Entry point group: each is called with a `Scene`, and returns a source or None. A class whose constructor
+#: takes the scene is one.
 ENTRY_POINT_GROUP = "workerdiag.sources"
 
 SourceFactory = Callable[[Scene], EvidenceSource | None]
@@ -50,7 +50,7 @@ def _in_batch_jobs(scene: Scene) -> bool:
     return any(find_jobs(scene, each) is not None for each in SYSTEMS)
 
 
-#: Classes of cluster objects, and how EC2 and Compute Engine name machines.
+#: Classes of cluster objects, and the machine names of EC2 and Compute Engine.
 _CLOUD_CLUSTERS = ("EC2Cluster", "ECSCluster", "GCPCluster", "AzureVMCluster", "coiled")
 _CLOUD_NAME = re.compile(r"ip-|i-|.*\.internal$")
 
@@ -62,31 +62,31 @@ def _in_a_cloud(scene: Scene) -> bool:
 @frozen
 class ShippedKind:
     """
-    A kind of source of ours, whose module is imported for scenes that may be its own.
+    A shipped kind of source, whose module is imported only for scenes that it may apply to.
     """
 
     #: Its class, below `workerdiag.sources`.
     path: str
-    #: Whether a scene may be its own; its class has the last word.
+    #: Whether it may apply to a scene; its class decides.
     may_apply: Callable[[Scene], bool] = _anywhere
 
     @property
     def name(self) -> str:
         """
-        The name of the class.
+        Name of the class.
         """
         return self.path.partition(":")[2]
 
     def load(self) -> type[ShippedSource]:
         """
-        The class.
+        Import the class.
         """
         found: type[ShippedSource] = resolve_name(f"workerdiag.sources.{self.path}")
         return found
 
     def __call__(self, scene: Scene) -> EvidenceSource | None:
         """
-        The source for *scene*; None where it has nothing to ask.
+        Return the source for *scene*, or None if it does not apply.
         """
         return self.load().of(scene) if self.may_apply(scene) else None
 
@@ -114,7 +114,7 @@ SHIPPED: tuple[ShippedKind, ...] = (
 
 def factories() -> Iterator[tuple[str, SourceFactory | Gap]]:
     """
-    Names of all kinds of sources, each with what makes one of a scene, or why it cannot be had.
+    Yield the name of each kind of source, with its factory or the gap if it cannot be loaded.
     """
     for kind in SHIPPED:
         yield kind.name, kind
@@ -124,7 +124,7 @@ def factories() -> Iterator[tuple[str, SourceFactory | Gap]]:
 
 def source_terms() -> list[tuple[str, Terms | Gap]]:
     """
-    The terms of all kinds of sources by name, the most perishable first, or why one cannot be had.
+    Return the terms of all kinds of sources by name, the most perishable first, then gaps of broken ones.
     """
     usable: list[tuple[str, Terms]] = []
     broken: list[tuple[str, Gap]] = []
@@ -134,14 +134,14 @@ def source_terms() -> list[tuple[str, Terms | Gap]]:
         else:
             kind = (
                 factory.load() if isinstance(factory, ShippedKind) else getattr(factory, "__self__", factory)
-            )  # of a class method its class
+            )  # the class of a class method
             usable.append((str(getattr(kind, "name", entry)), terms_of(kind)))
     return [*sorted(usable, key=lambda each: (each[1].lasts_s, each[0])), *broken]
 
 
 def applicable_sources(scene: Scene) -> Iterator[EvidenceSource | Gap]:
     """
-    The sources that have something to ask, and what went wrong with others, one by one.
+    Yield the sources that apply, and gaps of broken ones, one by one.
     """
     for name, factory in factories():
         if isinstance(factory, Gap):
@@ -149,7 +149,7 @@ def applicable_sources(scene: Scene) -> Iterator[EvidenceSource | Gap]:
             continue
         try:
             source = factory(scene)
-        except Exception as problem:  # noqa: BLE001  a source of others is a gap, never an error of ours
+        except Exception as problem:  # noqa: BLE001  a broken installed source is a gap, never our error
             yield _broken_source_gap(name, problem)
             continue
         if source is not None:

@@ -1,5 +1,5 @@
 """
-Queries several sources at once before one deadline, whatever they do.
+Queries several sources in parallel before one deadline, whatever they do.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from workerdiag.errors import describe_error, error_text, is_from_keyboard, utf8
 from workerdiag.model.evidence import Evidence, EvidenceSource, Gap, LogChunk
 from workerdiag.model.vocabulary import PLACES, Place
 
-#: What one source may hand over before it is cut off.
+#: Maximum number of pieces, and bytes, that one source may yield before it is cut off.
 MAX_PIECES = 20_000
 MAX_BYTES = 64 * 2**20
 
-#: Text is handed on in pieces of this size, so that searching it can end in time.
+#: Text is split into pieces of this size, so that searching it can stop on time.
 _PIECE_BYTES = 64 * 1024
 #: This much text is searched however late it is.
 _ALWAYS_BYTES = 4 * _PIECE_BYTES
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 def collect_all(sources: Sequence[EvidenceSource], deadline: Deadline) -> list[Evidence]:
     """
-    The evidence of all *sources* in their order; see `collect_each`.
+    Return the evidence of all *sources* in their order; see `collect_each`.
     """
     return list(chain.from_iterable(collect_each(sources, deadline)))
 
@@ -39,10 +39,9 @@ def collect_each(
     sources: Sequence[EvidenceSource], deadline: Deadline, *, most_bytes: int = MAX_BYTES
 ) -> list[list[Evidence]]:
     """
-    The evidence of each of the *sources*, which are queried in parallel, in their order.
+    Return the evidence of each of the *sources*, in their order; they are queried in parallel.
 
-    A source that is late, raises or hands over more than *most_bytes* becomes a `Gap`; what it gave before is
-    kept.
+    A source that is late, raises or yields more than *most_bytes* becomes a `Gap`; earlier pieces are kept.
     """
     budget_s = deadline.left_s
     threads = [_SourceThread(source, budget_s, most_bytes) for source in sources]
@@ -51,7 +50,7 @@ def collect_each(
 
 def take_in_time(name: str, make: Callable[[], Iterable[_T]], deadline: Deadline) -> Iterator[_T | Gap]:
     """
-    What *make* yields in a helper thread; a `Gap` of source *name* follows if that is late or fails.
+    Yield what *make* yields in a helper thread, then a `Gap` of source *name* if it is late or fails.
     """
     try:
         yield from HelperThread(f"workerdiag-{name}", make).take(deadline)
@@ -63,13 +62,13 @@ def gap_on_error(
     name: str, pieces: Callable[[], Iterable[Evidence]], *, place: Place = "other"
 ) -> Iterator[Evidence]:
     """
-    The pieces; whatever is raised on the way ends them with a `Gap`.
+    Yield the pieces; an exception ends them with a `Gap`.
     """
     try:
         yield from pieces()
     except GeneratorExit:
         raise
-    except BaseException as problem:  # a source that fails is a gap, never an error of ours
+    except BaseException as problem:  # a failed source is a gap, never our error
         if is_from_keyboard(problem):
             raise
         yield failure_gap(name, problem, place=place)
@@ -77,16 +76,16 @@ def gap_on_error(
 
 def failure_gap(name: str, problem: BaseException, *, place: Place = "other") -> Gap:
     """
-    The gap that a source leaves which raised something.
+    Return the gap of a source that raised *problem*.
     """
     return _malformed_gap(name, place, f"the source failed: {describe_error(problem)}")
 
 
 def drop_late_text(pieces: Iterable[Evidence], deadline: Deadline) -> Iterator[Evidence]:
     """
-    The *pieces*, text in small ones; once *deadline* has passed, gaps in place of text.
+    Yield the *pieces* with text split; once *deadline* has passed, yield gaps in place of text.
 
-    The first `_ALWAYS_BYTES` pass in any case: they are from the nannies and the scheduler.
+    The first `_ALWAYS_BYTES` always pass: they are from the nannies and the scheduler.
     """
     late: dict[str, int] = {}
     passed = 0
@@ -124,7 +123,7 @@ def _place_of(source: object) -> Place:
 
 class _SourceThread:
     """
-    One source, queried in a thread of its own, which is abandoned when time is up.
+    One source, queried in its own thread, which is abandoned when time is up.
     """
 
     def __init__(self, source: EvidenceSource, budget_s: float, most_bytes: int) -> None:
@@ -137,7 +136,7 @@ class _SourceThread:
         try:
             yield from self._thread.take(deadline)
         except CALL_FAILURES as problem:
-            yield _ending_gap(self._name, self._place, problem)  # by now the source has told its name
+            yield _ending_gap(self._name, self._place, problem)  # by now the source's name is known
 
     def _query(self, source: EvidenceSource, budget_s: float) -> Iterator[Evidence]:
         self._place = _place_of(source)

@@ -1,5 +1,5 @@
 """
-The scene that platforms are asked about: who died, as far as Dask says, and how the cluster was set up.
+Builds the scene for platform sources: who died according to Dask, and how the cluster was set up.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from workerdiag.model.vocabulary import Deployment
 from workerdiag.sources.addresses import host_of
 from workerdiag.sources.internals import scheduler_identity
 
-#: Who reads it is `scoring.advice`.
+#: Topic of the setup event, which `scoring.advice` reads.
 SETUP_TOPIC = "cluster-setup"
-#: Class, or package of classes, to the deployment; the more special ones first.
+#: Class or package of a cluster object -> deployment; the more specific ones first.
 _DEPLOYMENT_OF_CLASS: Mapping[str, Deployment] = {
     "coiled": "coiled",
     "dask_jobqueue": "batch",
@@ -34,7 +34,7 @@ _DEPLOYMENT_OF_CLASS: Mapping[str, Deployment] = {
     "SSHCluster": "ssh",
     "LocalCluster": "local",
 }
-#: Environment variable of a worker's machine to the deployment, where there is no cluster object.
+#: Environment variable on a worker's machine -> deployment, if there is no cluster object.
 _DEPLOYMENT_OF_VARIABLE: Mapping[str, Deployment] = {
     "DASK_GATEWAY_CLUSTER_NAME": "gateway",
     "KUBERNETES_SERVICE_HOST": "kubernetes",
@@ -44,21 +44,21 @@ _DEPLOYMENT_OF_VARIABLE: Mapping[str, Deployment] = {
     "OAR_JOB_ID": "batch",
     "ECS_CONTAINER_METADATA_URI_V4": "cloud",
 }
-#: At most this many dead are asked about; the others died of the same, or of their loss.
+#: At most this many victims are queried; the others died of the same cause, or of these losses.
 MAX_VICTIMS = 8
-#: What a platform noted this long before or after a removal may belong to it, in seconds.
+#: A platform's record at most this many seconds before or after a removal may belong to it.
 BEFORE_S = 900.0
 AFTER_S = 120.0
 
 
 def setup_event(scene: Scene) -> Event | None:
     """
-    How the client's cluster is set up, read from attributes alone; None without a client.
+    Return the setup of the client's cluster, read from attributes alone; None without a client.
     """
     if scene.client is None:
         return None
     link: str | None = None
-    with suppress(Exception):  # objects of others: what cannot be read is not known
+    with suppress(Exception):  # foreign objects: an unreadable attribute is unknown
         link = _dashboard_link(scene.client)
     with suppress(Exception):
         return Event(
@@ -74,7 +74,7 @@ def setup_event(scene: Scene) -> Event | None:
 
 def deployment_of(scene: Scene) -> Deployment:
     """
-    The deployment by the class of the cluster object, else by variables of the workers' machines.
+    Return the deployment by the cluster object's class, or else by variables of the workers' machines.
     """
     for name, deployment in _DEPLOYMENT_OF_CLASS.items():
         if scene.cluster_is(name):
@@ -87,9 +87,9 @@ def deployment_of(scene: Scene) -> Deployment:
 
 def _dashboard_link(client: Client) -> str | None:
     """
-    The link of the cluster object, else by what the scheduler told the client when it connected.
+    Return the cluster object's link, or else the one in the identity that the scheduler sent on connection.
 
-    ``Client.dashboard_link`` asks the scheduler, and waits without end for one that is stopped.
+    ``Client.dashboard_link`` asks the scheduler, and waits forever for a stopped one.
     """
     if client.cluster is not None:
         return str(getattr(client.cluster, "dashboard_link"))  # noqa: B009  of any class
@@ -107,14 +107,14 @@ def _nonempty_text(value: object) -> str | None:
 
 def _without_query(link: str | None) -> str | None:
     """
-    A link without its query: managers put a token there.
+    Return a link without its query, in which cluster managers put a token.
     """
     return link.partition("?")[0] if link else None
 
 
 def workers_and_tasks_in_question(facts: Iterable[Evidence]) -> tuple[tuple[Identity, ...], tuple[str, ...]]:
     """
-    The workers that an exception names, and the tasks that Dask gave up on.
+    Return the workers that an exception names, and the tasks that Dask gave up on.
     """
     facts_of_exceptions = [each for each in facts if isinstance(each, ExceptionFacts)]
     workers = tuple(each.identity for each in facts_of_exceptions if each.identity.worker)
@@ -123,9 +123,9 @@ def workers_and_tasks_in_question(facts: Iterable[Evidence]) -> tuple[tuple[Iden
 
 def find_victims(pieces: Sequence[Evidence]) -> tuple[Victim, ...]:
     """
-    The workers that an exception names, then those removed unexpectedly, the latest first.
+    Return the workers that an exception names, then those removed unexpectedly, the latest first.
 
-    One that was retired or restarted is no victim: a platform would report a deliberate stop.
+    A retired or restarted worker is not a victim: a platform would report a deliberate stop.
     """
     named: dict[str, Identity] = {}
     removed: dict[str, Victim] = {}
@@ -165,9 +165,9 @@ def find_victims(pieces: Sequence[Evidence]) -> tuple[Victim, ...]:
 
 def without_unknown_nannies(victims: Iterable[Victim], pieces: Iterable[Evidence]) -> tuple[Victim, ...]:
     """
-    The *victims*, without nannies on hosts of which the scheduler reports no worker in *pieces*.
+    Return the *victims* without nannies on hosts where *pieces* report no worker of the scheduler.
 
-    Asking a nanny connects to its address, and an exception may name any.
+    Probing a nanny connects to its address, and an exception may name any address.
     """
     heard_from = (piece.identity.worker for piece in pieces if isinstance(piece, Event))
     hosts = {host_of(worker) for worker in heard_from} - {None}
@@ -181,7 +181,7 @@ def without_unknown_nannies(victims: Iterable[Victim], pieces: Iterable[Evidence
 
 def _names_of_removed(pieces: Iterable[Evidence]) -> Iterator[tuple[str, str]]:
     """
-    Addresses and names of removed workers, from the scheduler's log, which alone still has the names.
+    Yield addresses and names of removed workers from the scheduler's log, the only place with the names.
     """
     for piece in pieces:
         if isinstance(piece, LogChunk) and piece.stream == "scheduler":
@@ -192,7 +192,7 @@ def _names_of_removed(pieces: Iterable[Evidence]) -> Iterator[tuple[str, str]]:
 
 def make_scene(victims: Sequence[Victim], places: Sequence[Location], client: object) -> Scene:
     """
-    The scene of *victims*; where no removal has a time, the last quarter of an hour is of interest.
+    Return the scene of *victims*; if no removal has a time, the last quarter of an hour is relevant.
     """
     times = [each.when for each in victims if each.when is not None] or [time.time()]
     return Scene(

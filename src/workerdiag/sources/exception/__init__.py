@@ -1,5 +1,5 @@
 """
-What the exception that the caller caught says: types, texts, tasks and workers, and its traceback as text.
+Reads the exception that the caller caught: types, texts, tasks, workers, and its traceback as text.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from workerdiag.sources.exception.reader import (
     read_exception_class,
 )
 
-#: Of what hangs on one exception (causes, contexts, members of groups), this many are told of.
+#: At most this many linked exceptions (causes, contexts, members of groups) are read.
 MAX_EXCEPTIONS = 30
-#: Of all the texts and tracebacks together, this many bytes.
+#: Maximum bytes of all texts and tracebacks together.
 _CHUNK_BYTES = 64 * 1024
-#: One exception may take so much of the time that is left: what hangs on it may say more.
+#: Share of the remaining time that one exception may take: those linked to it may say more.
 _SHARE = 0.5
-#: With less time than this no more code of exceptions is run.
+#: With less time than this, in seconds, no code of an exception's class is run.
 _MIN_S = 0.005
 
 
 def exception_facts(exc: BaseException, deadline: Deadline = NO_DEADLINE) -> list[Evidence]:
     """
-    The exception, and all that is reached from it, as evidence. Never raises.
+    Return the exception and all linked ones as evidence. Never raises.
 
-    Each is read in a thread of its own, as its class may run any code; one that does not come back in
-    time, or fails, is a `Gap`, and is known by its class alone.
+    Each is read in its own thread, as its class may run any code. One that is late or fails is a `Gap`, and
+    only its class is known.
 
     Returns:
-        An `ExceptionFacts` for *exc* (first), and for every cause, context that is not suppressed and
-        member of a group, up to 30; then gaps; then one `LogChunk` (origin ``exception``) of their texts
-        and tracebacks, at most 64 KiB, the caught one last, as Python prints them.
+        An `ExceptionFacts` for *exc* (first) and for every cause, unsuppressed context and member of a
+        group, at most 30; then gaps; then one `LogChunk` (origin ``exception``) of their texts and
+        tracebacks, at most 64 KiB, the caught one last, as Python prints them.
     """
     readings: list[ExceptionReport] = []
     gaps: list[Gap] = []
@@ -55,7 +55,7 @@ def exception_facts(exc: BaseException, deadline: Deadline = NO_DEADLINE) -> lis
 
 def _linked_exceptions(exc: BaseException, readings: list[ExceptionReport]) -> Iterator[ExceptionLink]:
     """
-    The exception and what hangs on it, nearest first, each once; *readings* grows meanwhile.
+    Yield the exception and those linked to it, nearest first, each once; the caller extends *readings*.
     """
     seen = {id(exc)}
     waiting = deque([ExceptionLink(relation="raised", exc=exc)])
@@ -87,7 +87,7 @@ def _unreadable_gap(exc: BaseException, problem: Exception) -> Gap:
 def _texts_chunk(texts: list[str]) -> LogChunk:
     parts: list[bytes] = []
     left = _CHUNK_BYTES
-    for text in texts:  # the nearest matter most
+    for text in texts:  # the nearest first: they matter most
         data = text.encode("utf-8", errors="replace")[:left]
         parts.append(data)
         left -= len(data) + 1

@@ -1,10 +1,10 @@
 """
-What a pickled exception says, without unpickling it.
+Reads a pickled exception without unpickling it.
 
-Where client and scheduler are of different releases, or a class is not installed on the client, the
-client gets ``Exception(<pickled bytes>)`` (``clean_exception`` in distributed/core.py, all releases up
-to 2026.8.0). Its opcodes are followed here on a stack of stand-ins (`pickletools.genops` imports and runs
-nothing, and nothing is hashed), so hostile bytes stay bytes.
+If client and scheduler have different releases, or the client lacks a class, the client gets
+``Exception(<pickled bytes>)`` (``clean_exception`` in distributed/core.py, all releases up to 2026.8.0).
+This module follows the opcodes on a stack of stand-ins. `pickletools.genops` imports and runs nothing, and
+nothing is hashed, so hostile bytes do no harm.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from collections.abc import Callable, Iterator
 
 from attrs import define, field, frozen
 
-#: An exception is small; what follows this many opcodes is data it carries.
+#: Maximum number of opcodes read: an exception is small, and the rest is data that it carries.
 _MAX_OPCODES = 20_000
 MAX_BYTES = 2**20
-#: Of the state of one object, this many keys and values are kept, and of a name this many characters.
+#: Maximum number of keys and values kept of one object's state, and of characters of a name.
 _MAX_ITEMS, _MAX_NAME_CHARS = 2000, 300
 _PUT_OPCODES = {"MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"}
 _MEMO_OPCODES = {*_PUT_OPCODES, "GET", "BINGET", "LONG_BINGET"}
-#: Opcodes that fill the container below: with this many values, or with all down to the mark.
+#: Opcodes that fill the container below them with this many values, or with all values above the mark.
 _FILLED_FROM_STACK = {"APPEND": 1, "SETITEM": 2}
 _FILLED_TO_MARK = {"APPENDS", "SETITEMS", "ADDITEMS"}
-#: Functions by which tblib rebuilds an exception, once its class is registered; the second since tblib 3.2.
+#: Functions with which tblib rebuilds an exception of a registered class; the second since tblib 3.2.
 #: Both take the class, then its arguments or its attributes.
 _TBLIB_REBUILDERS = {
     "tblib.pickling_support.unpickle_exception",
@@ -36,25 +36,25 @@ _MARK = object()
 @define(eq=False)
 class PickledObject:
     """
-    What a pickle would make by calling a class or function.
+    A stand-in for what the pickle would create by calling a class or function.
     """
 
     #: ``distributed.scheduler.KilledWorker``
     type: str
     args: tuple[object, ...]
-    #: Items of its attributes, or of the mapping or sequence it is filled with; keys and values alternate.
+    #: Its attributes, or the items it is filled with; keys and values alternate.
     state: list[object] = field(factory=list)
 
     def attribute(self, name: str) -> object:
         """
-        The value of one attribute, None if it is not there.
+        Return the value of one attribute, or None.
         """
         pairs = zip(self.state[::2], self.state[1::2], strict=False)
         return next((value for key, value in pairs if isinstance(key, str) and key == name), None)
 
     def plain_values(self) -> Iterator[str | int | float]:
         """
-        The text and numbers in its arguments and state, in their order; those of each part once.
+        Yield the text and numbers in its arguments and state, in order; those of each part once.
         """
         waiting: list[object] = [self]
         seen: set[int] = set()
@@ -75,9 +75,9 @@ class _Global:
 
 def read_pickled(data: bytes) -> PickledObject | None:
     """
-    The exception that *data* holds if it is a pickled instance of some class, else None.
+    Return the exception in *data* if it is a pickled instance of a class, else None.
 
-    Of a pickle that is cut off, what was read: its class, and the arguments that were complete.
+    A truncated pickle yields the class and the complete arguments.
     """
     if not data.startswith(b"\x80"):  # protocols 2 and later; cloudpickle writes 4 or 5
         return None
@@ -97,7 +97,7 @@ def _rebuilt_by_tblib(call: PickledObject) -> PickledObject | None:
 
 def _root(stack: list[object]) -> PickledObject | None:
     """
-    What the bottom of the stack is: of a complete pickle all there is, else what was to be called.
+    Return the bottom of the stack: the result of a complete pickle, else the pending call.
     """
     values = [each for each in stack if each is not _MARK]
     if values and isinstance(values[0], _Global):
@@ -107,7 +107,7 @@ def _root(stack: list[object]) -> PickledObject | None:
 
 class _Stack:
     """
-    The stack of the pickle machine with stand-ins on it: `PickledObject`, `_Global`, tuples, plain values.
+    The stack of the pickle machine, with `PickledObject`, `_Global`, tuples and plain values on it.
     """
 
     def __init__(self) -> None:
@@ -116,14 +116,14 @@ class _Stack:
 
     def run(self, data: bytes) -> list[object]:
         """
-        Follow the opcodes to the end, or as far as they make sense; what is on the stack then.
+        Follow the opcodes to the end, or as far as they are valid; return the stack.
         """
         try:
             for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
                 if opcode.name == "STOP" or count >= _MAX_OPCODES:
                     break
                 self._follow(opcode, argument)
-        except Exception:  # noqa: BLE001  genops raises what it likes on bytes that are no pickle, or cut off
+        except Exception:  # noqa: BLE001  genops raises anything on invalid or truncated pickles
             return self._items
         return self._items
 
@@ -151,7 +151,7 @@ class _Stack:
 
     def call(self) -> PickledObject:
         """
-        The object made by the class or function and the arguments on top of the stack.
+        Return the object of calling the class or function with the arguments on top of the stack.
         """
         callee, args = self.pop(2)
         called = callee.name if isinstance(callee, _Global) else "?"
@@ -159,14 +159,14 @@ class _Stack:
 
     def name_global(self) -> _Global:
         """
-        The class or function whose module and name are on top of the stack.
+        Return the class or function whose module and name are on top of the stack.
         """
         texts = [each if isinstance(each, str) else "?" for each in self.pop(2)]
         return _Global(".".join(each[:_MAX_NAME_CHARS] for each in texts))
 
     def _follow_any_other(self, opcode: pickletools.OpcodeInfo, argument: object) -> None:
         """
-        Take from the stack what the opcode takes, and put there a plain value or one that is unknown.
+        Pop what the opcode pops, and push a plain or an unknown value.
         """
         if pickletools.markobject in opcode.stack_before:
             self.pop_to_mark()
@@ -179,7 +179,7 @@ class _Stack:
 
     def pop(self, count: int) -> list[object]:
         """
-        Take the uppermost *count* values.
+        Pop the topmost *count* values.
         """
         if len(self._items) < count:
             raise ValueError("the stack is empty")
@@ -189,7 +189,7 @@ class _Stack:
 
     def pop_to_mark(self) -> list[object]:
         """
-        Take all values above the uppermost mark, and the mark.
+        Pop the topmost mark and all values above it.
         """
         at = next(at for at in reversed(range(len(self._items))) if self._items[at] is _MARK)
         popped = self._items[at + 1 :]
@@ -202,7 +202,7 @@ class _Stack:
             owner.state += items[: _MAX_ITEMS - len(owner.state)]
 
 
-#: Opcodes that put one value on the stack.
+#: Opcodes that push one value.
 _MAKERS: dict[str, Callable[[_Stack, object], object]] = {
     "MARK": lambda _stack, _: _MARK,
     "GLOBAL": lambda _, name: _Global(str(name).replace(" ", ".", 1)),  # protocols 2 and 3
@@ -219,7 +219,7 @@ _MAKERS: dict[str, Callable[[_Stack, object], object]] = {
 
 def _state_items(state: object) -> list[object]:
     """
-    The attributes of a state: a mapping, or a pair of mappings where the class has slots.
+    Return the attributes in a state: a mapping, or a pair of mappings for a class with slots.
     """
     parts = state if isinstance(state, tuple) else (state,)
     return [item for part in parts if isinstance(part, PickledObject) for item in part.state]

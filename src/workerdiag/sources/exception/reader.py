@@ -1,8 +1,8 @@
 """
-What one exception says of itself: its class and text, and whom and which task it names.
+Reads one exception: its class and text, and the worker and task that it names.
 
-Classes are known by their names, not by import: what was raised may be of any release of distributed.
-Everything here may run foreign code, so it is called in a thread of its own.
+Classes are recognised by name, not by import: the exception may be of any release of distributed.
+All of this may run foreign code, so it is called in its own thread.
 """
 
 from __future__ import annotations
@@ -29,44 +29,44 @@ from workerdiag.sources.exception.tracebacks import (
     task_line,
 )
 
-#: Of one text, this many characters.
+#: Maximum characters of one text.
 TEXT_CHARS = 16 * 1024
-#: Of what hangs on one exception (members of groups), this many are told of.
+#: At most this many members of a group are read.
 MAX_MEMBERS = 30
 _MAX_KEYS = 100
 _MAX_NOTES = 100
-#: What a program raises by a mistake of its own.
+#: Exceptions that a bug in the program raises.
 _OF_PROGRAMS = (LookupError, ValueError, TypeError, AttributeError, NameError, ArithmeticError)
 
 
 @frozen(kw_only=True)
 class ExceptionLink:
     """
-    An exception, and how it came to be looked at.
+    An exception and its relation to the caught one.
     """
 
     relation: ExceptionRelation
     exc: BaseException
-    #: Whether what it hangs on was raised in a task.
+    #: Whether the exception that links to it was raised in a task.
     carried: bool = False
 
 
 @frozen(kw_only=True)
 class ExceptionReport:
     """
-    What one exception says.
+    The facts of one exception.
     """
 
     facts: ExceptionFacts
-    #: As Python prints it, without what hangs on it.
+    #: As Python prints it, without linked exceptions.
     printed: str
-    #: What hangs on it, the nearest first.
+    #: Linked exceptions, the nearest first.
     further: tuple[ExceptionLink, ...]
 
 
 def read_exception(link: ExceptionLink) -> ExceptionReport:
     """
-    All that one exception says; runs code of its class.
+    Read one exception; runs code of its class.
     """
     from_task = link.carried or raised_in_task(link.exc)
     facts = _make_facts(link.relation, link.exc, from_task=from_task)
@@ -84,7 +84,7 @@ def read_exception(link: ExceptionLink) -> ExceptionReport:
 
 def read_exception_class(link: ExceptionLink) -> ExceptionReport:
     """
-    What is known of an exception whose own code does not come back.
+    Read only the class of an exception whose code does not return.
     """
     facts = ExceptionFacts(type=slots.type_name(link.exc), text="", relation=link.relation)
     return ExceptionReport(
@@ -96,7 +96,7 @@ def linked_exceptions(
     link: ExceptionLink, *, from_task: bool, members: tuple[BaseException, ...] = ()
 ) -> Iterator[ExceptionLink]:
     """
-    The cause, else the context, and the members of a group.
+    Yield the cause, or else the context, and the members of a group.
     """
     if (cause := slots.cause_of(link.exc)) is not None:
         yield ExceptionLink(relation="cause", exc=cause, carried=from_task)
@@ -115,7 +115,7 @@ def _members(exc: BaseException) -> tuple[BaseException, ...]:
 
 def _first_items(values: Any) -> Iterator[object]:
     """
-    The first of what can be iterated over, and may have no end.
+    Yield the first items of an iterable, which may be endless.
     """
     try:
         yield from islice(values or (), MAX_MEMBERS)
@@ -131,7 +131,7 @@ def _format_exception(
     others = (
         note for note in notes[:_MAX_NOTES] if isinstance(note, str) and not note.startswith(NOTE_START)
     )
-    notes_text = "".join(f"\n{note[:TEXT_CHARS]}" for note in others)  # what we said ourselves is no evidence
+    notes_text = "".join(f"\n{note[:TEXT_CHARS]}" for note in others)  # our own notes are not evidence
     return utf8_safe(f"{head}{facts.type}: {facts.text}{notes_text[:TEXT_CHARS]}\n")
 
 
@@ -155,7 +155,7 @@ def _make_facts(relation: ExceptionRelation, exc: BaseException, *, from_task: b
 
 def _killed_worker_facts(relation: ExceptionRelation, exc: BaseException, text: str) -> ExceptionFacts:
     """
-    KilledWorker: attributes since 1.x, ``allowed_failures`` since 2022.9.2; else by its text.
+    Read a KilledWorker by its attributes (since 1.x; ``allowed_failures`` since 2022.9.2) or its text.
     """
     args = (*slots.args_of(exc)[:3], None, None, None)
     task = _task_key(_attribute_or(exc, "task", args[0]))
@@ -174,7 +174,7 @@ def _killed_worker_facts(relation: ExceptionRelation, exc: BaseException, text: 
         task=task,
         allowed_failures=allowed if isinstance(allowed, int) else None,
         identity=identity,
-        # As of the last heartbeat: nothing may also mean that none came since the task began.
+        # As of the last heartbeat: empty may also mean no heartbeat since the task began.
         executing=_task_keys(executing) if isinstance(executing, dict) and executing else None,
         threads=_positive_int_or_none(_attribute_or(last, "nthreads", None)),
         limit_bytes=_positive_int_or_none(_attribute_or(last, "memory_limit", None)),
@@ -212,7 +212,7 @@ def _pickled_facts(relation: ExceptionRelation, pickled: PickledObject) -> Excep
     )
 
 
-#: Parts of an `Identity`, and what the scheduler's WorkerState calls them.
+#: Fields of an `Identity`, and the attributes of the scheduler's WorkerState.
 _IDENTITY_ATTRIBUTES = {"worker": "address", "pid": "pid", "nanny": "nanny", "name": "name"}
 
 
@@ -237,9 +237,9 @@ def _is_dask_exception(exc: BaseException) -> bool:
 
 def _may_be_of_dask(exc: BaseException, facts: ExceptionFacts) -> bool:
     """
-    Whether an exception may tell of a lost worker: by its class, whom it names, or where it was raised.
+    Whether an exception may be about a lost worker, by its class, a worker it names, or where it was raised.
 
-    What cancels a future because workers were lost says so (``FutureCancelledError``, 2024.7.0 to 2026.8.0).
+    A future cancelled for lost workers says so (``FutureCancelledError``, 2024.7.0 to 2026.8.0).
     """
     if _attribute_or(exc, "reason", None) == "unknown" and facts.type.endswith(".FutureCancelledError"):
         return False
@@ -263,7 +263,7 @@ def _attribute_or(owner: object, name: str, default: object) -> object:
 
 def _task_key(task: object) -> str | None:
     """
-    A key as Dask writes it in logs and events: text, or the repr of a tuple.
+    Return a key as Dask writes it in logs and events: text, or the repr of a tuple.
     """
     if task is None or not isinstance(task, str | bytes | int | float | tuple):
         return None

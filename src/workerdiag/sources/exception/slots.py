@@ -1,8 +1,8 @@
 """
-What an exception and its class are, without running any code of theirs.
+Reads an exception and its class without running their code.
 
-A class may have properties called ``__cause__`` or ``args``, and a metaclass its own ``__name__``; what the
-interpreter itself goes by is in slots that cannot be replaced.
+A class may define properties such as ``__cause__`` or ``args``, and a metaclass its own ``__name__``. The
+interpreter uses slots, which cannot be replaced.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CLASS = vars(type)
 
 def cause_of(exc: BaseException) -> BaseException | None:
     """
-    What it was raised from.
+    Return the exception's cause.
     """
     cause: BaseException | None = _slot(exc, "__cause__")
     return cause
@@ -28,7 +28,7 @@ def cause_of(exc: BaseException) -> BaseException | None:
 
 def context_of(exc: BaseException) -> BaseException | None:
     """
-    What was being handled as it was raised, where that is not suppressed.
+    Return the exception's context, or None if it is suppressed.
     """
     context: BaseException | None = _slot(exc, "__context__")
     return None if _slot(exc, "__suppress_context__") else context
@@ -36,7 +36,7 @@ def context_of(exc: BaseException) -> BaseException | None:
 
 def traceback_of(exc: BaseException) -> TracebackType | None:
     """
-    Where it was raised.
+    Return the exception's traceback.
     """
     raised_at: TracebackType | None = _slot(exc, "__traceback__")
     return raised_at
@@ -44,7 +44,7 @@ def traceback_of(exc: BaseException) -> TracebackType | None:
 
 def members_of(exc: BaseException) -> tuple[BaseException, ...]:
     """
-    The exceptions of a group; none of any other.
+    Return the members of an exception group; none of any other exception.
     """
     if not isinstance(exc, BaseExceptionGroup):
         return ()
@@ -54,7 +54,7 @@ def members_of(exc: BaseException) -> tuple[BaseException, ...]:
 
 def args_of(exc: BaseException) -> tuple[object, ...]:
     """
-    What it was made from.
+    Return the exception's arguments.
     """
     args: tuple[object, ...] = _slot(exc, "args")
     return args
@@ -62,7 +62,7 @@ def args_of(exc: BaseException) -> tuple[object, ...]:
 
 def classes_of(exc: BaseException) -> Iterator[tuple[str, str]]:
     """
-    Module and name of its class and of those that this one derives from.
+    Yield module and name of the exception's class and its base classes.
     """
     for cls in _CLASS["__mro__"].__get__(type(exc)):
         yield _module(cls), _CLASS["__name__"].__get__(cls)
@@ -70,14 +70,14 @@ def classes_of(exc: BaseException) -> Iterator[tuple[str, str]]:
 
 def packages_of(exc: BaseException) -> set[str]:
     """
-    The packages in which these classes are defined.
+    Return the packages that define those classes.
     """
     return {module.partition(".")[0] for module, _ in classes_of(exc)}
 
 
 def type_name(exc: BaseException) -> str:
     """
-    Its class as Python prints it: ``ValueError``, ``distributed.scheduler.KilledWorker``.
+    Return the class as Python prints it: ``ValueError``, ``distributed.scheduler.KilledWorker``.
     """
     module, name = _module(type(exc)), _CLASS["__qualname__"].__get__(type(exc))
     return utf8_safe(name if module == "builtins" else f"{module}.{name}")[:_MAX_CHARS]

@@ -1,5 +1,5 @@
 """
-Where an exception was raised, as far as its traceback tells: the frames, the task, and its line.
+Reads from a traceback where an exception was raised: the frames, the task, and its line.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from types import CodeType, FrameType, FunctionType, TracebackType
 from workerdiag.model.source_files import is_library
 from workerdiag.sources.exception import slots
 
-#: Of one traceback, at most the outermost frames are walked, and the innermost of those are printed.
+#: At most this many outermost frames of a traceback are walked, and the innermost of those printed.
 _MAX_DEPTH, _PRINTED_FRAMES = 20_000, 40
-#: A frame may name any file as its source; what no source can be is not read.
+#: A frame may name any file as its source; larger files are not read.
 _MAX_SOURCE_BYTES = 4 * 2**20
-#: Functions in which a worker, or a local scheduler, runs a task (2024.8.1 to 2026.8.0).
+#: Functions in which a worker or a local scheduler runs a task (2024.8.1 to 2026.8.0).
 _TASK_RUNNERS = {
     "distributed/worker.py": {
         "_run_task",
@@ -38,23 +38,23 @@ _TASK_RUNNERS = {
     "dask/_task_spec.py": {"__call__", "execute_graph", "_execute_subgraph"},
 }
 _CLIENT = "distributed/client.py"
-#: Functions of it that raise what a task raised.
+#: Functions of the client that re-raise a task's exception.
 _FETCHERS = {"result", "_result", "gather", "_gather"}
-#: Functions of it that raise what a function outside of tasks raised.
+#: Functions of the client that re-raise the exception of a function outside tasks.
 _RUNNERS = {"run", "_run", "run_on_scheduler", "_run_on_scheduler"}
-#: The file of a function that travelled by value, as those of the main module do (cloudpickle 3.1.3).
+#: File name of a function pickled by value, such as one of the main module (cloudpickle 3.1.3).
 _BY_VALUE = "<dynamic-code>"
-#: Of the main module, at most this many names and functions are looked at.
+#: At most this many names of the main module are searched.
 _MAX_NAMES = 10_000
-#: Where ipykernel says that the code of a cell is.
+#: Part of ipykernel's file name for a cell.
 _CELLS = "/ipykernel_"
-#: Lines before and after the one that raised, and characters of each.
+#: Number of lines before and after the one that raised, and maximum characters of each.
 _NEIGHBOURS, _LINE_CHARS = 2, 200
 
 
 def printed_frames(raised_at: TracebackType | None) -> str:
     """
-    The innermost frames; empty if they cannot be printed.
+    Return the innermost frames as text; empty if they cannot be printed.
     """
     walked = deque(islice(_walk(raised_at), _MAX_DEPTH), maxlen=_PRINTED_FRAMES)
     try:
@@ -67,7 +67,7 @@ def printed_frames(raised_at: TracebackType | None) -> str:
 
 def _walk(raised_at: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
     """
-    The frames with their lines, outermost first.
+    Yield the frames with their lines, outermost first.
     """
     while raised_at is not None:
         yield raised_at.tb_frame, raised_at.tb_lineno
@@ -81,27 +81,27 @@ def _without_lines(walked: deque[tuple[FrameType, int]]) -> traceback.StackSumma
 
 def _is_source(file: str) -> bool:
     """
-    Whether asking for lines of that file reads no more than a source file has.
+    Whether the file is missing or a regular file of a source file's size.
     """
     if file in linecache.cache:
         return True
     try:
         found = Path(file).stat()
-    except (OSError, ValueError):  # it is not there: ``<stdin>``, or a path of another machine
+    except (OSError, ValueError):  # it does not exist here: ``<stdin>``, or a path of another machine
         return True
     return stat.S_ISREG(found.st_mode) and found.st_size <= _MAX_SOURCE_BYTES
 
 
 def raised_in_task(exc: BaseException) -> bool:
     """
-    Whether a task raised it, and Dask carried it here.
+    Whether a task raised the exception and Dask transferred it here.
 
-    A worker cuts its own frames off a traceback before it pickles it (``get_traceback`` in
-    distributed/utils.py), so what tells is: frames rebuilt by tblib, which begin where the
-    task's function does; or, where the task had no Python frame of its own (``int("x")``) and none is
-    left, that the client's ``result`` or ``gather`` raised an error which is not one of Dask's.
-    Not seen: tasks of ``scheduler="threads"`` or ``"processes"`` when Dask shortens the traceback
-    (``admin.traceback.shorten``), and tracebacks that somebody removed.
+    A worker removes its own frames from a traceback before pickling it (``get_traceback`` in
+    distributed/utils.py). So the signs are frames rebuilt by tblib, which begin at the task's function. If
+    the task had no Python frame (``int("x")``) and none is left, the sign is that the client's ``result`` or
+    ``gather`` raised an error that is not one of Dask's.
+    It misses tasks of ``scheduler="threads"`` or ``"processes"`` if Dask shortens the traceback
+    (``admin.traceback.shorten``), and removed tracebacks.
     """
     frames = [frame for frame, _ in islice(_walk(slots.traceback_of(exc)), _MAX_DEPTH)]
     if any(frame.f_code.co_name in _TASK_RUNNERS.get(_short_path(frame), ()) for frame in frames):
@@ -120,9 +120,9 @@ def raised_in_task(exc: BaseException) -> bool:
 
 def passed_dask(raised_at: TracebackType | None, *, from_task: bool) -> bool:
     """
-    Whether an exception went through code of distributed other than what runs tasks and fetches results.
+    Whether an exception passed code of distributed other than what runs tasks and fetches results.
 
-    Of a task's own exception that is code which the task called; of any other, whatever raised it.
+    For a task's own exception this is code that the task called; for any other, the code that raised it.
     """
     frames = [frame for frame, _ in islice(_walk(raised_at), _MAX_DEPTH)]
     if from_task:
@@ -141,7 +141,7 @@ def _is_of_distributed(frame: FrameType) -> bool:
 
 def _short_path(frame: FrameType) -> str:
     """
-    The last two parts of the file's path: ``distributed/client.py``.
+    Return the last two parts of the file's path: ``distributed/client.py``.
     """
     return "/".join(frame.f_code.co_filename.replace("\\", "/").rsplit("/", 2)[-2:])
 
@@ -155,7 +155,7 @@ def _is_rebuilt_frame(frame: FrameType) -> bool:
 
 def _is_client_error(exc: BaseException) -> bool:
     """
-    Whether a client raises such errors of its own accord: cancelled, timed out, killed, disconnected.
+    Whether a client itself raises such errors: cancelled, timed out, killed, disconnected.
     """
     packages = ("distributed", "asyncio", "concurrent", "tornado")
     return isinstance(exc, TimeoutError) or not slots.packages_of(exc).isdisjoint(packages)
@@ -163,10 +163,10 @@ def _is_client_error(exc: BaseException) -> bool:
 
 def task_line(raised_at: TracebackType | None) -> tuple[str, tuple[str, ...]]:
     """
-    The innermost line of a task that is nobody's library, as ``function (file:line)``, with its neighbours.
+    Return the innermost line of a task outside libraries, as ``function (file:line)``, and its neighbours.
 
-    Both are empty where no frame is known to be of a task: of an exception that Dask carried to the client,
-    those that were rebuilt, or else those after the client's own.
+    A transferred exception's task frames are the rebuilt ones, or else those after the client's own. Both
+    results are empty without any.
     """
     walked = list(islice(_walk(raised_at), _MAX_DEPTH))
     rebuilt = (at for at, (frame, _) in enumerate(walked) if _is_rebuilt_frame(frame))
@@ -185,11 +185,11 @@ def task_line(raised_at: TracebackType | None) -> tuple[str, tuple[str, ...]]:
 
 def _file_in_main(name: str, line: int) -> str:
     """
-    The file of the main module's function of that name to which the line belongs; empty if there is none.
+    Return the file of the main module's function with that name and line, or "".
     """
     try:
         values = list(islice(vars(sys.modules["__main__"]).values(), _MAX_NAMES))
-    except (KeyError, RuntimeError, TypeError):  # another thread changes it, or it is no module
+    except (KeyError, RuntimeError, TypeError):  # another thread changes it, or it is not a module
         return ""
     classes = [vars(each) for each in values if type(each) is type]
     functions = chain(values, *(each.values() for each in classes))

@@ -1,5 +1,5 @@
 """
-What the flight recorder kept of dead workers, asked of the scheduler through a client.
+Reads the flight recorder's death records from the scheduler through a client.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from workerdiag.wire.plain import from_plain
 from workerdiag.wire.recorded_death import DeathsAnswer, merge_messages, select_recent
 from workerdiag.wire.removal import RemovalRecord
 
-#: Of the time there is, the first question may take so much, as all that come after depend on it.
+#: Share of the time for the first request, on which all others depend.
 _SHARE = 0.5
-#: Of what is then left, the second one.
+#: Share of the remaining time for the second request.
 _RING_SHARE = 0.9
-#: A nanny that has not reported after this time may have died with its worker.
+#: A nanny that has not reported after this many seconds may have died with its worker.
 _WAIT_S = 1.0
 _MAX_DEATHS = 32
 _MAX_BYTES = 2**20
@@ -31,14 +31,14 @@ _MAX_BYTES = 2**20
 
 class RecorderSource:
     """
-    Records of the deaths in question, where `workerdiag.install` or a preload put the recorder in place.
+    Reads the records of relevant deaths if `workerdiag.install` or a preload installed the recorder.
 
-    Without a recorder this costs two small questions to the scheduler and yields nothing, no gap either.
+    Without a recorder it sends two small requests to the scheduler and yields nothing, not even a gap.
 
     Args:
         client: A ``distributed.Client``, synchronous or not.
-        about: The workers in question, where an exception names them; else those that died lately.
-        tasks: Keys of the tasks that Dask gave up on: all their deaths are selected.
+        about: The workers that an exception names; if empty, those that died recently.
+        tasks: Keys of the tasks that Dask gave up on, of which all deaths are selected.
     """
 
     name = RECORDER
@@ -50,11 +50,13 @@ class RecorderSource:
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
-        What was recorded, within *budget_s* seconds; nothing from within the client's own event loop.
+        Yield the recorded deaths, within *budget_s* seconds; nothing on the client's own event loop.
         """
         if not self._is_open() or self._client.asynchronous:
             return
-        from workerdiag.sources.cluster.queries import query_gap  # asyncio is not for those who read files
+        from workerdiag.sources.cluster.queries import (
+            query_gap,
+        )  # keeps asyncio out of runs that only read files
 
         deadline = Deadline.of_budget(budget_s)
         try:
@@ -65,13 +67,13 @@ class RecorderSource:
 
     async def collect_async(self, *, budget_s: float) -> list[Evidence]:
         """
-        The same, from within the client's event loop.
+        Return the same evidence from within the client's event loop.
         """
         return await self._ask(Deadline.of_budget(budget_s)) if self._is_open() else []
 
     def _is_open(self) -> bool:
         """
-        Whether there is anybody to ask; that there is not, the cluster source says.
+        Whether the client is connected; if not, the cluster source has the gap.
         """
         return self._client.status == "running" and self._client.scheduler is not None
 
@@ -80,7 +82,7 @@ class RecorderSource:
 
         try:
             entries = await answer_in_time(self._entries, deadline.share(_SHARE))
-        except Exception:  # noqa: BLE001  a scheduler that is silent is the cluster source's gap
+        except Exception:  # noqa: BLE001  the cluster source has the gap of a silent scheduler
             return []
         messages = list(_decoded(entries))
         if not messages:
@@ -96,7 +98,7 @@ class RecorderSource:
 
     async def _entries(self) -> list[tuple[float, object]]:
         """
-        The events of the recorder's topic; asking for them by name would make the topic.
+        Return the events of the recorder's topic; ``events`` would create the topic, so it comes last.
         """
         from workerdiag.sources.cluster import queries, snapshot, versions_and_settings
 
@@ -104,7 +106,7 @@ class RecorderSource:
         if versions_and_settings.has_same_python(versions):
             try:
                 return await snapshot.look_at_topic(self._client, DEATH_TOPIC)
-            except Exception:  # noqa: BLE001, S110  it may be forbidden to run anything there
+            except Exception:  # noqa: BLE001, S110  running functions there may be forbidden
                 pass
         return await queries.fetch_events(self._client, DEATH_TOPIC)
 
@@ -144,7 +146,7 @@ class RecorderSource:
 
 def _decoded(entries: Sequence[tuple[float, object]]) -> Iterator[Message]:
     """
-    The messages in the events of the topic; one without a time has that of its event.
+    Yield the messages in the topic's events; one without a time gets that of its event.
     """
     for at, plain in entries:
         message = decode_message(plain)
@@ -156,14 +158,14 @@ def _decoded(entries: Sequence[tuple[float, object]]) -> Iterator[Message]:
 
 def is_recording(entries: Sequence[tuple[float, object]]) -> bool:
     """
-    Whether a scheduler with these events in the recorder's topic records.
+    Whether a scheduler with these events in the recorder's topic is recording.
     """
     return _has_ring(list(_decoded(entries)))
 
 
 def _has_ring(messages: Sequence[Message]) -> bool:
     """
-    Whether the scheduler itself records, as the last message of its own shows.
+    Whether the scheduler itself is recording, by the last of its own messages.
     """
     own = [each for each in messages if isinstance(each, RecorderState | RemovalRecord)]
     return bool(own) and own[-1] != RecorderState(is_recording=False)
@@ -171,7 +173,7 @@ def _has_ring(messages: Sequence[Message]) -> bool:
 
 def _deaths_of_topic(messages: Sequence[Message], *, now: float) -> DeathsAnswer:
     """
-    The deaths that the topic alone describes, where there is no ring to ask, or no longer.
+    Return the deaths in the topic alone, for a scheduler without a ring.
     """
     deaths = [each for each in messages if isinstance(each, RemovalRecord | DeathReport)]
     return DeathsAnswer(deaths=merge_messages(deaths), now=now)

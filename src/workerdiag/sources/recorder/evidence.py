@@ -1,5 +1,5 @@
 """
-From recorded deaths to evidence: flat, bounded, each fact with its identity.
+Converts recorded deaths to evidence: flat, bounded, each fact with its identity.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from workerdiag.wire.plain import to_plain
 from workerdiag.wire.recorded_death import RecordedDeath
 from workerdiag.wire.removal import Heartbeat, RemovalRecord
 
-#: Reporters of an exit that no parent process learned.
+#: Reporters of an exit that no parent process saw.
 _BY_BOX, _BY_DUMP = f"{RECORDER} (its black box)", f"{RECORDER} (faulthandler's dump)"
-#: The only signal that the kernel kills with for want of memory (``man 7 signal``).
+#: The only signal of the OOM killer (``man 7 signal``).
 _SIGKILL = 9
 _TEXT_CHARS = 2000
 _OUTPUT_CHARS = 64 * 1024
-#: A nanny's report is smaller than that.
+#: Upper bound of a nanny's report.
 _BOX_CHARS = 64 * 1024
 _MAX_NAMED = 20
 #: How a dump begins (CPython, Modules/faulthandler.c).
@@ -36,7 +36,7 @@ _DUMP = "Fatal Python error: "
 
 def death_evidence(deaths: Sequence[RecordedDeath]) -> Iterator[Evidence]:
     """
-    The evidence of each death, oldest first.
+    Yield the evidence of each death, oldest first.
     """
     for death in deaths:
         yield from evidence_of_one(death, deaths)
@@ -44,14 +44,14 @@ def death_evidence(deaths: Sequence[RecordedDeath]) -> Iterator[Evidence]:
 
 def evidence_of_one(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> Iterator[Evidence]:
     """
-    The evidence of one of the *deaths*.
+    Yield the evidence of one of the *deaths*.
     """
     identity, report = identity_of_death(death), death.report
     if death.record is not None:
         yield _removal_event(death.record, death, identity)
     yield _event("recorder", _death_fields(death, _lost_together(death, deaths)), death, identity)
     if report is not None and report.box is not None:
-        # For a death bundle and for rules to come; no sign looks at it today.
+        # For death bundles and future rules; no sign uses it today.
         content = json.dumps(to_plain(report.box), default=str)[:_BOX_CHARS]
         yield Event(topic="black-box", fields={"content": content}, when=death.at, identity=identity)
     if report is not None:
@@ -69,7 +69,7 @@ def evidence_of_one(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> It
 
 def _event(topic: str, fields: Mapping[str, EventValue], death: RecordedDeath, identity: Identity) -> Event:
     """
-    An event of what is known, each text cut to size.
+    Return an event with the known fields, each text cut to size.
     """
     known = {
         name: value[:_TEXT_CHARS] if isinstance(value, str) else value
@@ -81,7 +81,7 @@ def _event(topic: str, fields: Mapping[str, EventValue], death: RecordedDeath, i
 
 def _removal_event(record: RemovalRecord, death: RecordedDeath, identity: Identity) -> Event:
     """
-    The scheduler's own event, worded as it is by `workerdiag.sources.cluster`, which finds it for an hour.
+    Return the scheduler's removal event as `workerdiag.sources.cluster`, which has it for an hour, words it.
     """
     fields: dict[str, EventValue] = {
         "action": "remove-worker",
@@ -95,7 +95,7 @@ def _removal_event(record: RemovalRecord, death: RecordedDeath, identity: Identi
 
 def _death_fields(death: RecordedDeath, others: Sequence[str]) -> dict[str, EventValue]:
     """
-    What is known of the death, for one event.
+    Return the fields of the event about the death.
     """
     record, report = death.record, death.report
     heartbeat = record.last_heartbeat if record is not None else Heartbeat()
@@ -142,7 +142,7 @@ def _report_fields(report: DeathReport) -> dict[str, EventValue]:
 
 def _ended_suddenly(report: DeathReport) -> bool:
     """
-    Whether no code of the process ran any more: its box would show what can be caught.
+    Whether the process died without running any more code: its box would show a signal that can be caught.
     """
     box = report.box
     return (
@@ -157,9 +157,9 @@ def _ended_suddenly(report: DeathReport) -> bool:
 
 def _end(report: DeathReport, death: RecordedDeath, identity: Identity) -> Iterator[Event | ProcessExit]:
     """
-    The request to stop, if there was one, and the exit as far as anybody knows it.
+    Yield the stop request, if there was one, and the exit as far as known.
 
-    A process that only its nanny knew, and that was asked to stop, is no death.
+    A process that only its nanny knew, and that was asked to stop, is not a death.
     """
     exit_, box = report.exit or ExitReport(), report.box or BlackBox()
     if report.kind == "box-found" and death.record is None:
@@ -186,7 +186,7 @@ def _end(report: DeathReport, death: RecordedDeath, identity: Identity) -> Itera
 
 def _stop_request(name: str, why: str | None, death: RecordedDeath, identity: Identity) -> Event:
     """
-    That somebody asked the worker to stop, or its nanny to stop it or to close.
+    Return the event of a request to stop the worker, or to its nanny to stop it or to close.
     """
     fields: dict[str, EventValue] = {"action": "asked-to-stop", name: why[:200] if why else None}
     return Event(topic="recorder", fields=fields, when=death.at, identity=identity)
@@ -194,7 +194,7 @@ def _stop_request(name: str, why: str | None, death: RecordedDeath, identity: Id
 
 def _memory_readings(death: RecordedDeath, identity: Identity) -> Iterator[MemoryReading]:
     """
-    The last that was measured: by the process itself each second, else with its last heartbeat.
+    Yield the last reading: the process's own, taken each second, or else that of its last heartbeat.
     """
     record, report, last = death.record, death.report, _last_sample(death.report)
     heartbeat = record.last_heartbeat if record is not None else Heartbeat()
@@ -208,10 +208,10 @@ def _memory_readings(death: RecordedDeath, identity: Identity) -> Iterator[Memor
 
 def _cgroup_events(report: DeathReport, death: RecordedDeath, identity: Identity) -> Iterator[Event]:
     """
-    What the control group counted between the last sample, or the start of the process, and its end.
+    Yield what the cgroup counted between the last sample, or the process's start, and its end.
 
-    A kill is this process's where it died of SIGKILL and the group has a limit of its own; the group of a
-    whole machine, or of a login, counts the kills of others as well.
+    A kill is this process's if it died of SIGKILL and the cgroup has its own limit. The cgroup of a whole
+    machine or login also counts the kills of others.
     """
     group, last = report.cgroup, _last_sample(report)
     if group is None or group.oom_kills_before is None or group.oom_kills_after is None:
@@ -238,9 +238,9 @@ def _cgroup_events(report: DeathReport, death: RecordedDeath, identity: Identity
 
 def _output_chunks(report: DeathReport, identity: Identity) -> Iterator[LogChunk]:
     """
-    What the worker logged last, what faulthandler wrote, and what came to standard error past Python.
+    Yield the worker's last log lines, faulthandler's dump, and text written to stderr outside Python.
 
-    In a file that other workers write to as well, nobody knows whose text it is; it has the host alone.
+    Text in a file that other workers also write to is attributed to the host alone.
     """
     of = identity.worker or (f"process {identity.pid}" if identity.pid else "a worker")
     box, stderr = report.box or BlackBox(), report.stderr
@@ -264,7 +264,7 @@ def _chunk(title: str, text: str, identity: Identity) -> Iterator[LogChunk]:
 
 def _first_dump(text: str) -> str:
     """
-    What faulthandler wrote for the first signal: it can itself crash while it walks other threads' stacks.
+    Return faulthandler's dump of the first signal: it can itself crash while it walks other threads' stacks.
     """
     again = text.find(_DUMP, text.find(_DUMP) + 1)
     return text if again < 0 else text[:again]
@@ -281,7 +281,7 @@ def _either(one: int | None, other: int | None) -> int | None:
 
 def _lost_together(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> list[str]:
     """
-    Addresses of the other workers of its host that were lost unexpectedly within seconds of it.
+    Return the addresses of other workers on its host that were lost unexpectedly within seconds of it.
     """
     host = death.record.address_host if death.record is not None else None
     return [

@@ -1,5 +1,5 @@
 """
-The last minutes of a dead worker: its memory, its limits, and which tasks ran when it was lost.
+Reconstructs the last minutes of a dead worker: its memory, limits, and the tasks that ran when it was lost.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from workerdiag.wire.messages import CgroupCounters, DeathReport
 from workerdiag.wire.recorded_death import RecordedDeath
 from workerdiag.wire.removal import HeartbeatTask, RemovalRecord
 
-#: Tasks that one history has, at most: those that ran at the end, then the last that ended before.
+#: Maximum number of tasks in one history: those running at the end, then the last that ended before.
 MAX_TASKS = 60
-#: Keys of assigned tasks that are told, at most.
+#: Maximum number of keys of assigned tasks.
 _MAX_KEYS = 500
 _THREAD_CHARS = 100
 
 
 def process_history(death: RecordedDeath, identity: Identity) -> ProcessHistory | None:
     """
-    Memory, limits and tasks of a worker that recorded; None without a black box.
+    Return memory, limits and tasks from a worker's black box; None without one.
     """
     report = death.report
     if report is None or report.box is None:
@@ -46,7 +46,7 @@ def _memory_sample(sample: Sample) -> MemorySample:
         process_bytes=sample.process_rss_bytes,
         managed_bytes=sample.managed_bytes,
         spilled_bytes=sample.spilled_bytes,
-        # The group of a whole machine or of a login holds what others use.
+        # The cgroup of a whole machine or login includes the memory of others.
         group_bytes=sample.cgroup_current_bytes if sample.cgroup_limit_bytes else None,
     )
 
@@ -65,7 +65,7 @@ def _memory_limits(report: DeathReport, box: BlackBox) -> MemoryLimits:
 
 def _fraction(names: Mapping[str, str], name: str) -> float | None:
     """
-    A share of the memory limit that the box tells; None where it does not, or where it is switched off.
+    Return a fraction of the memory limit from the box; None if it is missing or switched off.
     """
     try:
         value = float(names.get(name, ""))
@@ -76,7 +76,7 @@ def _fraction(names: Mapping[str, str], name: str) -> float | None:
 
 def _task_spans(report: DeathReport, box: BlackBox) -> Iterator[TaskSpan]:
     """
-    The tasks, oldest first; a thread of which only the slot is known is called by that.
+    Yield the tasks, oldest first; a thread of unknown name is named by its slot.
     """
     running = report.running_tasks or ()
     names = {each.slot: each.thread_name for each in running if each.slot is not None and each.thread_name}
@@ -112,10 +112,10 @@ def _thread(names: Mapping[int, str], slot: int | None) -> str:
 
 def tasks_at_loss(death: RecordedDeath, identity: Identity) -> TasksAtLoss | None:
     """
-    The tasks that were on the worker; None where neither scheduler nor black box knows.
+    Return the tasks that were on the worker; None if neither scheduler nor black box knows.
 
-    A task that ran at the last heartbeat and was not finished when the worker was lost still ran then. What
-    else was assigned may have begun since, unless all threads had a task already.
+    A task that ran at the last heartbeat and was unfinished at the loss was still running. Other assigned
+    tasks may have begun since, unless all threads already had a task.
     """
     record, report = death.record or RemovalRecord(), death.report
     running = _exactly_running(report)
@@ -152,7 +152,7 @@ def tasks_at_loss(death: RecordedDeath, identity: Identity) -> TasksAtLoss | Non
 
 def _exactly_running(report: DeathReport | None) -> tuple[RunningTask, ...] | None:
     """
-    The running tasks, if a box has all of them. A box that was too long to be sent had all.
+    Return the running tasks, if the box has all of them; a box too long to be sent had all.
     """
     if report is None or (report.box is not None and not report.box.has_all_running_tasks):
         return None
@@ -161,7 +161,7 @@ def _exactly_running(report: DeathReport | None) -> tuple[RunningTask, ...] | No
 
 def _full_key(task: RunningTask, known: Collection[str]) -> str:
     """
-    The key of a task; one that had no room in the box is completed where that can be only one.
+    Return the key of a task; a key truncated in the box is completed if only one known key begins so.
     """
     if not task.is_clipped:
         return task.key
@@ -171,7 +171,7 @@ def _full_key(task: RunningTask, known: Collection[str]) -> str:
 
 def _end_time(report: DeathReport, running: Sequence[RunningTask]) -> float | None:
     """
-    When the process ended, by the clock of its own machine: that of its box and its nanny.
+    Return when the process ended, by its machine's clock, which box and nanny share.
     """
     written_at = report.box.written_at if report.box is not None else None
     times = [report.noticed_at, written_at, *(each.started_at for each in running)]
@@ -186,7 +186,7 @@ def _running_s(task: RunningTask, end: float | None) -> float | None:
 
 def _running_s_by_heartbeat(task: HeartbeatTask, record: RemovalRecord) -> float | None:
     """
-    For how long a task had run when the worker was lost: until the heartbeat, and since.
+    Return the seconds that a task had run at the loss: up to the heartbeat, plus the heartbeat's age.
     """
     age_s = record.last_heartbeat.age_s or 0.0
     return None if task.running_s is None else round(task.running_s + age_s, 3)

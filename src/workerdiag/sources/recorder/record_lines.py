@@ -1,5 +1,5 @@
 """
-Records of deaths as the scheduler's recorder appends them: JSON lines, read whatever became of them.
+Parses the death records that the scheduler's recorder appends as JSON lines, even from damaged files.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from workerdiag.wire.constants import MESSAGE_SCHEMA
 from workerdiag.wire.messages import DEATH_KINDS, DeathMessage, DeathReport, decode_message
 from workerdiag.wire.removal import RemovalRecord
 
-#: No record is that long: the scheduler's are below 300 KiB, nannies' messages below 64 KiB.
+#: Maximum length of a line: the scheduler's records are below 300 KiB, nannies' messages below 64 KiB.
 _MAX_LINE_BYTES = 2**20
-#: Commas and brackets in a line: each can take a hundred bytes of memory.
+#: Maximum number of commas and brackets in a line: each can take a hundred bytes of memory.
 _MAX_MARKS = 100_000
 #: A gap names at most this many bad lines of a kind.
 _MAX_NAMED = 5
@@ -25,7 +25,7 @@ _RECORD_BEGINNING = re.compile(
 )
 
 
-#: Why a line is no record that can be used.
+#: Why a line is not a usable record.
 BadLineKind = Literal["too-long", "torn", "no-record", "other-schema"]
 _WORDS: Mapping[BadLineKind, str] = {
     "too-long": "too long",
@@ -37,18 +37,18 @@ _WORDS: Mapping[BadLineKind, str] = {
 
 class ParsedRecord(NamedTuple):
     """
-    One line, understood.
+    One parsed line.
     """
 
     message: DeathMessage
     size_bytes: int
-    #: Paths of the fields that were not understood.
+    #: Paths of unknown fields.
     dropped: tuple[str, ...] = ()
 
 
 class BadLineError(ValueError):
     """
-    A line is no record, or not one of a schema that is known.
+    A line is not a record, or is of an unknown schema.
     """
 
     def __init__(self, kind: BadLineKind, schema: str = "") -> None:
@@ -59,7 +59,7 @@ class BadLineError(ValueError):
 
 def is_record_file(head: bytes) -> bool:
     """
-    Whether a file that begins so holds records: its first line is an object with ``schema`` and ``kind``.
+    Whether a file that begins with *head* holds records: its first object has ``schema`` and ``kind``.
     """
     line, end, _ = head.lstrip().partition(b"\n")
     if not line.startswith(b"{"):
@@ -75,10 +75,10 @@ def is_record_file(head: bytes) -> bool:
 
 def parse_record(line: bytes) -> ParsedRecord:
     """
-    The record in a line.
+    Return the record in a line.
 
     Raises:
-        BadLineError: There is none that can be used.
+        BadLineError: The line is not a usable record.
     """
     fields = _parse_line(line)
     schema = fields.get("schema")
@@ -99,7 +99,7 @@ def _parse_line(line: bytes) -> Mapping[str, object]:
     try:
         text = line.decode("utf-8", "replace")
         fields = json.loads(text)
-        if "\\ud" in text.lower():  # half of a character cannot be printed, nor searched
+        if "\\ud" in text.lower():  # a lone surrogate cannot be printed or searched
             fields = json.loads(json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace").decode())
     except (ValueError, RecursionError):
         raise BadLineError("torn") from None
@@ -110,22 +110,22 @@ def _parse_line(line: bytes) -> Mapping[str, object]:
 
 class RecordParser:
     """
-    The records in the text of one file, which comes block by block; memory is bounded.
+    Parses the records of one file from its blocks, in bounded memory.
     """
 
     def __init__(self) -> None:
         self._rest = b""
         self._number = 0
         self._too_long = False
-        #: What is wrong, with the schema, to the numbers of the lines of which that is so; and their count.
+        #: Line numbers by problem and schema.
         self._bad: dict[tuple[BadLineKind, str], list[int]] = {}
         self._bad_count = 0
-        #: Fields of good lines that were not understood.
+        #: Unknown fields of good lines.
         self._dropped: dict[str, None] = {}
 
     def take(self, data: bytes) -> Iterator[ParsedRecord]:
         """
-        The records that are whole with *data*.
+        Yield the records that *data* completes.
         """
         *whole, self._rest = (self._rest + data).split(b"\n")
         for line in whole:
@@ -135,7 +135,7 @@ class RecordParser:
 
     def end(self) -> Iterator[ParsedRecord]:
         """
-        The last one, if it has no line end.
+        Yield the last record, if it has no line end.
         """
         line, self._rest = self._rest, b""
         if line or self._too_long:
@@ -143,7 +143,7 @@ class RecordParser:
 
     def gap(self, origin: str) -> Gap | None:
         """
-        Which lines could not be used, and why; None if all could.
+        Return the gap of unusable lines, or None if all were usable.
         """
         parts = []
         if self._bad_count:

@@ -1,5 +1,5 @@
 """
-The deaths that records in files and black boxes describe, collected in bounded memory.
+Collects the deaths described by record files and black boxes, in bounded memory.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from workerdiag.sources.recorder.record_lines import ParsedRecord
 from workerdiag.wire.constants import RECORDER
 from workerdiag.wire.recorded_death import RecordedDeath, merge_messages
 
-#: As many as a live scheduler is asked for (`workerdiag.sources.recorder`).
+#: The same number as requested of a live scheduler (`workerdiag.sources.recorder`).
 MAX_DEATHS = 32
-#: What is kept until all was read, as JSON; parsed it takes some times as much.
+#: Maximum bytes of JSON kept until all is read; parsed, they take a multiple.
 _MAX_BYTES = 4 * 2**20
-#: Of archived records: what is further back than this, or comes later, belongs to another death.
+#: Archived records further back, or later, than these many seconds belong to another death.
 _SAME_CLUSTER_S, _AFTER_S = 24 * 3600.0, 60.0
 
 
 class RecordCollection:
     """
-    Records and reports from anywhere, in any order; their evidence comes once all were read.
+    Collects records and reports in any order, and yields their evidence once all are read.
 
     Args:
-        about: Addresses of the workers in question; with *tasks* they select. Without either it is the
-            last death, and those of the quarter of an hour before.
+        about: Addresses of the workers in question. Without *about* and *tasks* the last death, and those in
+            the quarter of an hour before, are selected.
         tasks: Keys of the tasks that Dask gave up on.
     """
 
@@ -39,13 +39,13 @@ class RecordCollection:
         self._about = frozenset(about)
         self._tasks = frozenset(tasks)
         self._numbers = count()
-        #: What matters least comes first: by rank, by time, and as they came.
+        #: The least important first: by rank, time and order of arrival.
         self._heap: list[tuple[int, float, int, ParsedRecord]] = []
         self._bytes = self._dropped_count = 0
 
     def add(self, record: ParsedRecord) -> None:
         """
-        Keep a record; where there is no room, that which matters least goes.
+        Keep a record; if there is no room, drop the least important one.
         """
         death = RecordedDeath.of(record.message)
         rank = 2 if self._is_in_question(death) else int(not death.is_expected)
@@ -57,7 +57,7 @@ class RecordCollection:
 
     def evidence(self) -> Iterator[Evidence]:
         """
-        The evidence of the deaths in question; nothing if there were none.
+        Yield the evidence of the selected deaths; nothing without records.
         """
         if not self._heap:
             return
@@ -70,7 +70,7 @@ class RecordCollection:
         most = sorted(selected, key=lambda each: (self._is_in_question(each), each.time))[-MAX_DEATHS:]
         try:
             yield from death_evidence(sorted(most, key=lambda each: each.time))
-        except Exception as problem:  # noqa: BLE001  files are not to be trusted
+        except Exception as problem:  # noqa: BLE001  files are untrusted
             yield self._gap("malformed", f"a record could not be used: {describe_error(problem)}")
         if len(selected) > len(most):
             more = len(selected) - len(most)
@@ -92,11 +92,11 @@ def select_archived(
     deaths: Iterable[RecordedDeath], *, about: Collection[str], tasks: Collection[str]
 ) -> list[RecordedDeath]:
     """
-    The deaths in question of those that were kept for long, maybe by many schedulers; oldest first.
+    Select the relevant deaths from an archive, which many schedulers may have written; oldest first.
 
-    Without workers or tasks that is the last unexpected death, with those of the quarter of an hour before;
-    if all were expected, the last of them. A worker's address and a task's key may come again: what is
-    further back than a day counts as another's.
+    Without workers or tasks they are the last unexpected death and those in the quarter of an hour before, or
+    the last death if all were expected. Addresses and keys may be reused, so deaths more than a day before
+    belong to another cluster.
     """
     known = sorted(deaths, key=lambda each: each.time)
     in_question = [each for each in known if each.identity.worker in about or each.has_task(tasks)]
