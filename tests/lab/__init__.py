@@ -1,5 +1,5 @@
 """
 Real clusters, real deaths: see README.md.
 
-Workers import `lab.tasks` from here, so nothing heavy stands in this file.
+Workers import `lab.tasks`, so this file imports nothing heavy.
 """

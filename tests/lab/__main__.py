@@ -17,7 +17,7 @@ from .kernel import UnavailableError
 
 def about(fault: Fault) -> str:
     """
-    What a fault does, in a line.
+    Return what a fault does, in one line.
     """
     return (fault.__doc__ or "").strip()
 

@@ -1,5 +1,5 @@
 """
-What a fault is, and the list of all faults.
+The type of a fault, and the catalogue of all faults.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from .cluster import Lab
 @frozen(kw_only=True)
 class Aftermath:
     """
-    What is in a user's hands when a fault has done its work.
+    What a user has after a fault.
     """
 
-    #: The exception that the user caught; None where work just stops.
+    #: The exception that the user caught; None if work just stops.
     exc: BaseException | None = None
     client: Client | None = None
-    #: Logs that a user would hand in as well, because there is no one left to ask.
+    #: Logs that a user would also pass, because no process is left to ask.
     logs: tuple[Any, ...] = ()
-    #: The worker process that died (first or last), where the lab knows.
+    #: Pid of the worker process that died (first or last), if known.
     pid: int | None = None
-    #: Whether `workerdiag.auto` was on when the exception came.
+    #: Whether `workerdiag.auto` was on when the exception was raised.
     is_noted: bool = True
-    #: More of what happened, for the asserts.
+    #: Further facts for assertions.
     facts: dict[str, Any] = field(factory=dict)
 
     def explain(self, *, timeout: str = "30s") -> workerdiag.Diagnosis:
         """
-        What we say to that user, given time enough for a machine that is busy with other tests.
+        Return the diagnosis for that user; the time-out suits a machine busy with other tests.
         """
         return workerdiag.explain(self.exc, self.client, logs=self.logs, timeout=timeout)
 
@@ -48,7 +48,7 @@ FAULTS: dict[str, Fault] = {}
 
 def fault(provoke: Fault) -> Fault:
     """
-    Put *provoke* on the list, under its own name with dashes.
+    Register *provoke* under its name with dashes.
     """
     FAULTS[provoke.__name__.replace("_", "-")] = provoke
     return provoke

@@ -1,5 +1,5 @@
 """
-A cluster to break: starts what a fault asks for, knows when it is ready, leaves nothing behind.
+A cluster to break: starts the processes of a fault, waits until they are ready, and ends them all.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from . import tasks
 from .kernel import LabCgroup
 from .processes import PATIENCE_S, Daemon, LabError, wait_until
 
-#: So that workers find `lab.tasks` (or `tests.lab.tasks`, where the lab was started as that).
+#: Import path with which workers find `lab.tasks` (or `tests.lab.tasks`, if the lab was started as that).
 IMPORT_ROOT = Path(__file__).resolve().parents[__name__.count(".")]
 
-#: ``--no-dashboard`` alone still asks for port 8787, and complains when it is taken.
+#: ``--no-dashboard`` alone still binds port 8787, and warns if it is taken.
 NO_DASHBOARD = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
 
-#: A task is given up after the first death: faults that need no repetition are quick.
+#: Dask gives up a task after its first death, which makes faults without repetition quick.
 IMPATIENT = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
 
 
 class Lab(contextlib.ExitStack):
     """
-    Everything that one fault starts; leaving it ends everything, newest first.
+    Everything that one fault starts; on exit it ends everything, newest first.
 
     Args:
-        folder: Where logs, marks and spill directories go.
+        folder: Folder for logs, marks and spill directories.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -54,7 +54,7 @@ class Lab(contextlib.ExitStack):
 
     def scheduler(self, **env: str) -> Daemon:
         """
-        Start ``dask scheduler``; whoever needs it waits for it, as everywhere in Dask.
+        Start ``dask scheduler`` without waiting: workers and clients wait for it.
         """
         host, port = self.address.removeprefix("tcp://").split(":")
         return self._start("scheduler", "--host", host, "--port", port, *NO_DASHBOARD, env=env)
@@ -73,13 +73,13 @@ class Lab(contextlib.ExitStack):
         Start ``dask worker`` with one thread.
 
         Args:
-            options: More of the command's options.
+            options: Further options of the command.
             name: Name of the worker and its log.
             nanny: Whether a nanny watches it.
-            memory_limit: As the command takes it; ``0``: none.
-            local: Where it spills to.
-            group: Memory cgroup that nanny and worker live in.
-            env: More of the environment.
+            memory_limit: In the command's format; ``0`` for none.
+            local: Spill directory.
+            group: Memory cgroup of nanny and worker.
+            env: Further environment variables.
         """
         self._nannies = self._nannies or nanny
         arguments = [
@@ -95,9 +95,9 @@ class Lab(contextlib.ExitStack):
 
     def client(self, *, workers: int = 1) -> Client:
         """
-        A client, once so many workers are there, and their nannies know it.
+        Return a client once this many workers are registered and their nannies know it.
 
-        A nanny learns some 50 ms late that its worker is up; if that dies before, it gives up
+        A nanny learns about 50 ms late that its worker is up. If the worker dies before, the nanny gives up
         instead of starting a new one.
         """
         client = self.enter_context(Client(self.address, timeout=PATIENCE_S, set_as_default=False))
@@ -113,7 +113,7 @@ class Lab(contextlib.ExitStack):
 
     def cluster(self, *, workers: int = 1, **config: object) -> tuple[LocalCluster, Client]:
         """
-        A LocalCluster whose nannies live in this process, as in notebooks, and its client.
+        Return a LocalCluster, whose nannies are in this process as in notebooks, and its client.
         """
         self.enter_context(dask.config.set({"temporary-directory": str(self.folder), **config}))
         cluster = self.enter_context(
@@ -133,13 +133,13 @@ class Lab(contextlib.ExitStack):
 
     def mark(self, name: str = "mark") -> str:
         """
-        A file for a task to write its process id to.
+        Return a file for a task to write its pid to.
         """
         return str(self.folder / name)
 
     def running(self, name: str = "mark") -> int:
         """
-        The process id of the task that was given this mark, once it runs.
+        Return the pid that the task with this mark runs in, once it runs.
         """
         mark = Path(self.mark(name))
         wait_until(mark.exists, f"the task to write {mark}")
@@ -147,7 +147,7 @@ class Lab(contextlib.ExitStack):
 
     def import_path(self, *folders: Path) -> str:
         """
-        ``PYTHONPATH`` for a process that is to find *folders* as well.
+        Return a ``PYTHONPATH`` that also contains *folders*.
         """
         return os.pathsep.join([*map(str, folders), _environment()["PYTHONPATH"]])
 
@@ -172,19 +172,19 @@ class Lab(contextlib.ExitStack):
 
 def raised(future: Future, *, within_s: float = PATIENCE_S) -> BaseException:
     """
-    What a user catches who asks for the result.
+    Return the exception of a future's result.
     """
     wait_until(future.done, f"an end of {future.key}", within_s=within_s)
     try:
         future.result()
-    except BaseException as problem:  # CancelledError is none of Exception
+    except BaseException as problem:  # CancelledError is not an Exception
         return problem
     raise LabError(f"{future.key} did not fail")
 
 
 def arrived(client: Client, future: Future) -> Future:
     """
-    The same, once the scheduler knows it: tasks and questions go there by different connections.
+    Return *future* once the scheduler knows it: tasks and requests use different connections.
     """
     wait_until(
         lambda: client.run_on_scheduler(tasks.known, future.key), f"the scheduler to know {future.key}"
@@ -194,7 +194,7 @@ def arrived(client: Client, future: Future) -> Future:
 
 def _environment() -> dict[str, str]:
     """
-    Our own, without configuration of Dask that is not the lab's.
+    Return our environment without Dask's configuration.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
     paths = [str(IMPORT_ROOT), environment.get("PYTHONPATH", "")]

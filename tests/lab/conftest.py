@@ -1,5 +1,5 @@
 """
-One cluster per test, and on failure everything that one needs to see why.
+One cluster per test, and on failure everything needed to see why.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .surroundings import PLACES, Surroundings
 collect_ignore_glob = [] if sys.platform == "linux" else ["test_*.py"]
 
 _LOGS = pytest.StashKey[Lab]()
-#: Name of a test's property: what stood last wherever the exception of its killed task was shown.
+#: Name of a test's property: the last line shown of its killed task's exception.
 _LAST_LINE = "last line"
 
 
 @pytest.fixture
 def lab(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """
-    An empty lab, cleaned up whatever the test does to it; how fast a note comes is a matter of benchmarks.
+    Yield an empty lab and clean it up; the time that a note takes is left to benchmarks.
     """
     with dask.config.set({"workerdiag.note.timeout": PATIENCE_S}), Lab(tmp_path) as lab:
         request.node.stash[_LOGS] = lab
@@ -42,7 +42,7 @@ def lab(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
 @pytest.fixture
 def boxes(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Path:
     """
-    The folder for black boxes, here and in all processes that the lab starts.
+    Return the folder for black boxes, for this process and all that the lab starts.
     """
     folder = lab.folder / "boxes"
     monkeypatch.setenv("WORKERDIAG_RECORDER_DIRECTORY", str(folder))
@@ -52,7 +52,7 @@ def boxes(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def provoke(lab: Lab) -> Callable[[str], Aftermath]:
     """
-    Brings a fault about, by its name.
+    Return a function that provokes a fault by its name.
     """
 
     def provoke(name: str) -> Aftermath:
@@ -67,7 +67,7 @@ def provoke(lab: Lab) -> Callable[[str], Aftermath]:
 @pytest.fixture(scope="session")
 def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Surroundings]:
     """
-    Where exceptions are shown, with one kernel for all of them.
+    Yield the places that show exceptions, with one kernel for all tests.
     """
     with Surroundings(tmp_path_factory.mktemp("surroundings")) as places:
         yield places
@@ -76,7 +76,7 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Surroundi
 @pytest.fixture
 def explain(request: pytest.FixtureRequest, surroundings: Surroundings) -> Callable[..., Diagnosis]:
     """
-    What workerdiag says, after a look at what holds of every diagnosis and every note.
+    Return a function for the diagnosis, which first checks the promises of every diagnosis and note.
     """
     said = reported_texts(request.node)
 
@@ -100,7 +100,7 @@ def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """
-    Show, with a failure, what we said and where the logs are.
+    Add the diagnosis and the paths of the logs to a failure.
     """
     report = yield
     if show_if_failed(item, report) and (lab := item.stash.get(_LOGS, None)):
@@ -110,7 +110,7 @@ def pytest_runtest_makereport(
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """
-    List the last line of each killed task's exception, for whoever judges how they read.
+    List the last line of each killed task's exception, so that a person can judge how they read.
     """
     reports = [each for each in terminalreporter.getreports("passed") if each.when == "call"]
     lines = [(each.nodeid, dict(each.user_properties).get(_LAST_LINE)) for each in reports]

@@ -1,5 +1,5 @@
 """
-All faults: importing this fills the catalogue.
+All faults: importing this module fills the catalogue.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def segfault(lab: Lab) -> Aftermath:
 @fault
 def segfault_four_times(lab: Lab) -> Aftermath:
     """
-    As segfault, with Dask's patience as it is by default: four workers die for one task.
+    As segfault, with Dask's default allowed-failures: four workers die for one task.
     """
     return _crash(lab, tasks.segfault, patient=True)
 
@@ -69,7 +69,7 @@ def segfault_local_cluster(lab: Lab) -> Aftermath:
 @fault
 def two_segfaults_at_once(lab: Lab) -> Aftermath:
     """
-    Two workers of a LocalCluster crash in one moment, each under a task of its own.
+    Two workers of a LocalCluster crash at the same moment, each in its own task.
     """
     _, client = lab.cluster(workers=2, **{"distributed.scheduler.allowed-failures": 0})
     marks = [lab.mark(str(each)) for each in range(2)]
@@ -82,7 +82,7 @@ def two_segfaults_at_once(lab: Lab) -> Aftermath:
 @fault
 def bystander(lab: Lab) -> Aftermath:
     """
-    Dask gives up a task that only waited on the worker that another task killed.
+    Dask gives up a task that only waited on a worker killed by another task.
     """
     lab.scheduler(**IMPATIENT)
     lab.worker()
@@ -96,7 +96,7 @@ def bystander(lab: Lab) -> Aftermath:
 @fault
 def sudden_culprit(lab: Lab) -> Aftermath:
     """
-    Of ten tasks on two workers one kills its process as soon as it begins, so that no heartbeat knows it.
+    One of ten tasks on two workers kills its process at its start, so that no heartbeat reports it.
     """
     lab.scheduler(**IMPATIENT)
     for name in ("one", "two"):
@@ -119,7 +119,7 @@ def abort(lab: Lab) -> Aftermath:
 @fault
 def os_exit_0(lab: Lab) -> Aftermath:
     """
-    A task calls os._exit(0), of which the nanny says nothing.
+    A task calls os._exit(0), which the nanny does not log.
     """
     return _crash(lab, tasks.exit_at_once, 0)
 
@@ -127,7 +127,7 @@ def os_exit_0(lab: Lab) -> Aftermath:
 @fault
 def os_exit_1(lab: Lab) -> Aftermath:
     """
-    A task calls os._exit(1), the status that Python's own errors have.
+    A task calls os._exit(1), the status of Python's own errors.
     """
     return _crash(lab, tasks.exit_at_once, 1)
 
@@ -151,7 +151,7 @@ def sys_exit(lab: Lab) -> Aftermath:
 @fault
 def plugin_exits(lab: Lab) -> Aftermath:
     """
-    A plugin that a client registers ends each worker process that runs it.
+    A plugin registered by a client ends each worker process that runs it.
     """
     lab.scheduler()
     nanny = lab.worker()
@@ -169,7 +169,9 @@ def _shoot(lab: Lab, number: signal.Signals, *, at_nanny: bool = False, nanny: b
     lab.scheduler(**IMPATIENT)
     daemon = lab.worker(nanny=nanny)
     client = lab.client()
-    workerdiag.auto(client, on=not at_nanny)  # while a note is made, the nanny goes with its memory
+    workerdiag.auto(
+        client, on=not at_nanny
+    )  # making a note takes long enough for the nanny to end with what it knows
     future = client.submit(tasks.nap, 30, lab.mark(), key="nap")
     pid = lab.running()
     if at_nanny or not nanny:
@@ -238,7 +240,7 @@ def sigkill_without_nanny(lab: Lab) -> Aftermath:
 @fault
 def sigkill_after_scale_down(lab: Lab) -> Aftermath:
     """
-    A LocalCluster shrinks; seconds later somebody kills the worker that was to stay.
+    A LocalCluster scales down; seconds later somebody kills the remaining worker.
     """
     cluster, client = lab.cluster(workers=3, **{"distributed.scheduler.allowed-failures": 0})
     cluster.scale(1)

@@ -12,7 +12,7 @@ from .cluster import IMPATIENT, Lab, arrived, raised
 from .kernel import kernel_log, kernel_log_since, memory_group, small_disk
 from .processes import wait_until
 
-#: Fits Python with Dask (some 70 MB) a few times.
+#: A few times the memory of Python with Dask (about 70 MB).
 LIMIT = "300MB"
 
 
@@ -31,7 +31,7 @@ def nanny_memory_slow(lab: Lab) -> Aftermath:
 @fault
 def nanny_memory_fast(lab: Lab) -> Aftermath:
     """
-    A task takes more than the limit at once, four times.
+    A task allocates more than the limit at once, four times.
     """
     lab.scheduler()
     lab.worker(memory_limit=LIMIT)
@@ -43,7 +43,7 @@ def nanny_memory_fast(lab: Lab) -> Aftermath:
 @fault
 def kernel_oom(lab: Lab) -> Aftermath:
     """
-    A task outgrows a cgroup that Dask does not know of; the kernel kills the worker.
+    A task outgrows a cgroup that Dask does not know; the kernel kills the worker.
     """
     group = lab.enter_context(memory_group(limit_bytes=300 * tasks.MB))
     before = kernel_log()
@@ -91,11 +91,11 @@ def paused_for_ever(lab: Lab) -> Aftermath:
 @fault
 def full_disk(lab: Lab) -> Aftermath:
     """
-    The disk that a worker spills to is full, so it keeps all in memory, and pauses.
+    A worker's spill disk is full, so it keeps everything in memory, and pauses.
     """
     disk = lab.enter_context(small_disk(lab.folder / "disk", size_bytes=40 * 2**20))
     lab.scheduler()
-    # At most a pause: on a busy machine memory can jump from 80 to 95 % between two looks of the worker.
+    # At most a pause: on a busy machine memory can jump from 80 to 95 % between two checks of the worker.
     daemon = lab.worker(
         memory_limit="400MB", local=disk, env={"DASK_DISTRIBUTED__WORKER__MEMORY__TERMINATE": "False"}
     )

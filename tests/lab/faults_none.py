@@ -1,5 +1,5 @@
 """
-No faults of the cluster at all: nothing dies, or nothing that anybody misses.
+No cluster faults: nothing dies, or nothing that anyone misses.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .kernel import kernel_log, kernel_log_since, kill_stranger
 @fault
 def task_error(lab: Lab) -> Aftermath:
     """
-    A task fails, and kills nobody.
+    A task fails without killing its worker.
     """
     lab.scheduler()
     lab.worker()
@@ -98,7 +98,7 @@ def quiet_restart(lab: Lab) -> Aftermath:
 @fault
 def restart_beside_kernel_kill(lab: Lab) -> Aftermath:
     """
-    The kernel kills a stranger on the machine while the cluster is restarted; whoever asks has its log too.
+    The kernel kills an unrelated process while the cluster is restarted; the user also has the kernel log.
     """
     lab.scheduler()
     lab.worker()

@@ -1,5 +1,5 @@
 """
-Workers that never get to work: no scheduler, no module, an argument nobody can read.
+Workers that never start working: no scheduler, a missing module, an argument that cannot be unpickled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MODULE = "workerdiag_lab_only_here"
 @fault
 def death_timeout(lab: Lab) -> Aftermath:
     """
-    A worker waits for a scheduler that is not there, and gives up.
+    A worker waits for a scheduler that does not exist, and gives up.
     """
     daemon = lab.worker("--death-timeout", "3s")
     status = daemon.ended()
@@ -44,7 +44,7 @@ def killed_while_starting(lab: Lab) -> Aftermath:
 @fault
 def missing_module(lab: Lab) -> Aftermath:
     """
-    A task needs a module that client and scheduler have, and the worker has not.
+    A task needs a module that client and scheduler have, but the worker lacks.
     """
     folder = lab.folder / "only-here"
     folder.mkdir()

@@ -1,5 +1,5 @@
 """
-Stops that somebody asked for, and the loss of the scheduler.
+Requested stops, and the loss of the scheduler.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def retire_workers(lab: Lab) -> Aftermath:
 @fault
 def scale_down(lab: Lab) -> Aftermath:
     """
-    The user makes a LocalCluster smaller; the worker that runs a task is closed at once.
+    The user scales down a LocalCluster; the worker that runs a task is closed at once.
     """
     cluster, client = lab.cluster(workers=2)
     futures = [client.submit(tasks.nap, 30, lab.mark(str(each)), key=f"nap-{each}") for each in range(2)]
@@ -56,7 +56,7 @@ def scale_down(lab: Lab) -> Aftermath:
 @fault
 def adaptive_scale_down(lab: Lab) -> Aftermath:
     """
-    A LocalCluster that adapts itself has no work for its second worker.
+    An adaptive LocalCluster has no work for its second worker.
     """
     cluster, client = lab.cluster(workers=2)
     before = _addresses(client)
@@ -99,7 +99,7 @@ def close_by_code(lab: Lab) -> Aftermath:
 
 def _ended(lab: Lab, end: Callable[[Client, int], object]) -> Aftermath:
     """
-    The one worker of a LocalCluster has closed, its process has ended, and its nanny has noted how.
+    Close the one worker of a LocalCluster; wait until its process has ended and its nanny has logged that.
     """
     cluster, client = lab.cluster()
     (nanny,) = cluster.workers.values()
@@ -148,11 +148,13 @@ async def _kill(nanny: str) -> None:
 @fault
 def lifetime(lab: Lab) -> Aftermath:
     """
-    A worker reaches its lifetime; what comes later finds nobody.
+    A worker reaches its lifetime; later tasks have no worker.
     """
     lab.scheduler()
     client = lab.client(workers=0)
-    done = client.submit(tasks.nap, 0)  # before there is a worker: its lifetime does not wait for us
+    done = client.submit(
+        tasks.nap, 0
+    )  # submitted before the worker starts, so that it runs within the lifetime
     daemon = lab.worker("--lifetime", "3s")
     done.result(timeout=PATIENCE_S)
     daemon.ended()
@@ -179,7 +181,7 @@ def scheduler_killed(lab: Lab) -> Aftermath:
 @fault
 def scheduler_stopped(lab: Lab) -> Aftermath:
     """
-    The scheduler hangs: it holds its connections and answers nobody.
+    The scheduler hangs: it keeps its connections and does not answer.
     """
     scheduler = lab.scheduler()
     lab.worker()

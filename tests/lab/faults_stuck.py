@@ -1,5 +1,5 @@
 """
-Alive but silent, and work that waits for something that never comes.
+Live but silent workers, and work that waits forever.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .cluster import IMPATIENT, Lab, arrived, raised
 from .kernel import UnavailableError, kernel_log
 from .processes import LabError, wait_until
 
-#: The scheduler looks this often, and waits for ten heartbeats (5 s) at least, whatever is set
+#: The scheduler checks at this interval, and waits for at least ten heartbeats (5 s) whatever the setting
 #: (scheduler.py, ``check_worker_ttl``).
 SHORT_TTL = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "2s"}
 
@@ -49,7 +49,7 @@ def gil_held(lab: Lab) -> Aftermath:
 @fault
 def worker_stopped(lab: Lab) -> Aftermath:
     """
-    SIGSTOP to a worker process; its nanny lives.
+    SIGSTOP to a worker process; its nanny keeps running.
     """
     lab.scheduler(**IMPATIENT, **SHORT_TTL)
     lab.worker()
@@ -63,7 +63,7 @@ def worker_stopped(lab: Lab) -> Aftermath:
 @fault
 def node_stopped(lab: Lab) -> Aftermath:
     """
-    SIGSTOP to nanny and worker, as of a node that freezes; asked while the scheduler still hopes.
+    SIGSTOP to nanny and worker, like a frozen node; the user asks before the scheduler removes the worker.
     """
     scheduler = lab.scheduler(**IMPATIENT, **SHORT_TTL)
     nanny = lab.worker()
@@ -78,7 +78,7 @@ def node_stopped(lab: Lab) -> Aftermath:
 
 def _impatient(future: Future, seconds: float) -> BaseException:
     """
-    What a user catches who waits for so long only.
+    Return the exception of a user who waits only this many seconds.
     """
     try:
         future.result(timeout=seconds)
@@ -100,7 +100,7 @@ def no_workers(lab: Lab) -> Aftermath:
 @fault
 def no_workers_local(lab: Lab) -> Aftermath:
     """
-    A LocalCluster was made without workers, and a task is queued.
+    A LocalCluster has no workers, and a task is queued.
     """
     _, client = lab.cluster(workers=0)
     return Aftermath(exc=_impatient(client.submit(tasks.nap, 0, key="nap"), 2), client=client)
@@ -109,7 +109,7 @@ def no_workers_local(lab: Lab) -> Aftermath:
 @fault
 def all_workers_retired(lab: Lab) -> Aftermath:
     """
-    The last worker was retired, and then comes work.
+    The last worker is retired before a task is submitted.
     """
     lab.scheduler()
     leaving = lab.worker()
@@ -163,7 +163,7 @@ def worker_stopped_now(lab: Lab) -> Aftermath:
 @fault
 def unschedulable(lab: Lab) -> Aftermath:
     """
-    A task wants a resource that no worker has.
+    A task requires a resource that no worker has.
     """
     lab.scheduler()
     lab.worker()
@@ -176,7 +176,7 @@ def unschedulable(lab: Lab) -> Aftermath:
 @fault
 def all_workers_lost(lab: Lab) -> Aftermath:
     """
-    SIGKILL to all workers, which have no nannies; their tasks wait for others.
+    SIGKILL to all workers, which have no nannies; their tasks wait for other workers.
     """
     lab.scheduler()
     daemons = [lab.worker(name=name, nanny=False) for name in ("one", "two")]
@@ -193,7 +193,7 @@ def all_workers_lost(lab: Lab) -> Aftermath:
 @fault
 def all_workers_crashed(lab: Lab) -> Aftermath:
     """
-    A task crashes all workers, which have no nannies, one after the other, and waits for others.
+    A task crashes all workers, which have no nannies, one after the other, and waits for another worker.
     """
     if not kernel_log():
         raise UnavailableError("the kernel log may not be read")

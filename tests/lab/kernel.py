@@ -1,8 +1,7 @@
 """
-What the lab asks of the kernel: memory cgroups (v1 and v2), a small file system, the kernel log.
+Kernel features that the lab uses: memory cgroups (v1 and v2), a small file system, the kernel log.
 
-Each needs rights that not everybody has; who lacks them gets `UnavailableError` with the
-reason, and the fault is skipped.
+Each needs permissions. Without them `UnavailableError` gives the reason, and the fault is skipped.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from .processes import LAUNCH, wait_until
 
 class UnavailableError(Exception):
     """
-    The machine, or the user, cannot provide what the fault needs.
+    The machine or the user's permissions cannot provide what the fault needs.
     """
 
 
 @frozen(kw_only=True)
 class LabCgroup:
     """
-    A memory cgroup of our own.
+    A memory cgroup created by the lab.
     """
 
     folder: Path
@@ -39,13 +38,13 @@ class LabCgroup:
     @property
     def processes(self) -> Path:
         """
-        The file that a process joins by.
+        The file to which a joining process writes its pid.
         """
         return self.folder / "cgroup.procs"
 
     def oom_kills(self) -> int:
         """
-        How many processes the kernel killed in it for want of memory.
+        Return the number of OOM kills in the cgroup.
         """
         counters = self.folder / ("memory.oom_control" if self.version == 1 else "memory.events")
         counters_by_name = dict(line.split() for line in counters.read_text().splitlines())
@@ -55,10 +54,10 @@ class LabCgroup:
 @contextlib.contextmanager
 def memory_group(*, limit_bytes: int, name: str = "lab") -> Iterator[LabCgroup]:
     """
-    A new group below our own one, gone again with its last process.
+    Create a cgroup below our own, and remove it after its last process.
 
     Raises:
-        UnavailableError: Neither version has a memory controller that we may divide.
+        UnavailableError: No cgroup version lets us create a memory cgroup.
     """
     name = f"workerdiag-{name}-{os.getpid()}"
     group = _make_v1(name, limit_bytes) or _make_v2(name, limit_bytes)
@@ -89,7 +88,7 @@ def _make_v2(name: str, limit_bytes: int) -> LabCgroup | None:
         return None
     try:
         (folder / "memory.max").write_text(str(limit_bytes))
-    except OSError:  # the memory controller is not delegated to children of our group
+    except OSError:  # the memory controller is not delegated to our cgroup's children
         folder.rmdir()
         return None
     with contextlib.suppress(OSError):  # not there without swap
@@ -99,7 +98,7 @@ def _make_v2(name: str, limit_bytes: int) -> LabCgroup | None:
 
 def own_group(controller: str) -> str | None:
     """
-    Path of our group in the hierarchy of *controller* (empty: version 2), see ``man 7 cgroups``.
+    Return our cgroup path in the hierarchy of *controller* ("" for version 2), see ``man 7 cgroups``.
     """
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -118,10 +117,10 @@ def _made(folder: Path) -> Path | None:
 
 def kill_stranger() -> int:
     """
-    Let the kernel kill a Python that is none of Dask's, in a group of its own; returns its process id.
+    Make the kernel kill a Python process unrelated to Dask, in its own cgroup; return its pid.
 
     Raises:
-        UnavailableError: As `memory_group`.
+        UnavailableError: As for `memory_group`.
     """
     with memory_group(limit_bytes=60 * 10**6, name="stranger") as group:
         command = [sys.executable, "-c", LAUNCH, str(group.processes), sys.executable, "-c", "b'x' * 10**9"]
@@ -133,10 +132,10 @@ def kill_stranger() -> int:
 @contextlib.contextmanager
 def small_disk(folder: Path, *, size_bytes: int) -> Iterator[Path]:
     """
-    A file system in memory that is soon full.
+    Mount a small tmpfs, which fills up soon.
 
     Raises:
-        UnavailableError: We may not mount.
+        UnavailableError: Mounting is not permitted.
     """
     folder.mkdir()
     options = f"size={size_bytes},mode=700"
@@ -153,7 +152,7 @@ def small_disk(folder: Path, *, size_bytes: int) -> Iterator[Path]:
 
 def kernel_log() -> str:
     """
-    The kernel's ring buffer as ``dmesg`` prints it; empty where it may not be read.
+    Return the kernel's ring buffer as ``dmesg`` prints it; empty without permission.
     """
     try:
         return subprocess.run(["dmesg"], check=True, capture_output=True, text=True).stdout
@@ -163,7 +162,7 @@ def kernel_log() -> str:
 
 def kernel_log_since(before: str) -> str:
     """
-    What the kernel wrote after *before* was read.
+    Return what the kernel logged after *before* was read.
     """
     known = set(before.splitlines())
     return os.linesep.join(line for line in kernel_log().splitlines() if line not in known)

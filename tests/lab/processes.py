@@ -1,5 +1,5 @@
 """
-One ``dask scheduler`` or ``dask worker`` as a process of its own, and its sure end.
+Runs ``dask scheduler`` or ``dask worker`` as a separate process, and makes sure that it ends.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import psutil
 
 T = TypeVar("T")
 
-#: What the machine may be busy with; a healthy step takes a second or two.
+#: Longest wait in seconds, for a busy machine; a healthy step takes a second or two.
 PATIENCE_S = 60.0
-#: Dies with us, however we die (``man 2 prctl``, PR_SET_PDEATHSIG is 1), joins a cgroup if given one, and
-#: becomes the command.
+#: Makes the process die with its parent (``man 2 prctl``, PR_SET_PDEATHSIG is 1), joins a cgroup if given, and
+#: executes the command.
 LAUNCH = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9)
@@ -33,22 +33,22 @@ if group:
 os.execvp(command[0], command)
 """
 
-#: What Python's multiprocessing starts beside the worker; it ends, and cleans up, by itself.
+#: Python's multiprocessing starts this next to the worker; it cleans up and ends by itself.
 TRACKER = "multiprocessing.resource_tracker"
 
 
 class LabError(Exception):
     """
-    The lab could not bring about what a fault needs; says nothing about workerdiag.
+    The lab could not set up a fault; this says nothing about workerdiag.
     """
 
 
 def wait_until(ask: Callable[[], T], what: str, *, within_s: float = PATIENCE_S) -> T:
     """
-    The first true answer of *ask*.
+    Return the first true result of *ask*.
 
     Raises:
-        LabError: There was none within *within_s* seconds.
+        LabError: There is none within *within_s* seconds.
     """
     deadline = time.monotonic() + within_s
     while not (answer := ask()):
@@ -60,13 +60,13 @@ def wait_until(ask: Callable[[], T], what: str, *, within_s: float = PATIENCE_S)
 
 class Daemon:
     """
-    A command that runs until it is closed, everything it starts, and what they print.
+    A command that runs until it is closed, with its child processes and their log.
 
     Args:
         command: Program and arguments.
-        log: File that standard output and standard error go to.
+        log: File for stdout and stderr.
         env: The whole environment.
-        group: A file that the command's process id is written to: ``cgroup.procs``.
+        group: A ``cgroup.procs`` file, to which the command's pid is written.
     """
 
     def __init__(
@@ -81,19 +81,19 @@ class Daemon:
                 stderr=subprocess.STDOUT,
                 env=env,
                 cwd=log.parent,
-                start_new_session=True,  # one group to end, and a ^C to pytest is not one to it
+                start_new_session=True,  # one process group to end, which does not get pytest's ^C
             )
 
     @property
     def pid(self) -> int:
         """
-        Of the command itself: the scheduler, the nanny, or a worker without one.
+        The pid of the command itself: the scheduler, the nanny, or a worker without one.
         """
         return self._process.pid
 
     def wait_for_output(self, pattern: str, *, within_s: float = PATIENCE_S) -> re.Match[str]:
         """
-        The first place in the log that *pattern* matches; waits for it.
+        Wait for *pattern* in the log; return its first match.
         """
 
         def look() -> re.Match[str] | None:
@@ -105,7 +105,7 @@ class Daemon:
 
     def ended(self, *, within_s: float = PATIENCE_S) -> int:
         """
-        The exit status; waits for it. Negative: the number of the signal that ended it.
+        Wait for the end and return the exit status; a signal's number is negative.
         """
         try:
             return self._process.wait(within_s)
@@ -114,7 +114,7 @@ class Daemon:
 
     def worker_pid(self) -> int:
         """
-        The process that runs the tasks below this nanny.
+        Return the pid of this nanny's worker process.
         """
 
         def look() -> list[int]:
@@ -125,13 +125,13 @@ class Daemon:
 
     def send(self, number: signal.Signals) -> None:
         """
-        Send a signal to the command itself, not to what it started.
+        Send a signal to the command itself, not to its children.
         """
         self._process.send_signal(number)
 
     def close(self) -> None:
         """
-        Kill what is left of the whole group and wait until it is gone.
+        Kill the remaining process group and wait until it is gone.
         """
         for process in self._group():
             if TRACKER not in " ".join(_command_line(process)):
@@ -145,7 +145,7 @@ class Daemon:
 
     def _group(self) -> list[psutil.Process]:
         """
-        Living members of the process group that the command opened.
+        Return live members of the command's process group.
         """
         return [process for process in psutil.process_iter() if _group_of(process) == self.pid]
 

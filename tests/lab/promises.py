@@ -1,5 +1,5 @@
 """
-What holds of every diagnosis, whatever died.
+Checks that hold for every diagnosis, whatever died.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import workerdiag
 from workerdiag.model.notes import LATE_NOTE, NOTE_START
 
 WIDTH = 80
-#: From here on a note has to name the same cause, of whose title so much stands in any note.
+#: From this probability a note must name the same cause; each note has this many characters of its title.
 _NEARLY_SURE, _TITLE_CHARS = 0.9, 40
 
 
@@ -30,10 +30,10 @@ def check_promises(diagnosis: workerdiag.Diagnosis) -> None:
 
 def check_note(exc: BaseException | None, *, is_noted: bool) -> str | None:
     """
-    The note that `workerdiag.auto` has put into the exception of a killed task, after a look that there is one.
+    Return the note that `workerdiag.auto` added to a killed task's exception, after a check that it exists.
 
-    Which answer is another matter: as the exception comes, a nanny may not have spoken yet, and one may still
-    live that is gone later.
+    Its answer may differ from a later one: when the exception is raised, a nanny may not have reported yet, and
+    a nanny that ends later may still be alive.
     """
     if not isinstance(exc, KilledWorker):
         return None
@@ -45,7 +45,7 @@ def check_note(exc: BaseException | None, *, is_noted: bool) -> str | None:
 
 def check_agreement(note: str, diagnosis: workerdiag.Diagnosis) -> None:
     """
-    Assert that a note names the cause that is named a moment later, where that is nearly sure.
+    Assert that a note names the same cause as a diagnosis a moment later, if that is nearly sure.
     """
     if diagnosis.top is not None and diagnosis.top.probability >= _NEARLY_SURE:
         cause = note.splitlines()[-1]
@@ -54,7 +54,7 @@ def check_agreement(note: str, diagnosis: workerdiag.Diagnosis) -> None:
 
 def named_cause(diagnosis: workerdiag.Diagnosis) -> str:
     """
-    The explanation given: the id of the likeliest cause, or the outcome where there is none.
+    Return the id of the likeliest cause, or the outcome without one.
     """
     if diagnosis.outcome != "explained" or diagnosis.top is None:
         return diagnosis.outcome
@@ -63,6 +63,6 @@ def named_cause(diagnosis: workerdiag.Diagnosis) -> str:
 
 def claimed_causes(diagnosis: workerdiag.Diagnosis) -> set[str]:
     """
-    The causes that a reader would take for an answer.
+    Return the causes that a reader would take for an answer.
     """
     return {cause.id for cause in diagnosis.causes if cause.probability >= 0.5}

@@ -1,9 +1,9 @@
 """
-Keep what a fault left behind, as a case for ``tests/test_cases.py``: ``python -m tests.lab.record [FAULT]...``.
+Records a fault as a case for ``tests/test_cases.py``: ``python -m tests.lab.record [FAULT]...``.
 
 A case holds the logs of scheduler and workers, the traceback that the user saw, the
-kernel's log where it decides, and ``meta.toml`` with what they are to be explained by.
-Nothing in it tells of the machine that it was recorded on.
+kernel log if it decides, and ``meta.toml`` with the expected explanation.
+It contains nothing about the recording machine.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from .kernel import own_group
 
 CASES = Path(__file__).resolve().parents[1] / "cases"
 
-#: A log keeps its end, for there the death is.
+#: At most this many bytes are kept of a log's end, which has the death.
 MOST_BYTES = 64 * 2**10
 
 
 @frozen
 class Truth:
     """
-    What a case is to be explained by, from its logs alone.
+    The expected explanation of a case, from its logs alone.
     """
 
-    #: Ids of causes, or an outcome; more than one where the logs leave it open, and either is honest.
+    #: Ids of causes, or an outcome; several if the logs leave it open.
     expected: tuple[str, ...]
-    #: Seconds after the user noticed, until the last line worth keeping is written.
+    #: Seconds from the exception to the last relevant log line.
     settle_s: float = 1.0
-    #: Nothing went wrong; at most the stop that somebody asked for is to be named.
+    #: Whether nothing went wrong; at most a requested stop is named.
     quiet: bool = False
 
 
@@ -66,7 +66,7 @@ TRUTHS: Mapping[str, Truth] = {
     "missing-module": Truth(("exception.missing-module",)),
     "nanny-memory-fast": Truth(("nanny.memory-terminate",)),
     "nanny-memory-slow": Truth(("nanny.memory-terminate",)),
-    "node-stopped": Truth(("network.unresponsive",), settle_s=32),  # the scheduler hopes for 30 s
+    "node-stopped": Truth(("network.unresponsive",), settle_s=32),  # the scheduler waits 30 s
     "noisy": Truth(("no-death",), quiet=True),
     "nothing-wrong": Truth(("no-death",), quiet=True),
     "orderly-end": Truth(("exit.scheduler-closed",), quiet=True),
@@ -96,7 +96,7 @@ TRUTHS: Mapping[str, Truth] = {
 
 def record(fault: str) -> Path:
     """
-    Provoke *fault* and write its case; returns the folder.
+    Provoke *fault* and write its case; return the folder.
     """
     scratch = Path(tempfile.mkdtemp(prefix="workerdiag-lab-"))
     case = CASES / fault
@@ -120,7 +120,7 @@ def record(fault: str) -> Path:
 
 def scrubbed(text: str, scratch: Path) -> str:
     """
-    *text* without paths and names of this machine.
+    Return *text* without paths and names of this machine.
     """
     group = own_group("memory")
     paths = {
@@ -140,7 +140,7 @@ def scrubbed(text: str, scratch: Path) -> str:
 
 def _of_the_user(aftermath: Aftermath) -> dict[str, str]:
     """
-    What stands in the user's terminal, and the kernel's log where the fault gave one.
+    Return the text of the user's terminal, and the kernel log if the fault has one.
     """
     texts = {}
     if aftermath.exc is not None:

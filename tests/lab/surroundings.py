@@ -1,5 +1,5 @@
 """
-The places where people meet an exception, and the last line that they see of it there.
+The places where people see an exception, and the last line that each shows.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from .processes import PATIENCE_S
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _RAISE = "import pickle, pathlib\nraise pickle.loads(pathlib.Path({path!r}).read_bytes())"
-#: Columns of a terminal in which no line of a note is wrapped.
+#: Width of a terminal that wraps no line of a note.
 _COLUMNS = 250
 
 
 class Surroundings(ExitStack):
     """
-    Shows an exception as each of them shows it; leaving it ends the notebook's kernel.
+    Formats an exception as each place does; on exit it ends the notebook's kernel.
 
     Args:
-        folder: For what the kernel reads and writes.
+        folder: Folder for the kernel's files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -40,7 +40,7 @@ class Surroundings(ExitStack):
 
     def check_last_line(self, exc: BaseException, note: str) -> str:
         """
-        The last line of *note*, after a look that it is the last that each place shows of *exc*.
+        Return the last line of *note*, after a check that each place shows it as the last line of *exc*.
         """
         last_line = note.splitlines()[-1]
         shown = {name: show(exc) for name, show in PLACES.items()} | {"notebook": self.in_notebook(exc)}
@@ -50,7 +50,7 @@ class Surroundings(ExitStack):
 
     def in_notebook(self, exc: BaseException) -> str:
         """
-        The error of a cell, from a real kernel to which the exception comes as it does to a client: pickled.
+        Return a cell's error from a real kernel, which gets the exception pickled as a client does.
         """
         path = self._folder / "exception.pickle"
         path.write_bytes(pickle.dumps(exc))
@@ -75,14 +75,14 @@ class Surroundings(ExitStack):
 
 def in_script(exc: BaseException) -> str:
     """
-    The traceback that Python prints as a program ends.
+    Return the traceback that Python prints at the end of a program.
     """
     return "".join(traceback.format_exception(exc))
 
 
 def in_log(exc: BaseException) -> str:
     """
-    What ``logger.exception`` writes.
+    Return what ``logger.exception`` writes.
     """
     record = logging.LogRecord("app", logging.ERROR, "app.py", 1, "failed", (), (type(exc), exc, None))
     return logging.Formatter().format(record)
@@ -90,7 +90,7 @@ def in_log(exc: BaseException) -> str:
 
 def in_pytest(exc: BaseException) -> str:
     """
-    The traceback of a failed test in its usual style; the exception's lines in it begin with "E".
+    Return the last "E" line of a failed test's traceback in pytest's default style.
     """
     text = str(pytest.ExceptionInfo.from_exception(exc).getrepr(style="long"))
     return [line.removeprefix("E").strip() for line in text.splitlines() if line.startswith("E  ")][-1]
@@ -98,7 +98,7 @@ def in_pytest(exc: BaseException) -> str:
 
 def in_ipython(exc: BaseException) -> str:
     """
-    What IPython's terminal shows, by default.
+    Return what IPython's terminal shows by default.
     """
     from IPython.core.ultratb import AutoFormattedTB
 
@@ -107,7 +107,7 @@ def in_ipython(exc: BaseException) -> str:
 
 def in_rich(exc: BaseException) -> str:
     """
-    Rich's traceback.
+    Return Rich's traceback.
     """
     from rich.console import Console
     from rich.traceback import Traceback
@@ -119,7 +119,7 @@ def in_rich(exc: BaseException) -> str:
 
 def in_sentry(exc: BaseException) -> str:
     """
-    The value of the exception in the event that Sentry's SDK sends; nothing leaves this process.
+    Return the exception's value in the event of Sentry's SDK; nothing leaves this process.
     """
     import sentry_sdk
     from sentry_sdk.transport import Transport
@@ -141,7 +141,7 @@ def in_sentry(exc: BaseException) -> str:
     return str(event["exception"]["values"][-1]["value"])
 
 
-#: How each place shows an exception, but for a notebook, which needs a kernel.
+#: Formats an exception for each place, except a notebook, which needs a kernel.
 PLACES: Mapping[str, Callable[[BaseException], str]] = {
     "script": in_script,
     "logging": in_log,

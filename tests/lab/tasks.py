@@ -1,9 +1,8 @@
 """
-What the lab runs on workers: tasks that kill, block, leak, or do nothing wrong.
+Functions that the lab runs on workers: tasks that kill, block, leak, or do nothing wrong.
 
-Imported on the scheduler and the workers, so only the standard library and Dask are used. A task
-that is given *mark* first writes its process id to that file, so that the lab knows that
-it runs, and where.
+Scheduler and workers import this module, so it uses only the standard library and Dask. A task
+with a *mark* first writes its pid to that file, so that the lab knows that it runs, and where.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Any
 
 from distributed import WorkerPlugin
 
-#: Set by the lab for workers alone.
+#: Variable that the lab sets for workers only.
 ON_WORKER = "WORKERDIAG_LAB_WORKER"
 
 MB = 10**6
@@ -37,7 +36,7 @@ def _announce(mark: str | None) -> None:
 
 def status(dask_worker: Any) -> str:
     """
-    How a worker, or a nanny, sees itself.
+    Return the status of a worker or nanny.
     """
     return str(dask_worker.status.name)
 
@@ -51,7 +50,7 @@ def known(key: str, dask_scheduler: Any = None) -> bool:
 
 def nap(seconds: float, mark: str | None = None) -> str:
     """
-    Work quietly.
+    Sleep.
     """
     _announce(mark)
     time.sleep(seconds)
@@ -60,7 +59,7 @@ def nap(seconds: float, mark: str | None = None) -> str:
 
 def grow(megabytes: int, step_megabytes: int, mark: str | None = None) -> None:
     """
-    Take memory in small steps, as a leak does; a step takes 20 ms.
+    Allocate memory in small steps of 20 ms, like a leak.
     """
     _announce(mark)
     held = []
@@ -72,7 +71,7 @@ def grow(megabytes: int, step_megabytes: int, mark: str | None = None) -> None:
 
 def burst(megabytes: int, mark: str | None = None) -> None:
     """
-    Take memory at once, and hold it.
+    Allocate memory at once, and hold it.
     """
     _announce(mark)
     held = b"x" * (megabytes * MB)
@@ -82,21 +81,21 @@ def burst(megabytes: int, mark: str | None = None) -> None:
 
 def burst_in_child(megabytes: int) -> None:
     """
-    Let a process of the task's own take memory at once.
+    Allocate memory at once in a child process.
     """
     subprocess.run([sys.executable, "-c", f"b'x' * {megabytes * MB}"], check=True)
 
 
 def leak(megabytes: int) -> None:
     """
-    Take memory that no task owns and nobody gives back.
+    Allocate memory that is never freed.
     """
     _kept.append(b"x" * (megabytes * MB))
 
 
 def make(megabytes: int, seed: int) -> bytes:
     """
-    A result that Dask keeps, and may spill.
+    Return a result that Dask keeps and may spill.
     """
     return seed.to_bytes(4, "big") * (megabytes * MB // 4)
 
@@ -112,7 +111,7 @@ def segfault(mark: str | None = None, after_s: float = 0) -> None:
 
 def abort(mark: str | None = None) -> None:
     """
-    Abort, as C libraries do when they find themselves broken.
+    Abort, as C libraries do on an internal error.
     """
     _announce(mark)
     os.abort()
@@ -120,7 +119,7 @@ def abort(mark: str | None = None) -> None:
 
 def exit_at_once(status: int, mark: str | None = None) -> None:
     """
-    Leave without cleaning up.
+    Exit without cleaning up.
     """
     _announce(mark)
     os._exit(status)
@@ -136,7 +135,7 @@ def exit_politely(status: int, mark: str | None = None) -> None:
 
 def lose_a_child(mark: str | None = None) -> None:
     """
-    Work in a process of the task's own, which is killed.
+    Work in a child process, which is killed.
     """
     _announce(mark)
     with ProcessPoolExecutor(1, mp_context=_without_daemon()) as pool:
@@ -150,7 +149,7 @@ def _without_daemon() -> Any:
 
 def shoot_itself(number: int, mark: str | None = None) -> None:
     """
-    Send a signal to the own process, and wait for what it does.
+    Send a signal to this process, and wait for its effect.
     """
     _announce(mark)
     os.kill(os.getpid(), number)
@@ -159,7 +158,7 @@ def shoot_itself(number: int, mark: str | None = None) -> None:
 
 def hold_gil(seconds: int, mark: str | None = None) -> None:
     """
-    Sleep in C without letting any other thread of the process run Python.
+    Sleep in C while holding the GIL.
     """
     _announce(mark)
     ctypes.PyDLL(None).sleep(seconds)
@@ -175,14 +174,14 @@ async def block_loop(seconds: float, mark: str | None = None) -> None:
 
 def divide_by_zero() -> float:
     """
-    Fail as tasks do.
+    Fail like an ordinary task.
     """
     return 1 / 0
 
 
 class UnreadableOnWorkers:
     """
-    A value whose unpickling fails on workers, and only there.
+    A value that cannot be unpickled on workers.
     """
 
     def __reduce__(self) -> tuple[object, tuple[()]]:
@@ -204,7 +203,7 @@ def use(value: object) -> str:
 
 class ExitingPlugin(WorkerPlugin):
     """
-    A plugin that ends the process it is to help.
+    A plugin that ends its worker process.
     """
 
     def setup(self, worker: object) -> None:  # noqa: ARG002
@@ -216,7 +215,7 @@ class ExitingPlugin(WorkerPlugin):
 
 async def close_soon(dask_worker: object) -> None:
     """
-    Close this worker, a moment after whoever asked for that has got an answer.
+    Close this worker shortly after the reply to this call.
     """
     loop = asyncio.get_running_loop()
     loop.call_later(0.2, lambda: loop.create_task(dask_worker.close()))  # type: ignore[attr-defined]
@@ -224,7 +223,7 @@ async def close_soon(dask_worker: object) -> None:
 
 def events_kept(dask_scheduler: object) -> dict[str, list[str]]:
     """
-    The actions that a scheduler remembers, by topic; without such looks, and the last probe of a machine.
+    Return the actions in a scheduler's events by topic, without this function's own and the last probe's.
     """
     topics = dask_scheduler._broker._topics  # type: ignore[attr-defined]
     own = (b"events_kept", b"asyncio.threads")
