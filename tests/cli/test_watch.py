@@ -369,3 +369,13 @@ def test_a_silence_of_a_cause_that_there_is_not_is_warned_of(run, state):
     assert "did you mean memory.paused" in run("silence", "memory.pausd", *options).stderr
     assert run("silence", "memory.*", *options).stderr == ""
     assert run("silence", "climate.example", *options).stderr == ""
+
+
+def test_a_silence_of_a_case_that_there_is_not_is_warned_of(run, state):
+    """
+    A mistyped id would hold nothing back.
+    """
+    options = ("--for", "1h", "--reason", "known", "--state", state)
+    (case,) = Store.open(state).cases()
+    assert run("silence", case.id, *options).stderr == ""
+    assert "no case is called 0123456789ab" in run("silence", "0123456789ab", *options).stderr

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 #: At most this many closed cases, and deliveries that were given up, are listed.
 _MAX_OVER, _MAX_DEAD = 5, 10
+_CASE_ID = re.compile("[0-9a-f]{12}")
 #: A sink that needs longer for a notice, in seconds, is said to.
 _LONG_S = 60.0
 _STATES: Mapping[DeliveryState, str] = {
@@ -93,8 +95,11 @@ def silence(matches: str, length: str | None, until: str | None, reason: str, st
     made = new_silence(matches, until=parse_until(end, now), reason=reason, now=now)
     with closing(_open(state)) as store:
         store.policy_table.add_silence(made)
+        known = {name for case in store.cases() for name in (case.id, case.key, case.cluster)}
     click.echo(f"Silence {made.id} until {format_time(made.until)} UTC")
     _warn_of_unknown_cause(matches)
+    if _CASE_ID.fullmatch(matches) and matches not in known:
+        warn(f"no case is called {matches}; `workerdiag watch status` lists them")
 
 
 def _warn_of_unknown_cause(matches: str) -> None:
