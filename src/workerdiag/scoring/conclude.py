@@ -26,7 +26,7 @@ from workerdiag.scoring.evaluated_deaths import (
     evaluate_cases,
 )
 from workerdiag.scoring.failures import deaths_are_separate, split_exception, task_failure
-from workerdiag.scoring.findings import clues, death_of_end, unchecked_absences
+from workerdiag.scoring.findings import clues, death_of_end, ranked_cause, unchecked_absences
 from workerdiag.scoring.fingerprint import fingerprint
 from workerdiag.scoring.memory_numbers import MemoryNumbers, memory_numbers
 from workerdiag.scoring.next_steps import next_steps
@@ -150,14 +150,8 @@ def _rank_causes(
             continue
         own = [each for evaluated in deciding for each in evaluated.cause_scores if each.cause.id == cause_id]
         ranked.append(
-            RankedCause(
-                id=cause.id,
-                revision=cause.revision,
-                title=cause.title,
-                family=cause.family,
-                why=cause.why,
-                probability=chance,
-                evidence=clues([seen for each in own for seen in each.evidence]),
+            evolve(
+                ranked_cause(cause, chance, own),
                 against=clues([seen for each in own for seen in each.against]),
                 unchecked=unchecked_absences(cause, incident),
                 mitigations=mitigations(cause, numbers, [m for each in own for m in each.matches], setting),

@@ -15,7 +15,7 @@ from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import MatchRole, Outcome, Verdict
 from workerdiag.redaction.objects import redact_object
-from workerdiag.scoring.findings import assigned_tasks, clues, death_of_end
+from workerdiag.scoring.findings import assigned_tasks, death_of_end, ranked_cause
 from workerdiag.scoring.fingerprint import fingerprint
 from workerdiag.scoring.probabilities import CauseScore, Distribution, distribution
 from workerdiag.scoring.relevance import Relevance
@@ -222,15 +222,7 @@ def _evaluated_death(
     verdict: Verdict = "unknown"
     if rule is not None and best is not None:
         scores = [each for each in evaluated.cause_scores if each.cause.id == rule.id]
-        cause = RankedCause(
-            id=rule.id,
-            revision=rule.revision,
-            title=rule.title,
-            family=rule.family,
-            why=rule.why,
-            probability=best[1],
-            evidence=clues([seen for each in scores for seen in each.evidence]),
-        )
+        cause = ranked_cause(rule, best[1], scores)
         verdict = rule.blame if best[1] >= SURE_ENOUGH else "unknown"
     outcome: Outcome = "explained" if cause is not None else "unknown"
     death = death_of_end(end, best, incident, evaluated.matches)

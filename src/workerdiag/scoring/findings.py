@@ -4,9 +4,9 @@ Evidence and deaths as findings show them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from workerdiag.model.diagnosis import Clue, Death, Match
+from workerdiag.model.diagnosis import Clue, Death, Match, RankedCause
 from workerdiag.model.evidence import ExceptionFacts, TasksAtLoss
 from workerdiag.model.incident import Incident
 from workerdiag.model.process_end import ProcessEnd
@@ -15,12 +15,27 @@ from workerdiag.model.signs import AbsentSign
 from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.crash_site import crash_site
 from workerdiag.scoring.memory_numbers import reading_of
-from workerdiag.scoring.probabilities import SignEvidence
+from workerdiag.scoring.probabilities import CauseScore, SignEvidence
 
 #: Clues that findings carry for one cause, at most.
 MAX_CLUES = 12
 #: Keys of tasks that findings carry for one death, at most.
 _MAX_KEYS = 20
+
+
+def ranked_cause(cause: Cause, chance: float, scores: Iterable[CauseScore]) -> RankedCause:
+    """
+    A cause with its probability, and what speaks for it in *scores*.
+    """
+    return RankedCause(
+        id=cause.id,
+        revision=cause.revision,
+        title=cause.title,
+        family=cause.family,
+        why=cause.why,
+        probability=chance,
+        evidence=clues([seen for each in scores for seen in each.evidence]),
+    )
 
 
 def clues(seen: Sequence[SignEvidence]) -> tuple[Clue, ...]:
