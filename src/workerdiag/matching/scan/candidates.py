@@ -100,7 +100,7 @@ def find_candidates(
     data: bytes, begin: int, hits: LiteralHits, texts_of: Callable[[tuple[int, ...], bool], tuple[str, ...]]
 ) -> Iterator[Candidate]:
     """
-    One spot for each message that is known by its bytes, and one for each hit in another.
+    One spot for each message that is known by its bytes, and one for each hit in another, if it has patterns.
 
     Args:
         data: The block.
@@ -118,8 +118,8 @@ def find_candidates(
         bounds = None if message is None else (start, end)
         high = low + 1 if message is None else bisect_left(packed, (end - begin) * count, low)
         those, low = packed[low:high], high
-        texts = texts_of(tuple([each % count for each in those]), line is not None)
-        yield Candidate(at, texts, those, bounds, line, message)
+        if texts := texts_of(tuple([each % count for each in those]), line is not None):
+            yield Candidate(at, texts, those, bounds, line, message)
 
 
 def single_line_messages(data: bytes, begin: int, hits: LiteralHits) -> dict[int, bytes] | None:
@@ -190,6 +190,10 @@ def fresh_candidates(
     """
     The candidates of *hits* but for most of those in vain; no pattern that is saturated by then is tried.
     """
+
+    def wanted_texts(literals: tuple[int, ...], is_one_line: bool) -> tuple[str, ...]:  # noqa: FBT001
+        return prefilter.unsaturated(table.texts_together(literals, is_one_line))
+
     packed = prefilter.fresh(hits.packed)
     prefilter.count_stale(len(hits.packed) - len(packed))
     packed = _without_vain(packed, data, begin, table, prefilter)
@@ -197,8 +201,8 @@ def fresh_candidates(
         known = len(prefilter.saturated)
         piece = evolve(hits, packed=packed[:_PIECE_HITS])
         packed = packed[_PIECE_HITS:]
-        candidates = list(find_candidates(data, begin, piece, table.texts_together))
-        _narrow_together(candidates, table, prefilter)
+        candidates = list(find_candidates(data, begin, piece, wanted_texts))
+        _narrow_together(candidates, table)
         yield from candidates
         if len(prefilter.saturated) > known:
             packed = _without_vain(prefilter.fresh(packed), data, begin, table, prefilter)
@@ -223,14 +227,13 @@ def _without_vain(
     return packed if not vain else list(compress(packed, (each not in vain for each in literals)))
 
 
-def _narrow_together(candidates: Iterable[Candidate], table: PatternTable, prefilter: LogPrefilter) -> None:
+def _narrow_together(candidates: Iterable[Candidate], table: PatternTable) -> None:
     """
     Leave candidates that are alike only the patterns that match in one of them: most are in vain.
     """
     alike: defaultdict[tuple[bool, tuple[str, ...]], list[Candidate]] = defaultdict(list)
     for each in candidates:
-        each.texts = prefilter.unsaturated(each.texts)
-        if each.message is not None and each.texts:
+        if each.message is not None:
             alike[each.line is None, each.texts].append(each)
     for (_, texts), group in alike.items():
         if len(group) >= _LEAST_TOGETHER:

@@ -8,6 +8,7 @@ time before it since 2022.3.0) and the ones met in the field: see docs/how-it-wo
 from __future__ import annotations
 
 import html
+from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
 from typing import TypedDict
@@ -220,7 +221,17 @@ def _usual_time(text: str) -> float | None:
 
 def _names_level_and_logger(head: str) -> bool:
     upper = head.upper()
-    return any(level in upper for level in _LEVELS) and any(name in upper for name in _LOGGER_WORDS)
+    return _holds_any(_LEVELS, upper) and _holds_any(_LOGGER_WORDS, upper)
+
+
+def _holds_any(words: Iterable[str], text: str) -> bool:
+    """
+    Whether one of *words* stands in *text*; for the few words of each line, `any` takes three times as long.
+    """
+    for word in words:  # noqa: SIM110
+        if word in text:
+            return True
+    return False
 
 
 def _line_time(own: str, outer: str) -> _LineTime:
