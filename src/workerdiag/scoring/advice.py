@@ -1,5 +1,5 @@
 """
-What to change: the mitigations of a cause, with the numbers of this very death and in terms of its cluster.
+What to change: the mitigations of a cause, with the numbers of this death and the terms of its cluster.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ _KILLED_WORKER = "KilledWorker"
 _QUOTES = "'\""
 _LONGEST = 200
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
-#: Libraries of C and of Python itself, in which a fault shows but is not.
+#: Libraries of C and of Python in which a fault shows but does not lie.
 _C_LIBRARY = re.compile(r"(?:libc|libm|libpthread|ld-linux[\w-]*|libpython[\d.]*|libstdc\+\+|libgcc_s)[-.]")
-#: What stands for a number that is not known, where its name says nothing to whoever types it.
+#: Blanks for unknown numbers whose names say nothing to a reader.
 _BLANKS = {name: "size" for name in MEMORY_PLACEHOLDERS if name not in ("percent", "growth")}
-#: Where nobody types this command, because the deployment starts the workers itself.
+#: Commands that nobody types on a deployment that starts the workers itself.
 _WORKER_COMMAND = re.compile(r"\bdask[ -]worker\b")
-#: Rules write examples for Slurm; this is in those whose options are Slurm's own, and not dask-jobqueue's.
+#: Marks examples with options of Slurm itself, not of dask-jobqueue.
 _SLURM_CLASS = "SLURMCluster("
 _OF_SLURM = re.compile(r"\b(?:job_extra_directives|job_directives_skip|account)=|\bSLURM_")
-#: What HTCondorCluster has no options for.
+#: Options that HTCondorCluster lacks.
 _OF_QUEUES = re.compile(r"\b(?:queue|walltime)=")
 _STARTS_WORKERS: frozenset[Deployment] = frozenset({"coiled", "local"})
 
@@ -61,23 +61,23 @@ _STARTS_WORKERS: frozenset[Deployment] = frozenset({"coiled", "local"})
 @frozen(kw_only=True)
 class ClusterSetup:
     """
-    The cluster that workers died in, as far as advice depends on it.
+    The properties of the cluster that advice depends on.
     """
 
     deployment: Deployment | None = None
-    #: Which of dask-jobqueue's classes it was made with, or is for the batch system that wrote.
+    #: The dask-jobqueue class of the cluster, or that for the batch system in its logs.
     jobqueue_class: str | None = None
-    #: Ready to be put into text, by the names that mitigations use.
+    #: Values for the placeholders of mitigations, by name.
     words: Mapping[str, str] = field(factory=dict, hash=False)
 
 
-#: Nothing is known of the cluster.
+#: The setup of an unknown cluster.
 UNKNOWN_SETUP = ClusterSetup()
 
 
 def cluster_setup(incident: Incident) -> ClusterSetup:
     """
-    The cluster of *incident*, by its cluster object, else by its logs.
+    The setup of the cluster, from its cluster object or else from its logs.
     """
     setup_events = [mark.captures for mark in incident.marks if mark.owner == _SETUP]
     marks = [mark for mark in incident.marks if mark.owner == _CLUSTER]
@@ -99,7 +99,7 @@ def cluster_setup(incident: Incident) -> ClusterSetup:
 
 def _deployment(setup_events: Iterable[Mapping[str, str]], marks: Iterable[Match]) -> Deployment | None:
     """
-    The cluster object's first; of logs those of a manager before those of the platform below it.
+    The deployment: by the cluster object, else by logs, a cluster manager's before its platform's.
     """
     marks = list(marks)
     by_manager = [mark.owner.partition(".")[2] for mark in marks if mark.role == _ROLE]
@@ -110,7 +110,7 @@ def _deployment(setup_events: Iterable[Mapping[str, str]], marks: Iterable[Match
 
 def _given_up_task(incident: Incident) -> Mapping[str, str]:
     """
-    Which task Dask gave up on, after how many losses, and how many it allows; empty if on none.
+    The task that Dask gave up on, its losses and the allowed number; empty if there is none.
     """
     killed = [each for each in incident.exceptions if each.type.rpartition(".")[2] == _KILLED_WORKER]
     gave_up = [each for each in incident.tasks_at_loss if each.gave_up]
@@ -136,7 +136,7 @@ def _allowed_failures(stated: Iterable[ExceptionFacts | TasksAtLoss], blamed: It
     """
     The setting ``allowed-failures``; KilledWorker counts one loss more.
 
-    The scheduler's own message does not count: until 2023.7.1 it had the limit instead.
+    The scheduler's own message is ignored: until 2023.7.1 it had the limit instead.
     """
     for each in stated:
         if each.allowed_failures is not None:
@@ -149,7 +149,7 @@ def mitigations(
     cause: Cause, numbers: MemoryNumbers, matches: Sequence[Match], setting: ClusterSetup = UNKNOWN_SETUP
 ) -> tuple[Advice, ...]:
     """
-    The mitigations of *cause* that apply; a sentence whose number is not known is left out.
+    The mitigations of *cause* that apply; sentences with an unknown number are left out.
     """
     words = {key: value for key, value in numbers.words.items() if value} | crash_placeholders(matches)
     sign_names = {match.sign for match in matches if match.owner == cause.id}
@@ -169,7 +169,7 @@ def applicable_advice(
     advice: Iterable[Mitigation], words: Mapping[str, str], setting: ClusterSetup
 ) -> tuple[Advice, ...]:
     """
-    Those of *advice* that make sense in *setting*, filled with *words* and what is known of the cluster.
+    The items of *advice* that apply in *setting*, filled with *words* and facts about the cluster.
     """
     words = {**words, **setting.words}
     return tuple(
@@ -192,7 +192,7 @@ def _applies(advice: Mitigation, words: Mapping[str, str], deployment: Deploymen
 
 def _example(advice: Mitigation, deployment: Deployment | None) -> str:
     """
-    What is typed on that deployment; empty for a command that nobody types there.
+    The example for that deployment; empty for a command that nobody types there.
     """
     if deployment and deployment in advice.examples:
         return advice.examples[deployment]
@@ -203,7 +203,7 @@ def _example(advice: Mitigation, deployment: Deployment | None) -> str:
 
 def _for_batch_system(example: str, setting: ClusterSetup) -> str:
     """
-    An example for Slurm with the cluster's own class, where its options are common to all.
+    An example for Slurm with the class of the cluster, if all batch systems share its options.
     """
     if setting.jobqueue_class is None or _OF_SLURM.search(example):
         return example
@@ -219,7 +219,7 @@ def _sentences(text: str) -> tuple[str, ...]:
 
 def fill_text(text: str, words: Mapping[str, str]) -> str:
     """
-    *text* with its ``{numbers}``; sentences (or halves after a colon) with an unknown one are dropped.
+    *text* with its ``{numbers}`` filled in; sentences (or halves after a colon) with unknown ones are cut.
     """
     sentences = []
     for sentence in _sentences(text):
@@ -233,7 +233,7 @@ def fill_text(text: str, words: Mapping[str, str]) -> str:
 
 def fill_example(text: str, words: Mapping[str, str]) -> str:
     """
-    An example with its numbers, quoted for a shell; an unknown one becomes a blank: ``<port>``, ``<size>``.
+    An example with its numbers, quoted for a shell; an unknown number becomes ``<port>`` or ``<size>``.
     """
 
     def typed(found: re.Match[str]) -> str:

@@ -1,7 +1,7 @@
 """
-Whether "nothing died" may be said: a place that would show a death was looked at, and all there is known.
+Whether the report may say "nothing died": a place that would show a death was read, and all of it is known.
 
-It is barred by unexplained trouble, losses, standstills and gaps.
+Unexplained trouble, losses, standstills and gaps bar it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from workerdiag.scoring.silent_losses import (
 )
 from workerdiag.scoring.standstills import blocked_loops, endless_tasks
 
-#: Places that cover all workers of a cluster; a log shows what is known in it, not that it was looked at.
+#: Places that cover all workers of a cluster. A log covers only what is known in it.
 _CLUSTER_PLACES: frozenset[Place] = frozenset(
     (
         "scheduler",
@@ -47,9 +47,9 @@ _FAILURE_REASONS: tuple[GapReason, ...] = (
     "timed-out",
     "malformed",
 )
-#: Who writes of much besides Dask: that such a text is recognised says nothing of workers.
+#: Streams that report much besides Dask. A known message in them says nothing about workers.
 _PLATFORMS: tuple[Stream, ...] = ("kernel", "kubernetes", "batch")
-#: A stop, a lost connection and a standstill may pass; these are a worker's end.
+#: Ends that a worker does not survive, unlike a stop, a lost connection or a standstill.
 _DEADLY_ENDS: tuple[CauseEnd, ...] = ("raised", "killed", "crashed", "never-started")
 _TELLING_GRADES: tuple[Grade, ...] = ("decisive", "strong", "moderate")
 
@@ -60,25 +60,25 @@ class AllClearObstacles:
     What bars the all-clear of one incident.
     """
 
-    #: Messages of trouble, of losses that no order to stop came before, and of deaths without a proved cause.
+    #: Messages of trouble, of losses before any stop request, and of deaths without a proved cause.
     troubles: tuple[Match, ...] = ()
-    #: The last error that neither a cause nor a landmark knows.
+    #: The last error that no cause and no landmark recognises.
     unknown_error: Match | None = None
     #: Whether a worker was lost, or an exception was raised outside of tasks.
     is_loss: bool = False
-    #: Whether a client came to a scheduler, and no worker is reported.
+    #: Whether a client connected to a scheduler and no worker is reported.
     lacks_workers: bool = False
-    #: Where a worker came up whose log, which is all there is, ends while it runs.
+    #: The start of a worker whose log, the only evidence, ends while it runs.
     open_ended_log: Match | None = None
     #: Whether a log that was given could not be read.
     has_unread_log: bool = False
-    #: Whether a cluster was to be asked and did not answer.
+    #: Whether a cluster was queried and did not answer.
     lacks_cluster_answer: bool = False
-    #: Whether the time ran out before all that was given was read.
+    #: Whether the time ran out before all inputs were read.
     is_cut_short: bool = False
-    #: Whether anything in what was given is known at all.
+    #: Whether anything in the inputs is known at all.
     is_recognised: bool = True
-    #: Whether a place was looked at in which a worker's death would show.
+    #: Whether a place was read that would show the death of a worker.
     shows_deaths: bool = True
 
     @property
@@ -120,7 +120,7 @@ def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook)
 
 def _shows_deaths(mark: Match) -> bool:
     """
-    Whether a death would show where *mark* stands; a kernel reports only kills.
+    Whether the source of *mark* would show a death; a kernel reports only kills.
     """
     if mark.role == RECOGNITION_ROLE:
         return mark.stream not in _PLATFORMS
@@ -151,7 +151,7 @@ def _troubles(incident: Incident, closing: _ShutdownNoise) -> Iterator[Match]:
 
 class _ShutdownNoise:
     """
-    Losses and errors that closing leaves behind in logs, and that mean nothing.
+    Losses and errors that an orderly shutdown leaves in logs; they mean nothing.
     """
 
     def __init__(self, incident: Incident) -> None:
@@ -175,7 +175,7 @@ class _ShutdownNoise:
 
     def is_noise(self, mark: Match) -> bool:
         """
-        Whether all workers left in order, an order to stop came before, or the message is known as harmless.
+        Whether all workers left in order, a stop request came first, or the message is known to be harmless.
         """
         harmless = (-mark.message_line or mark.line) in self._harmless.get(mark.origin, ())
         ordered = mark.line >= self._first_line.get(mark.origin, mark.line + 1)
@@ -187,7 +187,7 @@ class _ShutdownNoise:
 
 def _is_in_order(end: ProcessEnd) -> bool:
     """
-    Whether the end was requested; nobody knows who asked where a nanny kills a slow worker.
+    Whether the end was requested. A nanny that kills a slow worker does not say who requested it.
     """
     asked = end.stop_requested and any(each.owner != STILL_ALIVE for each in end.marks)
     return asked or (end.deregistered and not end.lost)
@@ -195,7 +195,7 @@ def _is_in_order(end: ProcessEnd) -> bool:
 
 def _was_lost_before_asked(end: ProcessEnd) -> bool:
     """
-    Whether a log shows the removal of a lost worker above the first order to stop it.
+    Whether a log shows the removal of a lost worker above the first request to stop it.
 
     A worker that closes on request says so to the scheduler (``close-stream``), and is not lost.
     """
@@ -210,10 +210,10 @@ def _was_lost_before_asked(end: ProcessEnd) -> bool:
 
 def _explaining(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
     """
-    The *signs* that explain the error in whose message they stand.
+    The *signs* that explain the error in their own message.
 
-    They show a stop or a closed connection, as every run leaves, or speak against a cause. What speaks for
-    another cause without proving it leaves the error unexplained.
+    They show a stop or a closed connection, which every run leaves, or speak against a cause. A sign that
+    suggests another cause without proving it leaves the error unexplained.
     """
     for each in signs:
         cause, sign = book.cause(each.owner), book.signs.get((each.owner, each.sign))
@@ -223,9 +223,9 @@ def _explaining(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
 
 def _unproved_deaths(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
     """
-    The signs that speak for the death of a worker, even where too little does to name its cause.
+    The signs that suggest the death of a worker, even where they are too weak to name its cause.
 
-    What a decisive sign in the same place rules out is none: Dask refuses a task with a `MemoryError`, too.
+    A decisive sign against the cause in the same log excludes them: Dask, too, raises `MemoryError`.
     """
     found = [(each, book.cause(each.owner), book.signs.get((each.owner, each.sign))) for each in signs]
     ruled_out = {

@@ -19,10 +19,10 @@ from workerdiag.scoring.findings import finished_kinds, unfinished_tasks
 from workerdiag.scoring.memory_numbers import MemoryNumbers
 from workerdiag.scoring.silent_losses import all_died_at_start
 
-#: Keys in reasons are cut to this many characters.
+#: Characters of a key in a reason at most.
 _KEY_CHARS = 100
 _MAX_NAMED = 3
-#: Below this probability a cause does not clear a task.
+#: Probability from which a cause clears a task.
 CERTAIN = 0.9
 _MAX_THREADS = 4
 
@@ -34,9 +34,9 @@ class LossHistory:
     """
 
     task: str
-    #: Losses that Dask allows; with one more it gives up.
+    #: Losses that Dask allows; after one more it gives up.
     allowed: int
-    #: The losses that are known, oldest first.
+    #: The known losses, oldest first.
     losses: tuple[TasksAtLoss, ...]
 
     @property
@@ -56,9 +56,9 @@ class LossHistory:
     @property
     def waiting(self) -> tuple[TasksAtLoss, ...]:
         """
-        The losses on which the task certainly only waited, as others ran there.
+        The losses at which the task certainly only waited, because others were executing.
 
-        Where nothing ran, it may have been about to begin: reading its arguments can end a process, too.
+        If nothing was executing, it may have been about to begin: reading its arguments can end a process.
         """
         return tuple(
             each
@@ -69,7 +69,7 @@ class LossHistory:
     @property
     def fairly_blamed(self) -> bool | None:
         """
-        Whether Dask would have given up on the task, too, had it counted running tasks only.
+        Whether Dask would also have given up on the task if it had counted only executing tasks.
         """
         if len(self.running) > self.allowed:
             return True
@@ -78,7 +78,7 @@ class LossHistory:
     @property
     def culprits(self) -> tuple[str, ...]:
         """
-        The tasks that ran on most of these workers; on a crash, only what ran on the thread that crashed.
+        The tasks that were executing on most of these workers; for a crash, only on the thread that crashed.
         """
         counts = Counter(key for each in self.losses for key in dict.fromkeys(_suspects(each)))
         most = max(counts.values(), default=0)
@@ -87,7 +87,7 @@ class LossHistory:
     @property
     def is_bystander(self) -> bool:
         """
-        Whether it certainly is another task that ended most of these workers.
+        Whether another task certainly ended most of these workers.
         """
         known = self.fairly_blamed is False or bool(self.running)
         return known and bool(self.culprits) and self.task not in self.culprits
@@ -115,7 +115,7 @@ def loss_history(
 
 def _suspects(loss: TasksAtLoss) -> tuple[str, ...]:
     """
-    The tasks that may have ended a worker: all that ran, or those on the thread that crashed.
+    The tasks that may have ended a worker: all that were executing, or those on the thread that crashed.
     """
     if not any(each is not None for each in loss.crashed):
         return loss.tasks
@@ -145,7 +145,7 @@ def _history_sentences(record: LossHistory) -> list[str]:
 
 def _thread_sentences(losses: Sequence[TasksAtLoss]) -> list[str]:
     """
-    Which task ran on which thread when each of the workers died, as the workers themselves noted.
+    Sentences about which task ran on which thread when each worker died, by the workers' black boxes.
     """
     sentences = []
     for each in losses:
@@ -164,7 +164,7 @@ def _thread_sentences(losses: Sequence[TasksAtLoss]) -> list[str]:
 
 def _shared_host_sentences(losses: Sequence[TasksAtLoss]) -> list[str]:
     """
-    Which hosts lost several workers at once that no task had in common.
+    Sentences about hosts that lost several workers at once without a task in common.
     """
     sentences = []
     for host in dict.fromkeys(each.identity.host for each in losses if each.identity.host and each.counted):
@@ -203,7 +203,7 @@ def _short_key(key: str) -> str:
 
 def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> Blame:
     """
-    The verdict of the likeliest cause, checked against what was really executing.
+    The verdict of the likeliest cause, checked against what was executing.
     """
     killed = next((each for each in incident.exceptions if each.task and each.identity != NO_IDENTITY), None)
     given_up = [] if killed else _tasks_in_logs(incident)
@@ -238,7 +238,7 @@ def decision(
     ranked: Sequence[RankedCause], book: Rulebook, verdict: Blame, numbers: MemoryNumbers
 ) -> Decision:
     """
-    What a caller may do without a person: only as far as the evidence goes.
+    What a program may do without a person, as far as the evidence allows.
     """
     cause = _sure_cause(ranked, book)
     if cause is None:
@@ -252,7 +252,7 @@ def decision(
 
 def wants_memory(cause: Cause) -> bool:
     """
-    Whether more memory for each worker is among what helps against a cause.
+    Whether more memory for each worker helps against a cause.
     """
     return any("needs_memory" in each.uses for each in cause.mitigations)
 

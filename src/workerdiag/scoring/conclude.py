@@ -1,5 +1,5 @@
 """
-From one incident to findings: ranks the causes, decides the outcome, gathers the rest.
+From one incident to findings: rank the causes, decide the outcome, gather the rest.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from workerdiag.scoring.retry_policy import retry_policy
 from workerdiag.scoring.summary import LostWorkers, deaths_beyond_cases, listed, separate_matter, summary
 from workerdiag.scoring.timeline_assembly import make_timeline
 
-#: The first death counts double: what follows may be its consequence.
+#: The first death counts double, because later ones may be its consequences.
 FIRST_WEIGHT = 2.0
-#: Of "it was none of the known causes": below this it is likelier that it was one of them.
+#: Probability of "none of the known causes" below which a known cause is likelier.
 _EVEN = 0.5
 _WITHOUT_CAUSES: tuple[Outcome, ...] = ("no-death", "no-evidence")
 
@@ -57,13 +57,13 @@ def conclude(
     separate = deaths_are_separate(incident)
     of_exception, others = split_exception(incident) if separate else (incident, incident)
     evaluated = evaluate_cases(others.cases, others, book, deadline)
-    # what died beside a task that failed by itself is another matter
+    # deaths beside a task that failed by itself are a separate matter
     in_question = () if separate else deaths_in_question(evaluated, incident)
     deciding = deciding_cases(in_question, of_exception, book)
     chances = weighted_mean(
         [(_death_weight(index, each.chances), each.chances) for index, each in enumerate(deciding)]
     )
-    # where there is an explanation nobody asks for an all-clear
+    # an explained incident needs no all-clear
     obstacles = AllClearObstacles() if chances.explanation else all_clear_obstacles(incident, gaps, book)
     outcome = _outcome(chances, incident, obstacles)
     numbers = memory_numbers(incident, [match for each in deciding for match in each.matches])
@@ -118,7 +118,7 @@ def _unique_gaps(gaps: Sequence[Gap]) -> tuple[Gap, ...]:
 
 def _death_weight(index: int, chances: Distribution) -> float:
     """
-    A death of which little is known says little of the incident.
+    The weight of a death in the ranking: the less is known of it, the less it counts.
     """
     return (FIRST_WEIGHT if index == 0 else 1.0) * max(0.01, 1.0 - chances.unknown) ** 2
 

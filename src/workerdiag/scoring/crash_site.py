@@ -1,5 +1,5 @@
 """
-Where native code crashed: the stack that faulthandler wrote for the thread that received the signal.
+Where native code crashed, from the stack that faulthandler wrote for the thread that received the signal.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import NamedTuple
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.rules import STACK_CAPTURE
 
-#: Frames that findings carry, at most.
+#: Frames in the findings at most.
 _MAX_FRAMES = 10
 _MAX_CHARS = 120
 _FRAME = re.compile(r'File "([^"\n]{1,1000})", line (\d{1,9}) in ([^\n]{1,300})')
-#: Whoever runs tasks: what these call is a task's own code.
+#: Modules that run tasks: what they call is the code of a task.
 _RUNNERS = re.compile(
     r"(?:^|/)(?:distributed|dask|concurrent/futures|multiprocessing)/|(?:^|/)threading\.py$"
 )
@@ -42,7 +42,7 @@ def _crash_frames(matches: Iterable[Match]) -> list[CrashFrame]:
     """
     The frames of the crashed thread, innermost first (CPython, Python/traceback.c, ``dump_frame``).
 
-    Empty where no dump says which thread crashed.
+    Empty if no dump says which thread crashed.
     """
     stack = next((each.captures[STACK_CAPTURE] for each in matches if each.captures.get(STACK_CAPTURE)), "")
     found = _FRAME.findall(stack)[: 3 * _MAX_FRAMES]
@@ -51,7 +51,7 @@ def _crash_frames(matches: Iterable[Match]) -> list[CrashFrame]:
 
 def crash_site(matches: Iterable[Match]) -> tuple[str, ...]:
     """
-    The frames that the worker's own code called, or all of them if it crashed in that itself.
+    The frames that the worker's own code called; all frames if the worker's own code crashed.
     """
     frames = _crash_frames(matches)
     runner = next((index for index, each in enumerate(frames) if _RUNNERS.search(each.path)), len(frames))
@@ -60,7 +60,7 @@ def crash_site(matches: Iterable[Match]) -> tuple[str, ...]:
 
 def crash_placeholders(matches: Iterable[Match]) -> dict[str, str]:
     """
-    What mitigations may quote: ``frame``, and ``package`` where the innermost code is of an installed one.
+    The placeholders of mitigations: ``frame``, and ``package`` if the innermost code is in an installed one.
     """
     frames = _crash_frames(matches)
     if not frames:
@@ -72,7 +72,7 @@ def crash_placeholders(matches: Iterable[Match]) -> dict[str, str]:
 
 def _package_path(path: str) -> str:
     """
-    A path from its package on, so that it neither names a user nor differs between workers.
+    A path relative to its package, so that it neither names a user nor differs between workers.
     """
     found = _PACKAGES.search(path) or _LIBRARY.search(path)
     return found[1] if found else path.rpartition("/")[2]

@@ -1,5 +1,5 @@
 """
-Evaluate deaths: what speaks for each cause in each, which of them the ranking rests on, and each by itself.
+Evaluate deaths: the evidence for each cause in each, the deaths that decide the ranking, and each by itself.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ _MARKS_OF_AN_END: tuple[MatchRole, ...] = (
     "disconnect",
     "exit-report",
 )
-#: A crash loop of thousands of deaths says no more than its first and last hundreds.
+#: Deaths evaluated at most: the first and last hundreds of a crash loop say as much as all.
 MAX_EVALUATED = 200
-#: This many deaths are evaluated however late it is.
+#: Deaths that are evaluated even after the deadline.
 MIN_EVALUATED = 3
 
 
 @frozen(kw_only=True, eq=False)
 class EvaluatedCase:
     """
-    One case with what speaks for each cause in it; equal to itself alone.
+    One case with the evidence for each cause in it. Compared by identity.
     """
 
     case: Case
     cause_scores: tuple[CauseScore, ...]
     chances: Distribution
-    #: False where time or the number of deaths left it out.
+    #: False if the deadline or the number of deaths left it out.
     is_evaluated: bool = True
 
     @property
     def matches(self) -> list[Match]:
         """
-        Where what speaks for any cause was seen.
+        The matches of all evidence for any cause.
         """
         return [match for each in self.cause_scores for match in each.matches]
 
     @property
     def is_unexpected(self) -> bool:
         """
-        Whether it is a death that nobody asked for.
+        Whether it is a death that nobody requested.
         """
         return self.case.end is not None and self.case.end.unexpected
 
@@ -68,7 +68,7 @@ def evaluate_cases(
     cases: Iterable[Case], incident: Incident, book: Rulebook, deadline: Deadline = NO_DEADLINE
 ) -> list[EvaluatedCase]:
     """
-    What speaks for each cause in each case, with the signs that no death claims.
+    The evidence for each cause in each case, with the signs that no death claims.
 
     At most `MAX_EVALUATED` deaths are evaluated, the first and the last; once *deadline* is over, only the
     first `MIN_EVALUATED`.
@@ -86,7 +86,7 @@ def evaluate_cases(
 
 class _Evaluator:
     """
-    Evaluates cases of *incident* one by one; what it takes from all marks it takes once.
+    Evaluates the cases of *incident* one by one; reads what all share once.
     """
 
     def __init__(self, incident: Incident, book: Rulebook) -> None:
@@ -97,7 +97,7 @@ class _Evaluator:
 
     def evaluated(self, case: Case) -> EvaluatedCase:
         """
-        The case with what speaks for each cause in it.
+        The case with the evidence for each cause.
         """
         found = tuple(
             each
@@ -109,7 +109,7 @@ class _Evaluator:
 
 def _is_only_warning(support: CauseScore, incident: Incident) -> bool:
     """
-    Whether a cause that kills is only hinted at while nothing at all has died.
+    Whether only hints suggest a cause that kills, and nothing has died.
     """
     return (
         support.cause.ends in ("killed", "crashed")
@@ -120,7 +120,7 @@ def _is_only_warning(support: CauseScore, incident: Incident) -> bool:
 
 def deaths_in_question(evaluated: Sequence[EvaluatedCase], incident: Incident) -> Sequence[EvaluatedCase]:
     """
-    The deaths that the ranking rests on: those that the caller names, else those of the task, else all.
+    The deaths that decide the ranking: those that the caller names, else those of the task, else all.
     """
     named = [
         each
@@ -133,10 +133,10 @@ def deaths_in_question(evaluated: Sequence[EvaluatedCase], incident: Incident) -
 
 def _deaths_of_the_task(evaluated: Sequence[EvaluatedCase], incident: Incident) -> Sequence[EvaluatedCase]:
     """
-    The deaths that the caught exception is about; empty where it does not say.
+    The deaths that the caught exception is about; empty if it does not say.
 
-    Other deaths of the last minutes may belong to another incident. Dask gives a task up at one unexpected
-    death more than ``allowed-failures``: earlier ones under a task of that name are of an earlier call.
+    Other deaths of the last minutes may belong to another incident. Dask gives up on a task after one more
+    unexpected death than ``allowed-failures``; earlier ones belong to an earlier call.
     """
     killed = next((each for each in incident.exceptions if each.task), None)
     if killed is None:
@@ -152,7 +152,7 @@ def _deaths_of_the_task(evaluated: Sequence[EvaluatedCase], incident: Incident) 
 
 def _latest(evaluated: list[EvaluatedCase], count: int) -> list[EvaluatedCase]:
     """
-    Those since the last *count* unexpected deaths began; all where one has no time.
+    The deaths since the first of the last *count* unexpected ones; all if one has no time.
     """
     times = [end.when for each in evaluated if (end := each.case.end) and end.when is not None]
     unexpected = sorted(when for each, when in zip(evaluated, times, strict=False) if each.is_unexpected)
@@ -167,10 +167,10 @@ def deciding_cases(
     in_question: Sequence[EvaluatedCase], incident: Incident, book: Rulebook
 ) -> Sequence[EvaluatedCase]:
     """
-    What the ranking rests on: the unexpected deaths, explained ones first, else all; or what no death claims.
+    The cases that decide the ranking: unexpected deaths, explained ones first; else all; or unclaimed signs.
 
-    What no death claims decides where there is no death, and where nobody asks about a death, none is
-    explained and work stands still.
+    Signs that no death claims decide if there is no death, and if no death is in question, none is explained
+    and work stands still.
     """
     crashes = [each for each in in_question if each.is_unexpected]
     deaths = _explained(crashes) or crashes or _explained(in_question) or list(in_question)
@@ -190,22 +190,22 @@ def _explained(evaluated: Iterable[EvaluatedCase]) -> list[EvaluatedCase]:
 @frozen(kw_only=True)
 class EvaluatedDeath:
     """
-    One death, its likeliest cause and who needs to act.
+    One death with its likeliest cause and who needs to act.
     """
 
     death: Death
     end: ProcessEnd
     outcome: Outcome
-    #: Its likeliest cause, where that is likelier than that it is unknown.
+    #: Its likeliest cause, if that is likelier than unknown.
     cause: RankedCause | None
     blame: Verdict
-    #: Equal for deaths of the same trouble.
+    #: Equal for deaths from the same trouble.
     fingerprint: str
 
 
 def evaluate_deaths(incident: Incident, book: Rulebook) -> Iterator[EvaluatedDeath]:
     """
-    Every death of *incident* by itself, in the order in which they died, however many there are.
+    Every death of *incident* by itself, oldest first, however many there are.
     """
     evaluator = _Evaluator(incident, book)
     for case in incident.cases:

@@ -1,5 +1,5 @@
 """
-What failed beside workers: a task's own error, and errors in logs that no rule knows.
+Failures that are not deaths: a task's own error, and errors in logs that no rule knows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from workerdiag.model.vocabulary import MatchRole
 
 #: `Match.origin` of what the caller's exception shows.
 EXCEPTION_ORIGIN = "exception"
-#: A text as ``repr`` writes it, and what stands for a character in it.
+#: A text as ``repr`` writes it, and an escaped character in it.
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|(.))", re.DOTALL)
 _CONTROLS = {"n": "\n", "r": "\r", "t": "\t"}
@@ -27,7 +27,7 @@ _CONTROLS = {"n": "\n", "r": "\r", "t": "\t"}
 _RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]*)\((?P<message>.*)\)", re.DOTALL)
 #: A line of a traceback, with the code below it.
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+), in ([^\n]+)(?:\n    (\S[^\n]*))?')
-#: Marks of no worker's life: an unknown error, how the cluster was brought up, exits of any process.
+#: Roles that say nothing about a worker: unknown errors, how the cluster was deployed, exits of any process.
 SILENT_ROLES: tuple[MatchRole, ...] = ("error", "deployment", "exit-report", "other-program", "aftermath")
 #: How Python shows an exception.
 _EXCEPTION = re.compile(r"[ \t]*(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Warning)\b")
@@ -45,7 +45,7 @@ def task_failure(incident: Incident) -> TaskFailure | None:
 
 def caught_failure(incident: Incident) -> TaskFailure | None:
     """
-    What the task raised that the caller's exception comes from; None if it was no task.
+    The error of the task behind the caller's exception; None if no task raised it.
     """
     facts = next((facts for facts in incident.exceptions if facts.from_task), None)
     if facts is None:
@@ -56,9 +56,9 @@ def caught_failure(incident: Incident) -> TaskFailure | None:
 
 def deaths_are_separate(incident: Incident) -> bool:
     """
-    Whether workers died, and the caught exception is a task's own, so that no death is in question.
+    Whether workers died while the caught exception is a task's own error, so that no death is in question.
 
-    Nothing in it or in what it was raised from is of Dask, and it names no worker.
+    Neither the exception nor its causes come from Dask, and it names no worker.
     """
     of_task = any(facts.from_task for facts in incident.exceptions)
     is_own = of_task and not incident.about and not any(facts.maybe_dask for facts in incident.exceptions)
@@ -67,7 +67,7 @@ def deaths_are_separate(incident: Incident) -> bool:
 
 def split_exception(incident: Incident) -> tuple[Incident, Incident]:
     """
-    The incident by the caller's exception alone, and by everything else.
+    The incident with the caller's exception alone, and with everything else.
     """
     told, other = _by_origin(incident.unassigned_signs)
     cases = [(case, *_by_origin(case.signs)) for case in incident.cases]
@@ -92,7 +92,7 @@ def _by_origin(matches: Iterable[Match]) -> tuple[tuple[Match, ...], tuple[Match
 
 def programs_own_error(incident: Incident) -> str:
     """
-    The class of an exception that the caller's program raised by itself; empty if a task or Dask may have.
+    The class of an exception that the caller's own program raised; empty if a task or Dask may have.
     """
     if any(facts.maybe_dask or facts.from_task for facts in incident.exceptions) or incident.about:
         return ""
@@ -101,7 +101,7 @@ def programs_own_error(incident: Incident) -> str:
 
 def _logged_failure(mark: Match) -> TaskFailure | None:
     """
-    What stands in a worker's ``Compute Failed`` (distributed/worker.py, 2024.8.1 to 2026.8.0).
+    The failure that a worker logs as ``Compute Failed`` (distributed/worker.py, 2024.8.1 to 2026.8.0).
     """
     raised = (
         _RAISED.fullmatch(_unquoted(mark.captures.get("exception", "")))
@@ -132,7 +132,7 @@ def _own_line(traceback: str) -> tuple[str, tuple[str, ...]]:
 
 def _unquoted(text: str) -> str:
     """
-    The text whose ``repr`` this is; any other text as it is.
+    The text behind its ``repr``; any other text unchanged.
     """
     text = text.strip()
     return _ESCAPE.sub(_character, text[1:-1]) if _QUOTED.fullmatch(text) else text
@@ -147,9 +147,9 @@ def unknown_error(
     incident: Incident, explaining: Iterable[Match], is_noise: Callable[[Match], bool]
 ) -> Match | None:
     """
-    The last error of *incident* beside which nothing known stands, or None.
+    The last error of *incident* that nothing known explains, or None.
 
-    *explaining* are signs that explain the error in whose message they stand. Takes time linear in the marks
+    *explaining* are signs that explain the error in their own message. Takes time linear in the marks
     and in the lines that they span.
     """
     known = _KnownPlaces(incident, explaining)
@@ -167,7 +167,7 @@ def unknown_error(
 
 class _KnownPlaces:
     """
-    Where landmarks and signs stand that say what an error is.
+    The places of landmarks and signs that identify an error.
     """
 
     def __init__(self, incident: Incident, explaining: Iterable[Match]) -> None:
@@ -191,7 +191,7 @@ class _KnownPlaces:
 
     def include(self, error: Match) -> bool:
         """
-        Whether something known stands in the message of *error*, or near it in text without headers.
+        Whether the message of *error*, or text without headers near it, has something known.
         """
         if error.owner == LINE_OF_OTHERS:
             return self._knows_line(error)
@@ -202,7 +202,7 @@ class _KnownPlaces:
 
     def _knows_line(self, line: Match) -> bool:
         """
-        Whether a landmark reaches into *line*, it is an exception, or its message has another error.
+        Whether a landmark covers *line*, or it is an exception, or its message has another error.
         """
         if _EXCEPTION.match(
             line.text.rpartition(" … ")[2]
@@ -218,7 +218,7 @@ def _has_between(lines: Sequence[int], first: int, last: int) -> bool:
 
 def failed_tasks(incident: Incident) -> int:
     """
-    How many tasks failed, as far as logs or the caught exception tell.
+    How many tasks failed, by logs or the caught exception.
 
     Worker and client each report the same failure, and one log may be given twice.
     """
@@ -235,7 +235,7 @@ def failed_tasks(incident: Incident) -> int:
 
 def _message_key(mark: Match) -> tuple[object, ...]:
     """
-    What identifies a message in every copy of its log.
+    The key that identifies a message in every copy of its log.
     """
     if mark.when is None:
         return mark.origin, mark.line

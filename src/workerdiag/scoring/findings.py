@@ -17,9 +17,9 @@ from workerdiag.scoring.crash_site import crash_site
 from workerdiag.scoring.memory_numbers import reading_of
 from workerdiag.scoring.probabilities import CauseScore, SignEvidence
 
-#: Clues that findings carry for one cause, at most.
+#: Clues for one cause at most.
 MAX_CLUES = 12
-#: Keys of tasks that findings carry for one death, at most.
+#: Keys of tasks for one death at most.
 _MAX_KEYS = 20
 
 
@@ -40,7 +40,7 @@ def ranked_cause(cause: Cause, chance: float, scores: Iterable[CauseScore]) -> R
 
 def clues(seen: Sequence[SignEvidence]) -> tuple[Clue, ...]:
     """
-    One clue for each sign, the first place it was seen in, and how often.
+    One clue for each sign: the first place where it was seen, and how often.
     """
     clues: dict[str, tuple[SignEvidence, dict[tuple[str, int, str], Match]]] = {}
     for each in seen:
@@ -65,7 +65,7 @@ def _sign_clue(seen: SignEvidence, matches: Sequence[Match]) -> Clue:
 
 def _match_text(match: Match) -> str:
     """
-    The words of a match. Secrets in an event are hidden by field, as blanks would end them in one text.
+    The text of a match. Secrets in an event are redacted field by field: in one text a blank ends them.
     """
     known = redact_object(match.captures)
     if known is match.captures or not match.origin.startswith("event "):
@@ -75,7 +75,7 @@ def _match_text(match: Match) -> str:
 
 def _placeless_text(seen: SignEvidence) -> str:
     """
-    What a sign rests on that no message shows: an absence, or the exit status alone.
+    The basis of a sign without a message: an absence, or the exit status alone.
     """
     if isinstance(seen.sign, AbsentSign):
         names = (each.rpartition(".")[2].replace("-", " ") for each in seen.sign.landmarks)
@@ -85,7 +85,7 @@ def _placeless_text(seen: SignEvidence) -> str:
 
 def unchecked_absences(cause: Cause, incident: Incident) -> tuple[str, ...]:
     """
-    Absences that could not be established because the place was not looked at.
+    Absences that could not be established because the place was not read.
     """
     return tuple(
         f'"{sign.name.replace("-", " ")}" could not be checked: the {sign.inspected} was not read'
@@ -98,7 +98,7 @@ def death_of_end(
     end: ProcessEnd, best: tuple[str, float] | None, incident: Incident, matches: Sequence[Match] = ()
 ) -> Death:
     """
-    One end as findings list it, with its own likeliest cause; *matches* may have its crash site.
+    One end as a death in the findings, with its likeliest cause; *matches* may show its crash site.
     """
     rss_bytes, limit_bytes = reading_of(end, incident)
     losses = tasks_at_loss(end, incident)
@@ -122,7 +122,7 @@ def death_of_end(
 
 def assigned_tasks(marks: Sequence[Match]) -> tuple[str, ...]:
     """
-    At most 20 tasks that a removed worker had; a key may be a tuple: ``('x', 0), y``.
+    At most 20 tasks that were assigned to a removed worker; a key may be a tuple: ``('x', 0), y``.
     """
     listed = next((listed for mark in marks if (listed := mark.captures.get("processing"))), "")
     keys, depth, key = [], 0, ""
@@ -140,7 +140,7 @@ def _executing_tasks(
     end: ProcessEnd, losses: Sequence[TasksAtLoss], incident: Incident
 ) -> tuple[str, ...] | None:
     """
-    Tasks that ran on a worker when it was lost: by its own notes, else by its last heartbeat.
+    Tasks that were executing on a worker when it was lost: by its black box, else by its last heartbeat.
     """
     known = [each for each in losses if each.tasks or not each.maybe_more]
     if known:
@@ -165,7 +165,7 @@ def unfinished_tasks(killed: ExceptionFacts, incident: Incident) -> tuple[str, .
 
 def finished_kinds(incident: Incident) -> frozenset[str]:
     """
-    Those tasks that ran at the last heartbeat and of whose kind others have finished.
+    The tasks executing at the last heartbeat of whose kind others have finished.
     """
     return frozenset(
         mark.captures["key"]
@@ -176,7 +176,7 @@ def finished_kinds(incident: Incident) -> frozenset[str]:
 
 def tasks_at_loss(end: ProcessEnd, incident: Incident) -> list[TasksAtLoss]:
     """
-    What is known of the tasks that a worker had when it was lost.
+    What is known about the tasks of a worker when it was lost.
     """
     losses = incident.tasks_at_loss_by_name.find(*end.identities)
     return [each for each in losses if not end.conflicts_with(each.identity)]

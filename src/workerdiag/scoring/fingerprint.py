@@ -1,5 +1,5 @@
 """
-The key by which repeats of one trouble are known.
+The fingerprint: a key that is equal for repeats of one trouble.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from workerdiag.model.diagnosis import SURE_ENOUGH, Death, RankedCause
 from workerdiag.model.signals import signal_of_status
 from workerdiag.model.vocabulary import Outcome
 
-#: Signals by what a person would call the end (man 7 signal); any other is "killed".
+#: Classes of exits by signal (man 7 signal); any other signal is "killed".
 _CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
 _REQUESTS = frozenset({1, 2, 3, 15})
 
@@ -23,8 +23,8 @@ def fingerprint(
     """
     Twelve hexadecimal digits, equal for repeats of the same trouble.
 
-    They stand for the likeliest cause if it is at 50 % or more, else for outcome, class of the exits and kind
-    of task.
+    They identify the likeliest cause if it has at least 50 %, else the outcome, the class of the exits and
+    the kind of task.
     """
     if ranked and ranked[0].probability >= SURE_ENOUGH:
         parts = ["cause", ranked[0].id]

@@ -1,7 +1,7 @@
 """
 The numbers of a death: memory at its end, the limit in force, how much more to try.
 
-How much would have been enough is not among them: who was stopped at a limit wanted more than that.
+They do not say how much would have been enough: a worker stopped at a limit wanted more.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from workerdiag.units import format_bytes, format_limit, parse_bytes, round_up_l
 
 #: Head-room on top of what was used, as autoscalers recommend (krr, Dr. Elephant: peak + 25 %).
 HEADROOM = 1.25
-#: What to try first where a limit was too little.
+#: Factor for the size to try first after a limit that was too small.
 BEYOND_LIMIT = 1.5
-#: What a container gets beyond Dask's limit, so that Dask acts before the kernel does.
+#: Factor between the limits of container and Dask, so that Dask acts before the kernel.
 _POD_SHARE = 1.2
 #: Python with Dask takes 50 to 70 MiB before it does anything (measured with distributed 2026.8.0 on Linux).
 _LEAST_BYTES = 256 * 2**20
-#: Who died below this share of its limit was not ended by that limit: the machine was full of something else.
+#: A worker that died below this share of its limit was not ended by it: something else filled the machine.
 _AT_LIMIT = 0.8
-#: The mark in a nanny's log that names the share of the limit at which it ends a worker.
+#: The landmark in a nanny's log with the share of the limit at which it ends a worker.
 MEMORY_BUDGET = "nanny.memory-budget"
 #: Growth is reported for this many seconds before the last reading, if it is at least this large.
 _GROWTH_S = 60.0
@@ -38,21 +38,21 @@ _MIN_GROWTH_BYTES = 2**24
 @frozen(kw_only=True)
 class MemoryNumbers:
     """
-    What is known in numbers about an incident.
+    The known numbers of an incident.
     """
 
-    #: More than this was wanted, however much that is: what was seen at most, or the limit that was hit.
+    #: A lower bound for what was wanted: the largest memory seen, or the limit that was hit.
     wanted_more_than_bytes: int | None = None
-    #: A limit that is worth one more try, as people type limits; None where no worker is known to have been
-    #: ended at a limit of its own, or where one with more than that was ended as well.
+    #: A limit that is worth one more try, rounded as people type limits. None if no worker is known to have
+    #: ended at a limit of its own, or if one with more memory ended too.
     worth_a_try_bytes: int | None = None
-    #: Ready to be put into text, by the names that mitigations use.
+    #: Values for the placeholders of mitigations, by name.
     words: Mapping[str, str] = field(factory=dict, hash=False)
 
 
 def memory_numbers(incident: Incident, matches: Sequence[Match]) -> MemoryNumbers:
     """
-    The largest memory seen, the smallest limit, more than what was wanted, and what to try.
+    The largest memory seen, the smallest limit, a lower bound for what was wanted, and a size to try.
     """
     told_by = (*incident.marks, *matches)
     captured = [mark.captures for mark in told_by if mark.captures]
@@ -89,7 +89,7 @@ def memory_numbers(incident: Incident, matches: Sequence[Match]) -> MemoryNumber
 
 def reading_of(end: ProcessEnd, incident: Incident) -> tuple[int | None, int | None]:
     """
-    Memory and limit, in bytes, as last seen of one dead process.
+    The last known memory and limit of a dead process, in bytes.
     """
     captured = [mark.captures for mark in end.marks]
     rss = next((size for captures in reversed(captured) if (size := captured_rss(captures))), None)
@@ -114,7 +114,7 @@ def captured_rss(captures: Mapping[str, str]) -> int | None:
 
 def exceeded_bytes(mark: Match, limit: int | None) -> int:
     """
-    How much a worker held at least: the share of *limit* that its nanny saw exceeded; 0 from other messages.
+    The least that a worker held: the share of *limit* that its nanny saw exceeded; 0 for other messages.
     """
     if limit is None or mark.owner != MEMORY_BUDGET:
         return 0
@@ -123,7 +123,7 @@ def exceeded_bytes(mark: Match, limit: int | None) -> int:
 
 def share(text: str, *, of: int = 1) -> float:
     """
-    A share in a message or a setting; 0 where it is switched off.
+    A share in a message or a setting; 0 if it is switched off.
     """
     try:
         return float(text) / of
@@ -133,7 +133,7 @@ def share(text: str, *, of: int = 1) -> float:
 
 def _as_quantity(size_bytes: int) -> str:
     """
-    A size as Kubernetes and Docker read it: ``640Mi``.
+    A size in the notation of Kubernetes and Docker: ``640Mi``.
     """
     unit, one = ("Gi", 2**30) if size_bytes % 2**30 == 0 else ("Mi", 2**20)
     return f"{size_bytes // one}{unit}"
@@ -161,7 +161,7 @@ def _worth_a_try(first: int, rss_at_the_end: int, limit: int | None, incident: I
 
 def _growth_per_s(readings: Sequence[MemoryReading]) -> int | None:
     """
-    Bytes per second by which the fastest-growing process grew up to its last reading; None if none did.
+    Bytes per second by which the fastest-growing process grew before its last reading; None if none did.
     """
     of_process: dict[tuple[str | None, int | None], list[tuple[float, int]]] = {}
     for each in readings:

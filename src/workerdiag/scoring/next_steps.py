@@ -1,5 +1,5 @@
 """
-What would settle it: the looks that tell the likeliest causes apart.
+Where to look next: the checks that tell the likeliest causes apart.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from workerdiag.scoring.failures import deaths_are_separate, failed_tasks
 from workerdiag.scoring.silent_losses import open_ended_log
 from workerdiag.scoring.standstills import endless_tasks
 
-#: A cause this likely is settled; below it, looks for it are worth their while.
+#: Probability from which a cause is settled; below it, further checks are worthwhile.
 SETTLED_CHANCE = 0.9
 MAX_STEPS = 6
 _WORTH_A_LOOK = 0.03
-#: `Match.origin` of what the flight recorder's events show.
+#: `Match.origin` of the flight recorder's events.
 _RECORDER_TOPIC = "event recorder"
 
-#: Who sends a signal by which a worker dies that does not expect it (``man 7 signal``), and where that shows.
+#: Senders of signals that kill a worker unexpectedly (``man 7 signal``), and where they show.
 _SENDERS: Mapping[int, tuple[str, str]] = {
     1: ("a terminal or session that was closed", "last -x | head"),
     3: ("Ctrl-\\ in the terminal", ""),
@@ -36,7 +36,7 @@ _SENDERS: Mapping[int, tuple[str, str]] = {
     13: ("native code that no longer ignores it, and wrote to a closed pipe or connection", ""),
     14: ("a timer of the code's own", "grep -rnE 'signal[.](alarm|setitimer)' ."),
 }
-#: The caller's own patience ended, as a log tells.
+#: Landmarks of a caller that timed out.
 _WAITED_IN_VAIN = "client.waited-in-vain"
 
 _RECORD_NEXT_DEATH = NextStep(
@@ -55,10 +55,10 @@ def next_steps(
     obstacles: AllClearObstacles,
 ) -> tuple[NextStep, ...]:
     """
-    At most `MAX_STEPS` places to look at, the most telling first.
+    At most `MAX_STEPS` places to check, the most telling first.
 
-    Where no cause is known, what the message that bars the all-clear asks for comes first; where nothing
-    died, only what a failure asks for.
+    If no cause is known, the steps for the message that bars the all-clear come first. If nothing died, only
+    the steps for a failure remain.
     """
     if outcome == "no-death" or (outcome == "unknown" and deaths_are_separate(incident)):
         asked_for = _steps_at_failure(incident, book)
@@ -98,7 +98,7 @@ def _steps_at_obstacle(obstacles: AllClearObstacles, book: Rulebook) -> list[Nex
 
 def _steps_at_failure(incident: Incident, book: Rulebook) -> list[NextStep]:
     """
-    The steps of the first failure whose landmark has some: of what failed, though nothing died.
+    The steps of the first failure whose landmark has some, where nothing died.
     """
     failures = (_steps_at_landmark(mark, book) for mark in incident.marks if mark.role == "failure")
     return next(filter(None, failures), [])
@@ -122,7 +122,7 @@ def _steps_at_landmark(mark: Match, book: Rulebook) -> list[NextStep]:
 
 def _advised_steps(advice: Iterable[Mitigation], setting: ClusterSetup) -> list[NextStep]:
     """
-    What the rules advise to look at where no cause is known, in the terms of the deployment.
+    The checks that the rules advise where no cause is known, in the terms of the deployment.
     """
     inspections = [evolve(each, do=each.inspect) for each in advice]
     return [
@@ -137,7 +137,7 @@ def _is_recorded(incident: Incident) -> bool:
 
 def _is_caller_timeout(incident: Incident) -> bool:
     """
-    Whether nobody is known to have died, and the caller timed out or tasks may never end.
+    Whether no death is known, and the caller timed out or tasks may never finish.
     """
     raised = [each for each in incident.exceptions if each.relation == "raised"]
     caught = any(not each.from_task and each.type.rpartition(".")[2] == "TimeoutError" for each in raised)
@@ -155,7 +155,7 @@ def _senders(incident: Incident) -> Iterator[NextStep]:
 
 def _fallback_steps(incident: Incident) -> list[NextStep]:
     """
-    Where nothing speaks for any cause: the places that would have.
+    The places to check if nothing suggests any cause.
     """
     steps = []
     if _is_caller_timeout(incident):

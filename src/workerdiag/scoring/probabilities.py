@@ -1,10 +1,9 @@
 """
-How likely each cause is, given what was seen: docs/what-the-numbers-mean.md in code.
+How likely each cause is, given the evidence: docs/what-the-numbers-mean.md in code.
 
 Odds against "unknown" start at the cause's frequency and are multiplied by the likelihood
-ratio of each fact seen, once: a fact (`fact` in a rule) or one and the same message counts by its strongest
-sign, however many signs it shows. What another cause explains counts less. A cause of which
-nothing is seen is part of unknown.
+ratio of each fact once: of a fact (`fact` in a rule) or a message, only the strongest sign counts.
+What another cause explains counts less. A cause without evidence is part of unknown.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from workerdiag.model.rules import EVERYDAY_ENDS, FREQUENCIES, LONE_GRADES, Caus
 from workerdiag.model.signs import GRADES, ExitSign, Sign, TogetherSign
 from workerdiag.model.vocabulary import Grade
 
-#: The fact that says how a process ended.
+#: The fact of how a process ended.
 EXIT_FACT = "exit"
-#: However much is seen, some doubt stays: all causes together get no better odds than this against unknown.
+#: The best odds of all causes together against unknown: some doubt always remains.
 MAX_ODDS = 180.0
-#: An end as certain as this has no rival in a stop on request: that was another worker's, or came after.
-#: Measured on labelled incidents to which the lines of an orderly stop were added: below it, true stops lose.
+#: Probability from which an end has no rival in a stop on request, which was another worker's or came later.
+#: Measured on labelled incidents with the lines of an orderly stop added: below it, true stops lose.
 CERTAIN = 0.93
-#: What explains a fact away must itself rest on one that is at most one grade weaker.
+#: Evidence that a cause needs to explain a fact away, by the strength of the fact: at most one grade less.
 _NEEDED = {
     log(GRADES["decisive"]): log(GRADES["strong"]),
     log(GRADES["strong"]): log(min(LONE_GRADES.values())),
@@ -69,7 +68,7 @@ def _strongest(some: Iterable[SignEvidence]) -> Grade:
 
 def _distinct_groups(groups: Sequence[list[SignEvidence]]) -> list[list[SignEvidence]]:
     """
-    The groups, each merged with those that rest on a part of its messages.
+    The groups, each merged with those that rest on some of its messages.
     """
     whole: list[tuple[frozenset[tuple[str, int, str]], list[SignEvidence]]] = []
     for group in sorted(groups, key=lambda some: -len(_group_messages(some))):
@@ -84,14 +83,14 @@ def _distinct_groups(groups: Sequence[list[SignEvidence]]) -> list[list[SignEvid
 
 def _is_of_end(seen: SignEvidence) -> bool:
     """
-    Whether the end of the process shows the sign, and not the reports of an exit alone.
+    Whether the end of the process shows the sign, not only the reports of an exit.
     """
     return isinstance(seen.sign, ExitSign) and not (seen.matches and all(each.sign for each in seen.matches))
 
 
 def _group_messages(group: Iterable[SignEvidence]) -> frozenset[tuple[str, int, str]]:
     """
-    The messages that show a group; empty where it says more than they do: an exit, or signs together.
+    The messages that show a group; empty if it says more than they do: an exit, or signs together.
     """
     if any(isinstance(each.sign, TogetherSign) or _is_of_end(each) for each in group):
         return frozenset()
@@ -105,16 +104,16 @@ def _group_messages(group: Iterable[SignEvidence]) -> frozenset[tuple[str, int, 
 @frozen(kw_only=True)
 class CauseScore:
     """
-    What speaks for and against one cause in one case.
+    The evidence for and against one cause in one case.
     """
 
     cause: Cause
     evidence: tuple[SignEvidence, ...] = ()
     against: tuple[SignEvidence, ...] = ()
 
-    #: Whether anything tells that a process ended.
+    #: Whether anything reports the end of a process.
     is_end_known: bool = True
-    #: Logarithms of likelihood ratios of what speaks for it.
+    #: Logarithms of the likelihood ratios of its evidence.
     facts: tuple[float, ...] = field(init=False)
 
     @facts.default
@@ -125,7 +124,7 @@ class CauseScore:
     @property
     def matches(self) -> list[Match]:
         """
-        Where what speaks for it was seen.
+        The matches of its evidence.
         """
         return [match for seen in self.evidence for match in seen.matches]
 
@@ -133,7 +132,7 @@ class CauseScore:
         """
         The odds against unknown.
 
-        Each of *explainers* is the chance and the strongest fact of a cause that explains this one. It
+        Each of *explainers* is the probability and the strongest fact of a cause that explains this one. It
         explains away that share of each fact; of decisive facts only if its own evidence is strong.
         """
         gained = 0.0
@@ -147,7 +146,7 @@ class CauseScore:
 
     def alone(self) -> float:
         """
-        The chance of this cause if there were no other.
+        The probability of this cause if there were no other.
         """
         odds = min(self.odds(), MAX_ODDS)
         return odds / (1.0 + odds)
@@ -156,7 +155,7 @@ class CauseScore:
 @frozen(kw_only=True)
 class Distribution:
     """
-    Chances of causes and of unknown; together 1.
+    The probabilities of causes and of unknown; their sum is 1.
     """
 
     chances: Mapping[str, float] = field(factory=dict, hash=False)
@@ -165,21 +164,21 @@ class Distribution:
     @property
     def best(self) -> tuple[str, float] | None:
         """
-        The likeliest cause and its chance; ties go to the first by id.
+        The likeliest cause and its probability; the first id wins a tie.
         """
         return min(self.chances.items(), key=lambda item: (-item[1], item[0]), default=None)
 
     @property
     def explanation(self) -> tuple[str, float] | None:
         """
-        The likeliest cause and its chance, if it is likelier than unknown.
+        The likeliest cause and its probability, if it is likelier than unknown.
         """
         return self.best if self.best is not None and self.best[1] > self.unknown else None
 
 
 def distribution(scores: Sequence[CauseScore]) -> Distribution:
     """
-    Chances of all causes that have support, and of unknown. Order does not matter.
+    The probabilities of all causes with evidence, and of unknown. Order does not matter.
     """
     known = {each.cause.id: (each.alone(), max(each.facts, default=0.0)) for each in scores}
     reach = _explained_causes(scores)
@@ -202,14 +201,14 @@ def distribution(scores: Sequence[CauseScore]) -> Distribution:
 
 def _is_stop_beside_crash(stop: Cause, other: Cause, reach: Mapping[str, frozenset[str]]) -> bool:
     """
-    Whether *stop* is on request and *other* an unrequested end that it does not explain.
+    Whether *stop* is a stop on request and *other* an unrequested end that it does not explain.
     """
     return stop.ends == "stopped" and other.ends in _UNEXPECTED_ENDS and other.id not in reach[stop.id]
 
 
 def weighted_mean(parts: Sequence[tuple[float, Distribution]]) -> Distribution:
     """
-    The weighted mean of distributions, e.g. over the deaths of one incident.
+    The weighted mean of distributions, such as those of the deaths of one incident.
     """
     whole = sum(weight for weight, _ in parts)
     if not whole:
@@ -223,7 +222,7 @@ def weighted_mean(parts: Sequence[tuple[float, Distribution]]) -> Distribution:
 
 def _explained_causes(scores: Sequence[CauseScore]) -> dict[str, frozenset[str]]:
     """
-    What each cause explains, directly or through another that shows as well.
+    The causes that each cause explains, directly or through another that shows.
     """
     direct = {each.cause.id: each.cause.explains for each in scores}
 

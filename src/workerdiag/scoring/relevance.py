@@ -1,5 +1,5 @@
 """
-Which signs speak for or against their causes in one death: not all that belong to it do.
+Which signs count for or against their causes in one death.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from workerdiag.model.stop_reasons import restarted_workers
 from workerdiag.model.vocabulary import MatchRole
 from workerdiag.scoring.stop_requests import StopRequests, is_in_force
 
-#: What asks a process to stop comes before its end; between two logs, clocks allow for this much.
+#: Seconds by which a stop request may follow the end in another log, since clocks differ.
 ORDER_SLACK_S = 2.0
-#: A process that was asked to stop says so at once; what is ordered after that is another order.
+#: Seconds within which a process logs a stop request; a later request is another one.
 STOP_REQUEST_SLACK_S = 0.25
-#: A signal this many seconds after a task's error has another cause than that. Our judgement.
+#: Seconds after a task's error from which a signal has another cause. Our judgement.
 AFTERMATH_S = 60.0
-#: Landmarks of an end for which nobody asked, beyond its removal.
+#: Landmarks of an unrequested end, besides the removal.
 _ENDED: tuple[MatchRole, ...] = ("death", "self-closed", "restart")
-#: A nanny says so of every process that exits by itself, but of status 0, of which it says nothing.
+#: What a nanny logs for each process that exits by itself, except with status 0.
 _NANNY_EXITS = ("nanny.exited-with-status", "nanny.restarting")
-#: Who writes of its own process alone.
+#: Streams in which a process writes only about itself.
 _OF_ONE_PROCESS = ("worker", "nanny")
-#: Where a process exits with these, that is how shells word a signal, or nobody learned how it ended.
+#: Statuses with which shells report a signal, or that Dask reports for an unknown end.
 _UNSURE_STATUS = 128
-#: Matches by the name of the sign that they show.
+#: Matches by the name of their sign.
 SignMatches: TypeAlias = dict[str, list[Match]]
 _ADDRESS = re.compile(r"\b(?:tcp|tls|ucx|ws|wss|inproc)://[\w.:\[\]/-]*\w")
 
 
 class Relevance:
     """
-    Decides which signs count in a death, by the order of what the incident reports.
+    Decides which signs count in a death, by the order of the reports.
 
     *marks* are the landmarks by their id, *book* has the causes of the signs.
     """
@@ -61,16 +61,16 @@ class Relevance:
         for end in (case.end for case in incident.cases if case.end is not None):
             for worker in end.addresses:
                 self._ended.setdefault(worker, []).append(end)
-        #: Those that no death claims, by cause and sign; and of which of these one speaks for all.
+        #: Matches that no death claims, by cause and sign; and the signs of which one match stands for all.
         self._unassigned = self._by_sign(incident.unassigned_signs)
         self._alike = {key for key, matches in self._unassigned.items() if self._are_alike(matches)}
         self._orders = self._stop_requests.indexed(self._unassigned, book)
 
     def of(self, case: Case) -> dict[str, SignMatches]:
         """
-        By cause, the signs that count in *case*: its own and those that no death claims.
+        The signs that count in *case*, by cause: its own and those that no death claims.
 
-        Signs against a cause are left out where no sign of it shows with a match of its own.
+        Signs against a cause are left out unless a sign for it has a match of its own.
         """
         own = self._by_sign(case.signs)
         found: dict[str, SignMatches] = {}
@@ -96,7 +96,7 @@ class Relevance:
 
     def _are_alike(self, matches: Sequence[Match]) -> bool:
         """
-        Whether all of these, of one sign, count in a death or none does.
+        Whether all these matches of one sign count in a death, or none does.
         """
         cause = self._book.cause(matches[0].owner)
         is_by_match = cause is not None and cause.ends in ("standstill", "stopped")
@@ -119,9 +119,9 @@ class Relevance:
 
     def _may_count(self, match: Match) -> bool:
         """
-        Whether a sign says something of its cause in any death.
+        Whether a sign can count in any death.
 
-        A worker that was dead by then is named as a consequence, not as a cause.
+        A sign that names a worker after its death is a consequence, not a cause.
         """
         cause = self._book.cause(match.owner)
         if cause is None or (cause.family == "network" and self._is_of_the_dead(match)):
@@ -132,8 +132,8 @@ class Relevance:
         """
         Whether a sign that may count does so here.
 
-        A failed task kills nobody, an order after the death or for another worker did not cause it, and a
-        standstill elsewhere ended nobody.
+        A failed task kills no worker. A stop request after the death, or for another worker, did not cause
+        it. A standstill elsewhere ended no worker.
         """
         cause = self._book.cause(match.owner)
         if cause is None or (match.in_task and not _may_come_from_task(match, cause, end)):
@@ -148,7 +148,7 @@ class Relevance:
 
     def _is_request_without_end(self, match: Match) -> bool:
         """
-        Whether it is a retirement in a log that lists arrivals, where nobody went.
+        Whether it is a retirement in a log that lists registrations but no departure.
         """
         return match.origin in self._registers and (match.origin, match.line) in self._retirements
 
@@ -171,10 +171,10 @@ class Relevance:
 
     def _is_after_death(self, order: Match, end: ProcessEnd) -> bool:
         """
-        Whether an order stands, in one log, after the death.
+        Whether a stop request follows the death in one log.
 
-        A removal alone is no death where the log does not tell who took leave: a closing cluster ends its
-        workers first.
+        A removal alone is not a death if the log does not show deregistrations: a cluster that closes stops
+        its workers first.
         """
         if (order.origin, order.line) not in self._request_lines:
             return False
@@ -184,7 +184,7 @@ class Relevance:
 
     def _is_of_the_dead(self, match: Match) -> bool:
         """
-        Whether *match* names a worker that was known to have ended by then: its silence is a consequence.
+        Whether *match* names a worker that had already ended: its silence is a consequence.
         """
         named = _ADDRESS.findall("\n".join((match.text, *match.captures.values())))
         return any(
@@ -199,10 +199,10 @@ class Relevance:
 
     def _ended_otherwise(self, match: Match, cause: Cause, end: ProcessEnd) -> bool:
         """
-        Whether the process is known to have ended in another way than all that the cause can bring about.
+        Whether the process is known to have ended in a way that the cause cannot bring about.
 
-        The kernel's line is then of another process, and anything less than decisive was overcome. For a
-        crash the kernel names the thread: it is not of a process that stopped as told or took its leave.
+        A kernel message is then about another process, and signs below decisive do not count. For a crash the
+        kernel names the thread, so the message is not about a process that stopped on request.
         """
         if match.stream == "kernel" and cause.ends == "crashed" and _has_left_in_order(end):
             return True
@@ -219,9 +219,9 @@ class Relevance:
 
 def _may_come_from_task(match: Match, cause: Cause, end: ProcessEnd | None) -> bool:
     """
-    Whether an error of a task, which the worker lived to report, may be the cause.
+    Whether the error of a task, which the worker survived to report, may be the cause.
 
-    Of an end by a signal only if it came soon after: what the task lacked, the worker lacked too.
+    For a death by a signal, only if it came soon after the error: the worker lacked what the task lacked.
     """
     if not cause.includes_task_errors or cause.ends != "raised" or end is None or end.signal is None:
         return cause.includes_task_errors
@@ -230,16 +230,16 @@ def _may_come_from_task(match: Match, cause: Cause, end: ProcessEnd | None) -> b
 
 def _has_left_in_order(end: ProcessEnd) -> bool:
     """
-    Whether a process was asked to stop or took leave, and no other end is known.
+    Whether a process was asked to stop or deregistered, and no other end is known.
     """
     return (end.stop_requested or end.deregistered) and not end.exit_known
 
 
 def _may_have_stood_still(match: Match, end: ProcessEnd) -> bool:
     """
-    Whether a sign of a standstill is about the lost worker, not the cluster or another worker.
+    Whether a sign of a standstill concerns the lost worker, not the cluster or another worker.
 
-    Whoever waited for tasks in vain may have asked all workers to stop.
+    A user whose tasks did not finish may have asked all workers to stop.
     """
     if match.identity.worker is None:
         return not end.unexpected or match.stream in _OF_ONE_PROCESS
@@ -248,7 +248,7 @@ def _may_have_stood_still(match: Match, end: ProcessEnd) -> bool:
 
 def _is_told_in(end: ProcessEnd, order: Match) -> bool:
     """
-    Whether the order is in one message, or one event, with a report of the end.
+    Whether the stop request and a report of the end share one message or event.
     """
     if (order.origin, order.line) not in end.places:
         return False
@@ -259,7 +259,7 @@ def _is_told_in(end: ProcessEnd, order: Match) -> bool:
 
 def _of_this_process(matches: Iterable[Match], end: ProcessEnd | None, origins: set[str]) -> list[Match]:
     """
-    Those signs against a cause that are of this process, or of a log in which signs for that cause stand.
+    The signs against a cause that come from this process, or from a log that also has signs for that cause.
     """
     logs = origins | {mark.origin for mark in (end.marks if end else ())}
     names = {name for each in (end.identities if end else ()) for name in (each.worker, each.pid) if name}
@@ -277,7 +277,7 @@ def _of_this_process(matches: Iterable[Match], end: ProcessEnd | None, origins: 
 
 def _is_before(end: ProcessEnd, match: Match) -> bool:
     """
-    Whether *end* had been reported when *match* was written.
+    Whether *end* was reported before *match* was written.
     """
     if match.line and (line := end.first_line(match.origin)):
         return line < match.line

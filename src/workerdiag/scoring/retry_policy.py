@@ -1,8 +1,8 @@
 """
 What a program may do with the same work: retry it, and how, or leave it to a person.
 
-A wrong retry kills more workers, or undoes what a person wanted; a wrong "ask" costs a look. So a program
-acts only on a sure cause, and never against whoever stopped the work.
+A wrong retry kills more workers, or undoes what a person wanted. A wrong "ask" costs a look. So a program
+acts only on a sure cause, and never against a person who stopped the work.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from workerdiag.scoring.blame import wants_memory
 from workerdiag.scoring.memory_numbers import MemoryNumbers
 from workerdiag.units import format_bytes, format_limit
 
-#: Below this probability a program is told to ask. From it on no cause in docs/calibration.md was wrong.
+#: Below this probability a program must ask. At or above it no cause in docs/calibration.md was wrong.
 SURE_ENOUGH_TO_ACT: Final = 0.8
 _MAX_HOSTS = 3
 _WHY: Final[Mapping[RetryAction, str]] = {
@@ -92,7 +92,7 @@ def _action(cause: Cause, blame: Blame) -> RetryAction:
 
 def _doubt(cause: Cause, book: Rulebook, lost: Sequence[Death]) -> str:
     """
-    Why the deaths do not bear out a retry that the likeliest cause allows; empty if they do.
+    Why the deaths contradict a retry that the likeliest cause allows; empty if they do not.
     """
     others = [book.cause(each.cause) for each in lost if each.cause and each.probability >= SURE_ENOUGH]
     unsafe = next((each for each in others if each and not _is_as_harmless(each, cause)), None)
@@ -106,7 +106,7 @@ def _doubt(cause: Cause, book: Rulebook, lost: Sequence[Death]) -> str:
 
 def _is_as_harmless(other: Cause, cause: Cause) -> bool:
     """
-    Whether what helps against *cause* helps against *other* too, or nothing has to.
+    Whether the remedy for *cause* also helps against *other*, or *other* needs none.
     """
     return other.id == cause.id or other.retry == "safe" or (wants_memory(other) and wants_memory(cause))
 
@@ -123,7 +123,7 @@ def _conditions(
     action: RetryAction, cause: Cause, blame: Blame, lost: Sequence[Death], numbers: MemoryNumbers
 ) -> Iterator[str]:
     """
-    When the policy holds, a sentence each: first what the rule says, then what this incident adds.
+    When the policy holds, one sentence each: first those of the rule, then those of this incident.
     """
     if cause.retry_advice and action != "retry-with-memory":
         yield cause.retry_advice
@@ -151,7 +151,7 @@ def _conditions(
 
 def _hosts_taken_away(cause: Cause, blame: Blame, lost: Sequence[Death]) -> list[str]:
     """
-    The machines that the platform took, by name or else as the workers' addresses have them.
+    The machines that the platform took away, by name or else by the hosts of the workers' addresses.
     """
     if cause.ends != "killed" or blame.verdict != "platform":
         return []

@@ -1,5 +1,5 @@
 """
-Which signs of which causes show in one death after another.
+Which signs of which causes show in each death.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.model.signs import AbsentSign, ExitSign, Sign, TogetherSign
 from workerdiag.scoring.probabilities import CauseScore, SignEvidence
 
-#: At most this many places of one sign are tried for others close by.
+#: Places of one sign that are tried at most for others close by.
 MAX_TOGETHER = 200
 #: Signs that show with no match of their own.
 _SHOWN_BY_OTHERS = (ExitSign, AbsentSign, TogetherSign)
@@ -23,7 +23,7 @@ MarksByOwner = Mapping[str, Sequence[Match]]
 
 def by_owner(matches: Iterable[Match]) -> dict[str, list[Match]]:
     """
-    The *matches* by the id of what they show.
+    The *matches* by the id of their cause or landmark.
     """
     found: dict[str, list[Match]] = {}
     for each in matches:
@@ -33,7 +33,7 @@ def by_owner(matches: Iterable[Match]) -> dict[str, list[Match]]:
 
 class CauseScoring:
     """
-    The causes of a rulebook, to be scored in one death of an incident after another.
+    Scores the causes of a rulebook in each death of an incident.
     """
 
     def __init__(self, book: Rulebook, marks: MarksByOwner, inspected: Collection[str]) -> None:
@@ -44,14 +44,14 @@ class CauseScoring:
         self._shown_without_match = book.signs_shown_without_match
         self._marks = marks
         self._inspected = inspected
-        #: By what is known of an exit, the causes that show there with no match of their own.
+        #: Causes that show without a match of their own, by what is known of the exit.
         self._shown_by_others: dict[tuple[object, ...], frozenset[str]] = {}
 
     def scores(
         self, by_cause: Mapping[str, Mapping[str, list[Match]]], end: ProcessEnd | None
     ) -> list[CauseScore]:
         """
-        For every cause of which something is seen, what speaks for it and against it.
+        The evidence for and against each cause that shows.
 
         *by_cause* has the matches that count in this case, by cause and sign.
         """
@@ -79,7 +79,7 @@ class CauseScoring:
 
     def _may_show(self, sign: Sign, end: ProcessEnd | None) -> bool:
         """
-        Whether a sign can show without a match of its own, and suggests its cause then.
+        Whether a sign without a match of its own can show and suggest its cause.
         """
         if isinstance(sign, ExitSign):
             is_there = end is not None and sign.is_for(end.signal, end.status)
@@ -91,7 +91,7 @@ class CauseScoring:
         self, cause: Cause, own: Mapping[str, list[Match]], end: ProcessEnd | None
     ) -> tuple[SignEvidence, ...]:
         """
-        What speaks for *cause*, where it is more than an absence or a hint: those alone suggest nothing.
+        The evidence for *cause*; None if it is only absences or hints, which suggest nothing alone.
         """
         evidence = self._sign_evidence(cause.signs, own, end)
         return evidence if any(_suggests(each.sign) for each in evidence) else ()
@@ -112,7 +112,7 @@ class CauseScoring:
         self, sign: Sign, own: Mapping[str, list[Match]], end: ProcessEnd | None
     ) -> list[Match] | None:
         """
-        What shows *sign*, which may be nothing but an absence; None if it does not show.
+        The matches that show *sign*, none for an absence; None if it does not show.
         """
         if isinstance(sign, ExitSign):
             shown = _exit_marks(sign, end) if "process" in sign.by else None
@@ -131,10 +131,9 @@ def _suggests(sign: Sign) -> bool:
 
 def _exit_marks(sign: ExitSign, end: ProcessEnd | None) -> list[Match] | None:
     """
-    The messages that report such an exit, or None if it is another.
+    The messages that report such an exit, or None for another exit.
 
-    A process that was asked to stop has none, unless a fault ended it: the signal is only how the asking
-    ended.
+    A process that was asked to stop has none, unless it crashed: the signal only completed the request.
     """
     if end is None or not end.exit_known or (end.stop_requested and not end.crashed):
         return None

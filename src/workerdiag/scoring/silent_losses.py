@@ -1,5 +1,5 @@
 """
-Workers that may be lost although no message says so: their start, their leave or their log has no proper end.
+Workers that may be lost without a message: their start, their departure or their log has no proper end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UP = (*_REGISTERED, _WAITING, _STARTS)
 _ANY_WORKER = (*_REGISTERED, _STARTS, _NANNY_STARTS, "nanny.starts-worker")
 _SCHEDULER_STARTS, _SCHEDULER_STOPS = "scheduler.start", "scheduler.closing"
 _CLIENT_CAME, _CLIENT_WENT = "scheduler.client-connected", "scheduler.client-removed"
-#: How a worker takes leave, or is seen to have gone.
+#: How a worker leaves, or is seen to be gone.
 _GOODBYES: frozenset[MatchRole] = frozenset(
     (
         "death",
@@ -34,23 +34,23 @@ _GOODBYES: frozenset[MatchRole] = frozenset(
         "clean-exit",
     )
 )
-#: Who writes nothing of a worker that somebody kills: the worker, its command (whose lines count as a
+#: Streams that report nothing when a worker is killed: the worker, its command (whose lines count as a
 #: nanny's), and a kernel that did not kill it.
 _SILENT_STREAMS: frozenset[Stream | None] = frozenset(("worker", "nanny", "kernel", None))
 _OF_NANNIES = "nanny."
-#: One command starts its nannies within this many seconds.
+#: Seconds within which one command starts its nannies.
 _ONE_COMMAND_S = 60.0
-#: At the end of the work, clients or the scheduler leave within this many seconds after the workers. Our
+#: Seconds after the workers within which clients or the scheduler leave at the end of the work. Our
 #: judgement.
 _LEFT_TOGETHER_S = 3.0
 
 
 def open_ended_log(incident: Incident) -> Match | None:
     """
-    The registration of a worker whose log ends without a goodbye, and of which no other log tells.
+    The registration of a worker whose log ends without a goodbye and that no other log mentions.
 
-    It may run still, or was killed and wrote nothing. Where the log ends in a line of another program, that
-    line is returned; a log in which nothing is known comes first.
+    The worker may still run, or it was killed and wrote nothing. If the log ends in a line of another
+    program, the result is that line; a log in which nothing is known comes first.
     """
     marks = (each for each in incident.marks if each.owner != LOG_OF_OTHERS and each.role != "deployment")
     known = {each.origin for each in (*marks, *incident.all_signs)}
@@ -77,10 +77,10 @@ def open_ended_log(incident: Incident) -> Match | None:
 
 def aftermaths(incident: Incident) -> Iterator[Match]:
     """
-    The first mark in each log that shows that a worker went without a word.
+    The first mark in each log that shows that a worker disappeared without a message.
 
-    A command that starts again (a service or container was restarted), or a client without workers. A
-    scheduler in the same log means a cluster of one machine, which starts nannies as they are wanted.
+    It is a command that starts again (a service or container was restarted), or a client without workers. A
+    scheduler in the same log means a local cluster, which starts nannies on demand.
     """
     shared = {each.origin for each in incident.marks if each.stream == "scheduler"}
     is_up: set[str] = set()
@@ -100,7 +100,7 @@ def aftermaths(incident: Incident) -> Iterator[Match]:
 
 def _is_restart(mark: Match, latest: dict[str, float]) -> bool:
     """
-    Whether a nanny starts long after another one of its host; *latest* has the last start of each host.
+    Whether a nanny starts long after another one on its host; *latest* has the last start on each host.
     """
     if mark.owner != _NANNY_STARTS or mark.when is None:
         return False
@@ -111,10 +111,10 @@ def _is_restart(mark: Match, latest: dict[str, float]) -> bool:
 
 def left_unasked(incident: Incident) -> Iterator[Match]:
     """
-    Leaves of workers while a client that may have needed them was there, or where its log began before.
+    Departures of workers while a client was connected that may have needed them, or may have been.
 
-    A worker leaves so after SIGTERM, ^C, the end of its lifetime or an error of its own; at the end of the
-    work the clients or the scheduler go with it.
+    A worker leaves like this after SIGTERM, ^C, the end of its lifetime or an error of its own. At the end of
+    the work, the clients or the scheduler leave with it.
     """
     ends = [case.end for case in incident.cases if case.end]
     leaving = {mark for end in ends if end.deregistered and not end.stop_requested for mark in end.marks}
@@ -127,14 +127,14 @@ def left_unasked(incident: Incident) -> Iterator[Match]:
 
 @define
 class _SchedulerLog:
-    #: Who is connected; None in a part of a log that begins after the scheduler did, until it tells of one.
+    #: The connected clients. None in a log that begins after the scheduler started and mentions no client.
     _clients: set[str] | None = None
-    #: Leaves of which nothing that came since says more.
+    #: Departures that no later mark has explained.
     pending: list[Match] = field(factory=list)
 
     def read(self, mark: Match, *, is_leave: bool) -> list[Match]:
         """
-        The pending leaves that *mark* shows to be no part of the end of all.
+        The pending departures that *mark* shows not to belong to the shutdown of the cluster.
         """
         client = mark.captures.get("client", "")
         if mark.owner == _SCHEDULER_STARTS:
@@ -168,7 +168,7 @@ def _is_together(leave: Match, end_of_all: Match) -> bool:
 
 def unfinished_starts(incident: Incident) -> Iterator[Match]:
     """
-    The last mark of each process whose start came to no end.
+    The last mark of each process that did not finish its start.
     """
     marks = incident.marks
     yield from _never_registered(incident)
@@ -196,7 +196,7 @@ def all_died_at_start(incident: Incident) -> bool:
 
 def lacks_workers(incident: Incident) -> bool:
     """
-    Whether a client came to a scheduler, and nothing is known of any worker.
+    Whether a client connected to a scheduler, and no worker is known.
     """
     owners = {each.owner for each in incident.marks}
     return owners >= {_SCHEDULER_STARTS, _CLIENT_CAME} and owners.isdisjoint(_ANY_WORKER)
@@ -204,7 +204,7 @@ def lacks_workers(incident: Incident) -> bool:
 
 def _never_registered(incident: Incident) -> Iterator[Match]:
     """
-    Workers that wait for the scheduler at the end of their log, and were not asked to stop.
+    Workers that still wait for the scheduler at the end of their log, and that nobody asked to stop.
     """
     last: dict[tuple[str, int | None], Match] = {}
     stopped: dict[str, int] = {}
@@ -220,7 +220,7 @@ def _never_registered(incident: Incident) -> Iterator[Match]:
 
 def _never_up(incident: Incident) -> Iterator[Match]:
     """
-    Ends of worker processes in logs in which nannies start and no worker does: these starts failed.
+    Ends of worker processes in logs where nannies start but no worker does: these starts failed.
     """
     if any(each.owner in _UP for each in incident.marks):
         return
@@ -236,7 +236,7 @@ def _last_starts(
     marks: Iterable[Match], owners: tuple[str, ...], is_over: Callable[[Match], bool]
 ) -> Iterable[Match]:
     """
-    The last mark in each log of one of *owners*, where no mark below it ends that start.
+    The last mark of one of *owners* in each log, unless a mark below it ends that start.
     """
     last: dict[str, Match] = {}
     for each in marks:

@@ -1,5 +1,5 @@
 """
-Standstills that end no worker: event loops that are blocked, and tasks that may never end.
+Standstills in which no worker ends: blocked event loops, and tasks that may never finish.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from workerdiag.model.incident import Incident
 from workerdiag.model.normalize import decimal, whole
 from workerdiag.model.rules import SCHEDULER_STATE
 
-#: A loop that is blocked for so long in one piece, or for such a share of the time, does not answer in time:
-#: others wait for 30 s (``distributed.comm.timeouts.connect`` and ``tcp`` in distributed.yaml).
+#: A loop that is blocked this long at once, or for this share of the time, does not answer in time:
+#: peers wait for 30 s (``distributed.comm.timeouts.connect`` and ``tcp`` in distributed.yaml).
 _BLOCKED_S = 30.0
 _BLOCKED_SHARE = 0.2
 _BLOCKED_TIMES = 3
-#: Where the text has no times, this many seconds in sum.
+#: Without times in the text: seconds in total.
 _BLOCKED_SUM_S = 10.0
-#: Where each thread has been taken for this long, nothing has finished since. Our judgement.
+#: Seconds after which a thread that is still taken counts as stuck. Our judgement.
 _LEAST_S = 5.0
 #: Counts of them, and what is known of these.
 _COUNTS: Mapping[str, str] = {
@@ -30,7 +30,7 @@ _COUNTS: Mapping[str, str] = {
 
 def blocked_loops(incident: Incident) -> Iterator[Match]:
     """
-    Event loops that are blocked for so long that others may take the process for dead.
+    Event loops that were blocked so long that other processes may take theirs for dead.
     """
     by_log: dict[str, list[Match]] = {}
     for each in incident.marks:
@@ -55,7 +55,7 @@ def _is_long_blocked(marks: Sequence[Match]) -> bool:
 
 def endless_tasks(incident: Incident) -> Iterator[Match]:
     """
-    The state of a scheduler whose tasks may never end; from outside nobody can say whether they do.
+    The state of a scheduler whose tasks may never finish; it cannot be seen from outside whether they will.
     """
     for each in incident.marks:
         if each.owner == SCHEDULER_STATE and (_starved_count(each) or any(_counts(each))):
@@ -64,7 +64,7 @@ def endless_tasks(incident: Incident) -> Iterator[Match]:
 
 def endless_sentence(state: Match) -> str:
     """
-    What is known of them, and what helps if they wait for each other.
+    What is known about endless tasks, and what helps if they wait for each other.
     """
     if count := _starved_count(state):
         taken_s = decimal(state.captures.get("threads_taken_s"))

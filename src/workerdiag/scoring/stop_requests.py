@@ -1,5 +1,5 @@
 """
-Whom an order to stop is for: the workers that it lists, of those that were there when it was given.
+Which workers a stop request is for: those that it lists, if they were registered when it was made.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import REGISTRATIONS, RETIREMENT, Rulebook
 from workerdiag.model.stop_reasons import may_retire, retired_workers
 
-#: A worker says that it begins a little before the scheduler says that it has it.
+#: Seconds by which a worker may log its start before the scheduler logs its registration.
 _JOIN_SLACK_S = 5.0
 
-#: An order holds for this many seconds; a worker that retires hands over its data first.
+#: Seconds for which a stop request holds; a worker that retires hands over its data first.
 ORDER_S = 300.0
-#: The same in lines of one log, where nothing has a time.
+#: The same in lines of a log without times.
 ORDER_LINES = 400
 
 
 class StopRequests:
     """
-    Retirements, and when workers joined, by an incident's landmarks, given by their id.
+    Retirements, and when workers joined, taken from an incident's landmarks by id.
     """
 
     def __init__(self, marks: Mapping[str, Sequence[Match]]) -> None:
@@ -47,14 +47,14 @@ class StopRequests:
 
     def has_joined_between(self, worker: str, end: ProcessEnd, match: Match) -> bool:
         """
-        Whether a worker of the same address joined after *end* and before *match*.
+        Whether a worker with the same address joined after *end* and before *match*.
         """
         joined = self._joined.get(worker, ())
         return any(_is_after(each, end) and not _is_older(match, each) for each in joined)
 
     def is_for_other_worker(self, sign: Match, end: ProcessEnd) -> bool:
         """
-        Whether a sign of a stop names another worker, is in an order to others, or precedes this worker.
+        Whether a sign of a stop request names other workers, or precedes the registration of this worker.
         """
         worker = end.identity.worker
         if sign.identity.worker and worker and sign.identity.worker != worker:
@@ -71,7 +71,7 @@ class StopRequests:
         self, signs: Mapping[tuple[str, str], Sequence[Match]], book: Rulebook
     ) -> dict[tuple[str, str], OrderIndex]:
         """
-        Of signs by cause and sign those of stops, to be found by the workers that they are for.
+        The signs of stop requests, by cause and sign, indexed by the workers that they are for.
         """
         return {
             key: OrderIndex(matches, self._named_in)
@@ -81,7 +81,7 @@ class StopRequests:
 
     def _named_in(self, sign: Match) -> frozenset[str]:
         """
-        Addresses of the only workers that a sign of a stop is for; empty where it may be for any.
+        Addresses of the workers that a stop request is limited to; empty if it may be for any.
         """
         if sign.identity.worker:
             return frozenset((sign.identity.worker,))
@@ -104,7 +104,7 @@ class StopRequests:
 
 class OrderIndex:
     """
-    Signs of stops by the workers that they name and by their places: each death is held against few of them.
+    Signs of stop requests, indexed by worker and by place, so that each death is compared with few of them.
     """
 
     def __init__(self, signs: Sequence[Match], named_in: Callable[[Match], Iterable[str]]) -> None:
@@ -117,7 +117,7 @@ class OrderIndex:
 
     def may_be_for(self, end: ProcessEnd) -> Sequence[Match]:
         """
-        Those that name no other worker, or stand in a message that reports the end, in their order.
+        The signs that name no other worker, or that stand in a message that reports the end; in their order.
         """
         who = end.identity
         if who.worker is None:
@@ -129,7 +129,7 @@ class OrderIndex:
 
 def is_in_force(order: Match, end: ProcessEnd) -> bool:
     """
-    Whether *order* was given so shortly before *end* that it can have brought it about.
+    Whether *order* came so shortly before *end* that it can have caused it.
     """
     if order.when is not None and end.first_when is not None:
         return end.first_when - order.when <= ORDER_S
@@ -139,7 +139,7 @@ def is_in_force(order: Match, end: ProcessEnd) -> bool:
 
 def _is_older(sign: Match, joined: Match) -> bool:
     """
-    Whether *sign* was there before a worker had joined: lines of one log are in order, clocks are not exact.
+    Whether *sign* precedes the registration of a worker. Lines of one log are in order; clocks are not exact.
     """
     if sign.line and sign.origin == joined.origin:
         return sign.line < joined.line
@@ -148,7 +148,7 @@ def _is_older(sign: Match, joined: Match) -> bool:
 
 def _is_after(joined: Match, end: ProcessEnd) -> bool:
     """
-    Whether a worker joined after *end*: one of the same address, which fixed ports give again.
+    Whether a worker with the same address joined after *end*; fixed ports are used again.
     """
     if last := end.last_line(joined.origin):
         return joined.line > last

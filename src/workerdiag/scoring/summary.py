@@ -28,9 +28,9 @@ from workerdiag.scoring.failures import (
 from workerdiag.scoring.silent_losses import is_start
 from workerdiag.scoring.standstills import endless_sentence
 
-#: Deaths that findings list, at most: the first and the last.
+#: Deaths that findings list at most: the first and the last.
 MAX_DEATHS = 1000
-#: Evidence that was not all looked at, or, in a bundle, not all kept.
+#: Gaps that mean that evidence was not read completely or, in a bundle, not kept completely.
 _CUT: frozenset[tuple[Place, GapReason]] = frozenset(
     (
         ("log", "timed-out"),
@@ -47,13 +47,13 @@ _ENDS_OF_OTHERS = {
     LAST_LINE: "The log ends while the worker runs, in a line that no rule knows: {line}",
     LOG_OF_OTHERS: "Nothing is known in one of the logs, which says: {line}",
 }
-#: Characters of a message that a sentence quotes.
+#: Characters of a message that a sentence quotes at most.
 _QUOTED_CHARS = 160
 
 
 def listed(deaths: Sequence[Death]) -> tuple[Death, ...]:
     """
-    Of very many deaths the first and the last.
+    All deaths, or the first and the last of very many.
     """
     half = MAX_DEATHS // 2
     return tuple(deaths) if len(deaths) <= MAX_DEATHS else (*deaths[:half], *deaths[-half:])
@@ -61,7 +61,7 @@ def listed(deaths: Sequence[Death]) -> tuple[Death, ...]:
 
 def deaths_beyond_cases(incident: Incident, gaps: Sequence[Gap]) -> UnlistedDeaths:
     """
-    Losses that the scheduler counted and of which nothing else is known, and whether there may be more.
+    How many losses the scheduler counted beyond the listed deaths, and whether there may be more.
     """
     states = [each.captures for each in incident.marks if each.owner == SCHEDULER_STATE]
     counted = max((whole(each.get("lost_unasked")) or 0 for each in states), default=0)
@@ -77,11 +77,11 @@ def deaths_beyond_cases(incident: Incident, gaps: Sequence[Gap]) -> UnlistedDeat
 
 def _reported_deaths(incident: Incident) -> tuple[int, bool]:
     """
-    How many deaths logs report of which not all reports are kept, at least, and whether there are no others.
+    The least number of deaths in logs of which not all reports are kept, and whether it is exact.
 
-    A process ends once. So there are as many deaths as reports of one kind, unless two of those that are kept
-    tell of one death; and no others, if each kind has as many and the kept ones of all kinds fall together.
-    Where somebody asked for any of it, nobody knows how many of the others were asked for.
+    A process ends once, so there are as many deaths as reports of one kind, unless two kept reports describe
+    one death. The number is exact if all kinds have as many and their kept reports coincide. If somebody
+    requested one of the ends, it is unknown how many others were requested.
     """
     cases, clipped = incident.cases, incident.clipped_reports
     asked = any(each.role == "stop-request" for each in incident.marks)
@@ -98,11 +98,11 @@ def _reported_deaths(incident: Incident) -> tuple[int, bool]:
 @frozen(kw_only=True)
 class LostWorkers:
     """
-    The unexpected deaths that an answer is about, and the words for their number.
+    The unexpected deaths that a diagnosis is about, and how to word their number.
     """
 
     deaths: Sequence[Death]
-    #: Those of which nothing but the number is known.
+    #: The deaths of which only the number is known.
     beyond: UnlistedDeaths = _NONE
     #: Whether each of them was evaluated by itself.
     all_evaluated: bool = True
@@ -155,7 +155,7 @@ def summary(
 
 def separate_matter(incident: Incident, died: Sequence[Death], book: Rulebook) -> str:
     """
-    What to add to the summary where nothing ties the caught exception to those who *died*; empty elsewhere.
+    The sentence for the summary if nothing connects the caught exception with those who *died*; else empty.
     """
     if not died:
         return ""
@@ -214,7 +214,7 @@ def _unknown_sentence(lost: LostWorkers, incident: Incident, obstacles: AllClear
 
 def _obstacle_sentence(obstacles: AllClearObstacles) -> str:
     """
-    The gravest thing that bars the all-clear.
+    A sentence about the gravest obstacle to the all-clear.
     """
     if obstacles.troubles and obstacles.troubles[-1].owner == SCHEDULER_STATE:
         return endless_sentence(obstacles.troubles[-1])
@@ -253,7 +253,7 @@ def _open_end_sentence(obstacles: AllClearObstacles) -> str:
 
 def _quoted_message(mark: Match) -> str:
     """
-    The beginning of a message in quotation marks, without secrets.
+    The beginning of a message in quotation marks, with secrets redacted.
     """
     message = " ".join(redact_text(mark.text).split())
     return f'"{message if len(message) <= _QUOTED_CHARS else message[: _QUOTED_CHARS - 1] + "…"}"'

@@ -1,5 +1,5 @@
 """
-The time around the deaths, from all evidence that has a time.
+What happened around the deaths, from all evidence that has a time.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from workerdiag.units import parse_bytes
 
 #: Roles of messages that a worker or its nanny writes of that worker, often without its name.
 _OF_WORKERS = ("pause", "resume", "trouble", "self-closed", "stop-request")
-#: Processes whose last minutes findings carry, and samples of each, at most.
+#: Processes whose last minutes findings have at most, and samples for each.
 MAX_HISTORIES = 8
 MAX_SAMPLES = 240
 MAX_MOMENTS = 60
-#: What happened this long before the first death, or after the last one, is shown, in seconds.
+#: Seconds before the first death and after the last one that are shown.
 BEFORE_S, AFTER_S = 300.0, 60.0
-#: The same report of the same process within this many seconds is one moment: several logs have it.
+#: Seconds within which equal reports of one process are one moment: several logs have it.
 _SAME_MOMENT_S = 2.0
 _TEXT_CHARS = 200
-#: Marks that only repeat a moment of their role.
+#: Landmarks that only repeat a moment of their role.
 _REPEATED = ("worker.registered", "worker.waiting-to-connect", "nanny.start", "nanny.starts-worker")
-#: Roles of schedulers and clients as well: only with the name of a worker they are about one.
+#: Roles that schedulers and clients have too: these concern a worker only if they name one.
 _ONLY_WITH_WORKER = ("start", "connection-lost", "removal")
 _KINDS: Mapping[str, MomentKind] = {kind: kind for kind in get_args(MomentKind)}
 #: Where thresholds stand in what a scheduler or a recorder says (distributed.yaml; `sources.recorder`).
@@ -54,9 +54,9 @@ _FRACTIONS = {
 
 def _name_marks(marks: Sequence[Match], ends: Sequence[ProcessEnd]) -> list[Match]:
     """
-    The marks; one that names nobody gets the identity of the process whose end comes next in its log.
+    The marks. One without an identity gets that of the process that ends next in its log.
 
-    Where several workers start in a log before that end, its marks stay without a name.
+    If several workers start in a log before that end, its marks stay without an identity.
     """
     last_lines: dict[str, list[tuple[int, int]]] = {}
     for number, end in enumerate(ends):
@@ -87,9 +87,9 @@ def _next_end(mark: Match, of_origin: Mapping[str, list[tuple[int, int]]]) -> in
 
 def make_timeline(ends: Sequence[ProcessEnd], incident: Incident) -> Timeline:
     """
-    The last minutes of the processes that ended, unexpected ones first, and what happened around them.
+    The last minutes of the processes that ended, unexpected ends first, and what happened around them.
 
-    Where none ended, the memory of workers that were paused.
+    If no process ended, the memory of paused workers.
     """
     unasked = [end for end in ends if end.unexpected] or list(ends)
     marks = _name_marks(incident.marks, ends)
@@ -132,7 +132,7 @@ def _history(
 
 def _paused_histories(marks: Sequence[Match], fractions: Mapping[str, float]) -> list[ProcessHistory]:
     """
-    Where nobody died, the memory of paused workers by their messages.
+    The memory of paused workers, from their messages, if no worker died.
     """
     paused: dict[Identity, list[Match]] = {}
     for mark in marks:
@@ -153,7 +153,7 @@ def _paused_histories(marks: Sequence[Match], fractions: Mapping[str, float]) ->
 
 def _limits(known: MemoryLimits, worker_bytes: int | None, told: Mapping[str, float]) -> MemoryLimits:
     """
-    The limits of one process; thresholds that it recorded itself win over those that others tell.
+    The limits of one process. Thresholds that it recorded itself have precedence.
     """
     limits = evolve(known, worker_bytes=worker_bytes)
     if not worker_bytes:
@@ -170,7 +170,7 @@ def _samples(
     known: ProcessHistory, readings: Iterable[tuple[float, int]], group: Iterable[tuple[float, int, int]]
 ) -> list[MemorySample]:
     """
-    What was sampled, and what logs, events and heartbeats report between; the last ones.
+    The last memory values: samples, and reports of logs, events and heartbeats between them.
     """
     samples = {each.at: each for each in known.samples}
     for at, rss_bytes in readings:
@@ -182,9 +182,9 @@ def _samples(
 
 def _group_readings(end: ProcessEnd, incident: Incident) -> Iterator[tuple[float, int, int]]:
     """
-    Time, usage and limit in bytes of its control group, as the kernel logs them when it kills.
+    Time, usage and limit in bytes of the control group, as the kernel logs them when it kills.
 
-    A line of ``dmesg`` without a time counts as of the death.
+    A line of ``dmesg`` without a time gets the time of the death.
     """
     for case in incident.cases:
         for sign in case.signs if case.end is end else ():
@@ -203,9 +203,9 @@ def _readings(
     end: ProcessEnd, incident: Incident, marks: Sequence[Match], limit: int | None
 ) -> list[tuple[float, int]]:
     """
-    Times and bytes of what was told of its memory.
+    Times and bytes of all reports about the memory of the process.
 
-    A nanny names only the share that was exceeded; it counts where nothing larger was measured.
+    A nanny reports only the share that was exceeded; it counts unless something larger was measured.
     """
     found = [
         (each.when, each.rss_bytes)
@@ -224,7 +224,7 @@ def _readings(
 
 def _spans_at_loss(end: ProcessEnd, incident: Incident) -> Iterator[TaskSpan]:
     """
-    The tasks that ran when the worker was lost, by its last heartbeat.
+    The tasks that were executing when the worker was lost, by its last heartbeat.
     """
     loss = next(iter(tasks_at_loss(end, incident)), None)
     when = end.when if end.when is not None or loss is None else loss.when
@@ -242,7 +242,7 @@ def _known_fractions(marks: Iterable[Match]) -> dict[str, float]:
     """
     The thresholds of memory, by the fields of `MemoryLimits`.
 
-    A scheduler's configuration is mostly that of its workers; a nanny names the share that it enforces.
+    Workers mostly share the scheduler's configuration; a nanny names the share that it enforces.
     """
     found: dict[str, float] = {}
     for mark in marks:
@@ -258,7 +258,7 @@ def _known_fractions(marks: Iterable[Match]) -> dict[str, float]:
 
 def _moments(ends: Sequence[ProcessEnd], marks: Iterable[Match]) -> list[Moment]:
     """
-    What happened near the deaths, each thing once; the nearest to the first of them where there is too much.
+    The moments near the deaths, each once; if there are too many, those nearest to the first death.
     """
     times = [end.when for end in ends if end.when is not None]
     if not times:
