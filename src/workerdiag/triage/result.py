@@ -22,7 +22,7 @@ class TriageResult:
     inputs: tuple[InputRow, ...]
     #: The folder with the tables, if one was given.
     output: Path | None = None
-    #: Cluster runs that could not be judged, and deaths that are not counted, a sentence each.
+    #: Runs that could not be judged, and deaths that are left out or may be counted twice: a sentence each.
     notes: tuple[str, ...] = ()
 
     @property

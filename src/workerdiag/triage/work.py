@@ -13,6 +13,7 @@ from attrs import evolve, field, frozen
 from workerdiag.deadline import monotonic_s
 from workerdiag.errors import TriageError, describe_error
 from workerdiag.model.rules import Rulebook
+from workerdiag.triage.double_counts import double_count_note
 from workerdiag.triage.folder import TriageFolder, part_key, rules_key
 from workerdiag.triage.job_runner import INSTALL, Done, JobRunner, Lost, check_workers
 from workerdiag.triage.judge_run import judge_run
@@ -194,6 +195,8 @@ class TriageWork:
         folders = self._plan.folders
         if folders is not None and run_of and not any(map(folder_pattern(folders).match, run_of)):
             notes.append(f"no input begins as {folders} says: each is taken for a cluster run of its own")
+        if twice := double_count_note(deaths):
+            notes.append(twice)
         if dropped := [each for each in self._outcomes.values() if each.dropped_ends]:
             notes.append(_dropped_note(dropped))
         rows = (evolve(each.row, run=run_of.get(each.row.url)) for each in self._outcomes.values())
