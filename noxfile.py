@@ -154,7 +154,8 @@ def lab_s3(session: nox.Session) -> None:
     Triage logs on a server that speaks S3, by s3fs. It needs another botocore than boto3 does.
     """
     session.install(".[triage]", *groups("s3"))
-    files = ("tests/lab/test_triage_s3.py", "tests/lab/test_triage_s3_troubles.py")
+    names = ("test_triage_s3", "test_triage_s3_kill", "test_triage_s3_troubles")
+    files = [f"tests/lab/{name}.py" for name in names]
     session.run("pytest", *files, "-m", "lab", *session.posargs)
 
 
