@@ -22,7 +22,7 @@ _OUTPUT_CHARS = 16 * 1024
 _DUMP_CHARS = 12 * 1024
 _MAX_FINISHED = 20
 _MAX_RUNNING = 64
-#: faulthandler takes some milliseconds to write the stacks of all threads, on a busy machine tens of them.
+#: faulthandler takes some milliseconds to write all stacks, and tens of milliseconds on a busy machine.
 _DUMP_S = 0.1
 #: What faulthandler calls the signals it catches (CPython, Modules/faulthandler.c).
 _FATAL_SIGNALS = {
@@ -40,7 +40,7 @@ _CURRENT_THREAD = re.compile(r"^Current thread 0x([0-9a-f]{1,16}) ", re.MULTILIN
 
 def exit_from_code(code: int) -> ExitReport:
     """
-    The exit in an exit code of ``multiprocessing``, where a negative one is a signal.
+    The exit for an exit code of ``multiprocessing``, where a negative code is a signal.
     """
     if code < 0:
         return ExitReport(signal=-code)
@@ -49,7 +49,7 @@ def exit_from_code(code: int) -> ExitReport:
 
 def exit_from_dump(dump: str) -> ExitReport | None:
     """
-    The signal for which faulthandler wrote its dump first; None if the dump names none.
+    The first signal in a faulthandler dump; None if it names none.
     """
     found = [(dump.find(f"Fatal Python error: {word}"), number) for word, number in _FATAL_SIGNALS.items()]
     first = min(((at, number) for at, number in found if at >= 0 and number is not None), default=None)
@@ -70,9 +70,9 @@ def make_report(kind: ReportKind, box: BlackBox | None, **facts: object) -> Deat
 
     Args:
         kind: Who reports.
-        box: The victim's, if it was found. Its worker's address wins: a nanny learns of that late, and
-            until then has that of the worker before.
-        facts: Other fields of the report; what is not None wins over what the box says of the same.
+        box: The victim's box, if found. Its worker address takes precedence, because a nanny learns the
+            address late and has that of the previous worker until then.
+        facts: Other fields of the report; values other than None override those of the box.
     """
     content = {} if box is None else _box_facts(box)
     content |= {name: value for name, value in facts.items() if value is not None}
@@ -85,7 +85,7 @@ def report_found_box(
     box: BlackBox, *, stderr: StderrTail | None = None, is_nanny_running: bool | None = None
 ) -> DeathReport:
     """
-    The report of whoever finds the box of a dead worker: nobody was told how it ended.
+    The report of a dead worker whose box was found; only a faulthandler dump can name its exit.
     """
     return make_report(
         "box-found",
@@ -120,7 +120,7 @@ def _box_facts(box: BlackBox) -> dict[str, Any]:
 
 def _running_tasks(box: BlackBox) -> tuple[RunningTask, ...]:
     """
-    The running tasks; of a crash, each with whether its thread is the one that crashed.
+    The running tasks; after a crash, each says whether its thread crashed.
     """
     running = box.running_tasks[:_MAX_RUNNING]
     crashed = crashed_thread(box.faulthandler_dump)
@@ -134,10 +134,10 @@ def _running_tasks(box: BlackBox) -> tuple[RunningTask, ...]:
 
 def _last_finished_task(box: BlackBox) -> tuple[RunningTask, ...]:
     """
-    The last task, if a fatal signal came when it had just ended and nothing else ran.
+    The last finished task, if it ended just before a fatal signal and no other task ran.
 
-    A task that sends its own process a signal runs on while faulthandler writes, and may end before the
-    process does.
+    A task that signals its own process continues while faulthandler writes, and may finish before the process
+    exits.
     """
     last = box.finished_tasks[-1] if box.finished_tasks else None
     if last is None or not box.faulthandler_dump or last.ended_at < box.written_at - _DUMP_S:
@@ -151,7 +151,7 @@ def _last_finished_task(box: BlackBox) -> tuple[RunningTask, ...]:
 
 def shorten_report(report: DeathReport) -> DeathReport:
     """
-    The report, with what can be spared cut until it has at most 64 KiB; the least telling goes first.
+    The report, cut to at most 64 KiB; the least informative parts are cut first.
     """
     for shorten in _SHORTENING_STEPS:
         if json_size(encode_message(report)) <= MAX_BYTES:
@@ -162,7 +162,7 @@ def shorten_report(report: DeathReport) -> DeathReport:
 
 def json_size(plain: object) -> int:
     """
-    Bytes as JSON; characters that are not ASCII count six.
+    Size as JSON, in bytes; a non-ASCII character counts at least six.
     """
     return len(json.dumps(plain, default=str))
 

@@ -1,5 +1,5 @@
 """
-Boxes of dead workers that nobody reported, because their nanny died with them or there was none.
+Boxes of dead workers whose deaths were never reported, because their nanny died too or they had none.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from workerdiag.wire.messages import DeathReport
 if TYPE_CHECKING:
     from workerdiag.model.dask import Server
 
-#: One process reports at most this many; the next reports the rest.
+#: One process reports at most this many; the next process reports the rest.
 MAX_REPORTED = 16
-#: A nanny that lives reports its worker within this time, or never.
+#: A live nanny reports its worker within this time or never.
 _NANNY_REPORT_S = 30.0
 
 
 class OrphanedBox(NamedTuple):
     """
-    A dead worker's box, ours to report.
+    A dead worker's box that this process has locked and must report.
     """
 
     path: Path
@@ -43,9 +43,10 @@ class OrphanedBox(NamedTuple):
 
 async def report_orphans(server: Server) -> int:
     """
-    Report each dead worker of its cluster on this host to the scheduler of *server*, once; returns how many.
+    Report unreported dead workers on this host to the scheduler of *server*; returns how many it accepted.
 
-    The files are read in a thread. What the scheduler does not take is left to whoever looks next.
+    Only workers of the same cluster count. A thread reads the files. A report that the scheduler does not
+    accept is left for the next process that looks.
     """
     reported = 0
     address = str(server.scheduler.address)
@@ -59,10 +60,10 @@ async def report_orphans(server: Server) -> int:
 
 def claim_orphans(scheduler: str) -> Iterator[OrphanedBox]:
     """
-    The orphans in this user's folders that nobody else is reporting. Old ones are thrown away unread.
+    The orphans in this user's folders that no other process is reporting. Old boxes are deleted unread.
 
     Args:
-        scheduler: Address of the one that is told. The dead of another cluster would count as its own.
+        scheduler: Address of the scheduler to report to. Boxes of other clusters are skipped.
     """
     with contextlib.suppress(OSError):
         directories.sweep()
@@ -82,7 +83,7 @@ def claim_orphans(scheduler: str) -> Iterator[OrphanedBox]:
 
 def _is_of_other_cluster(path: Path, scheduler: str) -> bool:
     """
-    Whether a box names another scheduler; one host may go by a name here and by an address there.
+    Whether a box names another scheduler. A host name and an IP address may mean the same host.
     """
     from workerdiag.recorder.box.reader import read_identity
 
@@ -99,7 +100,7 @@ def _is_of_other_cluster(path: Path, scheduler: str) -> bool:
 
 def _orphan_report(path: Path) -> DeathReport | None:
     """
-    The report that the nanny could not deliver, or else what the box says itself.
+    The report that the nanny could not deliver, or else one made from the box.
     """
     from workerdiag.recorder.box.reader import read_box
 

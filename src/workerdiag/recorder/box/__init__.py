@@ -1,6 +1,6 @@
 """
 The black box: a small file that holds what a worker was doing, readable after its process is gone.
 
-`layout` says where everything lies, `writer` is for the worker, `reader` for whoever finds the file,
-`directories` for where to look. Nothing is imported here: the writer must not load the reader.
+`layout` defines the format, `writer` runs in the worker, `reader` reads the file afterwards, and
+`directories` finds it. This module imports nothing, so that the writer does not load the reader.
 """

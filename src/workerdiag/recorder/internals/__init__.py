@@ -1,11 +1,10 @@
 """
-Every private part of distributed that the recorder touches, each in one function.
+Every private part of distributed that the recorder uses, each in one function.
 
-What follows a live cluster or lives in a client touches them here as well; what sources read is in
-`workerdiag.sources.internals`. Each function degrades: where a release lacks the part, it returns None and
-the recorder goes on without that one fact. tests/lab/test_recorder_contract.py holds each against every
-supported release (2024.8.1 to 2026.8.0). What is public there (plugins, preloads, events, periodic
-callbacks, logging) is used where it is needed.
+The watcher and client-side code use these functions too; `workerdiag.sources.internals` holds those for
+sources. If a release lacks the private part, the function returns None and the recorder omits that one fact.
+tests/lab/test_recorder_contract.py tests each function with every supported release (2024.8.1 to 2026.8.0).
+Public parts (plugins, preloads, events, periodic callbacks, logging) are used directly.
 """
 
 from __future__ import annotations
@@ -13,21 +12,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-#: Takes back what a function here has changed.
+#: Undoes a change that a function here made.
 Undo = Callable[[], None]
 _ATTRIBUTE = "_workerdiag_recording"
 
 
 def get_recording(server: object) -> Any:
     """
-    What records on this worker or nanny now; None if nothing does.
+    The active recording of a worker or nanny; None if there is none.
     """
     return getattr(server, _ATTRIBUTE, None)
 
 
 def set_recording(server: object, recording: object) -> None:
     """
-    Have `get_recording` return *recording* from now on.
+    Make `get_recording` return *recording*.
     """
     if recording is None:
         vars(server).pop(_ATTRIBUTE, None)

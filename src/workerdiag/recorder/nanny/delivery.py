@@ -1,8 +1,8 @@
 """
-How the report of a death gets to the scheduler, and what happens to it if it does not.
+Delivery of death reports to the scheduler.
 
-It is kept as a file beside the box until the scheduler has it, so whoever looks at that folder next
-(the next nanny on the host, or the next worker without one) can deliver it.
+An undelivered report stays in a file next to the box. The next nanny on the host, or the next worker without
+a nanny, delivers it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from workerdiag.model.dask import Method, Server
     from workerdiag.wire.messages import DeathReport
 
-#: Seconds before each try; a scheduler that is not there by then may be gone for good.
+#: Delay before each attempt, in seconds; a scheduler that is still unreachable may be gone for good.
 _RETRY_DELAYS_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 _ATTEMPT_TIMEOUT_S = 5.0
 _MAX_BYTES = 256 * 1024
@@ -30,7 +30,7 @@ _MAX_BYTES = 256 * 1024
 
 def save_report(box: Path, report: DeathReport) -> None:
     """
-    Keep a report until it is delivered; a disk that is full or read-only keeps none.
+    Save a report until it is delivered; does nothing if the disk is full or read-only.
     """
     from workerdiag.wire.messages import encode_message
 
@@ -43,7 +43,7 @@ def save_report(box: Path, report: DeathReport) -> None:
 
 def load_report(box: Path) -> DeathReport | None:
     """
-    The report that was kept beside a box; None if there is none that can be read.
+    The report saved next to a box; None if it is missing or unreadable.
     """
     from workerdiag.wire.messages import DeathReport, decode_message
 
@@ -57,7 +57,7 @@ def load_report(box: Path) -> DeathReport | None:
 
 def discard_delivered(box: Path) -> None:
     """
-    Remove a box whose death was reported, and its companions.
+    Remove a box whose death was reported, with its companion files.
     """
     discard(box)
     with contextlib.suppress(OSError):
@@ -66,13 +66,13 @@ def discard_delivered(box: Path) -> None:
 
 async def deliver(server: Server, report: DeathReport) -> bool:
     """
-    Send the report; returns whether the scheduler took it.
+    Send the report; returns whether the scheduler accepted it.
 
-    A connection of its own is made each time: those of a server that is closing are closed already.
+    Each attempt opens a new connection, because a closing server has closed its own.
 
     Args:
-        server: A worker or nanny; says where the scheduler is and how to connect, TLS included.
-        report: As `make_report` returns it.
+        server: A worker or nanny; supplies the scheduler's address and connection arguments (TLS).
+        report: As returned by `make_report`.
     """
     from distributed.core import rpc
 
@@ -95,10 +95,10 @@ async def deliver(server: Server, report: DeathReport) -> bool:
 
 class BoxLock(contextlib.AbstractContextManager["BoxLock"]):
     """
-    The right to report a box: its lock, which its writer held while it lived, and one reporter can hold.
+    The lock on a box, held by its worker and then by the one process that reports it.
 
     Attributes:
-        held: Whether this is the one, and the box is still there.
+        held: Whether this process holds the lock and the box still exists.
     """
 
     def __init__(self, box: Path) -> None:
@@ -112,7 +112,7 @@ class BoxLock(contextlib.AbstractContextManager["BoxLock"]):
 
     def close(self) -> None:
         """
-        Give it back.
+        Release the lock.
         """
         self.held = False
         if self._descriptor >= 0:

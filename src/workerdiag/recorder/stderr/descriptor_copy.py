@@ -1,9 +1,9 @@
 """
-Standard error by way of a file, in a worker: asked for with ``workerdiag.recorder.stderr: copy``.
+Redirection of a worker's standard error to a file, enabled by ``workerdiag.recorder.stderr: copy``.
 
-A descriptor cannot be watched. So the worker's is pointed at a file beside its box, and the nanny passes on
-what comes there (`workerdiag.recorder.stderr.forwarder`). The worker begins when the nanny holds a lock
-on the file, which is its word to do so, and takes everything back when the lock is gone.
+A descriptor cannot be watched, so the worker redirects its own to a file next to its box. The nanny forwards
+the content (`workerdiag.recorder.stderr.forwarder`) and holds a lock on the file while it does. The worker
+redirects once the lock is held and restores its descriptor when the lock is released.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workerdiag.recorder.stderr.location import STDERR
 from workerdiag.settings import setting
 
 COPY = "copy"
-#: A nanny that records answers within some tenths of a second, one that is first asked to within seconds.
+#: A nanny that already records responds within tenths of a second, one that has to start within seconds.
 _NANNY_TIMEOUT_S = 15.0
 _LOCK_POLL_S = 0.05
 _UNLOCK_POLL_S = 0.5
@@ -28,20 +28,20 @@ _UNLOCK_POLL_S = 0.5
 
 def is_copy_configured() -> bool:
     """
-    Whether the configuration asks for copies.
+    Whether the configuration enables copies.
     """
     return bool(setting("recorder.stderr") == COPY)
 
 
 def copy_stderr(box: Path, note: Callable[[str], None]) -> DescriptorCopy | None:
     """
-    What copies this worker's standard error, once its nanny helps; None, and a note, if that cannot be.
+    The copy of this worker's standard error, which starts with its nanny; None, with a note, if impossible.
 
-    None without a note where it is a regular file, which is read there.
+    None without a note if standard error is a regular file, because that file is read directly.
 
     Args:
-        box: The worker's.
-        note: Called with what cannot be copied, now or later.
+        box: Path of the worker's box.
+        note: Called with the reason when copying fails, now or later.
     """
     try:
         if stat.S_ISREG(os.fstat(STDERR).st_mode):
@@ -55,10 +55,10 @@ def copy_stderr(box: Path, note: Callable[[str], None]) -> DescriptorCopy | None
 
 def _check_limit() -> None:
     """
-    Make sure that a file may grow: behind its limit, writing fails (``man 2 setrlimit``, RLIMIT_FSIZE).
+    Check that file size is unlimited: writes beyond a limit fail (``man 2 setrlimit``, RLIMIT_FSIZE).
 
     Raises:
-        OSError: It may not.
+        OSError: File size is limited.
     """
     import resource
 
@@ -68,14 +68,14 @@ def _check_limit() -> None:
 
 class DescriptorCopy:
     """
-    Points standard error at a file as long as the nanny passes on what comes there.
+    Redirects standard error to a file while the nanny forwards its content.
 
     Args:
-        path: Of the file, which is made.
-        note: As of `copy_stderr`.
+        path: The file to create.
+        note: As for `copy_stderr`.
 
     Raises:
-        OSError: The file cannot be made.
+        OSError: The file cannot be created.
     """
 
     def __init__(self, path: Path, note: Callable[[str], None]) -> None:
@@ -89,13 +89,13 @@ class DescriptorCopy:
 
     def attach(self) -> None:
         """
-        Begin as soon as the nanny helps; to be called on the event loop.
+        Redirect once the nanny holds the lock. Call this on the event loop.
         """
         self._task = asyncio.ensure_future(self._run())
 
     def detach(self) -> None:
         """
-        Leave standard error as it was, and no file.
+        Restore standard error and remove the file.
         """
         if self._ended:
             return
@@ -103,7 +103,7 @@ class DescriptorCopy:
         if self._task is not None:
             self._task.cancel()
         if self._saved is not None:
-            if os.path.sameopenfile(STDERR, self._file):  # else somebody took it meanwhile, and keeps it
+            if os.path.sameopenfile(STDERR, self._file):  # else other code has redirected it since
                 os.dup2(self._saved, STDERR)
             os.close(self._saved)
         with contextlib.suppress(OSError):
@@ -118,7 +118,7 @@ class DescriptorCopy:
             waited_s += _LOCK_POLL_S
             await asyncio.sleep(_LOCK_POLL_S)
         self._redirect()
-        while self._is_locked():  # noqa: ASYNC110  another process gives it back, and says nothing
+        while self._is_locked():  # noqa: ASYNC110  the nanny releases it without a signal
             await asyncio.sleep(_UNLOCK_POLL_S)
         return self._give_up("its nanny passes it on no more")
 
@@ -135,7 +135,7 @@ class DescriptorCopy:
 
     def _is_locked(self) -> bool:
         """
-        Whether the nanny holds the lock (``man 2 flock``); if not, it is not kept from it either.
+        Whether the nanny holds the lock (``man 2 flock``). Leaves the file unlocked otherwise.
         """
         import fcntl
 

@@ -1,9 +1,9 @@
 """
-What a worker writes to the file in the place of its standard error, passed on by its nanny.
+The nanny's thread that forwards a worker's standard error from its file.
 
-A thread looks every 50 ms. The worker never waits for it: what is behind by more than some MiB, because
-nobody reads the nanny's own standard error, is left out, and that is said there. Room on the disk is
-reserved where the file grows, and given back where it is consumed (``man 2 fallocate``).
+The thread polls every 50 ms and the worker never waits for it. If more than 4 MiB wait, because the
+nanny's own standard error is not read, the oldest bytes are skipped and a note says so. Disk space is
+reserved ahead of the end of the file and released once forwarded (``man 2 fallocate``).
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from workerdiag.procfs.processes import is_running
 _KEEP_SIZE = 0x01
 _PUNCH_HOLE = 0x02
 _POLL_S = 0.05
-#: A pipe takes so much at once or not at all (``man 7 pipe``, PIPE_BUF).
+#: A write of at most this size to a pipe is atomic (``man 7 pipe``, PIPE_BUF).
 _PIECE_BYTES = 4096
-#: More than this does not wait to be passed on.
+#: At most this much waits to be forwarded.
 MAX_WAITING_BYTES = 4 * 2**20
-#: This much stays in the file for whoever reads the worker's last words.
+#: This much stays in the file, for the report of the worker's last output.
 RETAINED_BYTES = 64 * 1024
 _GIVE_BACK_BYTES = 256 * 1024
-#: Room that is kept ahead, so that on a disk that fills up the worker's writing does not fail.
+#: Space reserved ahead, so that the worker's writes do not fail on a full disk.
 _AHEAD_BYTES = 512 * 1024
-#: How often the worker is looked up; mostly its nanny says that it ended.
+#: Interval between checks of the process; usually the nanny reports its exit first.
 _CHECK_S = 1.0
-#: The rest may take this long once the worker has ended.
+#: Time to forward the rest after the worker has ended.
 _REST_S = 1.0
 _JOIN_S = 0.5
 
 
 class Forwarder:
     """
-    Passes on what comes into one worker's file, from a thread, until the worker ended or took it back.
+    Forwards one worker's file from a thread, until the worker ends or restores its standard error.
 
     Args:
         path: The file.
-        sink: Descriptor that it goes to; is closed at the end.
-        pid: The worker's process, with its start by `process_start_ms`.
-        started_ms: See above.
+        sink: Descriptor to write to; closed at the end.
+        pid: The worker's process.
+        started_ms: Its start, as returned by `process_start_ms`.
 
     Raises:
-        OSError: The file is not there, not ours, or its disk keeps no room or gives none back.
+        OSError: The file is missing or not ours, or its file system cannot reserve or release space.
     """
 
     def __init__(self, path: Path, sink: int, pid: int, started_ms: int) -> None:
@@ -75,27 +75,27 @@ class Forwarder:
 
     def finish(self) -> None:
         """
-        The worker has ended: pass on the rest. Waits at most half a second for that.
+        Forward the rest after the worker has ended. Waits at most half a second.
         """
         self._ending.set()
         self._thread.join(_JOIN_S)
 
     def withdraw(self) -> None:
         """
-        Have the worker take its standard error back; until it has, all is passed on.
+        Make the worker restore its standard error; forwarding continues until it has.
         """
         self._withdrawn.set()
 
     @property
     def is_finished(self) -> bool:
         """
-        Whether there is nothing more to pass on, ever.
+        Whether forwarding has ended.
         """
         return not self._thread.is_alive()
 
     def _claim_file(self) -> None:
         """
-        Make sure that this can be done, and give our word for it: the lock.
+        Check the file and its file system, then take the lock that tells the worker to redirect.
         """
         import fcntl
 
@@ -125,7 +125,7 @@ class Forwarder:
 
     def _has_ended(self) -> bool:
         """
-        Whether the worker ended, or took its standard error back and removed the file.
+        Whether the worker ended, or restored its standard error and removed the file.
         """
         if self._ending.is_set() or not os.fstat(self._file).st_nlink:
             return True
@@ -136,7 +136,7 @@ class Forwarder:
 
     def _forward(self, until: float) -> None:
         """
-        Pass on what there is, or as much as the sink takes until then.
+        Forward the waiting bytes, or as many as the sink accepts before *until*.
         """
         while (waiting := os.fstat(self._file).st_size - self._forwarded) > 0:
             if waiting > MAX_WAITING_BYTES:
@@ -164,7 +164,7 @@ class Forwarder:
 
     def _write(self, data: bytes) -> int:
         """
-        How many bytes are done with: what nobody can take any more is, too.
+        The number of bytes written, or of all bytes if the sink is broken.
         """
         try:
             return os.write(self._sink, data)
@@ -176,7 +176,7 @@ class Forwarder:
 
     def _reserve_ahead(self) -> None:
         """
-        Take room ahead of the end of the file, and give back what was passed on.
+        Reserve space ahead of the end of the file and release what was forwarded.
         """
         try:
             size = os.fstat(self._file).st_size
@@ -193,20 +193,20 @@ class Forwarder:
 
 def reserve_space(descriptor: int, offset: int, count: int) -> None:
     """
-    Keep room for *count* bytes from *offset* on, also behind the end of the file, which stays where it is.
+    Reserve *count* bytes at *offset*, also past the end of the file, without changing its size.
 
     Raises:
-        OSError: There is no such room, or the file system does not keep any.
+        OSError: The disk is full, or the file system cannot reserve space.
     """
     _fallocate(descriptor, _KEEP_SIZE, offset, count)
 
 
 def release_space(descriptor: int, offset: int, count: int) -> None:
     """
-    Give back the room of *count* bytes from *offset* on; they read as zeros from then on.
+    Release the space of *count* bytes at *offset*, which then read as zeros.
 
     Raises:
-        OSError: The file system cannot do that.
+        OSError: The file system cannot release space.
     """
     _fallocate(descriptor, _KEEP_SIZE | _PUNCH_HOLE, offset, count)
 
@@ -220,10 +220,10 @@ def _fallocate(descriptor: int, mode: int, offset: int, count: int) -> None:
 @cache
 def _libc_fallocate() -> Any:
     """
-    The C library's function, with offsets of 64 bits.
+    The C library's ``fallocate`` with 64-bit offsets.
 
     Raises:
-        OSError: There is none: this is not Linux.
+        OSError: The system is not Linux.
     """
     library = ctypes.CDLL(None, use_errno=True)
     function = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)

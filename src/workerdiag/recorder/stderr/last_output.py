@@ -1,7 +1,7 @@
 """
-What a dead worker's C libraries printed last, as far as it can be told apart from others' text.
+The last output of a dead worker's C libraries, without text that other processes wrote.
 
-It is read from the end of a file that somebody else writes, or may have replaced by anything.
+It is read from the end of a file that other processes may write to or replace.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from workerdiag.recorder.stderr.location import file_id
 from workerdiag.wire.black_box import BlackBox
 from workerdiag.wire.messages import StderrTail
 
-#: At most this much of a file is read.
+#: Read at most this much of a file.
 MAX_BYTES = 16 * 1024
-#: A pipe that took the file's place must not make us wait (``man 7 fifo``), nor a terminal become ours.
+#: If a pipe replaced the file, opening must not block (``man 7 fifo``); a terminal must not become ours.
 _FLAGS = (
     os.O_RDONLY
     | getattr(os, "O_NOFOLLOW", 0)
@@ -33,24 +33,24 @@ _FLAGS = (
     | getattr(os, "O_CLOEXEC", 0)
 )
 
-#: Room for it in a report, as JSON.
+#: Largest size in a report, as JSON.
 MAX_CHARS = 16 * 1024
-#: The file may lie on a network's disk that does not answer.
+#: The file may be on a network file system that does not respond.
 _READ_TIMEOUT_S = 1.0
-#: At most this many other boxes are read for what their workers wrote.
+#: Read at most this many other boxes to recognize output of their workers.
 _MAX_OTHERS = 16
 
 
 def last_stderr(path: Path, box: BlackBox, *, just_now: bool) -> StderrTail | None:
     """
-    What came to standard error past Python; None if nothing did.
+    The output on standard error that bypassed Python; None if there is none.
 
-    What the box has is left out, and so is what must be another's. Waits at most one second.
+    Lines in the box and lines of other workers are omitted. Waits at most one second.
 
     Args:
         path: The box of a worker that has ended.
-        box: What it says.
-        just_now: Whether it ended this moment. If not, workers that started since may have written there.
+        box: Its content.
+        just_now: Whether the worker has only just ended. If not, later workers may have written to the file.
     """
     read = partial(_read_last_output, path, box, just_now=just_now)
     try:
@@ -81,7 +81,7 @@ def _read_last_output(path: Path, box: BlackBox, *, just_now: bool) -> StderrTai
 
 def _other_writers(path: Path, box: BlackBox, *, just_now: bool) -> Iterator[BlackBox]:
     """
-    Other workers that wrote into the same file while this one lived.
+    The boxes of other workers that wrote to the same file while this one ran.
     """
     from workerdiag.errors import BadBoxError
     from workerdiag.recorder.box.reader import read_box
@@ -99,7 +99,7 @@ def _other_writers(path: Path, box: BlackBox, *, just_now: bool) -> Iterator[Bla
 
 def _later_offsets(path: Path, box: BlackBox) -> Iterator[int]:
     """
-    How long the file was when workers began to write there that started since.
+    The file sizes at which workers that started later began to write.
     """
     for _, its in _boxes_of_same_file(path, box.identity):
         if _started_later(its, box):
@@ -108,7 +108,7 @@ def _later_offsets(path: Path, box: BlackBox) -> Iterator[int]:
 
 def _started_later(identity: Mapping[str, str], box: BlackBox) -> bool:
     """
-    Whether a process started after the last note in a box: after its end, or within a second before that.
+    Whether a process started after the last write to a box, at most a second before its worker ended.
     """
     return _parsed_float(identity.get("started")) > box.written_at
 
@@ -137,7 +137,7 @@ def _parsed_float(text: str | None) -> float:
 
 def _last_lines(lines: list[str]) -> str:
     """
-    The last of the lines that have room; of a single longer one its end.
+    The last lines that fit; if a single line is too long, its end.
     """
     text = "\n".join(lines)
     while len(json.dumps(text)) > MAX_CHARS:
@@ -148,16 +148,16 @@ def _last_lines(lines: list[str]) -> str:
 
 def tail(path: Path, *, file: str | None = None, since: int = 0, until: int | None = None) -> str:
     """
-    The last whole lines, at most 16 KiB, of what came into a file after its first *since* bytes.
+    The last whole lines, at most 16 KiB, written to a file after its first *since* bytes.
 
-    Empty if the file is not there, is no regular file, or is shorter than *since*: then it was cut, and
-    nobody knows what of it is new. No link is followed.
+    Empty if the file is missing, is not a regular file, or is shorter than *since*, because a truncated file
+    does not show what is new. Links are not followed.
 
     Args:
-        path: Of the file.
-        file: Device and inode that it must have, as `file_id` gives them; None: any.
-        since: Where to begin, in bytes.
-        until: Where to end, in bytes, if there is more by now.
+        path: The file.
+        file: Required device and inode, as returned by `file_id`; None accepts any.
+        since: Start offset, in bytes.
+        until: End offset, in bytes; None reads to the end.
     """
     try:
         if not _is_expected_file(path.lstat(), file):

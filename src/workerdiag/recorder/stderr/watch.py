@@ -1,5 +1,5 @@
 """
-A nanny's part in the copies of its workers' standard error: it finds the file, and passes on what comes.
+The nanny's part in copying standard error: it finds its worker's file and forwards the content.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from workerdiag.recorder.stderr.descriptor_copy import is_copy_configured
 from workerdiag.recorder.stderr.forwarder import Forwarder
 from workerdiag.recorder.stderr.location import STDERR, file_id
 
-#: A worker makes its box within that time of its start, and a nanny that is asked late finds it at once.
+#: A worker creates its file within this time of its start; if recording starts later, the file exists.
 _FILE_TIMEOUT_S = 60.0
 
 
 class StderrWatch:
     """
-    Passes on the standard error of one nanny's worker processes, one after the other, if that is asked for.
+    Forwards the standard error of a nanny's successive worker processes, if configured.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class StderrWatch:
 
     def poll(self, pid: int | None) -> None:
         """
-        See whether the worker process with this pid has made its file; to be called again and again.
+        Check whether the worker process with this pid has created its file. Call this repeatedly.
         """
         if not self._is_enabled or pid is None:
             return

@@ -1,3 +1,3 @@
 """
-The flight recorder in a worker: its black box, and what is noted in it.
+The flight recorder in a worker: its black box and what it writes there.
 """
