@@ -1,5 +1,5 @@
 """
-Switches the flight recorder on, and off again, on a cluster that runs.
+Installs the flight recorder on a running cluster, and uninstalls it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from workerdiag.errors import InstallError
 from workerdiag.model.dask import Client, Method, Scheduler, is_disallowed
 from workerdiag.wire.constants import PLUGIN_NAME
 
-#: What every process must be able to import; a text, so that only what is asked for is imported there.
+#: What every process must be able to import; a string, because a function would import this module there.
 _PROBE = "workerdiag.wire.constants:MESSAGE_SCHEMA"
 _MAX_NAMED = 5
 
@@ -22,7 +22,7 @@ _MAX_NAMED = 5
 @frozen(kw_only=True)
 class Installation:
     """
-    What `install` brought about: where is recorded, and what is done without.
+    The processes that record, and what each of them cannot record.
     """
 
     #: Whether the scheduler keeps a record of each death.
@@ -59,8 +59,8 @@ def install(client: Client, *, scheduler: bool = True) -> object:
     Have a cluster record what explains the next death: in workers, nannies and the scheduler.
 
     Installing again changes nothing. Workers that join later record too, as do those that are restarted.
-    Where a disk is read-only or full, or a release of distributed lacks what is needed, that one fact
-    is not recorded, and `Installation.missing` says so.
+    If a disk is read-only or full, or the release of distributed lacks a hook, that one fact is not recorded
+    and `Installation.missing` says so.
 
     Args:
         client: A ``distributed.Client``; with an asynchronous one the call is awaitable, as in Dask.
@@ -82,12 +82,12 @@ def install(client: Client, *, scheduler: bool = True) -> object:
 
 def uninstall(client: Client) -> object:
     """
-    End what `install` began, everywhere: plugins, hooks, handlers, threads and files are gone.
+    Undo `install` in every process: removes plugins, hooks, handlers, threads and files.
 
-    What was switched on by configuration (a preload) goes on. It is no error if nothing was installed.
+    A recorder enabled by configuration (a preload) continues. Does nothing if nothing was installed.
 
     Args:
-        client: As of `install`.
+        client: As for `install`.
     """
     return client.sync(_uninstall, client)
 
@@ -116,10 +116,10 @@ async def _install(client: Client, *, scheduler: bool) -> Installation:
 
 async def _why_forbidden(client: Client) -> str:
     """
-    Why nothing may run on the scheduler; empty if it may.
+    Why code cannot run on the scheduler; empty if it can.
 
     Raises:
-        InstallError: It may, but workerdiag is not there.
+        InstallError: Code can run, but the scheduler cannot import workerdiag.
     """
     try:
         await client.run_on_scheduler(pkgutil.resolve_name, _PROBE)
@@ -134,10 +134,10 @@ async def _why_forbidden(client: Client) -> str:
 
 async def _check_workers(client: Client) -> None:
     """
-    Make sure that workerdiag is in all workers and nannies.
+    Check that all workers and nannies can import workerdiag.
 
     Raises:
-        InstallError: A worker, or a nanny, cannot import workerdiag.
+        InstallError: A worker or nanny cannot.
     """
     for of_nannies in (False, True):
         replies = await client.run(pkgutil.resolve_name, _PROBE, nanny=of_nannies, on_error="return")
@@ -160,7 +160,7 @@ async def _collect_status(
     client: Client, missing: dict[str, tuple[str, ...]], *, scheduler: bool
 ) -> Installation:
     """
-    What records now, as the processes themselves say.
+    The installation, as reported by the processes themselves.
     """
     from workerdiag.recorder.recording import recorder_status
 
@@ -187,7 +187,7 @@ def _recording_addresses(replies: Mapping[str, object]) -> tuple[str, ...]:
 
 
 async def _uninstall(client: Client) -> None:
-    not_there = contextlib.suppress(ValueError, ImportError)  # or it is not allowed, and so was never there
+    not_there = contextlib.suppress(ValueError, ImportError)  # not installed, or not allowed
     with not_there:
         await client.unregister_worker_plugin(PLUGIN_NAME)
     with not_there:
@@ -198,7 +198,7 @@ async def _uninstall(client: Client) -> None:
 
 async def remove_from_scheduler(dask_scheduler: Scheduler) -> None:
     """
-    Take the plugin from a scheduler, unless its configuration put it there; runs there.
+    Remove the plugin from a scheduler, unless a preload registered it. Runs on the scheduler.
     """
     from workerdiag.recorder.internals import get_recording
 

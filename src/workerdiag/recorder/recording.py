@@ -1,5 +1,5 @@
 """
-What worker and nanny share: a recording lasts as long as somebody wants it, and says what it lacks.
+The base of the recordings in workers and nannies, with their owners and missing parts.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from workerdiag.wire.black_box import MissingPart
 
 
-#: Delay after its own start before a process looks for boxes that nobody reported, in seconds.
+#: Delay after the start of a recording before it looks for orphaned boxes, in seconds.
 _ORPHANS_AFTER_S = 2.0
 
 
 class Recording(ABC):
     """
-    What records in one worker or nanny, from `start` to `stop`.
+    The recording in one worker or nanny, from `start` to `stop`.
     """
 
     logger: ClassVar[logging.Logger]
-    #: Statuses of a server that is ending; its end is recorded too.
+    #: Statuses of a closing server, whose end is recorded too.
     CLOSING: ClassVar[tuple[str, ...]] = ("closing", "closed", "failed")
 
     def __init__(self) -> None:
-        #: Who wants it: ``preload``, ``plugin``.
+        #: Who started it: ``preload``, ``plugin``.
         self.owners: set[str] = set()
         #: What is not recorded, and why; the reason is for a person.
         self.missing: dict[MissingPart, str] = {}
@@ -53,12 +53,12 @@ class Recording(ABC):
     @abstractmethod
     def stop(self) -> None:
         """
-        Record no more, and leave everything as it was.
+        Stop recording and undo every change.
         """
 
     def begin_closing(self) -> None:  # noqa: B027  a nanny has nothing to do
         """
-        Record on until the server has closed.
+        Continue to record until the server has closed.
         """
 
     def lack(self, part: MissingPart, why: str) -> None:
@@ -70,7 +70,7 @@ class Recording(ABC):
 
     def spawn(self, work: Coroutine[object, object, object]) -> None:
         """
-        Have something done in the background; it is kept so that it can end.
+        Run *work* in the background, with a reference that keeps the task alive.
         """
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
@@ -78,7 +78,7 @@ class Recording(ABC):
 
     async def report_orphans(self, server: Server) -> None:
         """
-        Report the deaths that nobody reported, once the first worker has had time to start.
+        Report orphaned boxes, once the first worker has had time to start.
         """
         await asyncio.sleep(_ORPHANS_AFTER_S)
         if self.is_recording:
@@ -89,7 +89,7 @@ class Recording(ABC):
 
 def start_recording(server: object, make: Callable[[Any], Recording], owner: str) -> None:
     """
-    Record in a worker or nanny, unless that is done already.
+    Start a recording in a worker or nanny unless one is active, and add *owner* to it.
     """
     recording = get_recording(server)
     if recording is None:
@@ -101,7 +101,7 @@ def start_recording(server: object, make: Callable[[Any], Recording], owner: str
 
 def stop_recording(server: Any, owner: str) -> None:
     """
-    Record no more, if nobody else wants it; a server that is closing is recorded until it has closed.
+    Stop recording once the last owner is gone; a closing server is recorded until it has closed.
     """
     recording = get_recording(server)
     if recording is None:
@@ -116,7 +116,7 @@ def stop_recording(server: Any, owner: str) -> None:
 
 def recorder_status(dask_worker: Worker) -> dict[str, object]:
     """
-    What records in a worker or nanny, as plain values; ``Client.run`` passes the server by this name.
+    The recorder status of a worker or nanny as plain data; ``Client.run`` requires the parameter's name.
     """
     recording = get_recording(dask_worker)
     return {

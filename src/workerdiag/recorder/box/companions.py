@@ -1,5 +1,5 @@
 """
-Files beside a black box: the dump of faulthandler, the copy of standard error, the undelivered report.
+Files next to a black box: the dump of faulthandler, the copy of standard error, the undelivered report.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from pathlib import Path
 
 def fault_path(path: Path) -> Path:
     """
-    The companion of a box, to which `faulthandler` writes.
+    The file next to a box to which `faulthandler` writes.
     """
     return path.with_name(path.name + ".fault")
 
 
 def stderr_path(path: Path) -> Path:
     """
-    The companion of a box that standard error is copied to, if that is asked for.
+    The file next to a box to which standard error is copied, if configured.
     """
     return path.with_name(path.name + ".stderr")
 
 
 def message_path(box: Path) -> Path:
     """
-    Where the message about a death is kept, beside the victim's box.
+    The file next to a box that keeps an undelivered report.
     """
     return box.with_name(box.name + ".death")

@@ -1,5 +1,5 @@
 """
-The file of a new box: with room, locked and under its name, or not there at all.
+Atomic creation of a box file: reserved, locked and named, or not created at all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from threading import get_ident
 from workerdiag.recorder.box.directories import box_name
 from workerdiag.recorder.box.preallocation import preallocate_file
 
-#: Workers of one process (``LocalCluster(processes=False)``) that get a box.
+#: At most this many workers of one process (``LocalCluster(processes=False)``) get a box.
 _MAX_BOXES_PER_PROCESS = 64
 
 
@@ -22,13 +22,12 @@ def create_mapped_box(
     directory: Path, known: Mapping[str, str], size_bytes: int, header: bytes
 ) -> tuple[Path, mmap.mmap]:
     """
-    Path and memory of a new file, locked (man 2 flock) as long as this process lives and keeps the map.
+    Path and memory map of a new file, locked (man 2 flock) until the map or this process ends.
 
-    The map has a duplicate of the descriptor, and with it the lock. Workers that share a process have
-    a file each.
+    The map duplicates the descriptor and so keeps the lock. Workers that share a process have one file each.
 
     Raises:
-        OSError: As of `preallocate_file`.
+        OSError: As for `preallocate_file`.
     """
     path, descriptor = _create_locked_file(directory, known, size_bytes, header)
     try:
@@ -44,12 +43,12 @@ def _create_locked_file(
     directory: Path, known: Mapping[str, str], size_bytes: int, header: bytes
 ) -> tuple[Path, int]:
     """
-    Path and descriptor of a new file, which nobody sees by its name before it has room, lock and header.
+    Path and descriptor of a new file, which gets its name after its space, lock and header.
     """
     unfinished = directory / f".{box_name(known)}.{get_ident()}.new"
     descriptor = preallocate_file(unfinished, size_bytes)
     try:
-        import fcntl  # Windows has none, and no room to keep either
+        import fcntl  # Windows has neither fcntl nor fallocate
 
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.pwrite(descriptor, header, 0)
@@ -65,7 +64,7 @@ def _link_under_name(unfinished: Path, directory: Path, known: Mapping[str, str]
     for nth in range(1, _MAX_BOXES_PER_PROCESS + 1):
         path = directory / box_name(known, nth)
         try:
-            os.link(unfinished, path)  # fails, as a rename does not, if there is one
+            os.link(unfinished, path)  # unlike a rename, fails if the name exists
         except FileExistsError:
             continue
         return path

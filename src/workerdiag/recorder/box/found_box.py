@@ -1,5 +1,5 @@
 """
-The report of a worker's death in a black box that is found later, on a volume or in a copy.
+The report of a worker's death from a black box found later, on a volume or in a copy.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ from workerdiag.wire.messages import DeathReport
 
 def death_message(place: str, data: bytes, fault: bytes) -> DeathReport | None:
     """
-    The report of a worker's death, as whoever finds an orphaned box sends it; None if it may still run.
+    The report of a worker's death from its box; None if the worker may still run.
 
-    A box that lies on this machine is of the dead when nobody holds its lock, or its process is gone. Of
-    another place or in a packed copy it is when it says that the worker closed, when faulthandler wrote a
-    dump, or when nothing was written for ten minutes.
+    The worker is dead if the box says that it closed or faulthandler wrote a dump. Otherwise, a box on this
+    machine must be unlocked or its process gone, and any other box last written ten minutes ago.
 
     Args:
-        place: Where it was found; a path, if it lies on this machine.
-        data: All of it.
-        fault: What faulthandler wrote beside it.
+        place: Where the box was found; a path if it is on this machine.
+        data: Content of the box.
+        fault: Content of its faulthandler dump.
 
     Raises:
-        BadBoxError: It is no black box, or of another format.
+        BadBoxError: The data is not a black box, or has another format.
     """
     path = Path(place)
     box = evolve(read_box(data), faulthandler_dump=fault.decode("utf-8", "replace"))
@@ -52,9 +51,9 @@ def _has_ended(box: BlackBox) -> bool:
 
 def _is_own_box(path: Path, box: BlackBox) -> bool:
     """
-    Whether this user's worker wrote it since this machine started.
+    Whether a worker of this user wrote the box since this machine booted.
 
-    Any other could name any file of this machine as its standard error.
+    Any other box could name an arbitrary file of this machine as its standard error.
     """
     return box.identity.get("boot_id") == boot_id() and path.stat().st_uid == os.getuid()
 

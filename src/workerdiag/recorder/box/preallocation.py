@@ -1,8 +1,8 @@
 """
-Files that can be written through memory without ever being refused.
+Files whose mapped pages can always be written.
 
-A store into a mapped page for which the disk has no room is a SIGBUS, which kills the worker that
-was to be watched. So room is taken beforehand, and only where it is known to stay taken.
+A store into a mapped page raises SIGBUS if the disk is full, which would kill the watched worker. So space is
+reserved in advance, and only on file systems that keep the reservation.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 #: File systems that write preallocated blocks in place. Those that write elsewhere (btrfs, zfs, f2fs)
-#: or ask a server (nfs, lustre, 9p, fuse) may need room anew for each write of a page.
+#: or ask a server (nfs, lustre, 9p, fuse) may need new space for each write of a page.
 PREALLOCATING_FILESYSTEMS = frozenset({"ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"})
 
 
 def preallocate_file(path: Path, size_bytes: int) -> int:
     """
-    Descriptor of a new file of zeros whose room is taken; only this user may read it.
+    Descriptor of a new zero-filled file with reserved space, readable by this user only.
 
     Raises:
-        OSError: No room, no permission, a file of this name, or no way to keep the room.
+        OSError: The disk is full, permission is missing, the file exists, or space cannot be reserved.
     """
     kind = filesystem_type(path.parent)
     if kind not in PREALLOCATING_FILESYSTEMS or not hasattr(os, "posix_fallocate"):
@@ -41,7 +41,7 @@ def preallocate_file(path: Path, size_bytes: int) -> int:
 
 def filesystem_type(folder: Path) -> str:
     """
-    Kind of the file system that a folder is on, as ``ext4`` (man 5 proc, mountinfo); empty if not known.
+    Type of a folder's file system, such as ``ext4`` (man 5 proc, mountinfo); empty if unknown.
     """
     try:
         device = folder.stat().st_dev
@@ -51,7 +51,7 @@ def filesystem_type(folder: Path) -> str:
         return ""
     real = os.path.realpath(folder)
     above = [each for each in mounts if real == each[0] or real.startswith(each[0].rstrip("/") + "/")]
-    # The deepest mount has it; of several on one place the last hides the others.
+    # The deepest mount contains it; of several mounts on one path, the last hides the others.
     same_device = [each for each in above if each[2] == device] or above
     return (
         max(enumerate(same_device), key=lambda each: (len(each[1][0]), each[0]))[1][1] if same_device else ""
@@ -60,7 +60,7 @@ def filesystem_type(folder: Path) -> str:
 
 def _parse_mountinfo(lines: Iterator[str]) -> Iterator[tuple[str, str, int]]:
     """
-    Place, kind and device number of each mount.
+    Path, type and device number of each mount.
     """
     for line in lines:
         left, _, right = line.partition(" - ")
@@ -71,7 +71,7 @@ def _parse_mountinfo(lines: Iterator[str]) -> Iterator[tuple[str, str, int]]:
 
 def _unescape_mount_path(place: str) -> str:
     """
-    The place with blanks, tabs, line feeds and backslashes, which the kernel writes as octal numbers.
+    The path with the kernel's octal escapes decoded: blanks, tabs, line feeds and backslashes.
     """
     for escape, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         place = place.replace(escape, character)

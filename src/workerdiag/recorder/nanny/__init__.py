@@ -1,3 +1,3 @@
 """
-The flight recorder in a nanny: how its worker processes end.
+The flight recorder in a nanny, which records how its worker processes exit.
 """

@@ -1,5 +1,5 @@
 """
-The recorder in a nanny: how its worker processes ended, which Dask learns and drops.
+The recorder in a nanny, which records how its worker processes exit; Dask discards the exit code.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from workerdiag.wire.black_box import BlackBox
     from workerdiag.wire.messages import CgroupCounters, DeathReport
 
-#: A worker process that ends sooner after its start than this has no known pid, unless it made a box.
+#: Polling interval. A worker process that exits sooner has no known pid unless it created a box.
 _TICK_MS = 200
 _KIB = 1024
 
 
 class NannyRecording(Recording):
     """
-    What records in one nanny.
+    The recording in one nanny.
 
     Args:
         nanny: A ``distributed.Nanny``, which need not have a worker yet.
     """
 
     logger = logging.getLogger("distributed.nanny.recorder")
-    # Its worker, which closes as well, may meanwhile have told it to close gracefully.
+    # The worker of a closing nanny may have switched it to this status.
     CLOSING = (*Recording.CLOSING, "closing_gracefully")
 
     def __init__(self, nanny: Nanny) -> None:
@@ -59,13 +59,13 @@ class NannyRecording(Recording):
     @property
     def is_recording(self) -> bool:
         """
-        Whether exits are noticed.
+        Whether exits are recorded.
         """
         return self._undo_exits is not None
 
     def start(self) -> None:
         """
-        Watch the worker process, and report those that nobody reported.
+        Watch the worker process, and report orphaned boxes.
         """
         self._undo_exits = nannies.watch_exits(self._nanny, self._on_exit)
         if self._undo_exits is None:
@@ -77,7 +77,7 @@ class NannyRecording(Recording):
 
     def stop(self) -> None:
         """
-        Watch no more, and leave everything as it was.
+        Stop watching and undo every change.
         """
         for undo in (self._undo_exits, self._undo_stop_requests):
             if undo is not None:
@@ -105,7 +105,7 @@ class NannyRecording(Recording):
 
     def _on_exit(self, code: int) -> None:
         """
-        Note how the worker process ended, at once, and have it reported.
+        Save the report of the worker process's exit at once, and start its delivery.
         """
         try:
             self._report_exit(code)
@@ -119,7 +119,7 @@ class NannyRecording(Recording):
         report = self._make_report(code, path, box)
         lock = None if path is None else BoxLock(path)
         if path is not None and code == 0 and report.stop_requested:
-            discard_delivered(path)  # an orderly end, which is not worth a file
+            discard_delivered(path)  # a requested exit needs no file
         elif path is not None:
             save_report(path, report)
         self.spawn(self._deliver(path, lock, report))
@@ -173,7 +173,7 @@ class NannyRecording(Recording):
 
 def _find_box(pid: int | None, nanny: str | None) -> tuple[Path | None, BlackBox | None]:
     """
-    Path and content of the black box of a worker process of this nanny that has just ended.
+    Path and content of the box of this nanny's worker process that has just exited.
     """
     from workerdiag.errors import BadBoxError
     from workerdiag.recorder.box.directories import find_boxes, is_orphan
@@ -193,9 +193,9 @@ def _find_box(pid: int | None, nanny: str | None) -> tuple[Path | None, BlackBox
 
 def peak_rss_of_children() -> int | None:
     """
-    The most resident memory that any child of this process had that is gone by now (``man 2 getrusage``).
+    The peak resident memory of any exited child of this process, in bytes (``man 2 getrusage``).
 
-    All children count, so it is an upper bound for the last one; None if the system does not say.
+    All children count, so it is an upper bound for the last one. None on Windows.
     """
     try:
         import resource
@@ -217,12 +217,12 @@ class RecorderNanny(NannyPlugin):
 
     def setup(self, nanny: object) -> None:
         """
-        Begin, before the nanny starts its first worker or while it has one.
+        Start recording, before the nanny starts its first worker or later.
         """
         start_recording(nanny, NannyRecording, self._owner)
 
     def teardown(self, nanny: object) -> None:
         """
-        End, because somebody uninstalls the recorder.
+        Stop recording when the recorder is uninstalled.
         """
         stop_recording(nanny, self._owner)

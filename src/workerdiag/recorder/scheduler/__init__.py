@@ -1,3 +1,3 @@
 """
-The flight recorder on the scheduler: which workers are removed, and what nannies report of them.
+The flight recorder on the scheduler: the removals of workers and the reports of nannies.
 """

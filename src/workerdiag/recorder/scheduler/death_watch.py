@@ -1,5 +1,5 @@
 """
-The scheduler's handler for whoever follows the deaths: a long poll, with numbers to go on from.
+The scheduler's long-poll handler for watchers of deaths; each answer carries a cursor to continue from.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from workerdiag.wire.watch_answer import ClusterFigures, WatchAnswer
 
 #: Name of the handler.
 HANDLER = "workerdiag_watch"
-#: Bounds of one answer, whatever is asked for: it is packed on the scheduler's event loop in one go, which
-#: takes up to 2 ms for so much.
+#: Upper limits of one answer. Serializing an answer of this size blocks the scheduler's event loop for up to
+#: 2 ms.
 MAX_DEATHS = 100
 MAX_BYTES = 2**17
-#: The longest wait: an asker that went away is not noticed before.
+#: The longest wait; a client that disconnects is noticed only afterwards.
 MAX_WAIT_S = 60.0
-#: While a report is due, its time is looked at this often.
+#: Polling interval while a report is due.
 _DUE_POLL_S = 0.1
-#: A scheduler that closes waits this long for answers that say so to get out: also to those who were answered
-#: so lately that they are about to ask again.
+#: A closing scheduler waits this long for its last answers to be sent, also to clients that were answered
+#: within `_LATELY_S` and may be about to ask again.
 _FAREWELL_S = 0.2
 _LATELY_S = 2.0
 
 
 class DeathWatch:
     """
-    Answers any number of askers; none of them makes the scheduler do anything while nothing happens.
+    Answers any number of clients, at no cost to the scheduler while no worker dies.
 
-    A death is answered once its nanny has reported it, or a second after the removal; and again, as a
-    change, when more becomes known of it later.
+    A death is sent once its nanny has reported it, or a second after the removal. It is sent again when a
+    later message adds to it.
 
     Args:
-        scheduler: Whose deaths they are.
-        ring: Has the deaths.
-        is_report_due: Whether a nanny is about to report that death.
-        journal: Where the records are appended, for the answers.
+        scheduler: The scheduler.
+        ring: Its deaths.
+        is_report_due: Whether a nanny is about to report a given death.
+        journal: Where the records are appended; passed on in answers.
     """
 
     def __init__(
@@ -67,19 +67,19 @@ class DeathWatch:
         self._closing_reason: str | None = None
         self._is_over = False
         self._waiting_count = 0
-        #: Until when somebody may be about to ask again.
+        #: Until then, a client that was just answered may be about to ask again.
         self._asked_lately = Deadline.after(0)
 
     def notify(self) -> None:
         """
-        Wake all who wait: the ring has changed.
+        Wake all waiting clients after a change of the ring.
         """
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def close(self, closing_reason: str | None) -> None:
         """
-        Let all who wait go, and tell them if the scheduler closes.
+        Answer all waiting clients, with the reason if the scheduler is closing.
         """
         self._is_over, self._closing_reason = True, closing_reason
         self.notify()
@@ -96,15 +96,15 @@ class DeathWatch:
         lookback_s: float | None = None,
     ) -> dict[str, object]:
         """
-        The deaths after a change: at once if there are any, else after at most *wait_s* seconds.
+        The deaths after a given change, at once if there are any, else after at most *wait_s* seconds.
 
         Args:
-            since: Number of the last change that is known.
-            epoch: Which start of the recorder counted it; of another one, all deaths are answered.
-            wait_s: At most 60 seconds.
-            most: How many deaths, at most 100.
-            most_bytes: How long the answer may be, at most 128 KiB; one death is answered in any case.
-            lookback_s: Deaths noticed more seconds ago are passed over; None: none are.
+            since: Number of the last change that the client has.
+            epoch: Start of the recorder that counted it; after a restart, all deaths are sent.
+            wait_s: Longest wait in seconds, at most 60.
+            most: Largest number of deaths, at most 100.
+            most_bytes: Largest size of the answer, at most 128 KiB; one death is always sent.
+            lookback_s: Skip deaths noticed more seconds ago than this; None skips none.
 
         Returns:
             A `WatchAnswer` as plain data.
@@ -130,7 +130,7 @@ class DeathWatch:
         plain = []
         for death in deaths:
             plain.append(to_plain(death))
-            await asyncio.sleep(0)  # the scheduler has a whole cluster to serve
+            await asyncio.sleep(0)  # lets the event loop serve the cluster
         self._asked_lately = Deadline.after(_LATELY_S)
         return encode_message(answer) | {"deaths": plain}
 
@@ -150,7 +150,7 @@ class DeathWatch:
         """
         The deaths for one answer, the number of their last change, and whether there are more.
 
-        What waits for a report holds back what changed after it, so that nothing is passed over.
+        A death that waits for a report holds back all later changes, so that the cursor skips none.
         """
         left = max(0, min(int(most_bytes), MAX_BYTES))
         found: list[RecordedDeath] = []

@@ -1,5 +1,5 @@
 """
-The recorder on the scheduler: what it knows of each worker that it removes, and what nannies report of it.
+The recorder on the scheduler, which records each removal of a worker and the reports of nannies.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("distributed.scheduler.recorder")
 
-#: Name of the scheduler's handler that answers what is recorded.
+#: Name of the scheduler's handler that returns recorded deaths.
 HANDLER = "workerdiag_deaths"
-#: Bounds of one answer, whatever is asked for.
+#: Upper limits of one answer.
 MAX_ANSWER_DEATHS = 100
 MAX_ANSWER_BYTES = 4 * 2**20
-#: A report has at most 64 KiB; of a longer one the box is dropped.
+#: A report has at most 64 KiB; one above this limit loses its box.
 _MAX_REPORT_BYTES = 128 * 1024
-#: Events of the recorder's topic that are kept, each of at most 64 KiB; the ring keeps more.
+#: Events to keep in the recorder's topic, each of at most 64 KiB; the ring keeps more.
 _MAX_EVENTS = 64
-#: How long after a removal its nanny may still report it (it mostly takes 10 to 60 ms).
+#: Time for a nanny to report after a removal (usually 10 to 60 ms).
 _NANNY_REPORT_S = 1.0
 
 
 class RecorderScheduler(SchedulerPlugin):
     """
-    Keeps a record of each worker that is removed; registered by `workerdiag.install`, or by the preload.
+    Records each removal of a worker; registered by `workerdiag.install` or by the preload.
 
-    Nothing is done per task, and no file is touched on the event loop. What fails here is noted once,
-    and the scheduler runs on.
+    It does no work per task and opens no file on the event loop. A failure is logged once and does not
+    disturb the scheduler.
     """
 
     name = PLUGIN_NAME
     idempotent = True
-    #: The scheduler calls this some five times per task. ``str.format`` of an empty text takes any
-    #: arguments, does nothing, and needs no frame: a quarter of the time of the inherited method.
+    #: The scheduler calls this about five times per task. ``str.format`` of an empty string accepts any
+    #: arguments and needs no Python frame, which takes a quarter of the inherited method's time.
     transition = "".format  # type: ignore[assignment]
 
     def __init__(self) -> None:
@@ -79,18 +79,18 @@ class RecorderScheduler(SchedulerPlugin):
         self._ring = DeathRing()
         self._journal: Journal | None = None
         self._watch: DeathWatch | None = None
-        #: What takes the handlers away again.
+        #: Functions that remove the handlers.
         self._undo: list[Undo] = []
-        #: What takes the deaths out of the dashboard again.
+        #: Removes the deaths from the dashboard.
         self._close_dashboard: Callable[[], object] | None = None
-        #: Set when a nanny has reported something.
+        #: Set when a report arrives.
         self._report_arrived = asyncio.Event()
 
     async def start(self, scheduler: Any) -> None:
         """
-        Begin, with the workers that are there already.
+        Start recording, including the workers that are already registered.
 
-        A scheduler starts all plugins once more after its preloads (``Scheduler.start_unsafe``).
+        A scheduler starts all plugins again after its preloads (``Scheduler.start_unsafe``).
         """
         if self._watch is not None:
             return
@@ -116,15 +116,15 @@ class RecorderScheduler(SchedulerPlugin):
 
     async def close(self) -> None:
         """
-        End, because the scheduler closes or somebody uninstalls the recorder; the journal is written out.
+        Stop when the scheduler closes or the recorder is uninstalled, and flush the journal.
         """
         closing_reason = schedulers.closing_reason(self._scheduler)
         if self._close_dashboard is not None:
             self._close_dashboard()
             self._close_dashboard = None
-            await asyncio.sleep(0)  # else its last question would be waited for below
+            await asyncio.sleep(0)  # else the wait below includes its last request
         if self._undo:
-            if closing_reason is None:  # else whoever asks is told that it closes
+            if closing_reason is None:  # else the handlers report the closing
                 for undo in self._undo:
                     undo()
             self._undo = []
@@ -140,13 +140,13 @@ class RecorderScheduler(SchedulerPlugin):
 
     def add_worker(self, scheduler: object, worker: str) -> None:  # noqa: ARG002  as of any plugin
         """
-        Keep the state of a worker that joins: the scheduler drops it before plugins hear of a removal.
+        Keep the state of a new worker, because the scheduler drops it before plugins learn of the removal.
         """
         self._track(worker)
 
     def log_event(self, topic: str, msg: object) -> None:
         """
-        Look at an event for what is of interest here; the scheduler calls this for each one.
+        Record removals, reports and status changes; the scheduler calls this for each event.
         """
         if not isinstance(msg, Mapping):
             return
@@ -159,12 +159,12 @@ class RecorderScheduler(SchedulerPlugin):
                     self._on_report(msg)
             elif topic in self._workers:
                 self._on_worker_event(self._workers[topic], msg)
-        except Exception as problem:  # noqa: BLE001  the scheduler has better things to do
+        except Exception as problem:  # noqa: BLE001  must not disturb the scheduler
             self._lack("events", f"an event of the topic {topic}: {describe_error(problem)}")
 
     def remove_worker(self, scheduler: object, worker: str, **_: object) -> None:  # noqa: ARG002  as of any plugin
         """
-        Publish the record of a worker that is gone for good; `log_event` has made it.
+        Publish the record that `log_event` made, unless the removal was expected.
         """
         self._workers.pop(worker, None)
         full = self._unpublished.pop(worker, None)
@@ -180,13 +180,13 @@ class RecorderScheduler(SchedulerPlugin):
         wait_s: float = 0.0,
     ) -> dict[str, object]:
         """
-        The deaths in question, those of the same tasks, and unexpected ones of the quarter of an hour before.
+        The requested deaths, those of the same tasks, and unexpected ones of the 15 minutes before.
 
         Args:
-            about: Addresses of workers; none: whoever died lately.
+            about: Addresses of workers; if empty, the latest deaths.
             tasks: Keys of tasks that Dask gave up on.
-            most: How many deaths, at most 100.
-            most_bytes: How long the answer may be, at most 4 MiB; boxes are left out first.
+            most: Largest number of deaths, at most 100.
+            most_bytes: Largest size of the answer, at most 4 MiB; boxes are omitted first.
             wait_s: How long to wait for nannies that are about to report, at most 2 seconds.
 
         Returns:
@@ -257,7 +257,7 @@ class RecorderScheduler(SchedulerPlugin):
 
     def _is_report_due(self, death: RecordedDeath) -> bool:
         """
-        Whether a nanny is about to report that death: it mostly does so within a tenth of a second.
+        Whether a nanny is about to report that death, which usually takes less than 0.1 seconds.
         """
         return (
             death.record is not None
