@@ -1,8 +1,8 @@
 """
-Records of deaths on a disk or in a store, so that they outlive the scheduler.
+Death records on a disk or in an object store, where they outlive the scheduler.
 
-JSON lines (docs/recorder.md): the scheduler's record, and for most deaths the nanny's report. A thread
-writes them; the event loop only hands them over.
+They are JSON lines (docs/recorder.md) of the scheduler's records and the nannies' reports. The event loop
+queues them and a thread writes them.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from workerdiag.errors import describe_error
 if TYPE_CHECKING:
     from workerdiag.wire.black_box import MissingPart
 
-#: Lines that wait for the disk; more are dropped.
+#: At most this many lines wait to be written; more are dropped.
 _MAX_WAITING = 1000
 _MAX_BATCH = 200
-#: A local file of this length becomes ``<name>.1``.
+#: A local file of this size is renamed to ``<name>.1``.
 MAX_FILE_BYTES = 8 * 2**20
-#: In a store each batch is an object of its own, as most stores cannot append.
+#: In a store each batch is a separate object, because most stores cannot append.
 MAX_OBJECTS = 1000
-#: How long lines are collected for one object.
+#: Time during which lines are collected for one object.
 _COLLECT_S = 2.0
 _CLOSE_S = 5.0
-#: After a failure, tries are this far apart.
+#: Delay before a retry.
 _RETRY_S = 5.0
 
 
@@ -44,7 +44,7 @@ class Journal:
 
     Args:
         target: Path of a file, or URL of a folder (``s3://bucket/deaths``).
-        lack: Called, from the thread, with what does not work.
+        lack: Called from the thread with each failure.
     """
 
     def __init__(self, target: str, lack: Callable[[MissingPart, str], None]) -> None:
@@ -52,7 +52,7 @@ class Journal:
         self._lack = lack
         self._remote = "://" in target
         self._pending: queue.Queue[bytes | None] = queue.Queue(_MAX_WAITING)
-        #: Different for each run; the time comes last, by which readers find the newest.
+        #: Unique to each run; ends with the time, by which readers find the newest.
         self._run_id = f"{uuid.uuid4().hex[:8]}-{int(time.time() * 1000)}"
         self._objects = 0
         self._thread = threading.Thread(target=self._run, name="workerdiag-append", daemon=True)
@@ -61,7 +61,7 @@ class Journal:
     @property
     def target(self) -> str:
         """
-        The target, for others: a path in full, a URL without what may be a password.
+        The target for display, as an absolute path or as a URL without a possible password.
         """
         scheme, separator, rest = self._target.partition("://")
         if separator:
@@ -70,7 +70,7 @@ class Journal:
 
     def put(self, message: Mapping[str, object]) -> None:
         """
-        Hand over one record. Never waits; what there is no room for is dropped, and that is noted.
+        Queue one record. Never waits; if the queue is full, the record is dropped with a note.
         """
         line = json.dumps(message, default=str).encode() + b"\n"
         try:
@@ -80,7 +80,7 @@ class Journal:
 
     def close(self) -> None:
         """
-        Write what is waiting, for at most 5 seconds.
+        Write the queued records, for at most 5 seconds.
         """
         try:
             self._pending.put(None, timeout=_CLOSE_S)
@@ -97,7 +97,7 @@ class Journal:
 
     def _next_batch(self) -> tuple[bytes, bool]:
         """
-        Some lines, and whether they are the last. A store gets what comes within two seconds at once.
+        The next lines, and whether they are the last. A store gets the lines of two seconds as one batch.
         """
         lines = [self._pending.get()]
         collecting = Deadline.after(_COLLECT_S if self._remote else 0.0)
@@ -110,7 +110,7 @@ class Journal:
 
     def _write(self, data: bytes) -> None:
         """
-        Write, and after a failure once more; then these lines are lost.
+        Write the lines, with one retry; after a second failure they are lost.
         """
         for wait_s in (_RETRY_S, None):
             try:
@@ -139,12 +139,12 @@ class Journal:
 
 def append_to_file(path: Path, data: bytes) -> None:
     """
-    Append to a file that only its owner may read; a long one is put aside first, in place of the last such.
+    Append to a file that only its owner may read; a large file is rotated first.
 
-    A line that a full disk or a kill has cut off keeps none of the following from being read.
+    A truncated last line is ended first, so that the following lines stay readable.
 
     Raises:
-        OSError: The disk is full, or not to be written to.
+        OSError: The disk is full or not writable.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.stat().st_size + len(data) > MAX_FILE_BYTES:
@@ -157,7 +157,7 @@ def append_to_file(path: Path, data: bytes) -> None:
 
 def _ends_with_line(path: Path) -> bool:
     """
-    Whether the last line of a file is whole; also where there is no file, or what has no end, such as a pipe.
+    Whether the last line of a file is complete. True if the file is missing or cannot be sought, as a pipe.
     """
     if not path.is_file() or not path.stat().st_size:
         return True

@@ -1,5 +1,5 @@
 """
-What a scheduler knows of a worker at the moment of its removal, and forgets right after.
+What a scheduler knows about a worker when it removes it, and drops immediately afterwards.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workerdiag.wire.removal import Heartbeat, HeartbeatTask, RemovalRecord, Sta
 if TYPE_CHECKING:
     from workerdiag.model.dask import Reply, Scheduler, WorkerState
 
-#: Changes of its status that are remembered of a living worker.
+#: Status changes to remember for each live worker.
 MAX_CHANGES = 10
 _MAX_KEYS = 200
 _MAX_RUNNING = 256
@@ -27,18 +27,18 @@ _MAX_COUNTED = 5000
 _KEY_CHARS = 500
 _KEYS_CHARS = 16 * 1024
 _REASON_CHARS = 500
-#: A published record names at most this many tasks of each list.
+#: A published record has at most this many tasks in each list.
 _MAX_PUBLISHED = 20
 
 
 class TrackedWorker:
     """
-    A live worker: its state, which the scheduler drops before anybody hears of the removal.
+    A live worker with its state, which the scheduler drops before plugins learn of the removal.
 
     Attributes:
         state: The scheduler's ``WorkerState``.
-        changes: The last changes of its status, oldest first.
-        reason: Why it closes, as it told the scheduler itself; None if it did not.
+        changes: Its latest status changes, oldest first.
+        reason: The reason for closing that the worker reported; None if it reported none.
     """
 
     __slots__ = ("changes", "reason", "state")
@@ -50,7 +50,7 @@ class TrackedWorker:
 
     def note_status(self, at: float, before: object, after: object) -> None:
         """
-        Note a change of its status.
+        Add a status change.
         """
         change = StatusChange(at=at, before=str(before)[:50], after=str(after)[:50])
         self.changes = (*self.changes, change)[-MAX_CHANGES:]
@@ -60,7 +60,7 @@ def removal_record(
     scheduler: Scheduler, tracked: TrackedWorker, event: Reply, *, noticed_at: float
 ) -> RemovalRecord:
     """
-    The record of one removal; docs/fair-blame.md has its fields.
+    The record of one removal; docs/fair-blame.md lists its fields.
 
     Args:
         scheduler: The scheduler, which has not yet moved the worker's tasks elsewhere.
@@ -118,7 +118,7 @@ def removal_record(
 
 def abridged_record(full: RemovalRecord) -> RemovalRecord:
     """
-    The record as everybody who listens hears it: with few keys of tasks.
+    The record as published to subscribers, with few task keys.
     """
     long = ("executing_at_heartbeat", "assigned_keys", "suspects", "given_up", "seceded_keys")
     return evolve(full, **{name: getattr(full, name)[:_MAX_PUBLISHED] for name in long})
@@ -126,7 +126,7 @@ def abridged_record(full: RemovalRecord) -> RemovalRecord:
 
 def _last_heartbeat(state: WorkerState, now: float) -> Heartbeat:
     """
-    What its last heartbeat said (``Worker.get_metrics`` in worker.py).
+    The metrics of its last heartbeat (``Worker.get_metrics`` in worker.py).
     """
     metrics: Reply = state.metrics or {}
     spilled = metrics.get("spilled_bytes")
@@ -143,7 +143,7 @@ def _last_heartbeat(state: WorkerState, now: float) -> Heartbeat:
 
 def _suspicious_counts(scheduler: Scheduler, keys: Collection[object]) -> dict[object, int]:
     """
-    The most suspicious of the tasks, with how many deaths Dask counts against each by now.
+    The most suspicious tasks, with the number of deaths that Dask counts against each.
     """
     tasks = (scheduler.tasks.get(key) for key in islice(keys, _MAX_COUNTED))
     counted = [(schedulers.suspicious_count(task), task.key) for task in tasks if task is not None]
@@ -153,7 +153,7 @@ def _suspicious_counts(scheduler: Scheduler, keys: Collection[object]) -> dict[o
 
 def _clipped_keys(keys: Iterable[object]) -> tuple[str, ...]:
     """
-    Each key once, as text, as many as there is room for.
+    The distinct keys as strings, up to the limit.
     """
     clipped: list[str] = []
     left = _KEYS_CHARS

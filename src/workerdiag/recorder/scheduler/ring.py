@@ -1,7 +1,7 @@
 """
-The last deaths that a scheduler saw, in bounded memory: its own records, and the reports that it received.
+The latest deaths on a scheduler in bounded memory, with its own records and the received reports.
 
-What is kept here outlives the scheduler's event topics, which hold a thousand events for an hour.
+The ring outlives the scheduler's event topics, which hold a thousand events for an hour.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from workerdiag.wire.recorded_death import RecordedDeath
 
 MAX_DEATHS = 1000
 MAX_BYTES = 16 * 2**20
-#: Dropped deaths of which is known who has not read them; of more, all count as read.
+#: At most this many dropped deaths are tracked as unread; older ones count as read.
 _MAX_DROPPED = 100_000
 
 
 @define
 class RingEntry:
     """
-    A death in the ring, and when it changed, as the ring counts changes.
+    A death in the ring, with the numbers of its changes.
     """
 
     death: RecordedDeath
     size_bytes: int = field(init=False)
-    #: Number of the change that brought it.
+    #: Number of the change that added it.
     first_change: int
-    #: Number of the last one: each message that adds something is one.
+    #: Number of its last change; each message that adds to it is a change.
     last_change: int
 
     def __attrs_post_init__(self) -> None:
@@ -41,7 +41,7 @@ class RingEntry:
 
     def replace(self, death: RecordedDeath) -> None:
         """
-        Keep *death* instead, which is the same one with more or less of it.
+        Replace the death by a version of it with more or fewer facts.
         """
         self.death = death
         self.size_bytes = json_size(to_plain(death))
@@ -49,11 +49,11 @@ class RingEntry:
 
 class DeathRing:
     """
-    The last deaths, of which the oldest go first; before that, their black boxes.
+    The latest deaths. At the limit, the oldest lose their black boxes first and are then dropped.
 
     Args:
-        most: How many deaths.
-        most_bytes: How many bytes they may take, as JSON.
+        most: Largest number of deaths.
+        most_bytes: Largest total size as JSON, in bytes.
     """
 
     def __init__(self, most: int = MAX_DEATHS, most_bytes: int = MAX_BYTES) -> None:
@@ -62,15 +62,15 @@ class DeathRing:
         #: By number, counted from 1.
         self._deaths: dict[int, RingEntry] = {}
         self._count = 0
-        #: The same in the order of their last changes.
+        #: The same deaths, in the order of their last changes.
         self._by_change: dict[int, RingEntry] = {}
         #: Number of the last change, counted from 1.
         self.change_count = 0
-        #: Of the deaths that had to go: the change that brought each.
+        #: For each dropped death, the change that added it.
         self._dropped: deque[int] = deque(maxlen=_MAX_DROPPED)
         #: The first death that may still have a box.
         self._first_with_box = 1
-        #: What all of them take.
+        #: Total size in bytes.
         self.size_bytes = 0
 
     def __iter__(self) -> Iterator[RecordedDeath]:
@@ -82,26 +82,26 @@ class DeathRing:
     @property
     def dropped_count(self) -> int:
         """
-        Deaths that had to go.
+        The number of dropped deaths.
         """
         return self._count - len(self._deaths)
 
     def changed_since(self, change: int) -> list[RingEntry]:
         """
-        The deaths that came or changed after that *change*, in the order of their last changes.
+        The deaths added or changed after *change*, in the order of their last changes.
         """
         newest_first = takewhile(lambda kept: kept.last_change > change, reversed(self._by_change.values()))
         return list(newest_first)[::-1]
 
     def dropped_since(self, change: int) -> int:
         """
-        Deaths that came after that *change* and had to go.
+        The number of deaths that were added after *change* and dropped since.
         """
         return sum(1 for _ in takewhile(lambda first: first > change, reversed(self._dropped)))
 
     def add(self, message: DeathMessage) -> bool:
         """
-        Keep a message with what is known of its death; returns False if it adds nothing.
+        Add a message to its death; returns False if it adds nothing.
         """
         newest_first = reversed(self._deaths.items())
         found = next(((number, kept) for number, kept in newest_first if kept.death.is_of(message)), None)

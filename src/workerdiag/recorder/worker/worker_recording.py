@@ -1,5 +1,5 @@
 """
-The recorder in a worker: a black box, and what is noted in it.
+The recorder in a worker, which writes a black box.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from workerdiag.model.dask import Worker
     from workerdiag.wire.black_box import MissingPart
 
-#: Threads that run tasks beside those of the default executor: actors, seceded tasks.
+#: Slots for threads outside the default executor, as of actors and seceded tasks.
 _EXTRA_SLOTS = 8
 
 
 class WorkerRecording(Recording):
     """
-    What records in one worker.
+    The recording in one worker.
 
     Args:
         worker: A ``distributed.Worker``, which need not be registered yet.
@@ -51,7 +51,7 @@ class WorkerRecording(Recording):
         self._is_closing = False
         self._reason = ""
         self._undo = contextlib.ExitStack()
-        #: Whether the process is there for this worker alone, as it is with a nanny or from the command line.
+        #: Whether the process runs only this worker, as with a nanny or from the command line.
         self._owns_process = threading.current_thread() is threading.main_thread()
 
     @property
@@ -63,11 +63,11 @@ class WorkerRecording(Recording):
 
     def start(self) -> None:
         """
-        Begin to record. Never raises: without a box there is no recording.
+        Start recording. Never raises; without a box, nothing is recorded.
         """
         try:
             self.box = self._new_box()
-        except Exception as problem:  # noqa: BLE001  the worker runs on, whatever it is
+        except Exception as problem:  # noqa: BLE001  must not stop the worker
             self.lack("box", f"no black box: {problem}")
             return
         parts: dict[MissingPart, Callable[[BoxWriter], None]] = {
@@ -87,9 +87,9 @@ class WorkerRecording(Recording):
 
     def begin_closing(self) -> None:
         """
-        Record on until the worker has closed, and then throw away what nobody will ask for.
+        Continue to record until the worker has closed, and remove the box after a requested exit.
 
-        In its user's process that is at once: the event loop may not run on until it has closed.
+        In a user's process recording stops at once: the event loop may stop before the worker closes.
         """
         if not self._owns_process:
             self.stop()
@@ -100,7 +100,7 @@ class WorkerRecording(Recording):
 
     def stop(self, *, remove: bool = True) -> None:
         """
-        Record no more, and leave everything as it was.
+        Stop recording and undo every change.
         """
         self._undo.close()
         if self.box is not None:
@@ -168,7 +168,7 @@ class WorkerRecording(Recording):
 
     def _on_log_record(self, record: logging.LogRecord) -> None:
         """
-        Learn from the log why the worker closes, and where it is.
+        Record the reason and the stage when the log says that the worker closes.
         """
         reason = workers.close_reason(record)
         if reason is not None and self.box is not None:
@@ -185,12 +185,12 @@ class WorkerRecording(Recording):
         )
         if orderly:
             self.stop()
-        # Else the nanny, or the next worker on the host, reports how it ended; the process may yet crash.
+        # Otherwise keep the box for the nanny or the next worker on the host; the process may still crash.
 
 
 def _undo_when_idle(worker: Worker, undo: Callable[[], object]) -> None:
     """
-    Call *undo* now, or as soon as no task stands in its way: it then returns True.
+    Call *undo* every second until it returns True, which it does once no task prevents it.
     """
     if not undo():
         with contextlib.suppress(RuntimeError):  # the loop is closed, and the worker with it
@@ -204,17 +204,17 @@ class RecorderWorker(WorkerPlugin):
 
     name = PLUGIN_NAME
     idempotent = True
-    #: Called some four times per task; as in `RecorderScheduler`, what does nothing costs next to nothing.
+    #: Called about four times per task; a cheap no-op, as in `RecorderScheduler`.
     transition = "".format  # type: ignore[assignment]
 
     def setup(self, worker: object) -> None:
         """
-        Begin, right after the worker has registered.
+        Start recording, right after the worker has registered.
         """
         start_recording(worker, WorkerRecording, "plugin")
 
     def teardown(self, worker: object) -> None:
         """
-        End, because the worker closes or somebody uninstalls the recorder.
+        Stop recording when the worker closes or the recorder is uninstalled.
         """
         stop_recording(worker, "plugin")
