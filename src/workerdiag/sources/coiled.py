@@ -111,7 +111,7 @@ class CoiledSource(ProviderSource):
             time.sleep(_RETRY_S)
             states = cloud.get_cluster_states(**self._cluster_arguments())
         if not states:
-            detail = "the client library asks for states once in a second, and others asked"
+            detail = "the client library requests states at most once a second, and another caller did"
             yield self._gap("timed-out", detail, f"coiled cluster status {self._name}")
             return
         for worker in found:

@@ -124,7 +124,7 @@ class BatchSource:
             gaps.append(command_gap(self.name, command, result, words=_REASONS))
             return ""
         if len(result.stdout) > _MAX_ANSWER_BYTES:
-            detail = f"{command[0]} said more than {_MAX_ANSWER_BYTES} bytes; the rest was not read"
+            detail = f"{command[0]} printed more than {_MAX_ANSWER_BYTES} bytes; the rest was not read"
             gaps.append(self._gap("malformed", detail, shlex.join(command)))
         return result.stdout[:_MAX_ANSWER_BYTES].decode("utf-8", errors="replace")
 

@@ -43,12 +43,12 @@ def log_evidence(
     chunk = records_chunk(name, new, stream="nanny" if nanny else "scheduler", identity=identity)
     evidence: list[Evidence] = [] if chunk is None else [chunk]
     if not any(each.level in ("INFO", "DEBUG") for each in records):
-        detail = "its level leaves out INFO, at which exits are told" if records else "it is empty"
+        detail = "its level hides INFO, at which exits are logged" if records else "it is empty"
         remedy = "set logging.distributed: info in Dask's configuration"
         gap = Gap(source=name, place=place, reason="never-recorded", detail=detail, remedy=remedy)
         return [*evidence, gap]
     if log.is_cut and records[0].created > since:
-        detail = f"only its last {len(records)} records were read, and what matters may lie before"
+        detail = f"only its last {len(records)} records were read, and relevant ones may be earlier"
         remedy = "give the log of that process: explain(..., logs=[...])"
         return [*evidence, Gap(source=name, place=place, reason="expired", detail=detail, remedy=remedy)]
     return [*evidence, Inspected(place=place, identity=identity)]

@@ -44,7 +44,7 @@ _FETCHERS = {"result", "_result", "gather", "_gather"}
 _RUNNERS = {"run", "_run", "run_on_scheduler", "_run_on_scheduler"}
 #: File name of a function pickled by value, such as one of the main module (cloudpickle 3.1.3).
 _BY_VALUE = "<dynamic-code>"
-#: At most this many names of the main module are searched.
+#: At most this many names and functions of the main module are searched.
 _MAX_NAMES = 10_000
 #: Part of ipykernel's file name for a cell.
 _CELLS = "/ipykernel_"

@@ -25,7 +25,7 @@ from workerdiag.sources.host.respondents import Respondent, Subject
 
 _Fields = dict[str, EventValue]
 
-#: A file system with less than this and less than a thousandth free is full.
+#: A file system with less than this free, or less than a thousandth, is full.
 FULL_BYTES = 4 * 2**20
 FULL_SHARE = 0.001
 #: A process with this share of its descriptors open is about to run out of them.

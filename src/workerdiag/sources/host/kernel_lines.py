@@ -27,7 +27,7 @@ AFTER_S = 15.0
 #: The scheduler notices an exit at most this many seconds before the kernel logs the crash.
 NOTICED_S = 2.0
 #: The same for a process whose exit no nanny logged: any other crash may be another program's.
-UNTOLD_S = 1.0
+UNLOGGED_S = 1.0
 #: The kernel logs the lines of one kill within this many seconds.
 TOGETHER_S = 2.0
 
@@ -198,7 +198,7 @@ class KernelLog:
 
     def _crash_candidates(self, line: KernelLine, subjects: Sequence[Subject]) -> Iterator[int]:
         """
-        Yield indices of workers that may have crashed: the signal fits, and the thread id exceeds the pid.
+        Yield the workers that may have crashed: the signal fits, and the thread id is no lower than the pid.
 
         A crash is noticed once the core is written. If no nanny logged a worker's exit, only a Python that
         crashed at the same moment counts. The clock's full drift applies only if a nanny logged the signal.
@@ -211,10 +211,10 @@ class KernelLog:
             if each.when is None or not self.may_have_ended_by(signal, each):
                 continue
             in_order = not self.same_pid_namespace or pid is None or thread is None or int(thread) >= pid
-            is_told = each.own or each.noted_pid is not None
-            earliest_s = SAME_MOMENT_S if is_told else UNTOLD_S
-            latest_s = NOTICED_S if is_told else UNTOLD_S
-            fits = is_told or _PYTHON_CRASH.match(line[1]) is not None
+            is_logged = each.own or each.noted_pid is not None
+            earliest_s = SAME_MOMENT_S if is_logged else UNLOGGED_S
+            latest_s = NOTICED_S if is_logged else UNLOGGED_S
+            fits = is_logged or _PYTHON_CRASH.match(line[1]) is not None
             is_noted = self.signals.get(pid or 0) == signal
             drift_s = self.drift_s if is_noted else min(self.drift_s, earliest_s)
             if fits and in_order and -earliest_s - drift_s <= line[0] - each.when <= latest_s + drift_s:

@@ -75,7 +75,9 @@ class KubernetesSource:
         except TimeoutError:
             found.append(
                 _source_gap(
-                    "timed-out", "the time was up before all was asked", "give it more time: timeout='60s'"
+                    "timed-out",
+                    "the time was up before all requests were sent",
+                    "give it more time: timeout='60s'",
                 )
             )
 
