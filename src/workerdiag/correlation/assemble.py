@@ -1,5 +1,5 @@
 """
-The passes from matches to an incident: read ends, merge those of one death, add what came late, attribute.
+From matches to an incident: read ends, merge those of one death, add late reports, attribute signs.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from workerdiag.model.rules import REGISTRATIONS, STANDSTILLS_OF_MACHINES
 from workerdiag.model.timeline import ProcessHistory
 from workerdiag.model.vocabulary import LOG_PLACES, STREAMS, MatchRole, Place
 
-#: At most this many ends whose worker is unknown are compared with a blame: the last.
+#: Ends of unknown workers that are compared with a blame at most: the last ones.
 _MAX_NAMELESS = 400
-#: What a kernel calls a process that may be a worker.
+#: Names that a kernel gives a process that may be a worker.
 _MAYBE_WORKER = re.compile(r"\b(?:python|dask)", re.IGNORECASE)
-#: Roles of marks that show nobody looked at the log for ends.
+#: Roles of marks that do not show that the log was read for ends.
 _NOT_INSPECTING: tuple[MatchRole, ...] = ("error", "deployment", "aftermath", RECOGNITION_ROLE)
-#: What tells that a worker was lost.
+#: Roles of marks that report the loss of a worker.
 _LOSSES: tuple[MatchRole, ...] = ("death", "self-closed", "removal", "connection-lost", "restart", "blame")
 
 
@@ -55,7 +55,7 @@ def assemble(
     """
     Join *matches* and the evidence that is not log text into one incident.
 
-    Reports of ends that are not merged when *clock* runs out are left out.
+    Reports of ends that are not merged before *clock* runs out are left out.
     """
     rest = [piece for piece in evidence if not isinstance(piece, LogChunk)]
     if _has_no_loss(matches, rest):
@@ -107,14 +107,14 @@ def _blames(
 
 def _outlived(line: Match, lifetimes: Lifetimes) -> bool:
     """
-    Whether a kernel's line was attributed to a worker that spoke after it.
+    Whether a kernel's line was attributed to a worker that still wrote after it.
     """
     return line.identity.worker is not None and lifetimes.outlived((line.identity.worker,), line)
 
 
 def _has_no_loss(matches: Iterable[Match], rest: Iterable[Evidence]) -> bool:
     """
-    Whether Dask reports workers that came and none that went: then the kernel's lines are about others.
+    Whether Dask reports workers that joined and none that left: then the kernel's lines are about others.
     """
     if any(isinstance(piece, ProcessExit | ExceptionFacts) and _reports_loss(piece) for piece in rest):
         return False
@@ -125,9 +125,9 @@ def _has_no_loss(matches: Iterable[Match], rest: Iterable[Evidence]) -> bool:
 
 def _where_nobody_was_lost(matches: Iterable[Match], rest: Iterable[Evidence]) -> Iterator[Match]:
     """
-    The matches without a kernel's lines about strangers.
+    The matches without a kernel's lines about processes that are not workers.
 
-    Where nobody asked the cluster, a process that may be a worker is no stranger: its line counts as trouble.
+    If the cluster was not queried, a process that may be a worker is kept: its line counts as trouble.
     """
     is_asked = any(isinstance(piece, Inspected) and piece.place == "worker states" for piece in rest)
     for each in matches:
@@ -139,7 +139,7 @@ def _where_nobody_was_lost(matches: Iterable[Match], rest: Iterable[Evidence]) -
 
 def _is_of_machine(match: Match) -> bool:
     """
-    Whether a kernel's line is about its whole machine, and so about every worker there.
+    Whether a kernel's line is about its whole machine, and so about every worker on it.
     """
     return match.owner in STANDSTILLS_OF_MACHINES or match.role == "aftermath"
 
@@ -150,7 +150,7 @@ def _reports_loss(piece: ProcessExit | ExceptionFacts) -> bool:
 
 def _inspected_places(rest: Sequence[Evidence], matches: Iterable[Match]) -> frozenset[Place]:
     """
-    Places that were looked at. What is absent from a log of which a part was left out may stand there.
+    The inspected places, without logs of which a part was left out: it may contain what seems absent.
     """
     cut = {piece.source for piece in rest if isinstance(piece, Gap)}
     inspected = {piece.place for piece in rest if isinstance(piece, Inspected)}
@@ -190,7 +190,7 @@ def _with_exit(end: ProcessEnd, exit_: ProcessExit) -> ProcessEnd:
 
 def _is_of_later_process(exit_: ProcessExit, end: ProcessEnd) -> bool:
     """
-    Whether another address and much time between them say that a pid was used again.
+    Whether a different address and a long time in between show that a pid was used again.
     """
     if exit_.identity.worker in (None, end.identity.worker) or exit_.when is None or end.when is None:
         return False
@@ -208,9 +208,9 @@ def _add_blames(
     ends: Iterable[ProcessEnd], blames: Iterable[tuple[Identity, Match | None]], limit: ReportLimit
 ) -> list[ProcessEnd]:
     """
-    Add each blame to the death of the worker that it names, which died whoever else says so.
+    Add each blame to the death of the worker that it names; that worker died even if nothing else reports it.
 
-    A blame is the last worker of a task that Dask gave up on, and the message that says so, if there is one.
+    A blame is the last worker of a task that Dask gave up on, with the message that reports it, if any.
     """
     table = EndTable(ends)
     nameless = [number for number, end in enumerate(table.ends) if end.identity.worker is None]
@@ -235,7 +235,7 @@ def _add_blames(
 
 def _blamed(identity: Identity, table: EndTable, nameless: Sequence[int]) -> int | None:
     """
-    The last end of that name, else the last without a name, preferably unrequested; else the last of all.
+    The last end with that name; else the last without a name, preferably unrequested; else the last of all.
     """
     if known := table.with_name(identity):
         return known[-1]

@@ -1,5 +1,5 @@
 """
-Whose a sign is: of the death that it names or whose message it is in, else of the next in its log or in time.
+Which death a sign belongs to: the one in its name or message, else the next in its log or in time.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import RETIREMENT
 from workerdiag.model.stop_reasons import is_restart_event
 
-#: Orders that a scheduler gives once to all workers that it retires, restarts or closes with itself.
+#: Requests that a scheduler makes once for all workers that it retires, restarts or closes with itself.
 _ORDERS_TO_MANY = (RETIREMENT, "scheduler.restart", "scheduler.closing")
-#: A sign counts for a death from this long before it until this long after, in seconds.
+#: Seconds before and after a death in which a sign counts for it.
 BEFORE_S = 300.0
 AFTER_S = 15.0
-#: A pid names the same process only this long before its end and after it: pids are used again.
+#: Seconds before and after its end in which a pid names the same process: pids are used again.
 PID_BEFORE_S = 86_400.0
 PID_AFTER_S = 600.0
-#: A kernel reports a kill, with a list of all processes, within this many seconds, or lines without times.
+#: Seconds, or lines without times, that a kernel's report of a kill with its list of processes takes.
 REPORT_S = 0.5
 REPORT_LINES = 10
-#: A kernel log goes back for weeks. What is further than this from every death is of none of them; less
+#: Seconds from every death beyond which a kernel's line belongs to none: its log goes back for weeks. Less
 #: may be a matter of time zones.
 KERNEL_APART_S = 26 * 3600.0
 
@@ -52,7 +52,7 @@ def attribute_signs(
     """
     Assign each sign to a death; leave out the kernel's signs of another day.
 
-    Of the signs that belong to no single death, those in orders to several workers come first.
+    Of the signs that belong to no single death, those in requests to several workers come first.
     """
     orders = {(each.origin, each.line) for each in marks if each.owner in _ORDERS_TO_MANY and each.line}
     assigned: list[list[Match]] = [[] for _ in ends]
@@ -60,7 +60,7 @@ def attribute_signs(
     unassigned: list[Match] = []
     index = _EndIndex(ends)
     times = sorted(end.when for end in ends if end.when is not None)
-    #: Signs of the kernel that a death has already: of the next of their kind another one is likelier.
+    #: Signs of the kernel that a death has already: another death is likelier for the next of their kind.
     has: set[tuple[int, str, str]] = set()
     for sign in signs:
         if (sign.origin, sign.line) in orders or is_restart_event(sign):
@@ -86,13 +86,13 @@ class ForeignProcesses:
         self._kills: dict[str, list[Match]] = {}
         times = sorted(end.when for end in own if end.when is not None)
         for mark in (mark for end in foreign for mark in end.marks if mark.line):
-            # A kill hours away may be of ours all the same, by a clock of another time zone.
+            # A kill hours away may still be ours, by a clock in another time zone.
             if mark.when is None or not times or _is_near(mark.when, times):
                 self._kills.setdefault(mark.origin, []).append(mark)
 
     def include(self, match: Match) -> bool:
         """
-        Whether *match* is about one of them, or is a line of the kernel's report that goes on to name one.
+        Whether *match* is about one of them, or is a line of a kernel's report that names one below.
         """
         if match.stream == "kernel" and match.identity == NO_IDENTITY:
             return any(_is_one_report(match, kill) for kill in self._kills.get(match.origin, ()))
@@ -106,7 +106,7 @@ def _is_near(when: float, times: Sequence[float]) -> bool:
 
 def _is_one_report(line: Match, kill: Match) -> bool:
     """
-    Whether the kernel wrote *line* as a part of its report of that kill, which names the process at its end.
+    Whether *line* is a part of the kernel's report of that kill, which names the process at its end.
     """
     if line.when is None or kill.when is None:
         return 0 <= kill.line - line.line <= REPORT_LINES
@@ -130,7 +130,7 @@ def _names_process(match: Match, end: ProcessEnd) -> bool:
 
 def _is_from_another_day(sign: Match, times: Sequence[float], *, is_timed: bool) -> bool:
     """
-    Whether a kernel wrote this too long before or after all deaths, at *times*, to be of one of them.
+    Whether a kernel wrote *match* too long before or after all deaths, at *times*, to belong to one of them.
     """
     when = sign.when
     if sign.stream != "kernel" or when is None or not times or not is_timed:
@@ -141,7 +141,7 @@ def _is_from_another_day(sign: Match, times: Sequence[float], *, is_timed: bool)
 
 class _EndIndex:
     """
-    Ends by what names them and by the logs that report them: a crash loop has thousands of each.
+    Ends, indexed by their names and by the logs that report them: a crash loop has thousands.
     """
 
     def __init__(self, ends: Sequence[ProcessEnd]) -> None:
@@ -161,7 +161,7 @@ class _EndIndex:
 
     def in_log(self, origin: str, *, nameless: bool) -> list[tuple[int, int]]:
         """
-        Last lines and numbers of the ends that a log reports; *nameless*: those that may be of any worker.
+        Last lines and numbers of the ends in a log; with *nameless*, of those that may be any worker's.
         """
         if (origin, nameless) not in self._by_log:
             self._by_log[origin, nameless] = sorted(
@@ -190,7 +190,7 @@ def _death_of(
     if marked is not None and not ends[marked].conflicts_with(sign.identity):
         return marked
     if sign.line and index.in_log(sign.origin, nameless=False):
-        # an end whose worker is known is of no other worker's sign
+        # a sign of another worker does not belong to an end whose worker is known
         in_log = index.in_log(sign.origin, nameless=sign.identity.worker is not None)
         return _next_in_log(sign, in_log, ends)
     if sign.when is None:
@@ -210,7 +210,7 @@ def _next_in_log(
     sign: Match, ends_in_log: Sequence[tuple[int, int]], ends: Sequence[ProcessEnd]
 ) -> int | None:
     """
-    The first end that this log reports at or after the sign; if none is near, the last one before it.
+    The first end that this log reports at or after the sign; if none is near, the last end before it.
     """
     place = bisect_left(ends_in_log, (sign.line,))
     ahead, behind = range(place, len(ends_in_log)), range(place - 1, -1, -1)

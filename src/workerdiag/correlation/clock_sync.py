@@ -1,9 +1,9 @@
 """
-Clocks of several machines, brought to agree by what two of them saw of the same moment.
+Clock correction: logs of several machines, aligned by moments that two of them report.
 
-The start of a worker stands in its own log and in the scheduler's; the end of a process in its
-nanny's and in the kernel's. Where such a pair is minutes apart, one clock was wrong; where it is
-hours apart, one log is in another time zone.
+The start of a worker is in its own log and in the scheduler's, the end of a process in its nanny's log and
+in the kernel's. If such a pair is minutes apart, one clock was wrong; if it is hours apart, one log is in
+another time zone.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from attrs import evolve
 
 from workerdiag.model.diagnosis import Match
 
-#: Two observers of one moment write within this many seconds of each other.
+#: Seconds within which two observers log one moment.
 SAME_S = 5.0
-#: The end of a process and its removal by the scheduler are this close, where nothing hangs, in seconds.
+#: Seconds between the end of a process and its removal by the scheduler, if nothing hangs.
 _CLOSE_S = 1.5
 _STILL_CLOSE_S = 3.0
-#: A worker that starts is registered after that, on a machine with much to do a minute later.
+#: Seconds until a worker that starts is registered; on a busy machine it takes a minute.
 _BEFORE_S, _MAX_DELAY_S = 1.0, 60.0
-#: At most this many ends are compared with at most this many removals.
+#: Ends and removals that are compared at most.
 _MAX_ENDS, _MAX_REMOVALS = 20, 200
-#: Clocks that somebody cares for are wrong by no more than this.
+#: Seconds by which a maintained clock is wrong at most.
 MAX_SKEW_S = 300.0
-#: Zones differ by a multiple of a quarter of an hour, up to 26 hours (-12:00 to +14:00).
+#: Time zones differ by multiples of a quarter of an hour, up to 26 hours (-12:00 to +14:00).
 _ZONE_S = 900.0
 _MAX_ZONES_S = 26 * 3600.0
 
-#: Landmarks of one moment, by what they have in common.
+#: Landmarks of one moment, by their common capture.
 _MOMENTS: Mapping[str, tuple[str, str]] = {
     "worker.start": ("start", "worker"),
     "nanny.starts-worker": ("start", "worker"),
@@ -52,17 +52,17 @@ _STOP_REQUESTS = (
     "worker.asked-to-stop",
     "worker.asked-by-code",
 )
-#: A worker that is asked to close takes at most this many seconds: running tasks hold it up.
+#: Seconds that a worker takes at most to close on request: running tasks delay it.
 _MAX_CLOSING_S = 30.0
 _Moment = tuple[str, str | int]
 
 
 def synchronize_clocks(matches: Sequence[Match]) -> tuple[list[Match], tuple[str, ...]]:
     """
-    The *matches* with their times on one clock, and a note for each clock that was set right.
+    The *matches* with their times on one clock, and a note for each corrected clock.
 
-    The scheduler's clock counts, else that of the log with the most in common with others. A log without a
-    common moment keeps its times.
+    The reference is the scheduler's clock, else that of the log with the most moments in common with others.
+    A log without a common moment keeps its times.
     """
     moments = _moments(matches)
     if len(moments) < 2:
@@ -80,7 +80,7 @@ def _clock_name(match: Match) -> str:
 
 def _moments(matches: Iterable[Match]) -> dict[str, dict[_Moment, float]]:
     """
-    The moments that each clock reports; one that it reports twice (a reused pid) is left out.
+    The moments that each clock reports, without those that it reports twice (a reused pid).
     """
     found: dict[str, dict[_Moment, list[float]]] = {}
     for each in matches:
@@ -100,7 +100,7 @@ def _end_times(matches: Iterable[Match]) -> dict[tuple[str, str], list[float]]:
     """
     When processes ended, and when workers were removed, by clock and role.
 
-    Requested ends are left out: the scheduler lets go of the worker at once, and its process takes its time.
+    Requested ends are left out: the scheduler removes the worker at once, and its process ends later.
     """
     found: dict[tuple[str, str], list[float]] = {}
     stop_requests: dict[str, float] = {}
@@ -118,7 +118,7 @@ def _clock_offsets(
     moments: Mapping[str, Mapping[_Moment, float]], ends: Mapping[tuple[str, str], Sequence[float]]
 ) -> dict[str, float]:
     """
-    By clock, how many seconds it is ahead; clocks that are right are not in it.
+    How many seconds each clock is ahead; correct clocks are left out.
     """
     reference = max(
         moments, key=lambda clock: (clock == _EVENTS, (clock, "removal") in ends, len(moments[clock]))
@@ -151,9 +151,9 @@ def _clock_offsets(
 
 def _offset_by_ends(middle_s: float, ends: Sequence[float], removals: Sequence[float]) -> float:
     """
-    How far ahead a clock is so that most ends of processes are close to removals of workers.
+    How far ahead a clock is, such that most ends of processes are close to removals of workers.
 
-    By starts alone (*middle_s* apart) the time until a worker registers would be taken for a wrong clock.
+    By starts alone (*middle_s* apart), the time until a worker registers would look like a wrong clock.
     """
     ends, removals = ends[:_MAX_ENDS], sorted(removals)[:_MAX_REMOVALS]
     apart = [end - removal for end in ends for removal in removals]
@@ -170,7 +170,7 @@ def _offset_by_ends(middle_s: float, ends: Sequence[float], removals: Sequence[f
 
 def _fit(ahead_s: float, ends: Sequence[float], removals: Sequence[float]) -> tuple[int, float]:
     """
-    How many ends are close to a removal, and by how many seconds less than nothing they miss it on average.
+    How many ends are close to a removal, and their mean distance in seconds, negated.
     """
     close = [each for end in ends if (each := _nearest_s(end - ahead_s, removals)) <= _STILL_CLOSE_S]
     return len(close), -sum(close) / len(close) if close else 0.0
@@ -183,7 +183,7 @@ def _nearest_s(when: float, times: Sequence[float]) -> float:
 
 def _plausible_offset_s(apart: Collection[float]) -> float | None:
     """
-    The median of the differences, if all are about alike, and of a size that clocks and zones have.
+    The median of the differences, if all are about equal and as large as those of clocks or time zones.
     """
     if not apart:
         return None

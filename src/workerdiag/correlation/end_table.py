@@ -1,5 +1,5 @@
 """
-Ends of processes while reports of them are read: each by number, found by name and time among few others.
+Ends of processes while their reports are read: numbered, and found by name and time among few others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from workerdiag.model.signals import signal_of_status
 @define(eq=False)
 class EndBuilder:
     """
-    One end that a reader is still reading about; the fields are those of `ProcessEnd`.
+    One end whose reports are still being read; the fields are those of `ProcessEnd`.
     """
 
     identity: Identity = NO_IDENTITY
@@ -34,7 +34,7 @@ class EndBuilder:
     reason: str | None = None
     reporters: dict[str, None] = field(factory=dict)
     marks: list[Match] = field(factory=list)
-    #: Whether a nanny said that it starts the worker again.
+    #: Whether a nanny reported that it restarts the worker.
     restarted: bool = False
 
     @property
@@ -81,7 +81,7 @@ class EndBuilder:
 
 class EndList:
     """
-    The ends that one log tells of, in its order, and the latest of each worker.
+    The ends that one log reports, in its order, and the latest of each worker.
     """
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class EndList:
 
     def latest(self, most: int) -> Iterator[EndBuilder]:
         """
-        At most this many of the last, backwards.
+        The last ends, at most this many, newest first.
         """
         return islice(reversed(self._numbers), most)
 
@@ -123,11 +123,11 @@ class EndList:
         return [end.build() for end in self._numbers]
 
 
-#: Ends that are reported within this many seconds of each other are compared.
+#: Seconds between the reports of ends that are compared.
 _BUCKET_S = 4.0
-#: A slow end is found by at most this many such spans of time: its first and its last.
+#: Time buckets under which a slow end is found at most: its first and its last.
 _MAX_BUCKETS = 64
-#: At most this many ends are compared of those that share a name, or that only the time tells apart.
+#: Ends that are compared at most among those that share a name, or that only the time distinguishes.
 _MAX_COMPARED = 400
 
 
@@ -152,14 +152,14 @@ class EndTable:
 
     def replace(self, number: int, end: ProcessEnd) -> None:
         """
-        Put *end* in the place of what was known of it before.
+        Replace what was known of an end by *end*.
         """
         self.ends[number] = end
         self._names.add(number, number, *end.identities)
 
     def with_name(self, *identities: Identity) -> list[int]:
         """
-        The numbers of those that are the process that one of *identities* names.
+        The numbers of the ends of processes that one of *identities* names.
         """
         return [
             number
@@ -170,7 +170,7 @@ class EndTable:
 
 class CandidateTable(EndTable):
     """
-    Numbered ends, found also by the time span of their reports.
+    Numbered ends that are also found by the time span of their reports.
     """
 
     def __init__(self) -> None:
@@ -178,7 +178,7 @@ class CandidateTable(EndTable):
         self._timed: set[int] = set()
         self._timeless: dict[int, None] = {}
         self._buckets: dict[int, dict[int, None]] = {}
-        #: Spans of time that are not in the buckets yet, by number.
+        #: Time spans that are not in the buckets yet, by number.
         self._pending: dict[int, tuple[float, float]] = {}
 
     def set_span(self, number: int, span: tuple[float, float]) -> None:
@@ -194,7 +194,7 @@ class CandidateTable(EndTable):
 
     def end_group(self) -> None:
         """
-        Have the ends of one group found by their time: within it no two are the same.
+        Make the ends of one group findable by time; no two of them are the same.
         """
         for number, span in self._pending.items():
             for bucket in _time_buckets(span):
@@ -210,7 +210,7 @@ class CandidateTable(EndTable):
 
     def candidates(self, end: ProcessEnd, span: tuple[float, float], taken: Collection[int]) -> list[int]:
         """
-        The numbers of those that *end* may be, without *taken*: of its name, of its time, or without a time.
+        The ends that may be *end*, by number, without *taken*: with its name, at its time, or without a time.
         """
         found = {number for number in self.with_name(*end.identities) if number not in taken}
         compared = 0
@@ -236,7 +236,7 @@ class CandidateTable(EndTable):
 
 class EndsByTime:
     """
-    Ends by the address or pid of their workers, under each name in the order of time.
+    Ends by the address or pid of their workers, sorted by time under each name.
     """
 
     def __init__(self, ends: Iterable[ProcessEnd]) -> None:
@@ -254,7 +254,7 @@ class EndsByTime:
 
     def near(self, identity: Identity, when: float | None) -> Iterator[ProcessEnd]:
         """
-        Ends that share a name with *identity*, which may be of other processes.
+        Ends that share a name with *identity*; they may be of other processes.
 
         At most `_MAX_COMPARED` of each name, around *when* or the last.
         """

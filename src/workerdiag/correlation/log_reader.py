@@ -1,5 +1,5 @@
 """
-Reads what one log tells of worker processes that ended.
+Read the ends of worker processes from the landmarks of one log.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import RETIREMENT, STILL_ALIVE
 from workerdiag.model.stop_reasons import may_retire
 
-#: Messages of one process's end are at most this far apart in one log.
+#: Seconds between the messages of one end in one log at most.
 NEAR_S = 90.0
 NEAR_LINES = 400
-#: An order to stop (a signal, a retirement, closing the scheduler) holds for this time, in seconds.
+#: Seconds for which a stop request (a signal, a retirement, the end of the scheduler) holds.
 STOP_REQUEST_S = 120.0
-#: A worker that its nanny asked to close ends within this many seconds, or the nanny says that it kills it
+#: Seconds in which a worker closes at its nanny's request, or the nanny logs that it kills it
 #: (nanny.py, ``WorkerProcess.kill``: 4 s by default).
 CLOSING_S = 5.0
-#: A nanny that goes on starts its worker again at once.
+#: Seconds in which a nanny that goes on restarts its worker.
 RESTART_S = 1.0
-#: At most this many processes that share a log are ending at once; a crash loop has thousands in turn.
+#: Processes in one log that end at the same time at most; a crash loop has thousands in turn.
 MAX_AT_ONCE = 200
-#: A goodbye on the scheduler's stream and the removal that follows it.
+#: Seconds between a deregistration at the scheduler and the removal after it.
 GOODBYE_LINES = 3
 
 _SIGKILL = "9"
-#: What a nanny sends to a process that does not close as asked: SIGKILL; SIGTERM in old releases.
+#: Signals that a nanny sends to a process that does not close on request: SIGKILL; SIGTERM in old releases.
 _KILLS_OF_A_NANNY = (_SIGKILL, "15")
-#: What a nanny says once of each of its processes (nanny.py, ``WorkerProcess.kill``), with no name in it.
+#: What a nanny logs once per process (nanny.py, ``WorkerProcess.kill``), without a name.
 _ONCE_PER_PROCESS = (STILL_ALIVE, "nanny.asked-to-close", "nanny.asked-by-code", "nanny.closing-by-itself")
-#: Landmarks of a shell that says how the program which it ran has ended.
+#: Landmarks of a shell that reports how its program ended.
 _SHELL_LANDMARKS = "shell."
-#: Marks that are orders to processes named elsewhere, not the end of one.
+#: Landmarks that are requests to processes named elsewhere, not the end of one.
 _STOP_REQUESTS = ("signal.received", RETIREMENT, "scheduler.restart", "scheduler.closing")
 
 
 class LogReader:
     """
-    Reads the landmarks of one log in order and makes ends of them.
+    Reads the landmarks of one log in order and assembles ends from them.
     """
 
     def __init__(self) -> None:
@@ -56,15 +56,15 @@ class LogReader:
         self._stop_requests: list[Match] = []
         self._last_goodbye: Match | None = None
         self._informative = False
-        #: Addresses of the nannies that write here; those of one process share a log.
+        #: Addresses of the nannies in this log; those of one process share it.
         self._nannies: set[str] = set()
-        #: Deaths after which a nanny starts its worker again: it was not closing.
+        #: Deaths after which a nanny restarts its worker: it was not closing.
         self._restarted: frozenset[Match] = frozenset()
-        #: How many nannies have said that they restart their workers, of those that have not started since.
+        #: How many workers that nannies announced to restart have not started yet.
         self._restarts = 0
-        #: The worker that last said that it starts, until its end is reported.
+        #: The worker that last reported its start, until its end is reported.
         self._worker: str | None = None
-        #: Lines in which workers joined; names are used again, and orders from before are for others.
+        #: Lines in which workers joined. Names are used again; earlier requests are for other workers.
         self._joined: dict[str, int] = {}
 
     def read(self, marks: Iterable[Match]) -> list[ProcessEnd]:
@@ -103,7 +103,7 @@ class LogReader:
         """
         A worker that starts replaces one that has ended; of several, not one that is still being killed.
 
-        Where a nanny had said that it restarts its worker, that end is known already.
+        If a nanny has reported that it restarts its worker, that end is already known.
         """
         restarts, self._restarts = self._restarts, max(0, self._restarts - 1)
         over = [
@@ -193,9 +193,9 @@ class LogReader:
 
     def _of_other(self, end: EndBuilder, mark: Match) -> bool:
         """
-        Whether a death is not that of the worker that was asked to close before, but of another nanny's.
+        Whether a death is that of another nanny's worker, not of the one that was asked to close.
 
-        One that closes as asked exits with status 0, which a nanny does not report; its end stays open.
+        A worker that closes on request exits with status 0, which no nanny reports; its end stays open.
         """
         if len(self._nannies) < 2 or mark.role != "death" or not end.stop_requested:
             return False
@@ -210,7 +210,7 @@ class LogReader:
 
     def _stop_requests_for(self, mark: Match) -> Iterator[Match]:
         """
-        The orders before *mark* that may be for its worker: a retirement names whom it is for.
+        The stop requests before *mark* that may be for its worker; a retirement names its workers.
         """
         since = self._joined.get(mark.identity.worker or "", 0)
         orders = [each for each in self._stop_requests if each.line > since and _request_covers(each, mark)]
@@ -225,7 +225,7 @@ class LogReader:
 
     def _identity_in(self, mark: Match) -> Identity:
         """
-        The worker of the only nanny that writes here, as the one whose end *mark* reports.
+        The worker of the only nanny in this log, whose end *mark* must report.
         """
         if len(self._nannies) != 1 or mark.identity.worker is not None:
             return NO_IDENTITY
@@ -236,7 +236,7 @@ def _told_by_shell(mark: Match, worker: str) -> Match:
     """
     A shell's message about *worker*, without the pid and time that may be another's.
 
-    The pid is that of the command, a nanny or a worker; a line without a time has that of the message before.
+    The pid is that of the command, a nanny or a worker. A line without a time has that of the message before.
     """
     when = mark.when if mark.line == mark.message_line else None
     return evolve(mark, when=when, identity=evolve(mark.identity, worker=worker, pid=None))
@@ -248,7 +248,7 @@ def _is_being_killed(end: EndBuilder) -> bool:
 
 def _wait_mismatch_s(patience: Match, end: EndBuilder) -> float:
     """
-    Seconds between the request for *end* and the begin of the wait that *patience* reports.
+    Seconds from the request to stop until the wait that *patience* reports began.
     """
     times = [each.when for each in end.marks if each.when is not None]
     waited_s = decimal(patience.captures.get("seconds"))
@@ -259,7 +259,7 @@ def _wait_mismatch_s(patience: Match, end: EndBuilder) -> float:
 
 def _is_repeat(end: EndBuilder, mark: Match) -> bool:
     """
-    Whether *mark* is written once per process, names none, and was already written for this one.
+    Whether *mark* is logged once per process, names none, and was already logged for this one.
     """
     if mark.owner not in _ONCE_PER_PROCESS or mark.identity.nanny is not None:
         return False

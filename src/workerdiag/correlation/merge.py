@@ -1,5 +1,5 @@
 """
-The ends that logs and events report, and the passes that make one end of the reports of one process.
+The ends that logs and events report, and the passes that merge the reports of one process.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from workerdiag.model.rules import START_FAILED
 from workerdiag.model.stop_reasons import is_stop_request
 from workerdiag.model.vocabulary import Stream
 
-#: What a source knows of a process holds for what a log says of its pid within this many seconds.
+#: Seconds between a source and a log in which a pid is the same process.
 NAMED_S = 60.0
-#: Streams whose writers watch processes from outside, also within one text with Dask's own.
+#: Streams whose writers watch processes from outside, even in one text with Dask's own.
 _PLATFORMS: tuple[Stream, ...] = ("kernel", "kubernetes", "batch")
-#: Observers, the one that knows a worker process most closely first.
+#: Observers, the closest to a worker process first.
 _DASK = ("worker", "scheduler")
 _OBSERVERS = (*_DASK, *_PLATFORMS, "service")
 #: Reasons of a nanny whose worker did not start (nanny.py, 2026.8.0).
@@ -35,7 +35,7 @@ _START_FAILED = ("nanny-start-failed", "nanny-instantiate-failed")
 @define
 class ReportLimit:
     """
-    Counts the reports of ends for which no time is left.
+    Counts the reports of ends for which no time remains.
     """
 
     clock: GraceDeadline
@@ -43,7 +43,7 @@ class ReportLimit:
 
     def allows_one(self) -> bool:
         """
-        Whether there is time for one more report; if not, it is counted.
+        Whether time remains for one more report; if not, it is counted.
         """
         if self.left_out or self.clock.is_over():
             self.left_out += 1
@@ -53,7 +53,7 @@ class ReportLimit:
 
 def enrich_identities(marks: Iterable[Match], rest: Iterable[Evidence]) -> list[Match]:
     """
-    Add to *marks* what other evidence knows of their process: a nanny's message has the pid alone.
+    Add to *marks* what other evidence knows about their process: a nanny's message has only the pid.
     """
     named: dict[int, list[tuple[Identity, float]]] = {}
     for piece in rest:
@@ -74,7 +74,7 @@ def _enrich_identity(mark: Match, named: Sequence[tuple[Identity, float]]) -> Ma
 
 def read_ends(marks: Iterable[Match]) -> list[list[ProcessEnd]]:
     """
-    The ends that each log and the events report, those of the closest observers first.
+    The ends that each log and the events report, those of the closest observer first.
     """
     logs: dict[tuple[str, str], list[Match]] = {}
     events: list[Match] = []
@@ -91,7 +91,7 @@ def read_ends(marks: Iterable[Match]) -> list[list[ProcessEnd]]:
 
 def _log_observer(mark: Match) -> str:
     """
-    Who wrote the line: one text may mix scheduler, nannies, kernel and platform.
+    The writer of a line: one text may mix scheduler, nannies, kernel and platform.
     """
     if mark.owner.startswith(SERVICE_LANDMARKS):
         return "service"
@@ -141,9 +141,9 @@ def split_foreign_processes(ends: list[ProcessEnd]) -> tuple[list[ProcessEnd], l
 
 def without_idle_nannies(ends: list[ProcessEnd]) -> list[ProcessEnd]:
     """
-    Leave out nannies that closed without a worker below them, where workers were lost before.
+    Leave out nannies that closed without a worker of theirs, if workers were lost before.
 
-    A nanny with a worker asks it to close, and says so.
+    A nanny with a worker logs that it asks the worker to close.
     """
     ended = {end.identity.nanny for end in ends if end.exit_known} - {None}
     ends_of_workers = [end for end in ends if not (_is_idle_nanny(end) or _gave_up(end, ended))]

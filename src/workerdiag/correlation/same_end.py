@@ -1,5 +1,5 @@
 """
-Which reports are about one death: by identity, else by time, else by what they leave open.
+Which reports are about one death: by identity, else by time, else by how they complete each other.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from workerdiag.model.normalize import decimal
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import STILL_ALIVE
 
-#: Two reporters of one death write within this many seconds of each other.
+#: Seconds within which two observers report one death.
 SAME_MOMENT_S = 3.0
-#: Ends of one pid that are further apart are of two processes: pids are used again.
+#: Seconds between ends of one pid from which they are two processes: pids are used again.
 SAME_PROCESS_S = 600.0
-#: A worker that writes this many seconds after its nanny's report is another one.
+#: Seconds after a nanny's report from which a worker that still writes is another one.
 _AFTER_S = 0.5
-#: Landmarks of whoever started a process from outside, and says only how it ended.
+#: Landmarks of programs that started a process and report only how it ended.
 SERVICE_LANDMARKS = ("container.", "launcher.")
 
 
@@ -30,7 +30,7 @@ def find_same_end(
     """
     The number of the one of *others* that is the same death as *end*, or None.
 
-    With *no_times* no times can be compared, so a report may complete another by the order alone.
+    With *no_times*, no times can be compared, so a report may complete another by their order alone.
     """
     others = list(others)
     for number, other in others:
@@ -50,7 +50,7 @@ def find_same_end(
 
 def time_span(end: ProcessEnd) -> tuple[float, float]:
     """
-    The first and last time at which *end* is reported; a stop begins when it is requested.
+    The first and last time at which *end* is reported; a stop begins with its request.
     """
     times = [end.when or 0.0]
     for each in end.marks if end.stop_requested else ():
@@ -62,7 +62,7 @@ def time_span(end: ProcessEnd) -> tuple[float, float]:
 
 def is_kernel_only(end: ProcessEnd) -> bool:
     """
-    Whether nobody but the kernel reports it.
+    Whether only the kernel reports the end.
     """
     return end.reporters == ("kernel log",)
 
@@ -80,7 +80,7 @@ def _is_complementary(end: ProcessEnd, other: ProcessEnd) -> bool:
 
 def _may_be_one(end: ProcessEnd, other: ProcessEnd, lifetimes: Lifetimes) -> bool:
     """
-    Whether nothing contradicts that both are one death. A container's pid and the kernel's may differ.
+    Whether both can be one death. The pids of a container and of the kernel may differ.
     """
     if end.exit_known and other.exit_known and end.signal != other.signal and _is_service_only(end):
         return False
@@ -105,9 +105,9 @@ def _needs_no_kernel(one: ProcessEnd, two: ProcessEnd) -> bool:
 
 def _is_beside_a_stop(death: ProcessEnd, stop: ProcessEnd) -> bool:
     """
-    Whether *death* is not that of the worker that left as it was asked to.
+    Whether *death* is not that of the worker that stopped on request.
 
-    It was a crash, and no name says that they are one process; or the worker still wrote after that report.
+    It was a crash, and no name shows that they are one process; or the worker still wrote after that report.
     """
     if death.stop_requested or stop.exit_known or not stop.stop_requested:
         return False
@@ -120,7 +120,7 @@ def _wrote_after(worker: ProcessEnd, death: ProcessEnd) -> bool:
     """
     Whether a worker wrote a line well after a nanny had reported that death.
 
-    Both have the clock of one machine; corrected times of two logs differ by less.
+    Both have the clock of one machine. Corrected times of two logs differ by less.
     """
     reports = (each.when for each in death.marks if each.role == "death" and each.stream == "nanny")
     last_report = max((when for when in reports if when is not None), default=inf)
@@ -141,7 +141,7 @@ def _distance_s(one: ProcessEnd, two: ProcessEnd) -> float:
 
 def _outlived(other: ProcessEnd, kernels: ProcessEnd, lifetimes: Lifetimes) -> bool:
     """
-    Whether one spoke after all that the kernel reports of the other.
+    Whether one still wrote after all that the kernel reports of the other.
     """
     if not is_kernel_only(kernels) or is_kernel_only(other):
         return False
