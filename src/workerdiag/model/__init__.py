@@ -1,3 +1,3 @@
 """
-The nouns: what was seen, what is known, what was concluded. No input, no output.
+The value classes: evidence, rules and findings. No input, no output.
 """

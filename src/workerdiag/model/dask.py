@@ -1,8 +1,8 @@
 """
-The parts of Dask that we touch: its objects as protocols, and the texts that code goes by.
+The parts of Dask that we touch: its objects as protocols, and the texts that code depends on.
 
 Protocols have what every supported release has; a part that some release lacks is read with `getattr` where
-it is needed. The texts are those of distributed 2024.8.1 to 2026.8.0. What tells causes apart is in rules.
+it is needed. The texts are those of distributed 2024.8.1 to 2026.8.0. Texts that show causes are in rules.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: A nanny noted the end of its worker (nanny.py, ``_death_message``), with the process id.
 PROCESS_ENDED = re.compile(r"Worker process (\d+) (?:was killed by|exited with)")
-#: The same with the signal, or the word that it is not known; as text, for probes search with it elsewhere.
+#: The same with the signal, known or not; as text, because probes search with it remotely.
 PROCESS_ENDED_BY = (
     r"Worker process (\d+) (?:was killed by (?:signal (\d+)|(unknown) signal)|exited with status \d+)"
 )
@@ -33,20 +33,20 @@ KILLED_WORKER_OLD = re.compile(
 )
 #: A method of Dask whose arguments and result have no types there.
 Method = Callable[..., Any]
-#: Plain data that a server replies with or logs as an event; what is in it has no types.
+#: Plain data in a reply or an event of a server; its values have no types.
 Reply = Mapping[str, Any]
 
 
 def is_other_nanny(text: str, nanny: str) -> bool:
     """
-    Whether a log record is that of a nanny at another address, which starts or ends.
+    Whether a log record is about the start or end of a nanny at another address.
     """
     return "Nanny at" in text and "://" in text and nanny not in text
 
 
 def removed_worker(line: str) -> tuple[str, str] | None:
     """
-    Address and name of the worker that the scheduler removes in that line, if it has a name of its own.
+    Address and name of the worker whose removal the line reports, if its name is not its address.
 
     ``Remove worker addr: tcp://10.0.0.4:4002 name: w-0 (stimulus_id='...')``, since 2024.12.0.
     """
@@ -57,7 +57,7 @@ def removed_worker(line: str) -> tuple[str, str] | None:
 
 def is_disallowed(problem: object) -> bool:
     """
-    Whether a server refused because of ``blocked-handlers``, or as it may not unpickle functions.
+    Whether a server refused because of ``blocked-handlers``, or because it must not unpickle functions.
     """
     return isinstance(problem, PermissionError) or "explicitly disallowed" in str(problem)
 
@@ -102,7 +102,7 @@ class Status(Protocol):
 
 class TaskPrefix(Protocol):
     """
-    All tasks whose keys begin alike, as the scheduler counts them.
+    A task prefix: the tasks whose keys begin alike, with the counts of the scheduler.
     """
 
     suspicious: int
@@ -159,7 +159,7 @@ class Server(Protocol):
 
 class Topic(Protocol):
     """
-    The latest events of one topic on the scheduler, and how many there ever were (broker.py).
+    The latest events of one topic on the scheduler, and the number of all (broker.py).
     """
 
     events: deque[tuple[float, Any]]
@@ -198,7 +198,7 @@ class WorkerStateMachine(Protocol):
 
 class MemoryManager(Protocol):
     """
-    What watches the memory of a worker.
+    The memory manager of a worker.
     """
 
     memory_limit: int | None
@@ -224,7 +224,7 @@ class Worker(Server, Protocol):
 
 class NannyProcess(Protocol):
     """
-    What a nanny knows of its worker process; it outlives restarts.
+    The worker process of a nanny, as the nanny knows it.
     """
 
     pid: int | None

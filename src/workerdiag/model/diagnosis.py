@@ -1,5 +1,5 @@
 """
-What was concluded: matches, deaths, ranked causes, blame, next steps.
+Findings: matches, deaths, ranked causes, blame and next steps.
 
 `Findings` is what the pipeline returns; the public ``Diagnosis`` adds the renderings.
 """
@@ -21,13 +21,13 @@ from workerdiag.model.vocabulary import Grade, MatchRole, Outcome, RetryAction, 
 #: Shape of the JSON form; one more whenever a reader could notice.
 JSON_SCHEMA = 1
 
-#: Metadata of an attribute that earlier JSON of the same schema lacks; its default is read then.
+#: Metadata of an attribute that earlier JSON of the same schema lacks; readers then use its default.
 ADDED_LATER: Final[Mapping[str, bool]] = {"added_later": True}
 
-#: Role of a match that only says whose log it is.
+#: Role of a match that only identifies the program that wrote the log.
 RECOGNITION_ROLE: Final = "recognised"
 
-#: Below this probability a cause is no ground for a verdict or a decision.
+#: Probability from which a cause supports a verdict or a decision.
 SURE_ENOUGH = 0.5
 
 _probability = and_(ge(0.0), le(1.0))
@@ -36,7 +36,7 @@ _probability = and_(ge(0.0), le(1.0))
 @frozen(kw_only=True)
 class Match:
     """
-    A sign or a landmark, found at one place.
+    A sign or a landmark found at one place.
     """
 
     #: Id of the cause or the landmark.
@@ -44,23 +44,23 @@ class Match:
     #: Name of the sign; empty for a landmark.
     sign: str = ""
     role: MatchRole = "sign"
-    #: What was seen, in its own words, clipped.
+    #: The matched text, clipped.
     text: str = ""
     captures: Mapping[str, str] = field(factory=dict, hash=False)
     #: Where: file (or topic, or ``exception``), and the line counted from 1; 0 without lines.
     origin: str = ""
     line: int = 0
     last_line: int = 0
-    #: Where it begins in the text of its log, in bytes; None where no text has it as it was read.
+    #: Offset in the text of its log, in bytes; None if the text was changed before the search.
     offset: int | None = None
-    #: First line of the message that it stands in, counted as *line*; 0 in text without headers.
+    #: First line of its message, counted as *line*; 0 in text without headers.
     message_line: int = 0
     stream: Stream | None = None
     when: float | None = None
     #: Whether the text gives no year (syslog), so that one was assumed.
     year_assumed: bool = False
     identity: Identity = NO_IDENTITY
-    #: Whether it stands in the report of a failed task ("Compute Failed"), which kills nobody.
+    #: Whether it is in the report of a failed task ("Compute Failed"), which kills no worker.
     in_task: bool = False
 
 
@@ -95,7 +95,7 @@ class Advice:
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class RankedCause:
     """
-    A cause with how likely it is, and why.
+    A cause with its probability and its evidence.
     """
 
     id: str
@@ -103,11 +103,11 @@ class RankedCause:
     title: str
     family: str
     why: str
-    #: Chance from 0 to 1; all causes and ``unknown_probability`` sum to 1.
+    #: From 0 to 1; all causes and ``unknown_probability`` sum to 1.
     probability: float = field(validator=_probability)
     evidence: tuple[Clue, ...] = ()
     against: tuple[Clue, ...] = ()
-    #: Signs that could not be checked, with the place that was not looked at.
+    #: Signs that could not be checked, with the place that was not read.
     unchecked: tuple[str, ...] = ()
     mitigations: tuple[Advice, ...] = ()
     references: tuple[str, ...] = ()
@@ -121,7 +121,7 @@ class Death:
 
     identity: Identity
     when: float | None = None
-    #: Signal or exit status, where anybody said.
+    #: Signal or exit status, if known.
     signal: int | None = None
     status: int | None = None
     #: Whether somebody asked it to stop.
@@ -133,11 +133,11 @@ class Death:
     #: Tasks that were assigned to it when it died, and those known to be executing.
     assigned: tuple[str, ...] = ()
     executing: tuple[str, ...] | None = None
-    #: Where it crashed, where a dump tells: the task's frames, innermost first, as ``function (file:line)``.
+    #: Where it crashed, if a dump shows it: the task's frames, innermost first, as ``function (file:line)``.
     crashed_in: tuple[str, ...] = ()
     rss_bytes: int | None = None
     limit_bytes: int | None = None
-    #: Likeliest cause of this death alone, and its chance.
+    #: Likeliest cause of this death alone, and its probability.
     cause: str | None = None
     probability: float = 0.0
 
@@ -152,14 +152,14 @@ class Blame:
     #: The task that Dask blames, if it blames one.
     task: str | None = None
     reasons: tuple[str, ...] = ()
-    #: Whether that task would have failed had only executing tasks been counted; None: not known.
+    #: Whether that task would also have failed if only executing tasks were counted; None if not known.
     fairly_blamed: bool | None = None
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class NextStep:
     """
-    One place to inspect that would settle more than it costs.
+    One place to inspect next, with its cost.
     """
 
     inspect: str
@@ -173,38 +173,38 @@ class NextStep:
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class RetryPolicy:
     """
-    What a program may do with the same work, and when that holds.
+    What a program may do with the same work, and under which conditions.
     """
 
     #: ``ask`` wherever no cause is at least 80 % likely.
     action: RetryAction = "ask"
     #: One sentence; empty in a diagnosis of a release that had no policies.
     reason: str = ""
-    #: When it holds, a sentence each; with ``ask``: what decides.
+    #: When it holds, one sentence each; with ``ask``: what a person has to decide.
     conditions: tuple[str, ...] = ()
-    #: With ``retry-with-memory``: what each worker should have at least, in bytes; else None. It is more than
-    #: what was too little; whether it is enough is only known where `Decision.needs_memory_bytes` says so.
+    #: With ``retry-with-memory``: the least memory for each worker, in bytes; else None. It is more than was
+    #: too little. It is known to be enough only if `Decision.needs_memory_bytes` has a value.
     memory_bytes: int | None = None
-    #: How often the work may be tried in this way; None: as often as whoever runs it likes.
+    #: How often the work may be tried in this way; None: no limit.
     max_tries: int | None = field(default=None, metadata=ADDED_LATER)
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class Decision:
     """
-    For callers that act without reading.
+    The decision for callers that act without reading.
     """
 
     #: Whether running the same work again, unchanged, may be expected to succeed.
     retry_safe: bool | None = None
-    #: Memory that would have been enough for a worker, in bytes. None: not known, as wherever it was stopped
-    #: while it still wanted more.
+    #: Memory that would have been enough for a worker, in bytes. None if not known, as for any worker that
+    #: was stopped while it wanted more.
     needs_memory_bytes: int | None = None
-    #: More memory than this was wanted, in bytes; nobody knows how much more. That size is too small.
+    #: A size that is too small, in bytes: more memory was wanted, and how much more is unknown.
     needs_memory_lower_bound_bytes: int | None = None
     #: Whether the platform or its operator ended it, not the work.
     platform_fault: bool | None = None
-    #: What to do with the same work; never anything but ``ask`` below 80 %.
+    #: What to do with the same work; always ``ask`` below 80 %.
     policy: RetryPolicy = field(default=RetryPolicy(), metadata=ADDED_LATER)
 
 
@@ -229,16 +229,16 @@ class UnlistedDeaths:
     Deaths of which only the number is known.
     """
 
-    #: How many are known.
+    #: The number of known deaths.
     count: int = field(default=0, validator=ge(0))
-    #: Whether there may be more: logs or events were counted only in part.
+    #: Whether there may be more, because logs or events were only counted in part.
     maybe_more: bool = False
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class Findings:
     """
-    Everything that was concluded about one incident.
+    All findings about one incident.
     """
 
     outcome: Outcome
@@ -251,18 +251,18 @@ class Findings:
     next_steps: tuple[NextStep, ...] = ()
     gaps: tuple[Gap, ...] = ()
     decision: Decision = Decision()
-    #: Equal for repeats of the same trouble; no host, pid or time in it.
+    #: Equal for repeats of the same trouble; contains no host, pid or time.
     fingerprint: str = ""
-    #: Release of the knowledge base that was asked, and of workerdiag.
+    #: Release of the knowledge base, and of workerdiag.
     knowledge: str = ""
     version: str = ""
     #: Lines of notes: rules skipped, logs clipped.
     notes: tuple[str, ...] = ()
-    #: What the task raised that the caller's exception comes from, if it was one.
+    #: The error of the task behind the caller's exception, if there is one.
     failure: TaskFailure | None = field(default=None, metadata=ADDED_LATER)
-    #: Whether a task raised by itself what the caller caught, so that the deaths are a separate matter.
+    #: Whether the caller caught a task's own error, so that the deaths are a separate matter.
     deaths_are_separate: bool = field(default=False, metadata=ADDED_LATER)
-    #: What is drawn: memory, tasks and events around the deaths.
+    #: Memory, tasks and events around the deaths, for the drawings.
     timeline: Timeline = field(default=Timeline(), metadata=ADDED_LATER)
     #: Deaths beyond those in ``deaths``, of which only the first and the last hundreds are listed.
     unlisted_deaths: UnlistedDeaths = field(default=UnlistedDeaths(), metadata=ADDED_LATER)

@@ -1,5 +1,5 @@
 """
-Topics of events: those that a scheduler keeps and rules refer to, and those that sources make.
+Topics of events: those of a scheduler that rules refer to, and those that sources create.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.signs import EventSign
 
-#: Topics of the events that sources make; no scheduler has them.
+#: Topics of events that sources create; no scheduler has them.
 SOURCE_TOPICS = frozenset(
     {
         "awaited-task",
@@ -31,18 +31,18 @@ SOURCE_TOPICS = frozenset(
         "worker-state",
     }
 )
-#: Topics that are asked for anyhow: what is about all workers, and each worker's own.
+#: Topics that are always requested: that of all workers, and those of each worker.
 _ALWAYS_QUERIED = frozenset({"all", "worker"})
-#: A scheduler is asked for at most this many topics, whatever packs want.
+#: Topics that are requested from a scheduler at most, whatever packs need.
 MAX_TOPICS = 20
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
 def scheduler_topics(book: Rulebook) -> tuple[str, ...]:
     """
-    The topics that a scheduler must be asked for, so that the event signs of *book* can show.
+    The topics to request from a scheduler, so that the event signs of *book* can show.
 
-    A sign that takes any topic asks for none: what it looks for stands among the others.
+    A sign for any topic adds none: its events are among the others.
     """
     topics = {
         topic

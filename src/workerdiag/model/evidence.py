@@ -1,7 +1,7 @@
 """
-What was seen on a cluster, and who can be asked for more.
+Evidence: what was seen on a cluster, and the protocol of sources that yield it.
 
-Knows nothing of files, clusters or terminals, so anything may import it.
+Independent of files, clusters and terminals, so any module may import it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class LogText:
     """
 
     text: str = field()
-    #: Who wrote it; None, and any name that is no `Stream`: work it out line by line.
+    #: The writer. None, or a name that is no `Stream`: determined line by line.
     stream: Stream | None = field(default=None, converter=as_stream)
-    #: Address or name of the worker the text belongs to, where the caller knows it.
+    #: Address or name of the worker of this text, if the caller knows it.
     worker: str | None = None
 
 
@@ -51,7 +51,7 @@ class LogChunk:
     The next bytes of one log. Chunks of one *origin* follow each other in order.
     """
 
-    #: Path, URL or other name under which a person would find the text again.
+    #: Path, URL or other name under which a person finds the text.
     origin: str
     data: bytes = field(repr=lambda data: f"<{len(data)} bytes>")
     stream: Stream | None = field(default=None, validator=optional(in_(STREAMS)))
@@ -63,7 +63,7 @@ class LogChunk:
     @cached_property
     def newline_counts(self) -> tuple[int, ...]:
         """
-        Line ends in each `NEWLINE_PIECE_BYTES` of it; several readers ask, and counting takes its time.
+        Number of line ends in each `NEWLINE_PIECE_BYTES`, computed once for all readers.
         """
         starts = range(0, len(self.data), NEWLINE_PIECE_BYTES)
         return tuple([self.data.count(b"\n", at, at + NEWLINE_PIECE_BYTES) for at in starts])
@@ -72,7 +72,7 @@ class LogChunk:
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class Event:
     """
-    A record that a scheduler, a platform or an operating system keeps by itself.
+    A record of a scheduler, a platform or an operating system.
     """
 
     #: Topic of ``Client.get_events`` (``worker-restart-memory``, a worker address, ...),
@@ -95,7 +95,7 @@ class Event:
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class ProcessExit:
     """
-    How one process ended, as its parent or the kernel was told (``man 2 waitpid``).
+    How one process ended, as its parent or the kernel learned it (``man 2 waitpid``).
     """
 
     identity: Identity
@@ -104,7 +104,7 @@ class ProcessExit:
     #: Exit status 0 to 255 (or an NTSTATUS on Windows), if it exited by itself.
     status: int | None = None
     when: float | None = None
-    #: Who says so: ``nanny log``, ``kubernetes``, ...
+    #: The reporter: ``nanny log``, ``kubernetes``, ...
     reporter: str = ""
 
     @classmethod
@@ -125,7 +125,7 @@ class MemoryReading:
     identity: Identity
     #: Resident set size of the process, in bytes.
     rss_bytes: int | None = None
-    #: Limit that was enforced, in bytes; None when unknown or without one.
+    #: The enforced limit, in bytes; None if unknown or if there is none.
     limit_bytes: int | None = None
     when: float | None = None
 
@@ -133,7 +133,7 @@ class MemoryReading:
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class ExceptionFacts:
     """
-    An exception as the caller caught it, without the object.
+    An exception that the caller caught, without the object.
     """
 
     #: Qualified name, e.g. ``distributed.scheduler.KilledWorker``.
@@ -142,9 +142,9 @@ class ExceptionFacts:
     relation: ExceptionRelation = "raised"
     #: Whether it was raised inside a task and carried to the client by Dask.
     from_task: bool = False
-    #: Whether Dask may have raised it of its own accord, so that a lost worker may be behind it.
+    #: Whether Dask itself may have raised it, so that a lost worker may be behind it.
     maybe_dask: bool = True
-    #: The innermost line of the task that is nobody's library: ``function (file:line)``; empty if not known.
+    #: The innermost line of the task outside libraries: ``function (file:line)``; empty if not known.
     raised_at: str = ""
     #: That line with its neighbours, each with its number: ``> 12  total += d["pressure"]``.
     source: tuple[str, ...] = ()
@@ -153,7 +153,7 @@ class ExceptionFacts:
     allowed_failures: int | None = None
     #: The worker it names (``KilledWorker.last_worker``).
     identity: Identity = NO_IDENTITY
-    #: Tasks really running there at the last heartbeat; None if not known.
+    #: Tasks that were executing there at the last heartbeat; None if not known.
     executing: tuple[str, ...] | None = None
     #: How many threads that worker had for tasks.
     threads: int | None = None
@@ -164,22 +164,22 @@ class ExceptionFacts:
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class TasksAtLoss:
     """
-    Which tasks one worker had when it was lost: those that ran, and those that only waited there.
+    The tasks of one worker when it was lost: those that were executing, and those that only waited.
     """
 
     identity: Identity
-    #: Keys of the tasks that ran.
+    #: Keys of the tasks that were executing.
     tasks: tuple[str, ...] = ()
-    #: Of each of *tasks*, the name of its thread (empty: not known), and for how many seconds it ran.
+    #: For each of *tasks*, the name of its thread (empty if not known), and its seconds of execution.
     threads: tuple[str, ...] = ()
     seconds: tuple[float | None, ...] = ()
-    #: Of each, whether its thread is the one that got the signal that ended the process; None: not known.
+    #: For each, whether its thread received the signal that ended the process; None if not known.
     crashed: tuple[bool | None, ...] = ()
-    #: Whether the process itself noted it as it happened; if not, it is from the last heartbeat.
+    #: Whether the process itself recorded it as it happened; else it is from the last heartbeat.
     exact: bool = False
-    #: Whether more of those assigned may have run, because they can have begun since that heartbeat.
+    #: Whether other assigned tasks may have been executing, because they can have begun after that heartbeat.
     maybe_more: bool = False
-    #: Keys of the tasks that were assigned to it, running or not, as far as they were noted.
+    #: Keys of the tasks that were assigned to it, executing or not, as far as they were recorded.
     assigned: tuple[str, ...] = ()
     #: Whether Dask counts this loss against the tasks assigned (``suspicious``).
     counted: bool = True
@@ -192,10 +192,10 @@ class TasksAtLoss:
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class Gap:
     """
-    A place that was not, or not wholly, looked at.
+    A place that was not, or not completely, read.
     """
 
-    #: What people call it: ``kernel log of 10.0.0.7``, a path, a URL.
+    #: Its name for a person: ``kernel log of 10.0.0.7``, a path, a URL.
     source: str
     place: Place = field(default="other", validator=in_(PLACES))
     reason: GapReason = field(validator=in_(GAP_REASONS))
@@ -208,7 +208,7 @@ class Gap:
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class Inspected:
     """
-    A place that was looked at wholly, so that what is absent there counts as absent.
+    A place that was read completely, so that absence there counts.
     """
 
     place: Place = field(default="other", validator=in_(PLACES))
@@ -239,12 +239,12 @@ class EvidenceSource(Protocol):
     @property
     def name(self) -> str:
         """
-        What gaps and reports call this place.
+        The name of this place in gaps and reports.
         """
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
-        Yield what there is, oldest first, within *budget_s* seconds.
+        Yield the evidence, oldest first, within *budget_s* seconds.
         """
 
 
@@ -252,10 +252,10 @@ class LogExcerpt(NamedTuple):
     """
     Consecutive bytes of a log.
 
-    Places are counted in bytes over all that was given of the log; where text was left out counts as one.
+    Offsets count all bytes that were given of the log; each omission counts as one byte.
     """
 
-    #: Place of the first byte.
+    #: Offset of the first byte.
     start: int
     #: Number of its line, from 1.
     line: int
@@ -264,7 +264,7 @@ class LogExcerpt(NamedTuple):
     @property
     def end(self) -> int:
         """
-        Place behind the last byte.
+        The offset after the last byte.
         """
         return self.start + len(self.data)
 

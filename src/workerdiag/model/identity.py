@@ -12,7 +12,7 @@ from workerdiag.model.normalize import normalize_fields
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class Identity:
     """
-    The process that a fact is about. Every part may be unknown; a different part does not match.
+    The process that a fact is about. Every part may be unknown; known parts must be equal to match.
     """
 
     #: Address the scheduler knows the worker by, e.g. ``tcp://10.0.0.4:34937``.
@@ -31,7 +31,7 @@ class Identity:
 
     def conflicts_with(self, other: Identity) -> bool:
         """
-        Whether both name the same part differently, so that they cannot be one process.
+        Whether a part known to both differs, so that they cannot be one process.
         """
         return (
             differ(self.worker, other.worker)
@@ -44,7 +44,7 @@ class Identity:
 
     def _on_other_host(self, other: Identity) -> bool:
         """
-        Whether the hosts differ; a name (syslog has one) and an IP may be one host.
+        Whether the hosts differ; a name (as in syslog) and an IP address may be one host.
         """
         if self.host is None or other.host is None or is_ip_address(self.host) != is_ip_address(other.host):
             return False
@@ -52,7 +52,7 @@ class Identity:
 
     def same_process(self, other: Identity) -> bool:
         """
-        Whether both name one process: by the worker's address, or by the pid where nothing else differs.
+        Whether both are one process: by the worker's address, or by the pid if nothing else differs.
 
         A nanny may still have the address of the previous worker: with the same nanny, the pid counts.
         """
@@ -67,7 +67,7 @@ class Identity:
 
     def merged_with(self, other: Identity) -> Identity:
         """
-        Both together; what *self* knows wins.
+        Both combined; *self* has precedence.
         """
         return Identity(
             worker=self.worker or other.worker,
@@ -89,7 +89,7 @@ def differ(one: object, other: object) -> bool:
 
 def is_ip_address(host: str) -> bool:
     """
-    Whether *host* is an IP address and not a name.
+    Whether *host* is an IP address, not a name.
     """
     return ":" in host or host.replace(".", "").isdigit()
 

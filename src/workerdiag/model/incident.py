@@ -1,8 +1,8 @@
 """
-Everything seen, sorted by the death it belongs to, and when worker processes are known to have lived.
+An incident: all evidence, sorted by the death it belongs to, and when worker processes were alive.
 
-Whoever speaks after its kill was not killed: a line of the kernel that is older than the last sign of life
-is of another process of that machine.
+A process that writes after its kill was not killed: a kernel line that is older than its last message is
+about another process of that machine.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from workerdiag.model.rules import REGISTRATIONS
 from workerdiag.model.timeline import ProcessHistory
 from workerdiag.model.vocabulary import MatchRole, Place
 
-#: What tells of an end.
+#: Roles that report an end.
 END_ROLES: Final[frozenset[MatchRole]] = frozenset(("death", "self-closed", "removal"))
-#: The kernel's clock and those of Dask's processes differ by no more than this, where nothing tells.
+#: Seconds by which the kernel's clock and those of Dask's processes may differ.
 SLACK_S = 2.0
-#: Landmarks of what a worker process says itself.
+#: Landmarks that a worker process itself writes.
 _SPOKEN = (
     *REGISTRATIONS,
     "worker.start",
@@ -36,16 +36,16 @@ _SPOKEN = (
     "event.closing-worker",
     "event.worker-status-change",
 )
-#: Zones differ by multiples of a quarter of an hour; a log in another one tells no order of times.
+#: Time zones differ by multiples of a quarter of an hour; times of logs in two zones have no order.
 _ZONE_S = 900.0
-#: A death is noticed within this time after its line in the kernel log, in seconds.
+#: Seconds after its line in the kernel log in which a death is noticed.
 _NOTICED_S = 300.0
 _T = TypeVar("_T")
 
 
 class Lifetimes:
     """
-    The times at which workers spoke, by address; *marks* are landmarks with times on one clock.
+    The times at which workers wrote, by address; *marks* are landmarks with times on one clock.
     """
 
     def __init__(self, marks: Iterable[Match]) -> None:
@@ -63,7 +63,7 @@ class Lifetimes:
 
     def outlived(self, workers: Iterable[str], line: Match, until: float | None = None) -> bool:
         """
-        Whether one of these *workers* spoke after *line*, the kernel's report of an end.
+        Whether one of these *workers* wrote after *line*, the kernel's report of an end.
 
         *workers* are the addresses of one process, gone at *until* (None: not known).
         """
@@ -86,7 +86,7 @@ class Lifetimes:
 
     def _spoke_after(self, worker: str, since: float, until: float | None) -> bool:
         """
-        Whether the process that had the address then, or the first to have it, spoke later.
+        Whether the process that had the address then, or the first one to have it, wrote later.
         """
         joined, spoke = self._joined.get(worker, []), self._spoke.get(worker, [])
         before = bisect_right(joined, since)
@@ -98,14 +98,14 @@ class Lifetimes:
 
 def _may_be_in_zone(apart_s: float) -> bool:
     """
-    Whether a line this long before a death may be of its time, in a log of another zone.
+    Whether a line this long before a death may be simultaneous, in a log of another time zone.
     """
     return apart_s > _NOTICED_S and min(apart_s % _ZONE_S, -apart_s % _ZONE_S) <= SLACK_S * 5
 
 
 class HasIdentity(Protocol):
     """
-    Evidence that says which process it is about.
+    Evidence that identifies its process.
     """
 
     @property
@@ -120,7 +120,7 @@ _E = TypeVar("_E", bound=HasIdentity)
 
 class NameIndex(Generic[_T]):
     """
-    Numbered values by the worker addresses and pids that they name.
+    Numbered values, indexed by the worker addresses and pids that they name.
     """
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class NameIndex(Generic[_T]):
 @frozen(kw_only=True)
 class Case:
     """
-    One death with the signs that are its own, or (without a death) what is left over.
+    One death with its own signs, or (without a death) the signs that no death claims.
     """
 
     end: ProcessEnd | None
@@ -170,7 +170,7 @@ class Case:
 @frozen(kw_only=True)
 class ClippedReports:
     """
-    Reports of ends of one kind in one log, of which only the first and the last are among the marks.
+    Reports of ends of one kind in one log of which the marks have only the first and the last.
     """
 
     #: Which landmark they are, and how many are kept.
@@ -190,26 +190,26 @@ class Incident:
 
     #: In the order in which they died.
     cases: tuple[Case, ...]
-    #: Signs that no death claims; they count for every one.
+    #: Signs that no death claims; they count for every death.
     unassigned_signs: tuple[Match, ...]
-    #: All landmarks, of whomever.
+    #: All landmarks.
     marks: tuple[Match, ...]
     exceptions: tuple[ExceptionFacts, ...] = ()
     readings: tuple[MemoryReading, ...] = ()
     histories: tuple[ProcessHistory, ...] = ()
-    #: What was running on workers that were lost, oldest first.
+    #: The tasks on workers that were lost, oldest first.
     tasks_at_loss: tuple[TasksAtLoss, ...] = ()
-    #: Places that were looked at, so that absence counts there.
+    #: Places that were inspected, so that absence there counts.
     inspected: frozenset[Place] = field(default=frozenset())
-    #: The processes whose deaths are in question, where the caller knows them.
+    #: The processes whose deaths are in question, if the caller knows them.
     about: tuple[Identity, ...] = ()
-    #: Deaths of the same trouble that are known of and of which there is no evidence here.
+    #: Known deaths of the same trouble without evidence here.
     more_deaths: int = 0
-    #: Reports of ends for which no time was left.
+    #: Reports of ends for which no time remained.
     left_out: int = 0
-    #: Reports of ends that one log has so many of that only the first and the last were kept.
+    #: Reports of ends that are so many in one log that only the first and the last were kept.
     clipped_reports: tuple[ClippedReports, ...] = ()
-    #: When workers spoke.
+    #: When workers wrote.
     lifetimes: Lifetimes = field(factory=lambda: Lifetimes(()), repr=False, eq=False)
     #: Evidence by the names of the processes that it is about.
     exceptions_by_name: NameIndex[ExceptionFacts] = field(init=False, repr=False, eq=False)

@@ -1,5 +1,5 @@
 """
-Values of evidence as everything after it can have them, whoever made the evidence.
+Normalized values of evidence, safe for all later stages.
 
 Text that UTF-8 cannot write, a time that is no number, an integer of 5,000 digits: each would end the stage
 that meets it first. So the classes of evidence take them in as something harmless, and numbers in the text
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 #: What a field of an event may hold.
 EventValue = str | int | float | bool | None
-#: Larger integers are nobody's pid, status or number of bytes; and text of them can fail.
+#: No pid, status or number of bytes is larger, and formatting larger integers can fail.
 _MAX_INTEGER = 2**63
-#: Seconds since the epoch of year 5138; a time behind it is none.
+#: Seconds since the epoch of the year 5138; later times are ignored.
 _MAX_SECONDS = 1e11
 _MAX_CHARS = 4000
 #: No pid, status, count or size has more digits; Python itself refuses to read some thousands of them.
@@ -65,7 +65,7 @@ def _int_or_none(value: object) -> int | None:
 
 def _size_or_none(value: object) -> int | None:
     """
-    A number of bytes; a damaged black box has negative ones.
+    A number of bytes; negative ones, as of a damaged black box, become None.
     """
     number = _int_or_none(value)
     return None if number is None or number < 0 else number
@@ -119,7 +119,7 @@ _CONVERTERS: Mapping[str, Callable[[object], object]] = {
 
 def whole(text: str | None) -> int | None:
     """
-    The whole number in plain digits that *text* is, or None.
+    *text* as a whole number in plain digits, or None.
     """
     if not text or len(text) > _MOST_DIGITS or not (text.isascii() and text.isdigit()):
         return None
@@ -128,7 +128,7 @@ def whole(text: str | None) -> int | None:
 
 def decimal(text: str | None) -> float | None:
     """
-    The finite number that *text* is, or None.
+    *text* as a finite number, or None.
     """
     try:
         number = float(text or "")

@@ -1,5 +1,5 @@
 """
-The end of one worker process, so far as known.
+The end of one worker process, as far as known.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from workerdiag.model.identity import NO_IDENTITY, Identity
 #: SIGILL, SIGABRT, SIGBUS, SIGFPE and SIGSEGV, as Linux numbers them.
 _FAULTS = (4, 6, 7, 8, 11)
 _SIGABRT = 6
-#: A process that was asked to stop ends itself within this many seconds (distributed 2026.8.0, nanny.py).
+#: Seconds in which a process ends after a stop request (distributed 2026.8.0, nanny.py).
 TAKEDOWN_S = 10.0
-#: What happened at most this long before the death in question belongs to it, in seconds.
+#: Seconds before a death in which events belong to it.
 RECENT_S = 900.0
-#: Workers of one host that are lost within this time are lost together, in seconds.
+#: Seconds within which workers of one host count as lost together.
 TOGETHER_S = 5.0
 
 
@@ -35,11 +35,11 @@ class ProcessEnd:
     when: float | None = None
     signal: int | None = None
     status: int | None = None
-    #: Somebody asked it to stop.
+    #: Whether somebody requested the stop.
     stop_requested: bool = False
-    #: It took leave of the scheduler in order.
+    #: Whether it deregistered from the scheduler.
     deregistered: bool = False
-    #: It is certain that a process ended, or was lost unasked.
+    #: Whether a process certainly ended, or was lost without a request.
     lost: bool = False
     reason: str | None = None
     reporters: tuple[str, ...] = ()
@@ -98,9 +98,9 @@ class ProcessEnd:
     @property
     def crashed(self) -> bool:
         """
-        Whether a fault signal ended it, which nobody sends to stop a process.
+        Whether a fault signal ended it, which is never sent to stop a process.
 
-        An abort while it takes itself down counts as a stop: threads that Python leaves behind cause it.
+        An abort during a requested stop counts as a stop: threads that Python leaves behind cause it.
         """
         return self.signal in _FAULTS and not (self.signal == _SIGABRT and self._was_asked_just_before())
 
@@ -118,7 +118,7 @@ class ProcessEnd:
     @property
     def unexpected(self) -> bool:
         """
-        Whether a process was lost, and nobody asked for that.
+        Whether a process was lost without a request.
         """
         return self.lost and not self.stop_requested
 
@@ -130,7 +130,7 @@ class ProcessEnd:
 
     def has_pid(self, pid: int | None) -> bool:
         """
-        Whether *pid* is one of its numbers: kernels know processes by nothing else.
+        Whether *pid* is one of its process ids: a kernel knows nothing else.
         """
         return pid is not None and any(each.pid == pid for each in self.identities)
 
@@ -182,7 +182,7 @@ def worker_addresses(*identities: Identity) -> tuple[str, ...]:
 
 def _is_soon_after(death: Match, request: Match) -> bool:
     """
-    Whether a death stands, in the same log, within `TAKEDOWN_S` after a request to stop.
+    Whether a log has a death within `TAKEDOWN_S` after a stop request.
     """
     if death.origin != request.origin or not 0 < request.line < death.line:
         return False
