@@ -23,6 +23,8 @@ from support.outbox_child import SINKS, notice_id
 from workerdiag.watch.deliveries import delivery_id
 from workerdiag.watch.store import Store
 
+#: ``direct``: three cases, in one transaction what each death causes; or in the watcher's ``rounds``.
+Way = Literal["direct", "rounds"]
 #: What the receiver does with a request, and how often of 20 times. It took all but ``error`` and ``limit``.
 BEHAVIOURS = (
     ("take",) * 10 + ("late",) * 2 + ("too-late",) * 2 + ("cut",) * 2 + ("error",) * 2 + ("limit",) * 2
@@ -73,11 +75,9 @@ class KillResult:
     behaviours: Counter[str]
 
 
-def kill_again_and_again(folder: Path, kills: int, *, way: Literal["direct", "rounds"]) -> KillResult:
+def kill_again_and_again(folder: Path, kills: int, *, way: Way) -> KillResult:
     """
     Start the process, kill it at a random moment, *kills* times; then let it finish.
-
-    It writes ``direct``: three cases, in one transaction what each death causes; or in the watcher's ``rounds``.
     """
     state, journal = folder / "state.db", folder / "journal"
     receiver = BadReceiver(
