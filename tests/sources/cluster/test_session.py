@@ -5,6 +5,7 @@ What `ClusterSource` promises, with a client that answers from memory; tests/lab
 from __future__ import annotations
 
 import asyncio
+import pickle
 import sys
 from types import SimpleNamespace
 
@@ -475,7 +476,7 @@ def test_versions_and_settings_of_the_scheduler_come_without_another_question():
     client = Client(versions={"host": {"python": sys.version}, "packages": PACKAGES})
 
     async def run_on_scheduler(*_):
-        return inside
+        return pickle.dumps(inside)
 
     client.run_on_scheduler = run_on_scheduler
     events = {each.topic: each.fields for each in of_kind(Event, collect(client))}

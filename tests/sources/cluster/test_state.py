@@ -27,6 +27,7 @@ from workerdiag.sources.cluster.losses import count_losses, losses_in_events
 from workerdiag.sources.cluster.selection import Removal, count_left_at_once, was_asked_to_close
 from workerdiag.sources.cluster.snapshot import (
     MAX_MEMBERS,
+    SnapshotRequest,
     _snapshot_function,
     early_removals,
     look_at_topic,
@@ -410,6 +411,24 @@ def test_a_look_makes_no_topic():
     found, _ = take_look(scheduler)
     assert (list(scheduler.topics), found["events"]["scheduler"]) == (["all"], [])
     assert snapshot_events(found, "never-asked") is None
+
+
+def test_the_snapshot_leaves_the_scheduler_as_bytes():
+    """
+    Dask serializes a dictionary value by value on the scheduler's loop, and bytes as they are.
+    """
+    request = SnapshotRequest(
+        keys=[],
+        executing=[],
+        addresses=[],
+        recent_s=60.0,
+        topics=["all"],
+        records=10,
+        settings=(),
+        most_members=5,
+    )
+    reply = asyncio.run(_snapshot_function()(request, dask_scheduler=Scheduler(workers=3)))
+    assert isinstance(reply, bytes)
 
 
 def test_the_look_needs_no_workerdiag_where_it_runs():
