@@ -15,6 +15,7 @@ import gzip
 import json
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -143,6 +144,8 @@ def searched_s(path: Path) -> float:
     import workerdiag
     from workerdiag.rulebook.serialized import patterns
 
+    if shutil.which("rg") is None:
+        raise SystemExit("there is no rg to compare with: pip install --group bench, or install ripgrep")
     found = patterns(workerdiag.load_rulebook())
     wanted = "\n".join(map(in_language_of_rg, filter(is_of_one_line, found)))
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:

@@ -161,6 +161,21 @@ def test_a_room_imports_only_what_the_design_allows(module, path):
     assert rooms - {room} <= MAY_IMPORT[room]
 
 
+def test_every_module_is_used():
+    """
+    What no module imports or names in a text, and no entry point or page of the documentation, is dead.
+    """
+    root = Path(__file__).parents[1]
+    pages = [root / "pyproject.toml", *root.glob("docs/*.md")]
+    imported = {name for _, path in modules() for name in imports(path)}
+    imported |= {name.rpartition(".")[0] for name in imported}
+    texts = [path.read_text(encoding="utf-8") for _, path in modules()]
+    named = {name for text in texts for name in re.findall(r"(?<=[\"'.])\w+(?=[\"'.:])", text)}
+    dotted = {name for page in pages for name in re.findall(r"workerdiag[\w.]+\w", page.read_text("utf-8"))}
+    unused = {module for module, path in modules() if path.stem not in ("__init__", "__main__", *named)}
+    assert sorted(unused - imported - dotted) == []
+
+
 def private_names(path: Path) -> set[str]:
     """
     The private attributes that *path* reads of objects of others by ``getattr``, and where a linter is told so.
