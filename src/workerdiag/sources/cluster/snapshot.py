@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from io import BytesIO
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from workerdiag.model.dask import Client, Method, Reply, Scheduler
 from workerdiag.model.process_end import RECENT_S
@@ -181,7 +181,8 @@ def _snapshot_function() -> Method:
             **await versions(dask_scheduler, wanted["settings"]),
         }
         await sleep(0)
-        return dumps(reply)  # Dask itself serializes a dictionary value by value, in 5 ms
+        pickled: bytes = cast("Method", dumps)(reply)  # Dask serializes a dictionary value by value, in 5 ms
+        return pickled
 
     return workerdiag_snapshot
 
