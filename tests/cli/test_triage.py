@@ -87,7 +87,7 @@ def test_where_no_input_is_a_log_that_is_no_all_clear(tmp_path):
     assert result.exit_code == 2
     assert "no log could be read:" in result.output
     assert "empty.log: there is nothing in it" in result.output
-    assert "notes.txt: nothing in its text is known" in result.output
+    assert "notes.txt: nothing in its text is recognized" in result.output
     assert "0 deaths" not in result.output
 
 
@@ -97,7 +97,7 @@ def test_a_pattern_of_runs_that_fits_nothing_is_told(log, tmp_path):
     """
     result = run(log, "--output", tmp_path / "out", "--format", "jsonl", "--runs", "s3://logs/*/")
     assert result.exit_code == 1
-    assert "no input begins as s3://logs/*/ says" in result.output
+    assert "no input matches s3://logs/*/" in result.output
 
 
 def test_what_was_written_and_what_reads_it_is_told(log, tmp_path):

@@ -1,7 +1,7 @@
 """
-Many logs at once: deaths, their causes and what could not be read, as tables.
+Read many logs at once: tables of the deaths, their causes and what could not be read.
 
-``workerdiag.triage`` is this package, called.
+Calling this package, as ``workerdiag.triage(...)``, runs a triage.
 """
 
 from workerdiag.lazy import call_module as _call_module

@@ -1,5 +1,5 @@
 """
-Small jobs in batches, so that each does not cost what a Dask task does.
+Group small jobs in batches, which saves the cost of one Dask task per job.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from workerdiag.errors import TriageError, describe_error
 
 #: A batch has at most this many jobs: a small log takes 5 ms, a Dask task from submit to result 10 to 20 ms.
 MAX_JOBS: Final = 64
-#: A batch has at most this part of the remaining jobs of each thread. What runs when the client dies is read
+#: A batch has at most the jobs left per thread divided by this. Jobs that run when the client dies are read
 #: again, and a thread that ends early waits for the others: both stay under 4 %.
 _REMAINING_SHARE = 25
 
@@ -24,7 +24,7 @@ _J = TypeVar("_J")
 @frozen
 class Failed:
     """
-    A job of a batch that returned nothing.
+    A job of a batch that failed.
     """
 
     reason: str
@@ -34,12 +34,12 @@ def cut_batches(
     jobs: Iterable[_J], share: Callable[[_J], float], threads: Callable[[], int]
 ) -> Iterator[tuple[_J, ...]]:
     """
-    All jobs in their order, in batches of at least one.
+    Yield all jobs in their order, in batches of at least one job.
 
     Args:
-        jobs: All.
-        share: The part of a full batch that a job takes by itself: 1 or more fills it.
-        threads: How many batches run at a time, asked for each batch.
+        jobs: All jobs.
+        share: Returns the fraction of a full batch that one job takes; 1 or more fills a batch.
+        threads: Returns how many batches run at a time; called for each batch.
     """
     left = deque(jobs)
     while left:
@@ -55,20 +55,20 @@ def run_batch(
     batch: Sequence[object], function: Callable[..., object], *arguments: object
 ) -> list[object | Failed]:
     """
-    What ``function(job, *arguments)`` returns for each job, or why it returned nothing.
+    Return ``function(job, *arguments)`` for each job, or why it failed.
 
     Raises:
-        MemoryError: There was not enough for one of them.
+        MemoryError: One of the jobs ran out of memory.
     """
     return [run_job(job, function, *arguments) for job in batch]
 
 
 def run_job(job: object, function: Callable[..., object], *arguments: object) -> object | Failed:
     """
-    What ``function(job, *arguments)`` returns, or why it returned nothing.
+    Return ``function(job, *arguments)``, or why it failed.
 
     Raises:
-        MemoryError: There was not enough, which may be the fault of other jobs.
+        MemoryError: Memory ran out, which other jobs may have caused.
     """
     try:
         return function(job, *arguments)

@@ -1,7 +1,7 @@
 """
-Deaths that may be counted twice, since two logs of one cluster run are in different time zones.
+Find deaths that may be counted twice, because two logs of one cluster run are in different time zones.
 
-The scheduler's log and a worker's tell of the same death hours apart then, and are taken for two runs.
+The scheduler's log and a worker's log then report the same death hours apart, and count as two runs.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Final
 from workerdiag.rendering.wording import pluralize
 from workerdiag.triage.rows import DeathRow
 
-#: Zones differ by a multiple of a quarter of an hour, up to 26 hours (-12:00 to +14:00).
+#: Time zones differ by a multiple of 15 minutes, by at most 26 hours (-12:00 to +14:00).
 _ZONE_S: Final = 900.0
 _MAX_ZONES_S = 26 * 3600.0
-#: Two observers of one death write within this many seconds of each other.
+#: Two observers log the same death at most this many seconds apart.
 _SAME_S = 5.0
-#: An address that is used in more runs than this is a fixed one, of which a repeat says nothing.
+#: An address used in more runs than this is a fixed address, so its repeats say nothing.
 _MAX_RUNS = 50
 
 
 def double_count_note(deaths: Iterable[DeathRow]) -> str | None:
     """
-    A sentence if some deaths may be counted twice; None if none seem to be.
+    Return a sentence if some deaths may be counted twice, else None.
 
-    Two runs of one scheduler seem to be one where each worker that died in both died in them apart by whole
-    quarters of an hour, and all by the same number of these.
+    Two runs of one scheduler seem to be the same run if every worker that died in both died at times that
+    differ by the same multiple of 15 minutes.
     """
     apart: defaultdict[tuple[str, str], list[tuple[float | None, DeathRow, DeathRow]]] = defaultdict(list)
     for one, two, zones in _common_deaths(deaths):
@@ -43,14 +43,14 @@ def double_count_note(deaths: Iterable[DeathRow]) -> str | None:
         return None
     one, two = min(doubles, key=lambda pair: (pair[0].order, pair[1].order))
     return (
-        f"{pluralize(len(doubles), 'death')} may be counted twice: {one.url} and {two.url} tell of the same "
+        f"{pluralize(len(doubles), 'death')} may be counted twice: {one.url} and {two.url} report the same "
         "worker hours apart; if they are of one cluster run, in different time zones, say so with --runs"
     )
 
 
 def _common_deaths(deaths: Iterable[DeathRow]) -> Iterator[tuple[DeathRow, DeathRow, float | None]]:
     """
-    Deaths of one address in two runs, with the quarters of an hour between them; None if these are not whole.
+    Yield pairs of deaths of one address in two runs, with the quarter hours between them (None if not whole).
     """
     by_worker: defaultdict[tuple[str, str], list[DeathRow]] = defaultdict(list)
     for each in deaths:

@@ -1,5 +1,5 @@
 """
-Inputs that hold evidence of deaths in a form of their own: death bundles, black boxes and death records.
+Inputs that hold evidence of deaths in a special format: death bundles, black boxes and death records.
 """
 
 from __future__ import annotations
@@ -15,44 +15,44 @@ from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.sources.logs.input_kinds import MAX_BOX_BYTES, MAX_BUNDLE_BYTES
 
 EvidenceFileKind = Literal["bundle", "box", "records"]
-#: None is read that is larger; a scheduler begins a new file of records after 8 MiB.
+#: Larger files are not read. A scheduler begins a new file of records after 8 MiB.
 MOST_BYTES: Final[Mapping[EvidenceFileKind, int]] = {
     "bundle": MAX_BUNDLE_BYTES,
     "box": MAX_BOX_BYTES,
     "records": 128 * 2**20,
 }
-#: This many messages are compared with each other: those of one death are near each other.
+#: This many messages are compared at a time: messages of one death are near each other.
 _TOGETHER = 500
 
 
 class NotALogError(Exception):
     """
-    The file holds something else than evidence.
+    The file holds no evidence.
     """
 
 
 @frozen
 class EvidenceFile:
     """
-    An input that is no text, read.
+    The content of an input that is not text.
     """
 
     kind: EvidenceFileKind
     #: Path or URL, without secrets.
     url: str
     data: bytes = field(repr=False)
-    #: What faulthandler wrote beside a black box.
+    #: The faulthandler dump that accompanies a black box.
     fault: bytes = field(default=b"", repr=False)
 
     def evidence(self) -> Iterator[Evidence]:
         """
-        What is in it; a `Gap` that names the input tells what could not be read of it.
+        Yield its evidence. A `Gap` that names the input says what could not be read.
 
-        Nothing comes of the black box of a worker that may still run.
+        The black box of a worker that may still run yields nothing.
 
         Raises:
-            NotALogError: It is a zip archive of something else.
-            BundleError, BadBoxError: It is damaged, or of another version.
+            NotALogError: It is a zip archive but not a death bundle.
+            BundleError, BadBoxError: It is damaged, or has another version.
         """
         match self.kind:
             case "bundle":
@@ -69,7 +69,7 @@ class EvidenceFile:
 
         pieces = bundle_evidence(self.url, self.data)
         if pieces is None:
-            raise NotALogError("it holds a zip archive, and no death bundle")
+            raise NotALogError("it is a zip archive but not a death bundle")
         yield from pieces
 
     def _box(self) -> Iterator[Evidence]:
@@ -97,17 +97,17 @@ class EvidenceFile:
 
 def failure_in(pieces: Iterator[Evidence] | list[Evidence], url: str) -> str:
     """
-    What could not be read of the input; empty if it was read to its end.
+    Return what could not be read of the input; empty if it was read to its end.
     """
     return next((each.detail for each in pieces if isinstance(each, Gap) and each.source == url), "")
 
 
 def check_size(kind: EvidenceFileKind, url: str, data: bytes) -> None:
     """
-    Check that a container was read.
+    Check that a container is not too large to read.
 
     Raises:
-        UnreadableInputError: It is larger than one may be.
+        UnreadableInputError: It is larger than `MOST_BYTES` allows.
     """
     if not data:
         raise UnreadableInputError(url, f"it has more than {MOST_BYTES[kind] // 2**20} MiB", "split it")

@@ -1,5 +1,5 @@
 """
-The folder of a triage: outcomes of parts as they come, and tables at the end.
+The folder of a triage: outcomes of parts as they arrive, and tables at the end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workerdiag.triage.rows import DeathRow, InputRow
 from workerdiag.triage.table_forms import TableFormat
 from workerdiag.triage.tables import folder_remedy, write_table, write_whole
 
-#: Outcomes of parts lie in this folder below that of the triage.
+#: The subfolder that holds the outcomes of parts.
 PARTS_FOLDER: Final = "parts"
 _SUFFIX = ".marks"
 _KEY_CHARS = 32
@@ -25,11 +25,11 @@ _KEY_CHARS = 32
 
 class TriageFolder:
     """
-    What is kept of a triage, so that it can be resumed after whatever ended it.
+    The folder that keeps the state of a triage, so that it can resume after any interruption.
 
     Args:
-        path: The folder; it is made when something is written.
-        form: Of the tables.
+        path: The folder; it is created on the first write.
+        form: The format of the tables.
     """
 
     def __init__(self, path: Path, form: TableFormat) -> None:
@@ -39,7 +39,7 @@ class TriageFolder:
 
     def keep(self, key: str, packed: bytes) -> None:
         """
-        Keep the outcome of a part.
+        Save the outcome of a part.
 
         Raises:
             TableError: The folder cannot be written to.
@@ -51,7 +51,7 @@ class TriageFolder:
 
     def kept(self, key: str) -> bytes | None:
         """
-        What was kept of a part, or None.
+        Return the saved outcome of a part, or None.
         """
         try:
             return (self._parts / f"{key}{_SUFFIX}").read_bytes()
@@ -60,7 +60,7 @@ class TriageFolder:
 
     def kept_bytes(self, key: str) -> int:
         """
-        How much was kept of a part.
+        Return the size of the saved outcome of a part.
         """
         try:
             return (self._parts / f"{key}{_SUFFIX}").stat().st_size
@@ -69,7 +69,7 @@ class TriageFolder:
 
     def finished(self, key: str) -> PartOutcome | None:
         """
-        The outcome that is kept, unless reading the part failed: then it is worth another try.
+        Return the saved outcome. If reading the part failed, return None, so that it is retried.
         """
         packed = self.kept(key)
         if packed is None:
@@ -82,17 +82,17 @@ class TriageFolder:
 
     def write_tables(self, deaths: Iterable[DeathRow], inputs: Iterable[InputRow]) -> None:
         """
-        Write both tables anew.
+        Write both tables again.
 
         Raises:
-            TableError: They cannot be written.
+            TableError: The tables cannot be written.
         """
         write_table(self.path / f"inputs.{self._form}", InputRow, inputs)
         write_table(self.path / f"deaths.{self._form}", DeathRow, deaths)
 
     def forget_others(self, keys: Collection[str]) -> None:
         """
-        Remove outcomes of parts that are not those of *keys*: of files that have changed, or other rules.
+        Remove the outcomes of all parts that are not in *keys*: their files or the rules have changed.
         """
         for path in self._parts.glob(f"*{_SUFFIX}"):
             if path.name.removesuffix(_SUFFIX) not in keys:
@@ -101,14 +101,14 @@ class TriageFolder:
 
 def rules_key(book: Rulebook) -> str:
     """
-    What tells whether two rulebooks find the same.
+    Return a key that is equal for rulebooks that find the same.
     """
     return hashlib.sha256(f"{book.release}\n{book.causes!r}\n{book.landmarks!r}".encode()).hexdigest()
 
 
 def part_key(part: Part, rules: str) -> str:
     """
-    What tells whether two parts are the same bytes, searched by the same rules.
+    Return a key that is equal for parts with the same bytes, searched by the same rules.
     """
     file = part.file
     facts = (file.url, file.etag, file.size_bytes, file.modified_at, part.first_byte, part.end_byte)

@@ -1,5 +1,5 @@
 """
-Jobs in a process of their own with a memory limit, so that what kills it kills nothing else.
+Run jobs in a separate process with a memory limit, so that whatever kills it kills nothing else.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ def run_isolated(
     *arguments: object,
 ) -> list[object | Failed]:
     """
-    What ``function(job, *arguments)`` returns for each job in a process that is not this one.
+    Return ``function(job, *arguments)`` for each job, called in a separate process.
 
-    The process does one job after the other. Where it ends without the result of a job, by a signal, for want
-    of memory or of time, the next process begins with that job: it has failed if that one, too, ends.
+    The process runs the jobs in order. If it ends without the result of a job (by a signal, out of memory or
+    out of time), a new process starts with that job. The job has failed if that process ends too.
 
     Args:
         batch: The jobs.
-        function: Is called with each.
-        memory_bytes: What a process may have.
-        timeout_s: How long a process may take, in seconds.
-        arguments: Of each call, behind the first.
+        function: Called with each job.
+        memory_bytes: The memory limit of a process.
+        timeout_s: The time limit of a process, in seconds.
+        arguments: Further arguments of each call.
     """
     results: list[object | Failed] = []
     while len(results) < len(batch):
@@ -48,7 +48,7 @@ def run_isolated(
 
 def _run_process(given: bytes, timeout_s: float) -> tuple[list[object], str]:
     """
-    The results of one process, and how it ended.
+    Return the results of one process, and how it ended.
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
     try:
@@ -67,25 +67,25 @@ def _run_process(given: bytes, timeout_s: float) -> tuple[list[object], str]:
 
 def _results_in(printed: bytes) -> list[object]:
     """
-    The results that a process wrote whole.
+    Return the results that a process wrote completely.
     """
     stream = io.BytesIO(printed)
     results: list[object] = []
     while True:
         try:
             results.append(pickle.load(stream))  # noqa: S301  our own process wrote it
-        except (EOFError, pickle.UnpicklingError):  # it was ended while it wrote
+        except (EOFError, pickle.UnpicklingError):  # it died while writing
             return results
 
 
 def serve() -> None:
     """
-    The other side: call the function that standard input names, write what it returns for each job.
+    Serve in the separate process: call the function given on standard input, write the result of each job.
     """
     memory_bytes, function, batch, arguments = pickle.load(sys.stdin.buffer)  # noqa: S301  our own process wrote it
     _limit_memory(memory_bytes)
     with os.fdopen(os.dup(1), "wb") as output:
-        os.dup2(2, 1)  # libraries print what they like
+        os.dup2(2, 1)  # libraries may print to standard output
         for job in batch:
             try:
                 result = run_job(job, function, *arguments)

@@ -1,9 +1,9 @@
 """
-Jobs on the workers of a Dask cluster, so that none is lost, whichever worker dies.
+Run jobs on the workers of a Dask cluster without losing one, whichever worker dies.
 
-Small jobs go in batches. Each batch is bound to one worker: if that dies, Dask does not take the batch to the
-next one. Its jobs are then suspects, and are tried again when all others are done, one after the other in a
-process of their own with a memory limit.
+Small jobs are sent in batches. Each batch is bound to one worker: if that worker dies, Dask does not move the
+batch to the next one. Its jobs are then suspects. They are retried after all other jobs, one at a time in a
+separate process with a memory limit.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from workerdiag.triage.isolated_process import run_isolated
 if TYPE_CHECKING:
     from distributed import Client
 
-#: Below whatever else the cluster has to do (distributed: the default is 0, larger goes first).
+#: The priority of triage, below other work of the cluster (distributed: the default is 0, larger goes first).
 PRIORITY: Final = -100
-#: The list of workers is asked for this often, in seconds.
+#: Interval between requests for the list of workers, in seconds.
 _LOOK_S = 2.0
-#: Without any worker for this long, in seconds, it ends.
+#: Time-out without any worker, in seconds.
 _PATIENCE_S = 300.0
-#: A job, and a batch, that takes longer, in seconds, hangs: 256 MiB take a minute where storage is slow.
+#: A job or batch hangs if it takes longer than this, in seconds: 256 MiB take a minute on slow storage.
 _JOB_S = 3600.0
-#: Of a batch of suspects the same for each process, so that the others have their time beside one that hangs.
+#: The time-out of each process of a batch of suspects, so that one that hangs leaves time for the others.
 _SUSPECTS_S = _JOB_S / 4
 
 _J = TypeVar("_J")
@@ -43,7 +43,7 @@ _J = TypeVar("_J")
 @frozen
 class Done(Generic[_J]):
     """
-    A job that returned.
+    A job that returned a result.
     """
 
     job: _J
@@ -53,7 +53,7 @@ class Done(Generic[_J]):
 @frozen
 class Lost(Generic[_J]):
     """
-    A job that no process survived, or that could not be run.
+    A job that killed each of its processes, or that could not run.
     """
 
     job: _J
@@ -72,11 +72,11 @@ class JobRunner(Generic[_J]):
     Runs a function for each of many jobs.
 
     Args:
-        client: Of the cluster.
-        given: What the function gets for a job, made when the job is sent.
-        batch_share: The part of a full batch that a job takes by itself: 1 or more fills it.
-        share: Of each worker's threads, at least one, that may be busy with jobs.
-        memory_bytes: What a suspect's process may have.
+        client: A client of the cluster.
+        given: Returns what the function gets for a job; called when the job is sent.
+        batch_share: Returns the fraction of a full batch that one job takes; 1 or more fills a batch.
+        share: The fraction of each worker's threads, at least one thread, that may be busy with jobs.
+        memory_bytes: The memory limit of a suspect's process.
     """
 
     _numbers = itertools.count()
@@ -103,12 +103,12 @@ class JobRunner(Generic[_J]):
 
     def run(self, function: Method, jobs: Iterable[_J], *arguments: object) -> Iterator[Done[_J] | Lost[_J]]:
         """
-        What became of each job, as they end: every one comes once.
+        Yield the result of each job as it ends. Each job comes exactly once.
 
         Args:
             function: Called on a worker with what is given for a job, and *arguments*.
-            jobs: All.
-            arguments: Of each call, behind the first.
+            jobs: All jobs.
+            arguments: Further arguments of each call.
 
         Raises:
             TriageError: There are no workers, or workerdiag is not installed on them.
@@ -117,7 +117,7 @@ class JobRunner(Generic[_J]):
         batches = cut_batches(jobs, self._batch_share, lambda: sum(self._slots.values()))
         try:
             yield from self._run_all(run_batch, batches, (function, *arguments), suspects, each_worker=None)
-            while suspects:  # one batch at a time, and one job at a time of those
+            while suspects:  # one batch at a time, and one job of it at a time
                 batch = suspects.pop(0)
                 seconds = _JOB_S if len(batch) == 1 else _SUSPECTS_S
                 alone = (function, self._memory_bytes, seconds, *arguments)
@@ -126,9 +126,7 @@ class JobRunner(Generic[_J]):
                 if again and len(batch) > 1:
                     suspects += ((job,) for job in batch)
                 elif again:
-                    yield Lost(
-                        batch[0], "its worker died twice, also when it was read in a process of its own"
-                    )
+                    yield Lost(batch[0], "its worker died twice, even when it was read in a separate process")
         finally:
             for future in self._running:
                 with suppress(Exception):
@@ -161,7 +159,7 @@ class JobRunner(Generic[_J]):
                 continue
             running = self._take(future)
             if running is None:
-                continue  # it was given up
+                continue  # already given up
             free = (running.worker,)
             ended = self._ended_jobs(future, running.batch)
             future.release()
@@ -178,7 +176,7 @@ class JobRunner(Generic[_J]):
 
     def _look(self, each_worker: int | None) -> list[tuple[_J, ...]]:
         """
-        Learn which workers there are. Returns batches of workers that are gone, and those that hang.
+        Update the list of workers. Return the batches of workers that are gone, and batches that hang.
         """
         threads = self._threads()
         now_s = self._looked_s = monotonic_s()
@@ -196,13 +194,13 @@ class JobRunner(Generic[_J]):
 
     def _threads(self) -> Mapping[str, int]:
         """
-        Threads by worker; there may be none for a while.
+        Return the number of threads by worker. Wait for a while if there are no workers.
         """
         until_s = monotonic_s() + _PATIENCE_S
         while True:
             if self._client.status != "running":
                 raise TriageError(
-                    "the connection to the scheduler is lost", "run the same again: it goes on from here"
+                    "the connection to the scheduler is lost", "run the same again: it resumes from here"
                 )
             threads: Mapping[str, int] = self._client.nthreads()
             if threads:
@@ -210,7 +208,7 @@ class JobRunner(Generic[_J]):
             if monotonic_s() > until_s:
                 raise TriageError(
                     f"the cluster has had no worker for {_PATIENCE_S:.0f} s",
-                    "start workers and run the same again: it goes on from here",
+                    "start workers and run the same again: it resumes from here",
                 )
             with suppress(TimeoutError):
                 self._client.wait_for_workers(1, timeout=_LOOK_S)
@@ -223,10 +221,10 @@ class JobRunner(Generic[_J]):
         workers: Sequence[str],
     ) -> bool:
         """
-        Send batches to those of the *workers* that are not busy, to each in turn.
+        Send batches to the *workers* that are not busy, in turn.
 
         Returns:
-            Whether there may be more batches.
+            Whether more batches may be left.
         """
         while workers := [each for each in workers if self._busy[each] < self._slots.get(each, 0)]:
             for worker in workers:
@@ -251,7 +249,7 @@ class JobRunner(Generic[_J]):
 
     def _ended_jobs(self, future: Any, batch: Sequence[_J]) -> list[Done[_J] | Lost[_J]] | None:
         """
-        How the jobs of a batch ended; None if their worker died.
+        Return how the jobs of a batch ended, or None if their worker died.
         """
         if future.status == "finished":
             try:
@@ -273,7 +271,7 @@ class JobRunner(Generic[_J]):
         return [Lost(job, reason) for job in batch]
 
 
-#: What to do where workers lack the package.
+#: What to do if workers lack the package.
 INSTALL: Final = 'install the same version there, e.g. with dask.distributed.PipInstall(["workerdiag"])'
 
 
@@ -282,7 +280,7 @@ def check_workers(client: Client) -> None:
     Check that each worker can import workerdiag.
 
     Raises:
-        TriageError: Some cannot; it names the first few.
+        TriageError: Some workers cannot; the message names the first few.
     """
     from importlib.util import find_spec
 

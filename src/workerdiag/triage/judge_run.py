@@ -1,5 +1,5 @@
 """
-From the marks of one cluster run to its deaths.
+Judge one cluster run: from its marks to its deaths.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from workerdiag.triage.scan import ScanSettings, compiled_rules
 from workerdiag.triage.text_search import outermost_of
 from workerdiag.triage.versions import Versions
 
-#: At most this many characters of evidence stand in a row.
+#: A row holds at most this many characters of evidence.
 _EVIDENCE_CHARS = 300
 
 
 def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list[DeathRow]:
     """
-    The deaths of one run, each judged by itself with the evidence of all its logs.
+    Return the deaths of one run, each judged separately with the evidence of all its logs.
 
     Args:
         work: The run, and the packed outcomes of its parts in the order of their bytes.
-        settings: By what rules.
+        settings: The rules to use.
     """
     run, packed = work
     book, matcher = compiled_rules(settings)
@@ -38,7 +38,7 @@ def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list
     evidence: list[Evidence] = []
     lines: dict[str, int] = {}
     versions: dict[str, Versions] = {}
-    #: Which container tells of a worker.
+    #: Which container reports a worker.
     places: dict[str, str] = {}
     for each_part in packed:
         outcome = unpack_outcome(each_part)
@@ -77,7 +77,7 @@ def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list
 @define
 class _Found:
     """
-    What was found in one input.
+    The matches found in one input.
     """
 
     outermost: list[Match] = field(factory=list)
@@ -85,23 +85,23 @@ class _Found:
 
     def add(self, outermost: Iterable[Match], near_ends: Iterable[Match], lines: int) -> None:
         """
-        Add what was found in the next part, behind this many lines.
+        Add the matches of the next part, which begins after *lines* lines.
 
-        Of the first and the last in each part, those of the whole input stay.
+        Of the first and last matches of each part, keep only the first and last of the whole input.
         """
         self.outermost = outermost_of([*self.outermost, *(_moved(each, lines) for each in outermost)])
         self.near_ends += (_moved(each, lines) for each in near_ends)
 
     def in_order(self) -> list[Match]:
         """
-        All of it, in the order of the text.
+        Return all matches, in the order of the text.
         """
         return sorted((*self.outermost, *self.near_ends), key=lambda match: match.offset or 0)
 
 
 def _moved(match: Match, lines: int) -> Match:
     """
-    The match with its lines counted from the beginning of the file.
+    Return the match with lines counted from the beginning of the file.
     """
     if not lines:
         return match

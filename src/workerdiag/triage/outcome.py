@@ -1,5 +1,5 @@
 """
-What was found in one part, as bytes that any later version can tell from its own.
+The outcome of one part, packed as bytes that a later version can tell from its own format.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from workerdiag.triage.versions import NO_VERSIONS, Versions
 if TYPE_CHECKING:
     from cattrs import Converter
 
-#: How outcomes are packed.
+#: Version of the packed format.
 OUTCOME_SCHEMA: Final = 3
-#: Packing harder takes longer than writing what it saves (zlib, level 1 to 9).
+#: zlib level (1 to 9). A higher level costs more time than writing the bytes it saves.
 _PACKING = 1
 
 
 @frozen(kw_only=True)
 class PartIndex:
     """
-    What tells which cluster run a text belongs to, and which versions ran there.
+    Data that identifies the cluster run of a text, and the versions that ran there.
     """
 
-    #: Addresses of schedulers and workers that the text names as its own, sorted.
+    #: Addresses of the schedulers and workers of the cluster, as the text names them, sorted.
     schedulers: tuple[str, ...] = ()
     workers: tuple[str, ...] = ()
     first_when: float | None = None
@@ -47,25 +47,25 @@ class PartIndex:
 @frozen(kw_only=True)
 class PartOutcome:
     """
-    What became of one part, without what was found in it.
+    The outcome of one part, without the matches or evidence in it.
     """
 
     row: InputRow
     index: PartIndex = PartIndex()
-    #: Ends of lines between its first and its last byte: how many lines later parts are further down.
+    #: Number of newlines in the part, which shifts the line numbers of later parts.
     newlines: int = 0
-    #: Reports of deaths in it, for whoever watches the progress.
+    #: Number of reports of deaths in it, shown as progress.
     reports: int = 0
-    #: Reports of deaths of which only the first and the last are kept: there were too many.
+    #: Number of reports of deaths that were too many, so that only the first and the last are kept.
     dropped_ends: int = 0
-    #: What was found: matches in text, or what a container holds.
+    #: What follows the outcome: matches in text, or the evidence in a container.
     holds: Literal["matches", "evidence"] = "matches"
     schema: int = OUTCOME_SCHEMA
 
 
 def workers_of(pieces: Iterable[Evidence]) -> set[str]:
     """
-    The addresses of the workers that the pieces are about.
+    Return the addresses of the workers that the pieces are about.
     """
     identities = (getattr(each, "identity", NO_IDENTITY) for each in pieces)
     return {each.worker for each in identities if each.worker}
@@ -76,18 +76,18 @@ def _packer() -> Converter:
     return strict_converter("any", with_places=False)
 
 
-#: Between the outcome and the matches in a file of both.
+#: Separator between the outcome and the matches in one file.
 _BETWEEN: Final = b"\n"
 
 
-#: What is kept of a match, beside its identity; its origin is the URL of the part.
+#: Fields of a match that are kept besides its identity; its origin is the URL of the part.
 _MATCH_FIELDS: Final = tuple(each.name for each in fields(Match) if each.name not in ("origin", "identity"))
 _IDENTITY_FIELDS: Final = tuple(each.name for each in fields(Identity))
 
 
 def pack(outcome: PartOutcome, outermost: Iterable[Match], near_ends: Iterable[Match]) -> bytes:
     """
-    The outcome as a line of JSON, and behind it the packed matches: those that are only some, and all others.
+    Pack the outcome as a line of JSON, then the first and last matches of each kind, then all near ends.
     """
     of_match, of_identity = attrgetter(*_MATCH_FIELDS), attrgetter(*_IDENTITY_FIELDS)
     plain = [
@@ -102,7 +102,7 @@ def pack(outcome: PartOutcome, outermost: Iterable[Match], near_ends: Iterable[M
 
 def pack_evidence(outcome: PartOutcome, pieces: Iterable[Evidence]) -> bytes:
     """
-    The outcome of a container, and behind it what it holds.
+    Pack the outcome of a container, then its evidence.
     """
     body = json.dumps([any_piece_to_dict(each) for each in pieces], separators=(",", ":")).encode()
     return pack_outcome(evolve(outcome, holds="evidence")) + zlib.compress(body, _PACKING)
@@ -110,17 +110,17 @@ def pack_evidence(outcome: PartOutcome, pieces: Iterable[Evidence]) -> bytes:
 
 def pack_outcome(outcome: PartOutcome) -> bytes:
     """
-    The outcome of a part in which nothing was found.
+    Pack the outcome of a part in which nothing was found.
     """
     return json.dumps(_packer().unstructure(outcome)).encode() + _BETWEEN
 
 
 def unpack_outcome(packed: bytes) -> PartOutcome:
     """
-    The outcome.
+    Unpack the outcome.
 
     Raises:
-        ValueError: The bytes are something else, or of another version.
+        ValueError: The bytes are no outcome, or have another version.
     """
     try:
         outcome: PartOutcome = _packer().structure(json.loads(packed.partition(_BETWEEN)[0]), PartOutcome)
@@ -133,10 +133,10 @@ def unpack_outcome(packed: bytes) -> PartOutcome:
 
 def unpack_evidence(packed: bytes, url: str) -> Iterator[Evidence]:
     """
-    What the container *url* holds, its logs named after it.
+    Unpack the evidence of the container *url*, whose logs are named after it.
 
     Raises:
-        ValueError: The bytes are something else.
+        ValueError: The bytes are in another format.
     """
     body = packed.partition(_BETWEEN)[2]
     try:
@@ -151,10 +151,10 @@ def unpack_evidence(packed: bytes, url: str) -> Iterator[Evidence]:
 
 def unpack_matches(packed: bytes, url: str) -> tuple[list[Match], list[Match]]:
     """
-    What was found in a part of the input *url*: the first and the last of each kind, and all near ends.
+    Unpack the matches of a part of the input *url*: the first and last of each kind, and all near ends.
 
     Raises:
-        ValueError: The bytes are something else.
+        ValueError: The bytes are in another format.
     """
     body = packed.partition(_BETWEEN)[2]
     try:

@@ -1,5 +1,5 @@
 """
-The text of one part: a range of a file, or the whole of one that cannot be read from the middle.
+Read the text of one part: a range of a file, or all of a file that cannot be read from the middle.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from workerdiag.sources.logs.inputs import MOST_FAULT_BYTES, FileSystem
 from workerdiag.triage.evidence_file import MOST_BYTES, EvidenceFile, NotALogError, check_size
 from workerdiag.triage.parts import Part
 
-#: Bytes that are asked for at once: a request to a store costs as long as some hundred KiB.
+#: Bytes per request: a request to a store takes as long as reading a few hundred KiB.
 _REQUEST_BYTES: Final = 4 * 2**20
-#: This much of the beginning tells whether a file can be read from the middle.
+#: The first bytes of a file that show whether it can be read from the middle.
 _HEAD_BYTES = 64 * 1024
 
 
@@ -26,29 +26,29 @@ class PartText:
     Reads the text of one part.
 
     Args:
-        part: Which bytes.
-        storage_options: For fsspec.
-        overlap: Bytes before and behind a range that are read with it.
+        part: The bytes to read.
+        storage_options: Options for fsspec.
+        overlap: Bytes before and after a range that are read with it.
     """
 
     def __init__(self, part: Part, storage_options: Mapping[str, object], *, overlap: int) -> None:
         self._part = part
         self._options = storage_options
         self._overlap = overlap
-        #: Bytes that were read of the file.
+        #: Number of bytes read from the file.
         self.read_bytes = 0
-        #: Whether the first part of the file reads it all, since nobody can begin in the middle.
+        #: Whether the first part of the file reads all of it, because it cannot be read from the middle.
         self.is_read_elsewhere = False
-        #: What the file holds in place of text, once it was read.
+        #: The content of a file that is not text, once it is read.
         self.evidence_file: EvidenceFile | None = None
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
         """
-        Blocks of text with their places in it; an empty one where the part ends and what follows is overlap.
+        Yield blocks of text with their offsets. An empty block marks the end of the part; overlap follows.
 
         Raises:
             NotALogError: The file holds neither text nor a container.
-            Exception: Reading failed, in whatever way the store words it; what was read has been yielded.
+            Exception: Reading failed, with any exception of the store; what was read before has been yielded.
         """
         from fsspec.core import url_to_fs
 
@@ -65,7 +65,7 @@ class PartText:
 
     def _is_plain(self, system: FileSystem, path: str) -> bool:
         """
-        Whether the bytes of the file are those of its text.
+        Whether the file is plain text, neither packed nor a container.
         """
         head = system.cat_file(path, start=0, end=_HEAD_BYTES)
         self.read_bytes += len(head) if self._part.first_byte else 0
@@ -74,7 +74,7 @@ class PartText:
 
     def _range(self, system: FileSystem, path: str) -> Iterator[tuple[int, bytes]]:
         first, end = self._part.first_byte, self._part.end_byte
-        assert end is not None  # the caller looked
+        assert end is not None  # the caller checked
         size = self._part.file.size_bytes or end
         yield from self._requests(system, path, max(0, first - self._overlap), end)
         if end < size:
@@ -107,7 +107,7 @@ class PartText:
 
 def _fault_beside(system: FileSystem, path: str) -> bytes:
     """
-    What faulthandler wrote beside a black box; mostly there is nothing.
+    Return the faulthandler dump that accompanies a black box; usually there is none.
     """
     with suppress(Exception):
         return bytes(system.cat_file(f"{path}.fault", start=0, end=MOST_FAULT_BYTES))
@@ -116,7 +116,7 @@ def _fault_beside(system: FileSystem, path: str) -> bytes:
 
 def _sniffed(url: str, file: Readable) -> tuple[InputKind, Iterator[bytes]]:
     """
-    The kind of a file, and its content.
+    Return the kind of a file, and its content.
     """
     try:
         return sniff_blocks(decoded_blocks(url, file))
@@ -128,7 +128,7 @@ def _sniffed(url: str, file: Readable) -> tuple[InputKind, Iterator[bytes]]:
 
 class _Bytes:
     """
-    The beginning of a file as a file.
+    A file-like object over the first bytes of a file.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -141,7 +141,7 @@ class _Bytes:
 
 class _Counted:
     """
-    A file whose bytes are counted.
+    A file that counts the bytes read from it.
     """
 
     def __init__(self, file: Any, counter: PartText) -> None:

@@ -1,5 +1,5 @@
 """
-What there is to read: the files behind the URLs that were given, cut into parts.
+Find the files behind the given URLs, and cut them into parts.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from workerdiag.sources.logs.openers import naming_packages
 from workerdiag.triage.rows import InputRow
 
 MIB: Final = 2**20
-#: Bytes that one task reads, as far as a file can be cut.
+#: Bytes that one task reads, if the file can be cut.
 PART_BYTES: Final = 256 * MIB
-#: Parts begin at a multiple of this: the matcher reads text without headers in tiles that divide it.
+#: Parts begin at a multiple of this. It is a multiple of the tiles in which the matcher reads text without
+#: headers.
 ALIGNMENT: Final = 64 * 1024
-#: A rest of a file that is smaller than a part divided by this is no part of its own.
+#: A rest that is smaller than a full part divided by this is read with the part before it.
 _SMALL_REST = 8
-#: What is packed cannot be read from the middle; its name tells, before anybody opens it.
+#: Names of packed files, which cannot be read from the middle.
 _PACKED = re.compile(r"\.(?:gz|tgz|bz2|xz|zst|zstd|zip|Z|lz4)$", re.IGNORECASE)
 _GLOB = re.compile(r"[*?\[]")
-#: What stores call the tag of a file's content, and the time of its last change.
+#: Keys under which stores report the tag of a file's content, and the time of its last change.
 _TAGS = ("ETag", "etag", "e_tag", "md5Hash", "content_md5")
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 
@@ -37,12 +38,12 @@ _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "crea
 @frozen(kw_only=True)
 class LogFile:
     """
-    One file, and what tells whether it is still the same.
+    One file, with the data that shows whether it has changed.
     """
 
-    #: The path or URL by which it is opened, which may hold a password.
+    #: The path or URL to open, which may contain a password.
     place: str = field(repr=False)
-    #: The same for people and tables.
+    #: The path or URL to show, without secrets.
     url: str
     etag: str | None = None
     size_bytes: int | None = None
@@ -51,7 +52,7 @@ class LogFile:
     @property
     def is_packed(self) -> bool:
         """
-        Whether its name says so.
+        Whether its name says that it is packed.
         """
         return _PACKED.search(self.place) is not None
 
@@ -64,12 +65,12 @@ class Part:
 
     file: LogFile
     first_byte: int = 0
-    #: Behind its last byte; None: up to the end of the file.
+    #: The byte after its last byte; None: the part ends with the file.
     end_byte: int | None = None
 
     def row(self, *, reason: str = "", **values: Any) -> InputRow:
         """
-        Its row of the manifest, with what became of it; errors of stores may quote secrets, rows do not.
+        Return its row of the manifest, with its status. Errors of stores may quote secrets, rows do not.
         """
         return InputRow(
             url=self.file.url,
@@ -85,7 +86,7 @@ class Part:
     @property
     def expected_bytes(self) -> int:
         """
-        How much there is to read, as far as that is known.
+        Number of bytes to read, as far as it is known.
         """
         end = self.file.size_bytes if self.end_byte is None else self.end_byte
         return max(0, (end or 0) - self.first_byte)
@@ -102,7 +103,7 @@ class Unlisted:
 
     def row(self, knowledge: str) -> InputRow:
         """
-        Its row of the manifest.
+        Return its row of the manifest.
         """
         return InputRow(url=self.url, status="failed", reason=redact_text(self.reason), knowledge=knowledge)
 
@@ -111,7 +112,7 @@ def find_files(
     given: Iterable[str | os.PathLike[str]], storage_options: Mapping[str, object]
 ) -> Iterator[LogFile | Unlisted]:
     """
-    The files behind paths, folders (with all below them), patterns and URLs, each once.
+    Yield each file behind paths, folders (with all below them), patterns and URLs once.
     """
     seen: set[str] = set()
     for each in given:
@@ -131,7 +132,7 @@ def find_files(
 
 def reason_of(problem: BaseException) -> str:
     """
-    Why a file could not be read, in one line.
+    Return in one line why a file could not be read.
     """
     if isinstance(problem, FileNotFoundError):
         return "there is no such file: check the path or pattern"
@@ -144,21 +145,21 @@ def reason_of(problem: BaseException) -> str:
 
 def cut(file: LogFile, part_bytes: int) -> Iterator[Part]:
     """
-    The parts of a file: one, unless it is larger than *part_bytes* and can be read from the middle.
+    Yield the parts of a file: one, unless it is larger than *part_bytes* and can be read from the middle.
     """
     size = file.size_bytes
     step = max(ALIGNMENT, part_bytes // ALIGNMENT * ALIGNMENT)
     if size is None or size <= step or file.is_packed:
         yield Part(file=file)
         return
-    starts = range(0, size - step // _SMALL_REST, step)  # a small rest is read with the part before
+    starts = range(0, size - step // _SMALL_REST, step)  # a small rest belongs to the part before it
     for first in starts:
         yield Part(file=file, first_byte=first, end_byte=size if first == starts[-1] else first + step)
 
 
 def public_url(place: str) -> str:
     """
-    A path or URL as tables show it: without secrets, local paths in full.
+    Return a path or URL as tables show it: without secrets, local paths in full.
     """
     if "://" not in place:
         return utf8_safe(str(Path(place).expanduser().absolute()))
@@ -172,7 +173,7 @@ def _files_at(place: str, storage_options: Mapping[str, object]) -> Iterator[Log
         place = str(Path(place).expanduser().absolute())
     with naming_packages(place):
         system, path = url_to_fs(place, **storage_options)
-    is_http = place.startswith(("http://", "https://"))  # has no folders, and may have "?" anywhere
+    is_http = place.startswith(("http://", "https://"))  # HTTP has no folders; "?" may be anywhere
     if not is_http and _GLOB.search(path) and not system.exists(path):
         found = system.glob(path, detail=True)
     else:

@@ -15,20 +15,20 @@ from workerdiag.triage.summary import Summary, summarize
 @frozen(kw_only=True)
 class TriageResult:
     """
-    What was found; ``str(result)`` is the summary.
+    The result of a triage; ``str(result)`` is the summary.
     """
 
     deaths: tuple[DeathRow, ...]
     inputs: tuple[InputRow, ...]
-    #: The folder with the tables, if one was given.
+    #: The folder of the tables, if one was given.
     output: Path | None = None
-    #: Runs that could not be judged, and deaths that are left out or may be counted twice: a sentence each.
+    #: Sentences about runs that could not be judged, and deaths that are left out or may be counted twice.
     notes: tuple[str, ...] = ()
 
     @property
     def summary(self) -> Summary:
         """
-        The deaths counted by cause, host, hour and version, and what stays unexplained.
+        Counts of the deaths by cause, host, hour and version, and the unexplained deaths.
         """
         return summarize(self.deaths, self.inputs)
 

@@ -1,5 +1,5 @@
 """
-Which inputs are logs of one cluster run, and are judged together.
+Group the inputs that are logs of one cluster run, which are judged together.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from attrs import field, frozen
 
 from workerdiag.triage.outcome import PartIndex, PartOutcome
 
-#: The times in logs of one run overlap, or lie at most this many seconds apart: logs are cut and rotated.
+#: Logs of one run overlap in time, or are at most this many seconds apart: logs are cut and rotated.
 _APART_S = 600.0
 _ID_CHARS = 12
-#: What rotation puts behind the name of a log: a number or a date, and what it is packed with.
+#: The suffix that rotation adds to the name of a log: a number or a date, and the compression.
 _ROTATED = re.compile(r"(?:\.\d{1,4}|[.-]\d{4}-?\d\d-?\d\d(?:[T_-]?\d+)?)?(?:\.(?:gz|bz2|xz|zst))?$")
 
 
@@ -27,7 +27,7 @@ class Run:
     """
 
     id: str
-    #: Addresses of its scheduler; a name and an IP may be the same one.
+    #: Addresses of its scheduler; a host name and an IP may mean the same scheduler.
     schedulers: tuple[str, ...] = ()
     #: The inputs, sorted.
     urls: tuple[str, ...]
@@ -51,16 +51,16 @@ class _Log:
 
 def find_runs(outcomes: Iterable[PartOutcome], folders: str | None = None) -> list[Run]:
     """
-    The runs, sorted by their ids.
+    Return the runs, sorted by id.
 
-    Without *folders*, inputs that name the same scheduler at overlapping times are of one run; one that names
-    no scheduler is of the run of which it names a worker at such a time, or of that of the file with which it
-    was rotated. Any other input is a run by itself.
+    Without *folders*, inputs that name the same scheduler at overlapping times belong to one run. An input
+    that names no scheduler joins the run that shares a worker with it at that time, or the run of the file it
+    was rotated with. Any other input is a separate run.
 
     Args:
-        outcomes: Of all parts.
-        folders: The beginning of paths or URLs, with ``*`` for a name between slashes: inputs for which it
-            stands for the same text are of one run, e.g. ``s3://logs/*/``.
+        outcomes: The outcomes of all parts.
+        folders: The beginning of paths or URLs, e.g. ``s3://logs/*/``, with ``*`` for a name between slashes.
+            Inputs for which ``*`` matches the same text belong to one run.
     """
     logs = _logs(outcomes)
     groups = _Groups(len(logs))
@@ -76,7 +76,7 @@ def find_runs(outcomes: Iterable[PartOutcome], folders: str | None = None) -> li
 
 def folder_pattern(folders: str) -> re.Pattern[str]:
     """
-    The pattern of inputs' beginnings; ``**`` stands for any number of names.
+    Return the pattern for the beginnings of inputs; ``**`` matches any number of names.
     """
     pieces = (
         {"**": ".*", "*": "[^/]*"}.get(each, re.escape(each)) for each in re.split(r"(\*\*|\*)", folders)
@@ -86,7 +86,7 @@ def folder_pattern(folders: str) -> re.Pattern[str]:
 
 def _logs(outcomes: Iterable[PartOutcome]) -> list[_Log]:
     """
-    One for each input: what its parts tell, together.
+    Return one log per input, with the data of all its parts.
     """
     by_url: dict[str, list[PartIndex]] = {}
     for each in outcomes:
@@ -126,10 +126,10 @@ def _join_overlapping(
     Join logs that share a name at overlapping times.
 
     Args:
-        logs: All.
-        groups: Where they are joined.
-        names: Of one log.
-        only: One of two that are joined is of these.
+        logs: All logs.
+        groups: The groups to join.
+        names: Returns the names in one log.
+        only: At least one of two joined logs is in this set.
     """
     by_name: dict[str, list[int]] = {}
     for number, log in enumerate(logs):
@@ -148,14 +148,14 @@ def _join_overlapping(
 
 def _unrotated(url: str) -> str:
     """
-    The name of a log before it was rotated: ``a.log`` of ``a.log.2.gz``.
+    Return the name of a log before it was rotated: ``a.log`` for ``a.log.2.gz``.
     """
     return _ROTATED.sub("", url)
 
 
 def _run(logs: Sequence[_Log]) -> Run:
     """
-    The run of these logs. Its id stays when later logs of it are added.
+    Return the run of these logs. Its id does not change when later logs are added.
     """
     first = min(logs, key=lambda log: (log.first, log.url))
     schedulers = tuple(sorted({name for log in logs for name in log.index.schedulers}))
@@ -173,7 +173,7 @@ def _run_id(run: Run) -> str:
 
 class _Groups:
     """
-    Numbers in groups that can be joined (union-find).
+    Groups of numbers that can be joined (union-find).
     """
 
     def __init__(self, count: int) -> None:
@@ -181,14 +181,14 @@ class _Groups:
 
     def join(self, one: int, two: int) -> None:
         """
-        Make the groups of both one.
+        Join the groups of both numbers.
         """
         one, two = self._root(one), self._root(two)
         self._parent[max(one, two)] = min(one, two)
 
     def members(self) -> list[list[int]]:
         """
-        The groups.
+        Return the groups.
         """
         groups: dict[int, list[int]] = {}
         for number in range(len(self._parent)):

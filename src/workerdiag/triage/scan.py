@@ -1,5 +1,5 @@
 """
-Searches one part for marks and signs: what a task of triage does on a worker.
+Search one part for marks and signs, as a task of triage does on a worker.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from workerdiag.triage.rows import InputStatus
 from workerdiag.triage.segments import OVERLAP, cut_into_segments
 from workerdiag.triage.text_search import TextSearch
 
-#: At most this many addresses of one part are kept.
+#: Keep at most this many addresses of one part.
 _MAX_ADDRESSES = 1000
 
 
 @frozen(kw_only=True)
 class ScanSettings:
     """
-    By what rules, and how files are opened.
+    The rules to use, and how to open files.
     """
 
-    #: None: those that come with workerdiag, and installed packs.
+    #: None: the rules that come with workerdiag, and installed packs.
     rulebook: Rulebook | None = None
     storage_options: Mapping[str, object] = {}
 
 
 def scan_part(part: Part, settings: ScanSettings) -> bytes:
     """
-    The packed outcome of a part; whatever is wrong with the file is said in it.
+    Return the packed outcome of a part. It also reports any problem with the file.
     """
     return _PartScan(part, settings).packed()
 
 
 class _PartScan:
     """
-    One part, while it is searched.
+    The search of one part.
     """
 
     def __init__(self, part: Part, settings: ScanSettings) -> None:
@@ -69,7 +69,7 @@ class _PartScan:
 
     def packed(self) -> bytes:
         """
-        The outcome, and what was found.
+        Return the packed outcome with what was found.
         """
         try:
             self._search.run(cut_into_segments(self._part.first_byte, self._text.blocks()))
@@ -94,21 +94,21 @@ class _PartScan:
         searched = find_matches(self._pieces, self._matcher)
         self._found = searched.matches
         if not self._pieces:
-            self._status, self._reason = "empty", "there is no death in it, or its worker may still run"
+            self._status, self._reason = "empty", "it has no death, or its worker may still run"
         failure = failure_in([*self._pieces, *searched.gaps], evidence_file.url)
         if failure:
             self._fail(failure)
 
     def _tell_nothing(self) -> None:
         """
-        Say so if there is nothing in the text, or nothing that is known.
+        Set the status if the text is empty, or if nothing in it is recognized.
         """
         if self._status != "done":
             return
         if self._search.end is None:
             self._status, self._reason = "empty", "there is nothing in it"
         elif not self._search.outermost and not self._search.near_ends and not self._part.first_byte:
-            self._status, self._reason = "not-a-log", "nothing in its text is known"
+            self._status, self._reason = "not-a-log", "nothing in its text is recognized"
 
     def _fail(self, reason: str) -> None:
         self._status, self._reason = "failed", reason
@@ -133,7 +133,7 @@ class _PartScan:
 
 def _dropped_in(search: TextSearch) -> str:
     """
-    What was not kept of a text that is full of ends; empty if all was.
+    Say what was not kept of a text that is full of ends; empty if all was kept.
     """
     if not search.dropped_messages and not search.dropped_ends:
         return ""
@@ -150,7 +150,7 @@ def _default_rules() -> tuple[Rulebook, Matcher]:
 
 class _LastRules:
     """
-    The rules of the task before, compiled: those of the next are nearly always the same.
+    Cache of the compiled rules of the last task; the next task nearly always uses the same rules.
     """
 
     rules: tuple[Rulebook, Matcher] | None = None
@@ -158,7 +158,7 @@ class _LastRules:
 
 def compiled_rules(settings: ScanSettings) -> tuple[Rulebook, Matcher]:
     """
-    The rules, ready to run; those of the call before are kept.
+    Return the compiled rules; the result of the last call is cached.
     """
     book = settings.rulebook
     if book is None:

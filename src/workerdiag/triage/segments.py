@@ -1,5 +1,5 @@
 """
-The text of a part in segments that overlap, each searched as the whole would be.
+Cut the text of a part into overlapping segments. Searching them finds what searching the whole would find.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from attrs import frozen
 from workerdiag.matching.messages.log_window import REACH_AHEAD, REACH_BEHIND
 from workerdiag.triage.parts import ALIGNMENT, MIB
 
-#: How far before and behind a place its message may reach, rounded up to where parts may begin.
+#: How far a message may reach before and after a place in it, in bytes, rounded up to `ALIGNMENT`.
 OVERLAP: Final = -(-max(REACH_BEHIND, REACH_AHEAD) // ALIGNMENT) * ALIGNMENT
-#: Around the end of a process, this many bytes are searched closely.
+#: Bytes that are searched closely around the end of a process.
 _SEGMENT_BYTES = 8 * MIB
 
 
 @frozen
 class Segment:
     """
-    Bytes of a text with enough around them to see whole messages.
+    Bytes of a text, with enough context to see whole messages.
     """
 
-    #: Where the bytes begin in the text, and which of them count.
+    #: Offset of *data* in the text, and the range of bytes that count.
     base: int
     first: int
     end: int
     data: bytes
-    #: Ends of lines before the base, from the beginning of the part on; negative if that lies behind it.
+    #: Newlines between the beginning of the part and the base; negative if the part begins after the base.
     newlines_before: int
-    #: Whether it is all of the text, which is mended then, if it is short.
+    #: Whether it is the whole text. A short whole text is repaired.
     is_whole: bool = False
 
 
 def cut_into_segments(first: int, blocks: Iterable[tuple[int, bytes]]) -> Iterator[Segment]:
     """
-    The text in segments that overlap, aligned so that they are searched as the whole would be.
+    Yield the text in overlapping segments, aligned so that they are searched as the whole text would be.
 
     Args:
-        first: Where what counts begins.
+        first: The first byte that counts.
         blocks: Each with its place in the text; the first may lie before *first*, and those behind what
             counts are marked by an empty block.
     """
@@ -57,7 +57,7 @@ def cut_into_segments(first: int, blocks: Iterable[tuple[int, bytes]]) -> Iterat
             break
         if place < 0:
             break
-        if not data:  # what follows is only looked at
+        if not data:  # the rest is overlap
             end = place
         held += data
         if newlines is None and base + len(held) > own:

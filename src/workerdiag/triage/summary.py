@@ -1,5 +1,5 @@
 """
-How often workers died, by what the rows have in common, and what stays unexplained.
+Count how often workers died, by cause, host, hour and version, and list the unexplained deaths.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from attrs import frozen
 from workerdiag.rendering.wording import pluralize
 from workerdiag.triage.rows import DeathRow, InputRow, InputStatus
 
-#: At most this many lines of each count are shown, and inputs of each group.
+#: Show at most this many lines of each count, and inputs of each group.
 _SHOWN = 10
 _URLS = 3
 _UNKNOWN = "not known"
@@ -23,7 +23,7 @@ _UNKNOWN = "not known"
 @frozen(kw_only=True)
 class Unexplained:
     """
-    Deaths without a cause that look alike.
+    A group of similar deaths without a known cause.
     """
 
     #: Key that the deaths have in common.
@@ -31,13 +31,13 @@ class Unexplained:
     deaths: int
     #: How they ended: ``signal 9``, ``status 1`` or ``not known``.
     exit: str
-    #: The first few of their logs, sorted.
+    #: Their first few logs, sorted.
     urls: tuple[str, ...]
 
     @property
     def draft_command(self) -> str:
         """
-        The command that drafts a rule from their logs.
+        Return the command that drafts a rule from their logs.
         """
         return shlex.join(["workerdiag", "knowledge", "draft", *self.urls])
 
@@ -49,17 +49,17 @@ class Summary:
     """
 
     deaths: int
-    #: Deaths that somebody asked for: scale-down, restart, the end of a cluster.
+    #: Number of deaths that somebody asked for: scale-down, restart, the end of a cluster.
     requested: int
     runs: int
     by_cause: tuple[tuple[str, int], ...]
     by_host: tuple[tuple[str, int], ...]
-    #: By hour of the day they died in (UTC), as ``2026-11-21 08:00``.
+    #: By date and hour (UTC), such as ``2026-11-21 08:00``.
     by_hour: tuple[tuple[str, int], ...]
     #: By version of distributed.
     by_version: tuple[tuple[str, int], ...]
     unexplained: tuple[Unexplained, ...]
-    #: Parts of inputs by what became of them.
+    #: Number of parts of inputs by status.
     inputs: tuple[tuple[InputStatus, int], ...]
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ class Summary:
 
 def summarize(deaths: Sequence[DeathRow], inputs: Iterable[InputRow]) -> Summary:
     """
-    The summary of both tables.
+    Return the summary of both tables.
     """
     unasked = [each for each in deaths if not each.stop_requested]
     return Summary(

@@ -1,5 +1,5 @@
 """
-The forms that a table can have: rows as Parquet, CSV or JSON lines, and back.
+Convert rows to Parquet, CSV or JSON lines, and back.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from attrs import frozen
 from workerdiag.errors import TableError
 from workerdiag.triage.rows import DeathRow, InputRow
 
-#: The forms, as the name of a file ends.
+#: The formats, named like the file extensions.
 TableFormat = Literal["parquet", "csv", "jsonl"]
 TABLE_FORMATS: Final[tuple[TableFormat, ...]] = get_args(TableFormat)
 #: The column that holds `TABLE_SCHEMA` in each row.
 SCHEMA_COLUMN: Final = "schema"
-#: Times are kept to the microsecond, which Parquet's timestamps hold and a float of these years does.
+#: Columns of times. They have microsecond precision, as Parquet's timestamps and floats of these years do.
 TIME_COLUMNS: Final = frozenset({"died_at", "modified_at"})
 
 _MICROSECONDS = 1_000_000
-#: A spreadsheet takes a cell that begins with one of these for a formula (OWASP, "CSV injection"). With an
-#: apostrophe before it the cell is text; reading takes the apostrophe away.
+#: A spreadsheet reads a cell that begins with one of these as a formula (OWASP, "CSV injection"). An
+#: apostrophe in front makes it text; reading removes the apostrophe.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "'")
 _READ_CELL: Final[Mapping[type, Callable[[str], object]]] = {
     int: int,
@@ -38,25 +38,25 @@ _READ_CELL: Final[Mapping[type, Callable[[str], object]]] = {
 }
 
 RowKind = type[DeathRow | InputRow]
-#: Gives the cells of one row; what it raises is wrong with that row alone.
+#: Returns the cells of one row. An exception concerns only that row.
 ReadRow = Callable[[], object]
 
 
 @frozen(kw_only=True)
 class Form:
     """
-    How rows become the content of a file, and the content rows. Each is told the path for its errors.
+    Functions that convert rows to the content of a file, and back. Each gets the path for its error messages.
     """
 
     encode: Callable[[Path, RowKind, list[dict[str, object]]], bytes]
     decode: Callable[[Path, RowKind, bytes], Iterator[ReadRow]]
-    #: The names of the columns, as far as there are any.
+    #: Returns the names of the columns, if there are any.
     names: Callable[[Path, bytes], set[str]]
 
 
 def _columns(kind: RowKind) -> dict[str, tuple[type, bool]]:
     """
-    The type of each column, and whether it may be None.
+    Return the type of each column, and whether it may be None.
     """
     columns: dict[str, tuple[type, bool]] = {SCHEMA_COLUMN: (int, False)}
     for name, hint in get_type_hints(kind).items():
@@ -110,7 +110,7 @@ def _from_csv(_: Path, kind: RowKind, content: bytes) -> Iterator[ReadRow]:
 
 def _csv_records(content: bytes) -> Iterator[list[str]]:
     """
-    The cells of each record; one whose quotation mark nothing closes is its first line, not all behind it.
+    Yield the cells of each record. One with an unclosed quotation mark ends with its first line.
     """
     lines = list(io.StringIO(content.decode(errors="replace"), newline=""))
     place, width = 0, 0
@@ -202,10 +202,10 @@ FORMS: Final[Mapping[TableFormat, Form]] = {
 
 def check_form(form: str) -> None:
     """
-    Check that tables can be written in this form, before hours of work.
+    Check that tables can be written in this format, before hours of work.
 
     Raises:
-        ValueError: There is no such form.
+        ValueError: There is no such format.
         TableError: pyarrow is missing.
     """
     if form not in TABLE_FORMATS:

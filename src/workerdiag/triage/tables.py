@@ -1,5 +1,5 @@
 """
-Tables in files, as Parquet, CSV or JSON lines: written whole or not at all, and equal rows as equal bytes.
+Read and write tables as Parquet, CSV or JSON lines. Writing is atomic, and equal rows give equal bytes.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ _WRITE_AGAIN = "give a table that triage wrote, or write it again"
 @frozen(kw_only=True)
 class BadRow:
     """
-    A row that is none of its table.
+    A row that does not fit its table.
     """
 
-    #: Counted from 1, without the head of a CSV file.
+    #: Number of the row, counted from 1, without the header of a CSV file.
     number: int
     problem: str
 
 
 def write_table(path: str | os.PathLike[str], kind: type[Row], rows: Iterable[Row]) -> Path:
     """
-    Write rows, sorted, in the form that the name says: ``.parquet``, ``.csv`` or ``.jsonl``.
+    Write sorted rows in the format of the file extension: ``.parquet``, ``.csv`` or ``.jsonl``.
 
-    The file appears whole or not at all, and equal rows make equal bytes.
+    The file is written atomically, and equal rows give equal bytes.
 
     Raises:
-        TableError: The name says no form, pyarrow is missing, or the file cannot be written.
+        TableError: The extension is unknown, pyarrow is missing, or the file cannot be written.
     """
     target = Path(path)
     form = _form_of(target)
@@ -79,19 +79,19 @@ def write_table(path: str | os.PathLike[str], kind: type[Row], rows: Iterable[Ro
 
 def folder_remedy(problem: OSError) -> str:
     """
-    What to do where a folder cannot be written to.
+    Return what to do if a folder cannot be written to.
     """
     if problem.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "free some space and run the same again: it goes on from here"
+        return "free some space and run the same again: it resumes from here"
     return "give another folder"
 
 
 def read_table(path: str | os.PathLike[str], kind: type[Row]) -> tuple[Row, ...]:
     """
-    The rows of a table that `write_table` wrote.
+    Return the rows of a table that `write_table` wrote.
 
     Raises:
-        TableError: The file cannot be read, is no table of such rows, or pyarrow is missing.
+        TableError: The file cannot be read, has other rows, or pyarrow is missing.
     """
     rows = []
     for each in read_rows(path, kind):
@@ -103,10 +103,10 @@ def read_table(path: str | os.PathLike[str], kind: type[Row]) -> tuple[Row, ...]
 
 def read_rows(path: str | os.PathLike[str], kind: type[Row]) -> Iterator[Row | BadRow]:
     """
-    The rows of a table one by one: what is no such row is a `BadRow`, whatever the others are.
+    Yield the rows of a table one by one. A row that does not fit becomes a `BadRow`.
 
     Raises:
-        TableError: The file cannot be read, or no further, or pyarrow is missing.
+        TableError: The file cannot be read to its end, or pyarrow is missing.
     """
     source = Path(path)
     form = _form_of(source)
@@ -122,10 +122,10 @@ def read_rows(path: str | os.PathLike[str], kind: type[Row]) -> Iterator[Row | B
 
 def kind_of_table(path: str | os.PathLike[str]) -> RowKind | None:
     """
-    What the rows of a table are, by its columns; None if it has none, as JSON lines without a row.
+    Return the kind of rows of a table, by its columns; None if it has none, such as JSON lines without a row.
 
     Raises:
-        TableError: The file cannot be read, is no table of triage, or pyarrow is missing.
+        TableError: The file cannot be read, is not a table of triage, or pyarrow is missing.
     """
     source = Path(path)
     form = _form_of(source)
@@ -139,14 +139,14 @@ def kind_of_table(path: str | os.PathLike[str]) -> RowKind | None:
 
 def write_whole(path: Path, content: bytes) -> None:
     """
-    Write a file that appears whole or not at all, with the folders above it.
+    Write a file atomically. Create its folders if needed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".workerdiag-")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        Path(name).chmod(0o644)  # mkstemp lets nobody else read it
+        Path(name).chmod(0o644)  # mkstemp makes it private
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -157,7 +157,7 @@ def _form_of(path: Path) -> Form:
     for name in TABLE_FORMATS:
         if path.suffix.lower() == f".{name}":
             return FORMS[name]
-    raise TableError(str(path), "its name says no form", "end it in .parquet, .csv or .jsonl")
+    raise TableError(str(path), "its extension is not known", "use .parquet, .csv or .jsonl")
 
 
 def _plain_row(row: DeathRow | InputRow) -> dict[str, object]:
@@ -174,24 +174,24 @@ def _naming_errors(source: Path) -> Iterator[None]:
         yield
     except TableError:
         raise
-    except Exception as problem:  # pyarrow's errors have no class in common
+    except Exception as problem:  # pyarrow's errors have no common class
         raise TableError(str(source), error_text(problem), _WRITE_AGAIN) from problem
 
 
 def _problem(read: ReadRow, kind: type[Row]) -> str:
     """
-    What is wrong with a row, with the place of each mistake; finding them takes longer than reading.
+    Return what is wrong with a row, with the place of each mistake. This is slower than reading.
     """
     try:
         _checked(read(), kind, with_places=True)
-    except Exception as problem:  # noqa: BLE001  as where it was read first
+    except Exception as problem:  # noqa: BLE001  as in the first read
         return "; ".join(problem_lines(problem))
     return "it cannot be read"
 
 
 def _checked(row: object, kind: type[Row], *, with_places: bool = False) -> Row:
     if not isinstance(row, dict):
-        raise TypeError("it is no object")
+        raise TypeError("it is not an object")
     schema = row.pop(SCHEMA_COLUMN, None)
     if schema != TABLE_SCHEMA:
         raise ValueError(f"its schema is {schema!r}, this version reads {TABLE_SCHEMA}")

@@ -1,7 +1,7 @@
 """
-Search the text of one part: keep all near ends of processes, and the first and the last of the rest.
+Search the text of one part. Keep all matches near ends of processes, and the first and last of the rest.
 
-Memory is bounded: of a part that is full of ends, first the messages near them are left out, then ends.
+Memory is bounded: in a part that is full of ends, the messages near them are left out first, then ends.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from workerdiag.triage.parts import MIB
 from workerdiag.triage.segments import Segment
 from workerdiag.triage.versions import LONGEST_NAMING, VERSIONS_WITHIN, Versions
 
-#: Of each kind of message this many are kept from the start, and from the end; near ends of processes, all.
+#: The first and the last of each kind of message that are kept; near ends of processes, all are kept.
 _OUTERMOST = 100
-#: Of the messages near ends at most about this many are kept of one part; each takes 2 kB. Behind them
-#: the ends alone are, up to this many: 0.5 ms and 8 kB are needed to judge each.
+#: Keep at most about this many messages near ends of one part; each takes 2 kB. After that, keep only the
+#: ends, at most this many: judging one takes 0.5 ms and 8 kB.
 _MAX_NEAR_ENDS = 100_000
 _MAX_ENDS = 50_000
 
 
 class TextSearch:
     """
-    What stands in the text of one part.
+    The search of the text of one part.
 
-    Of each kind of message the first and the last are kept; near ends of processes, that is in segments that
-    have one and in those before them, all.
+    It keeps the first and the last of each kind of message. Near ends of processes it keeps all, that is in
+    segments that have an end and in the segments before them.
 
     Args:
-        url: Of the file, as matches have it for their origin.
-        matcher: What to look for.
+        url: The file's URL, which becomes the origin of matches.
+        matcher: The patterns to look for.
     """
 
     def __init__(self, url: str, matcher: Matcher) -> None:
@@ -48,23 +48,24 @@ class TextSearch:
         self._matcher = matcher
         self.outermost: list[Match] = []
         self.near_ends: list[Match] = []
-        #: Ends of lines, the byte behind the text that was searched (None: nothing was), and versions named.
+        #: Number of newlines; the byte after the searched text (None: nothing was searched); versions named.
         self.newlines = 0
         self.end: int | None = None
         self.versions = Versions()
-        #: Why not all was searched; empty if it was.
+        #: Why the text was not searched completely; empty if it was.
         self.problem = ""
-        #: Messages near ends, and reports of ends, of which only the first and the last are kept.
+        #: Number of messages near ends, and of reports of ends, of which only the first and the last are
+        #: kept.
         self.dropped_messages = 0
         self.dropped_ends = 0
         self._raised: Exception | None = None
         self._last_two: list[Segment] = []
         self._ends = 0
         self._kept_ends = 0
-        #: From where to where all was kept, or all ends were.
+        #: Ranges in which all matches were kept, and ranges in which all ends were.
         self._detailed: list[tuple[int, int]] = []
         self._with_ends: list[tuple[int, int]] = []
-        #: The byte behind the last segment that was searched closely.
+        #: The byte after the last segment that was searched closely.
         self._looked_to = 0
 
     def run(self, segments: Iterable[Segment]) -> None:
@@ -72,7 +73,7 @@ class TextSearch:
         Search all segments.
 
         Raises:
-            Exception: What reading raised; what was read before has been searched.
+            Exception: The exception of reading; what was read before has been searched.
         """
         read = self._read(segments)
         first, second = next(read, None), next(read, None)
@@ -116,13 +117,13 @@ class TextSearch:
 
     def _chunks(self, segments: Iterable[Segment], work: WorkBudget) -> Iterator[LogChunk]:
         """
-        The text once, without what segments overlap; those that have an end are searched closely.
+        Yield the text without the overlap of segments. Search segments that have an end closely.
         """
         done: int | None = None
         for segment in segments:
             start = 0 if done is None else done - segment.base
             for at in range(start, len(segment.data), MIB):
-                first_line = 1 if done is None and not at else None  # so that it is not mended
+                first_line = 1 if done is None and not at else None  # prevents repair
                 yield LogChunk(origin=self._url, data=segment.data[at : at + MIB], first_line=first_line)
             done = segment.base + len(segment.data)
             self._last_two = [*self._last_two[-1:], segment]
@@ -130,7 +131,7 @@ class TextSearch:
 
     def _look_closely(self, work: WorkBudget) -> None:
         """
-        Keep all of the last two segments if a new end was found, or if ends can no longer be counted.
+        Keep all matches of the last two segments if a new end was found, or if ends can no longer be counted.
         """
         ends = sum(work.reports.values())
         if ends == self._ends and not work.unsure_reports:
@@ -143,7 +144,7 @@ class TextSearch:
 
     def _keep(self, segment: Segment, found: Sequence[Match]) -> None:
         """
-        Keep what was found near ends, or the ends of it, as far as there is room.
+        Keep all matches near ends, or only the ends, as far as there is room.
         """
         ends = [each for each in found if each.role in END_ROLES]
         own = (segment.first, segment.end)
@@ -162,14 +163,14 @@ class TextSearch:
 
     def _all_in(self, segment: Segment) -> list[Match]:
         """
-        All that stands in a segment.
+        Return all matches in a segment.
         """
         work = WorkBudget(keeps_all=True)
         chunks: Iterable[LogChunk] = (
             LogChunk(
                 origin=self._url,
                 data=segment.data[at : at + MIB],
-                first_line=1 if not at and not segment.is_whole else None,  # so that it is not mended
+                first_line=1 if not at and not segment.is_whole else None,  # prevents repair
             )
             for at in range(0, len(segment.data), MIB)
         )
@@ -191,7 +192,9 @@ def _is_within(match: Match, ranges: Iterable[tuple[int, int]]) -> bool:
 
 def outermost_of(found: Sequence[Match]) -> list[Match]:
     """
-    The first and the last of each kind, in their order; those of such pieces together are those of the whole.
+    Return the first and last matches of each kind, in order.
+
+    Those of all pieces of a text together include those of the whole text.
     """
     numbers: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for number, each in enumerate(found):
@@ -202,7 +205,7 @@ def outermost_of(found: Sequence[Match]) -> list[Match]:
 
 def _own_matches(found: Iterable[Match], segment: Segment) -> Iterator[Match]:
     """
-    Those that count, with their places in the whole text, and lines counted from the part's beginning.
+    Yield the matches that count, with offsets in the whole text, and lines counted from the part's beginning.
     """
     lines = segment.newlines_before
     for match in found:
@@ -221,7 +224,7 @@ def _own_matches(found: Iterable[Match], segment: Segment) -> Iterator[Match]:
 
 def _line_start(data: bytes, line: int) -> int:
     """
-    Where line number *line* begins; for short texts that the matcher has mended, and for their beginnings.
+    Return where line *line* begins, in short texts that the matcher has repaired, and in their beginnings.
     """
     at = 0
     for _ in range(line - 1):

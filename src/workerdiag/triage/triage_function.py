@@ -27,9 +27,9 @@ from workerdiag.units import parse_bytes
 if TYPE_CHECKING:
     from distributed import Client
 
-#: Of the threads of a cluster that has other things to do.
+#: Fraction of the threads of a cluster, which may have other work.
 SHARE: Final = 0.5
-#: What the process of a suspect may have: a search takes 200 MiB, a file that unpacks badly some more.
+#: Memory limit of a suspect's process. A search takes 200 MiB, a file that unpacks badly some more.
 SUSPECT_MEMORY: Final = "2 GiB"
 
 
@@ -50,41 +50,42 @@ def triage(  # noqa: PLR0913  all but one have defaults
     """
     Find all deaths of workers in many logs, on the workers of a Dask cluster.
 
-    A part that cannot be read is a row of the inputs, and costs nothing else. With *output* the work can
-    be killed at any time: the same call goes on from there, and reads again only what failed or has changed.
+    A part that cannot be read becomes a row of the inputs and affects nothing else. With *output* the work
+    can be killed at any time. The same call resumes it, and reads again only what failed or has changed.
 
     Args:
         urls: Paths, folders with all below them, patterns, and URLs that fsspec opens on the workers.
-        client: Of the cluster that does the work, whose workers have workerdiag installed; None: one on this
-            machine is started for the time.
-        output: A folder for the tables ``deaths`` and ``inputs``, which hold what is known so far.
-        form: Of the tables: ``parquet`` (needs pyarrow), ``csv`` or ``jsonl``.
-        runs: The beginning of URLs with ``*`` for a name, e.g. ``s3://logs/*/``: logs for which it stands for
-            the same text are of one cluster run. None: those that name one scheduler at overlapping times.
-        rulebook: The rules to use; None: the shipped knowledge and installed packs.
-        share: Of each worker's threads, from 0 to 1, at least one, that may be busy with this.
+        client: A client of the cluster that does the work; its workers need workerdiag. None starts a
+            temporary cluster on this machine.
+        output: A folder for the tables ``deaths`` and ``inputs``, which are updated while the work runs.
+        form: The format of the tables: ``parquet`` (needs pyarrow), ``csv`` or ``jsonl``.
+        runs: The beginning of URLs with ``*`` for a name, e.g. ``s3://logs/*/``. Logs for which ``*`` matches
+            the same text belong to one cluster run. None groups logs that name one scheduler at overlapping
+            times.
+        rulebook: The rules to use. None uses the shipped knowledge and installed packs.
+        share: The fraction of each worker's threads, from 0 to 1, that triage may use; at least one thread.
         part_bytes: Bytes of a file that one task reads.
-        suspect_memory: What a process may have in which a part is read again whose worker died.
-        storage_options: For fsspec.
-        on_progress: Is called with a `Progress` after each part; its `result()` is what is known by then.
+        suspect_memory: The memory limit of the process in which a part is read again after its worker died.
+        storage_options: Options for fsspec.
+        on_progress: Called with a `Progress` after each part; its `result()` returns what is known by then.
 
     Returns:
         The rows of both tables, sorted, with their summary.
 
     Raises:
-        TriageError: The client is closed, there are no workers, or they have not the same workerdiag.
+        TriageError: The client is closed, there are no workers, or their workerdiag differs.
         TableError: The tables cannot be written.
-        TypeError: The client is asynchronous, or *urls* are no paths.
-        ValueError: An argument has a value that makes no sense.
+        TypeError: The client is asynchronous, or *urls* are not paths.
+        ValueError: An argument has an invalid value.
     """
     memory_bytes = parse_bytes(suspect_memory)
     if not 0 < share <= 1 or part_bytes < 1 or memory_bytes is None:
         raise ValueError(
-            "share is above 0 and at most 1, part_bytes at least 1, suspect_memory as in '2 GiB'"
+            "share is above 0 and at most 1, part_bytes at least 1, suspect_memory a size like '2 GiB'"
         )
     if getattr(client, "asynchronous", False):
         raise TypeError(
-            "triage needs a client that is not asynchronous: run it in a thread with one of its own"
+            "triage needs a client that is not asynchronous: run it in a thread with a separate client"
         )
     if getattr(client, "status", "") == "closed":
         raise TriageError("the client is closed", "give an open one, or none for a cluster on this machine")
@@ -120,13 +121,13 @@ def triage(  # noqa: PLR0913  all but one have defaults
 @contextmanager
 def _local_client() -> Iterator[Client]:
     """
-    A client of a cluster on this machine, with a process for each core.
+    Yield a client of a cluster on this machine, with a process for each core.
     """
     import distributed
 
     start, connect = cast("Method", distributed.LocalCluster), cast("Method", distributed.Client)
     try:
-        # what its workers log of their end is no news, and what they die of is told
+        # hide what its workers log when they end; triage reports why they die
         with _interrupts_ignored():
             cluster = start(
                 threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL
@@ -141,7 +142,7 @@ def _local_client() -> Iterator[Client]:
 @contextmanager
 def _interrupts_ignored() -> Iterator[None]:
     """
-    Processes that are started meanwhile ignore Ctrl-C: this one answers it for all.
+    Make processes that start meanwhile ignore Ctrl-C: this process handles it for all.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

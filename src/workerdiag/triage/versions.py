@@ -1,8 +1,8 @@
 """
-Which versions of Python and distributed the text of a log names, where it does.
+Find the versions of Python and distributed that a log names.
 
-Dask does not log its version. Tracebacks have the folder of Python's library, images of Dask their tag,
-and servers that differ a table of their versions.
+Dask does not log its version. Tracebacks show the folder of Python's library, images of Dask show their tag,
+and servers whose versions differ log a table of them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from attrs import frozen
 @frozen(kw_only=True)
 class Versions:
     """
-    The versions that a text names first; None: it names none.
+    The first versions that a text names; None: the text names none.
     """
 
-    #: Such as ``3.12``.
+    #: Python version, such as ``3.12``.
     python: str | None = None
     distributed: str | None = None
 
     def seen_in(self, data: bytes) -> Versions:
         """
-        These, and those of *data* where none is known yet.
+        Return these versions; fill in unknown ones from *data*.
         """
         if self.python is not None and self.distributed is not None:
             return self
@@ -37,14 +37,14 @@ class Versions:
 
     def or_else(self, other: Versions) -> Versions:
         """
-        These, and of *other* what is not known here.
+        Return these versions; fill in unknown ones from *other*.
         """
         return Versions(python=self.python or other.python, distributed=self.distributed or other.distributed)
 
     @classmethod
     def common(cls, all_of_them: Iterable[Versions]) -> Versions:
         """
-        What all name that name any; None where they differ.
+        Return the versions that all agree on; None where they differ. Unknown versions do not count.
         """
         given = list(all_of_them)
         return cls(
@@ -55,12 +55,12 @@ class Versions:
 
 NO_VERSIONS = Versions()
 
-#: Bytes of the beginning of a text that are searched: all would take a third of the time of the marks.
+#: Search the first bytes of a text only: searching all of it would take a third of the time of the marks.
 VERSIONS_WITHIN: Final = 16 * 2**20
-#: Bytes of the longest text that names a version; a row of a table that is longer is cut off.
+#: Bytes of the longest text that names a version; a longer table row is cut off.
 LONGEST_NAMING: Final = 1024
 
-#: Literals, quickly found, each with the pattern that begins with it: ``/usr/lib/python3.12/``.
+#: Literals that are quick to find, each with the pattern that begins with it: ``/usr/lib/python3.12/``.
 _PYTHON = ((b"/python3.", re.compile(rb"/python(3\.\d{1,2})/")),)
 #: An image of Dask (``ghcr.io/dask/dask:2026.8.0-py3.12``), and the last column, the workers, of the table in
 #: ``distributed.versions.error_message``.
@@ -68,7 +68,7 @@ _DISTRIBUTED = (
     (b"/dask:20", re.compile(rb"/dask:(20\d\d\.\d{1,2}\.\d{1,2})\b")),
     (b"| distributed ", re.compile(rb"\| distributed +\|[^\n]*\| +(20\d\d\.\d{1,2}\.\d{1,2}) +\|\s*\n")),
 )
-#: A place of a literal that is no version does not end the search; more of them do.
+#: The search ends after this many places of a literal that name no version.
 _MAX_PLACES = 20
 
 

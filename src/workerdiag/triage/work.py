@@ -1,5 +1,5 @@
 """
-One triage: parts to outcomes, outcomes to runs, runs to deaths.
+Run one triage: from parts to outcomes, to runs, to deaths.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from workerdiag.triage.scan import ScanSettings, compiled_rules, scan_part
 if TYPE_CHECKING:
     from distributed import Client
 
-#: While it runs, tables are written this often, in seconds, and take at most this share of the time.
+#: Interval between writes of the tables while it runs, in seconds, and their maximum share of the time.
 _TABLES_S = 30.0
 _TABLES_SHARE = 0.1
-#: A batch is read in a second or two: it has this many bytes of text, or of marks where runs are judged.
+#: Bytes of text in a batch, or of marks when runs are judged. A batch is read in one or two seconds.
 _BATCH_BYTES = 8 * MIB
 _BATCH_MARKS_BYTES = MIB // 4
-#: Logs that are packed become about this many times as large.
+#: Packed logs grow by about this factor.
 _UNPACKED = 10
 
 _J = TypeVar("_J")
@@ -44,31 +44,31 @@ Job: TypeAlias = tuple[str, Part]
 @frozen(kw_only=True)
 class Progress:
     """
-    How far a triage is.
+    The progress of a triage.
     """
 
     parts: int
     parts_done: int = 0
-    #: Bytes of files, as far as their sizes are known.
+    #: Bytes of files whose sizes are known.
     bytes: int
     bytes_done: int = 0
     #: Reports of deaths so far; several may be of one death.
     reports: int = 0
-    #: Parts that could not be read, or not wholly.
+    #: Number of parts that could not be read completely.
     failed: int
     _judge: Callable[[], TriageResult] = field(repr=False, eq=False)
 
     def result(self) -> TriageResult:
         """
-        What is known so far: the deaths in the parts that were read, judged now and here.
+        Return what is known so far: the deaths in the parts that were read, judged here and now.
 
-        It may take seconds for thousands of deaths, and reading goes on meanwhile.
+        This may take seconds for thousands of deaths; reading continues meanwhile.
         """
         return self._judge()
 
     def with_part(self, part: Part, outcome: PartOutcome) -> Progress:
         """
-        The progress after one more part.
+        Return the progress after one more part.
         """
         return evolve(
             self,
@@ -82,28 +82,28 @@ class Progress:
 @frozen(kw_only=True)
 class TriagePlan:
     """
-    What is wanted of a triage.
+    The settings of a triage.
     """
 
     given: tuple[str | os.PathLike[str], ...]
-    #: What logs of one cluster run have in common (`find_runs`).
+    #: The pattern that logs of one cluster run have in common (`find_runs`).
     folders: str | None = None
     #: None: the shipped knowledge and installed packs.
     rulebook: Rulebook | None = None
     part_bytes: int = PART_BYTES
-    #: Of each worker's threads.
+    #: Fraction of each worker's threads to use.
     share: float = 1.0
-    #: What the process of a suspect may have.
+    #: Memory limit of a suspect's process.
     memory_bytes: int
     storage_options: Mapping[str, object] = field(factory=dict, repr=False)
     on_progress: Callable[[Progress], object] = lambda _: None
-    #: Whether tables are written while it runs, and at its end.
+    #: Whether to write tables while it runs, and at its end.
     writes_tables: bool = False
 
 
 class TriageWork:
     """
-    The parts of one triage, and what is known of them.
+    The parts of one triage, and their outcomes so far.
     """
 
     def __init__(self, plan: TriagePlan, folder: TriageFolder) -> None:
@@ -111,9 +111,9 @@ class TriageWork:
         self._folder = folder
         self.settings = ScanSettings(rulebook=plan.rulebook, storage_options=plan.storage_options)
         self._book, _ = compiled_rules(self.settings)
-        #: By their keys, in the order of their files.
+        #: The parts by key, in the order of their files.
         self._parts: dict[str, Part] = {}
-        #: Those of each input, in the order of their bytes.
+        #: The keys of each input's parts, in the order of their bytes.
         self._keys: dict[str, tuple[str, ...]] = {}
         self._unlisted: list[InputRow] = []
         rules = rules_key(self._book)
@@ -137,7 +137,7 @@ class TriageWork:
 
     def jobs(self) -> list[Job]:
         """
-        The parts that have no outcome yet, with their keys.
+        Return the parts that have no outcome yet, with their keys.
         """
         return [(key, part) for key, part in self._parts.items() if key not in self._outcomes]
 
@@ -146,7 +146,7 @@ class TriageWork:
         Read all parts that have no outcome yet, on the workers.
 
         Raises:
-            TriageError: There are no workers, or they cannot do it.
+            TriageError: There are no workers, or workerdiag does not work on them.
             TableError: The folder cannot be written to.
         """
         check_workers(client)
@@ -165,10 +165,10 @@ class TriageWork:
 
     def judge(self, client: Client | None = None) -> TriageResult:
         """
-        Judge all runs by what is known so far, and write the tables, if they are wanted.
+        Judge all runs by what is known so far. Write the tables if the plan says so.
 
         Args:
-            client: Of a cluster on which runs are judged side by side; None: here, one after the other.
+            client: A client of the cluster that judges runs in parallel. None: here, one at a time.
 
         Raises:
             TriageError: There are no workers.
@@ -181,7 +181,7 @@ class TriageWork:
 
     def _result(self, client: Client | None = None) -> TriageResult:
         """
-        The rows of both tables, sorted, and a note for each run that could not be judged.
+        Return the sorted rows of both tables, with a note for each run that could not be judged.
         """
         runs = find_runs(self._outcomes.values(), self._plan.folders)
         deaths: list[DeathRow] = []
@@ -194,7 +194,7 @@ class TriageWork:
         run_of = {url: run.id for run in runs for url in run.urls}
         folders = self._plan.folders
         if folders is not None and run_of and not any(map(folder_pattern(folders).match, run_of)):
-            notes.append(f"no input begins as {folders} says: each is taken for a cluster run of its own")
+            notes.append(f"no input matches {folders}: each is judged as a separate cluster run")
         if twice := double_count_note(deaths):
             notes.append(twice)
         if dropped := [each for each in self._outcomes.values() if each.dropped_ends]:
@@ -211,7 +211,7 @@ class TriageWork:
         for run in runs:
             try:
                 yield Done(run, judge_run(self._marks_of(run), self.settings))
-            except Exception as problem:  # noqa: BLE001  no run costs the others
+            except Exception as problem:  # noqa: BLE001  a failed run does not affect the others
                 yield Lost(run, describe_error(problem))
 
     def _judged_there(self, client: Client, runs: Iterable[Run]) -> Iterator[Done[Run] | Lost[Run]]:
@@ -220,7 +220,7 @@ class TriageWork:
 
     def _is_read(self, run: Run) -> bool:
         """
-        Whether any of its logs is one.
+        Whether any of its inputs is a log.
         """
         return any(self._outcomes[key].row.status in ("done", "failed") for key in self._read_keys(run))
 
@@ -232,19 +232,19 @@ class TriageWork:
 
     def forget_others(self) -> None:
         """
-        Remove what is kept of other parts than these.
+        Remove saved outcomes of all other parts.
         """
         self._folder.forget_others(self._parts.keys())
 
     def _marks_of(self, run: Run) -> tuple[Run, list[bytes]]:
         """
-        The run with the packed outcomes of its parts, in the order of their bytes, whichever was read first.
+        Return the run with the packed outcomes of its parts, in the order of their bytes.
         """
         return run, [self._folder.kept(key) or b"" for key in self._read_keys(run)]
 
     def _run_share(self, run: Run) -> float:
         """
-        What a run takes of a batch that is judged.
+        Return the fraction of a batch that judging a run takes.
         """
         return sum(map(self._folder.kept_bytes, self._read_keys(run))) / _BATCH_MARKS_BYTES
 
@@ -253,10 +253,10 @@ class TriageWork:
 
     def take(self, ended: Done[Job] | Lost[Job]) -> None:
         """
-        Keep what became of a part.
+        Save the outcome of a part.
 
         Raises:
-            TriageError: The worker has another release of the knowledge.
+            TriageError: The worker has a different release of the knowledge.
             TableError: The folder cannot be written to.
         """
         key, part = ended.job
@@ -268,7 +268,7 @@ class TriageWork:
         outcome = unpack_outcome(packed)
         if outcome.row.knowledge != self._book.release:
             releases = f"{outcome.row.knowledge} there, {self._book.release} here"
-            raise TriageError(f"the workers have another release of the knowledge: {releases}", INSTALL)
+            raise TriageError(f"the workers have a different release of the knowledge: {releases}", INSTALL)
         self._folder.keep(key, packed)
         self._outcomes[key] = outcome
         self._progress = self._progress.with_part(part, outcome)
@@ -281,7 +281,7 @@ def _part_of(job: Job) -> Part:
 
 def _part_share(job: Job) -> float:
     """
-    What a part takes of a batch that is read; one whose size no one knows takes all of it.
+    Return the fraction of a batch that reading a part takes. A part of unknown size takes a whole batch.
     """
     part = job[1]
     if part.end_byte is None and part.file.size_bytes is None:

@@ -1,3 +1,3 @@
 """
-What kills the workers of a whole fleet: the tables of triage and the states of watchers, counted together.
+Report what kills the workers of a whole fleet, from tables of triage and state files of watchers.
 """

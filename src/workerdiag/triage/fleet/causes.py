@@ -1,5 +1,5 @@
 """
-The share of each cause, what it cost, since when it occurs, and whether it becomes more.
+The share, cost, first occurrence and trend of each cause.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNKNOWN_CAUSE = "Cause not known"
 TREND_METHOD = (
     f"A trend needs at least {LEAST_DEATHS} deaths. The second half of the time is compared with the first,"
     " and the time before the first loss with the time after it, by exact tests with Holm's correction for"
-    f" the number of causes (p < {LEVEL:g}). The tables are taken to cover all of the time alike."
+    f" the number of causes (p < {LEVEL:g}). The tables are assumed to cover the whole time evenly."
 )
 
 
@@ -37,13 +37,13 @@ def cause_shares(
     losses: Sequence[JointLoss], titles: Mapping[str, str], span: Span, period: Period
 ) -> tuple[CauseShare, ...]:
     """
-    The causes of the deaths, most deaths first; what is not known comes last.
+    Return the causes of the deaths, most deaths first; unknown causes come last.
 
     Args:
-        losses: All of them.
-        titles: Of causes, by id.
-        span: The time that the tables are about.
-        period: What deaths are counted by.
+        losses: All joint losses.
+        titles: Titles of causes by id.
+        span: The time that the tables cover.
+        period: The unit in which deaths are counted.
     """
     deaths: dict[str | None, list[DeathRow]] = {}
     times: dict[str | None, list[float]] = {}
@@ -73,7 +73,7 @@ def cause_shares(
 
 def _with_particulars(share: CauseShare, deaths: Sequence[DeathRow], period: Period) -> CauseShare:
     """
-    The share with where, when and at what cost.
+    Return the share with its hosts, times and cost.
     """
     lost_compute_s, lost_known_count = cost_of(deaths)
     first_at, last_at = span_of(deaths) or (None, None)
@@ -92,7 +92,7 @@ def _with_trends(
     shares: Sequence[CauseShare], times: Mapping[str | None, Sequence[float]], span: Span
 ) -> tuple[CauseShare, ...]:
     """
-    The shares with their trends, where there is enough to say.
+    Return the shares with their trends, where there are enough deaths.
     """
     changes = {
         each.cause: _change(times[each.cause], *span)
@@ -114,7 +114,7 @@ def _with_trends(
 
 def _change(times: Sequence[float], begin: float, end: float) -> tuple[Trend, float]:
     """
-    The likelier change of a rate, and how likely it shows if there is none.
+    Return the likelier change of a rate, and its p-value: how likely it is if the rate did not change.
 
     There are two tests, so the smaller p-value is doubled (Bonferroni).
     """

@@ -1,5 +1,5 @@
 """
-From folders and files to the deaths in them, and to what could not be read.
+Read the deaths in folders and files, and note what could not be read.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from workerdiag.triage.fleet.values import FleetGap, FleetTable, MissingPart, Ta
 from workerdiag.triage.rows import DeathRow, InputRow
 from workerdiag.triage.tables import TABLE_FORMATS, BadRow, Row, kind_of_table, read_rows
 
-#: As files that SQLite writes are named.
+#: Usual file extensions of SQLite databases.
 _STATE_SUFFIXES = frozenset({".db", ".sqlite", ".sqlite3"})
 _TABLE_SUFFIXES = frozenset(f".{each}" for each in TABLE_FORMATS)
 _NO_PLACE = "give the folder that workerdiag triage --output wrote, or a watcher's state file"
-_NEITHER = "it is neither a table of triage (.parquet, .csv, .jsonl) nor a watcher's state"
-#: How each database of SQLite begins (https://sqlite.org/fileformat.html).
+_NEITHER = "it is neither a table of triage (.parquet, .csv, .jsonl) nor a watcher's state file"
+#: The first bytes of each SQLite database (https://sqlite.org/fileformat.html).
 _DATABASE_HEAD = b"SQLite format 3\0"
 _WRITE_AGAIN = "write the table again"
 _LOOK_AGAIN = "triage them again"
@@ -37,7 +37,7 @@ _LOOK_AGAIN = "triage them again"
 @define
 class Collector:
     """
-    Reads one file after the other; what cannot be read is a gap, and the others are read.
+    Reads files one by one. A file that cannot be read becomes a gap; reading continues with the next.
     """
 
     tables: list[FleetTable] = field(factory=list)
@@ -48,16 +48,18 @@ class Collector:
 
     def read(self, places: Iterable[str | os.PathLike[str]]) -> None:
         """
-        Read all tables and states in folders, with the folders below, and in files that are named.
+        Read all tables and state files in folders (with all below them), and the files named.
 
         Raises:
-            UnreadableInputError: A place is not there, or there is no table and no state in any of them.
+            UnreadableInputError: A place does not exist, or none of them holds a table or state file.
         """
         given = [Path(each) for each in places]
         files = sorted({path.absolute() for each in given for path in self._files(each)})
         if not files and not self.gaps:
             names = ", ".join(utf8_safe(str(each)) for each in given)
-            raise UnreadableInputError(names, "no table of triage and no watcher's state is there", _NO_PLACE)
+            raise UnreadableInputError(
+                names, "there is no table of triage and no watcher's state file", _NO_PLACE
+            )
         for path in files:
             try:
                 if path.suffix.lower() in _TABLE_SUFFIXES:
@@ -118,7 +120,7 @@ class Collector:
     @contextmanager
     def _adding(self, path: Path, kind: TableKind, rows: Sequence[DeathRow]) -> Iterator[None]:
         """
-        Add the *rows* that are read within; a file of which nothing can be read is no table.
+        Add the *rows* read within. A file from which nothing can be read does not count as a table.
         """
         try:
             yield
@@ -134,7 +136,7 @@ class Collector:
 
     def _miss_inputs(self) -> None:
         """
-        Note the logs that no triage could read; one that another triage could is read.
+        Note the logs that no triage could read. A log counts as read if one of several triages could read it.
         """
         done = {(each.url, each.first_byte) for _, each in self._inputs if each.status != "failed"}
         failed: dict[Path, list[InputRow]] = {}
@@ -162,7 +164,7 @@ class Collector:
 
 def _is_database(path: Path) -> bool:
     """
-    Whether it begins as one; one that cannot be opened says why when it is read.
+    Whether the file begins as a database. A file that cannot be opened says why when it is read.
     """
     try:
         with path.open("rb") as file:
@@ -173,14 +175,14 @@ def _is_database(path: Path) -> bool:
 
 def _dated(row: DeathRow) -> DeathRow:
     """
-    The row without a time before 1970, which is none: the calendar of Python ends in the year 1.
+    Return the row without a time before 1970, which is invalid: Python's calendar begins in the year 1.
     """
     return evolve(row, died_at=None) if row.died_at is not None and row.died_at < 0 else row
 
 
 def death_row(death: KeptDeath) -> DeathRow:
     """
-    The row of a death that a watcher keeps. Its place is its id, which is the same in each state file.
+    Return the row of a death in a watcher's state. Its place is its id, which is the same in each state file.
     """
     who = death.identity
     return DeathRow(

@@ -1,5 +1,5 @@
 """
-Counts of deaths that causes, hosts and versions all need.
+Counts of deaths for causes, hosts and versions.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from workerdiag.triage.fleet.statistics import Interval, effective_size, wilson_
 from workerdiag.triage.fleet.values import Period, PeriodCount
 from workerdiag.triage.rows import DeathRow
 
-#: Hosts and trends of fewer deaths are not judged.
+#: Hosts and trends with fewer deaths are not judged.
 LEAST_DEATHS = 5
-#: What chance alone gives more often than this says nothing.
+#: Significance level: a higher p-value means nothing.
 LEVEL = 0.05
 
-#: The first and the last moment, in seconds since the epoch; None: nobody knows.
+#: The first and the last moment, in seconds since the epoch; None: not known.
 Span = tuple[float, float] | None
 
 
 def sure_cause(death: DeathRow) -> str | None:
     """
-    The cause of a death, if it is likelier than not; a guess is none.
+    Return the cause of a death if it is likelier than not, else None.
     """
     return death.cause if death.probability >= SURE_ENOUGH else None
 
 
 def main_cause(deaths: Iterable[DeathRow]) -> tuple[str | None, int]:
     """
-    The known cause of most of the deaths, and of how many; None: no cause is known.
+    Return the known cause of most of the deaths, and their number; None: no cause is known.
     """
     known = Counter(cause for each in deaths if (cause := sure_cause(each)) is not None)
     return min(known.items(), key=lambda each: (-each[1], each[0])) if known else (None, 0)
@@ -42,7 +42,7 @@ def main_cause(deaths: Iterable[DeathRow]) -> tuple[str | None, int]:
 
 def span_of(deaths: Iterable[DeathRow]) -> Span:
     """
-    When the first and the last of the deaths were.
+    Return the times of the first and the last death.
     """
     times = [each.died_at for each in deaths if each.died_at is not None]
     return (min(times), max(times)) if times else None
@@ -50,7 +50,7 @@ def span_of(deaths: Iterable[DeathRow]) -> Span:
 
 def cost_of(deaths: Iterable[DeathRow]) -> tuple[float | None, int]:
     """
-    The lost compute seconds, and of how many deaths they are known.
+    Return the lost compute seconds, and the number of deaths for which they are known.
     """
     known = [each.lost_compute_s for each in deaths if each.lost_compute_s is not None]
     return (sum(known), len(known)) if known else (None, 0)
@@ -58,14 +58,14 @@ def cost_of(deaths: Iterable[DeathRow]) -> tuple[float | None, int]:
 
 def share_interval(share: float, losses: Collection[JointLoss]) -> Interval:
     """
-    Where the *share* of all deaths, which are these losses, lies.
+    Return the interval of the *share* of all deaths in these losses.
     """
     return wilson_interval(share, effective_size(len(each.deaths) for each in losses))
 
 
 def period_counts(deaths: Iterable[DeathRow], period: Period) -> tuple[PeriodCount, ...]:
     """
-    How many deaths there were in each day or week that had one.
+    Return the number of deaths in each day or week that had any.
     """
     counts = Counter(_begin_of(each.died_at, period) for each in deaths if each.died_at is not None)
     return tuple(PeriodCount(begin=begin, death_count=count) for begin, count in sorted(counts.items()))
@@ -73,7 +73,7 @@ def period_counts(deaths: Iterable[DeathRow], period: Period) -> tuple[PeriodCou
 
 def host_of(death: DeathRow) -> str | None:
     """
-    The machine, unless it only names itself: ``127.0.0.1`` is another one in each log.
+    Return the machine, unless its name is local: ``127.0.0.1`` means a different machine in each log.
     """
     return death.host if death.host and not _names_itself(death.host) else None
 

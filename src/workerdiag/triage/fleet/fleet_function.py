@@ -22,18 +22,18 @@ from workerdiag.triage.rows import DeathRow
 
 def fleet(*places: str | os.PathLike[str]) -> FleetReport:
     """
-    What kills workers, from the tables of triage and the state files of watchers.
+    Report what kills workers, from tables of triage and state files of watchers.
 
-    A death that several of them report counts once; a stop that somebody asked for is no loss. What cannot be
-    read is a gap of the report, and then its numbers are "at least".
+    A death in several of them counts once. A stop that somebody asked for is not a loss. What cannot be read
+    becomes a gap of the report, and its numbers are then "at least".
 
     Args:
         places: Folders with all below them, or files: tables of triage (``.parquet``, which needs pyarrow,
-            ``.csv``, ``.jsonl``) and a watcher's state (``.db``, ``.sqlite``, ``.sqlite3``; a file that is
-            named may end in anything). None of them is written to.
+            ``.csv``, ``.jsonl``) and a watcher's state (``.db``, ``.sqlite``, ``.sqlite3``; a file named
+            explicitly may have any extension). All stay unchanged.
 
     Raises:
-        UnreadableInputError: A place is not there, or there is no table and no state in any of them.
+        UnreadableInputError: A place does not exist, or none of them holds a table or state file.
     """
     collector = Collector()
     collector.read(places)
@@ -50,7 +50,7 @@ def fleet(*places: str | os.PathLike[str]) -> FleetReport:
 
 def _with_stop(row: DeathRow, book: Rulebook) -> DeathRow:
     """
-    The row as a stop that was asked for, if a rule knows that though nobody told the scheduler.
+    Return the row as a requested stop if a rule says so, although the scheduler was not told.
     """
     if row.stop_requested or row.cause is None:
         return row

@@ -1,5 +1,5 @@
 """
-Hosts on which far more workers are lost than on others.
+Find hosts that lose far more workers than others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workerdiag.triage.fleet.statistics import binomial_tail, holm
 from workerdiag.triage.fleet.values import HostLoad
 from workerdiag.triage.rows import DeathRow
 
-#: A host is far above the rate from here on, if chance does not explain it either.
+#: A host is far above the rate from this ratio on, if chance does not explain it.
 FAR_RATIO = 2.0
 
 HOST_METHOD = (
@@ -28,7 +28,7 @@ HOST_METHOD = (
 
 def host_loads(losses: Sequence[JointLoss]) -> tuple[HostLoad, ...]:
     """
-    The hosts with enough deaths to be ranked, most deaths first.
+    Return the hosts with enough deaths to be ranked, most deaths first.
     """
     deaths: dict[str, list[DeathRow]] = {}
     loss_counts: Counter[str] = Counter()
@@ -51,7 +51,7 @@ def host_loads(losses: Sequence[JointLoss]) -> tuple[HostLoad, ...]:
 
 def _load(host: str, deaths: Sequence[DeathRow], loss_counts: Counter[str]) -> HostLoad:
     """
-    One host before the correction for the number of hosts.
+    Return the load of one host, not yet corrected for the number of hosts.
     """
     count, total, host_count = loss_counts[host], loss_counts.total(), len(loss_counts)
     cause, cause_count = main_cause(deaths)

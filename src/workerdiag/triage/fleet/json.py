@@ -1,5 +1,5 @@
 """
-A fleet report as JSON: the form that programs read. `FLEET_SCHEMA` numbers its shape.
+A fleet report as JSON, for programs. `FLEET_SCHEMA` is the version of the format.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def fleet_to_dict(report: FleetReport) -> dict[str, object]:
     """
-    The report as dictionaries, lists, text, numbers and None, with the key ``schema`` first.
+    Return the report as dictionaries, lists, text, numbers and None, with the key ``schema`` first.
     """
     content: dict[str, object] = _report_converter().unstructure(report)
     return {"schema": FLEET_SCHEMA} | content
@@ -26,14 +26,14 @@ def fleet_to_dict(report: FleetReport) -> dict[str, object]:
 
 def fleet_to_json(report: FleetReport) -> str:
     """
-    The report as JSON in ASCII, without a line end at the end.
+    Return the report as JSON in ASCII, without a final newline.
     """
     return json.dumps(fleet_to_dict(report), indent=2)
 
 
 def fleet_schema() -> Schema:
     """
-    The JSON Schema (draft 2020-12) of what `fleet_to_dict` returns.
+    Return the JSON Schema (draft 2020-12) of the result of `fleet_to_dict`.
     """
     return document_schema(FleetReport, title="workerdiag fleet report", number=FLEET_SCHEMA)
 

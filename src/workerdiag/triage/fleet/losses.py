@@ -1,5 +1,5 @@
 """
-Workers that were lost together: one observation, as nothing is learned from each of them once more.
+Group workers that were lost together. They are one observation, because the others add no information.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from workerdiag.triage.rows import DeathRow
 @frozen(kw_only=True)
 class JointLoss:
     """
-    Deaths of one trouble on one cluster, within seconds.
+    Deaths on one cluster within seconds, from the same trouble.
     """
 
-    #: The earliest first.
+    #: The deaths, earliest first.
     deaths: tuple[DeathRow, ...]
-    #: When the first was; None: nobody knows.
+    #: Time of the first death; None: not known.
     at: float | None = field(init=False)
 
     @at.default
@@ -31,9 +31,9 @@ class JointLoss:
 
 def group_losses(deaths: Iterable[DeathRow]) -> tuple[JointLoss, ...]:
     """
-    The joint losses that deaths make: same run, same case, at most `TOGETHER_S` seconds after the first.
+    Group deaths into joint losses: same run, same case, at most `TOGETHER_S` seconds after the first.
 
-    A death that nobody dates is one of its own.
+    A death without a time is a separate loss.
     """
     groups: dict[tuple[str, str], list[DeathRow]] = {}
     for each in deaths:

@@ -1,5 +1,5 @@
 """
-Deaths that several tables report, counted once: by the rule that the recorder's messages are merged by.
+Count deaths that several tables report once, by the same rule that merges the recorder's messages.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from workerdiag.model.identity import differ, is_ip_address
 from workerdiag.triage.rows import DeathRow
 from workerdiag.wire.same_death import DeathIdentity, same_death
 
-#: Reports further apart than this are of two deaths, whatever they name; `same_death` allows no more.
+#: Reports further apart than this are two deaths, whatever they name; `same_death` allows no more.
 _MOST_APART_S = 600.0
-#: How far apart two reports of the same place in the same log are.
+#: Distance of two reports of the same place in the same log.
 _SAME_PLACE = -1.0
 
 
 @frozen(kw_only=True)
 class MergedDeaths:
     """
-    The deaths of all tables, each once.
+    The deaths of all tables, without duplicates.
     """
 
     deaths: tuple[DeathRow, ...]
@@ -32,10 +32,10 @@ class MergedDeaths:
 
 def merge_tables(tables: Iterable[Sequence[DeathRow]]) -> MergedDeaths:
     """
-    The deaths of several tables, in the order of the tables, each once and with all that is known of it.
+    Merge the deaths of several tables, in the order of the tables. Each is there once, with all known data.
 
-    Two rows of one table are two deaths, unless they are equal: whoever wrote it has merged them before. So a
-    worker that dies again and again under one address and one pid, as in a container, is counted each time.
+    Two different rows of one table are two deaths, because its writer has already merged them. So a worker
+    that dies repeatedly under one address and one pid, as in a container, counts each time.
     """
     known = _KnownDeaths()
     duplicate_count = sum(known.add_table(rows) for rows in tables)
@@ -44,17 +44,17 @@ def merge_tables(tables: Iterable[Sequence[DeathRow]]) -> MergedDeaths:
 
 class _KnownDeaths:
     """
-    Deaths, and where to find those that another report may be of.
+    Deaths, with an index to find those that another report may describe.
     """
 
     def __init__(self) -> None:
         self.deaths: list[DeathRow] = []
-        #: By worker, process or place in a log: time and position of each, by time.
+        #: Time and position of each death, sorted by time, by worker, process or place in a log.
         self._index: dict[Hashable, list[tuple[float, int]]] = {}
 
     def add_table(self, rows: Sequence[DeathRow]) -> int:
         """
-        Add the rows of one table; returns how many are known already.
+        Add the rows of one table. Return how many of them were already known.
         """
         unique = list(dict.fromkeys(rows))
         pairs = sorted(
@@ -80,7 +80,7 @@ class _KnownDeaths:
 
     def _candidates(self, row: DeathRow) -> Iterator[tuple[float, int]]:
         """
-        The known deaths that *row* may be of, and how many seconds they are apart.
+        Yield the known deaths that *row* may describe, with their distance from it in seconds.
         """
         at = row.died_at if row.died_at is not None else 0.0
         for key in _keys(row):
@@ -99,7 +99,7 @@ class _KnownDeaths:
 
 def _keys(row: DeathRow) -> Iterator[Hashable]:
     """
-    By what another report of the same death is found; undated ones only among undated ones.
+    Yield the keys that find other reports of the same death. Undated reports match only undated reports.
     """
     dated = row.died_at is not None
     yield "place", row.url, row.offset
@@ -111,7 +111,7 @@ def _keys(row: DeathRow) -> Iterator[Hashable]:
 
 def _report_distance_s(known: DeathRow, row: DeathRow) -> float | None:
     """
-    How far apart two reports of one death are; None: they are of two.
+    Return the seconds between two reports of one death, or None if they describe two deaths.
     """
     one, other = _identity(known), _identity(row)
     if (known.url, known.offset) == (row.url, row.offset):
@@ -120,7 +120,7 @@ def _report_distance_s(known: DeathRow, row: DeathRow) -> float | None:
         return None
     if known.died_at is not None and row.died_at is not None:
         return abs(known.died_at - row.died_at)
-    # Without a time an address says little: ports are used again.
+    # Without a time an address says little: ports are reused.
     is_sure = known.pid is not None and known.pid == row.pid and known.scheduler == row.scheduler is not None
     return 0.0 if is_sure else None
 
@@ -131,7 +131,7 @@ def _identity(row: DeathRow) -> DeathIdentity:
         name=row.name,
         pid=row.pid,
         nanny=row.nanny,
-        # A machine has a name by its own account, and an address by that of others: they cannot be compared.
+        # A machine reports its name, others report its address: these cannot be compared.
         host=row.host if row.host is not None and not is_ip_address(row.host) else None,
         noticed_at=row.died_at,
     )
@@ -139,14 +139,14 @@ def _identity(row: DeathRow) -> DeathIdentity:
 
 def _address(scheduler: str | None) -> str | None:
     """
-    The scheduler, where it is an address: a watcher may know it by the name of its cluster.
+    Return the scheduler if it is an address: a watcher may know it only by its cluster's name.
     """
     return scheduler if scheduler is not None and "://" in scheduler else None
 
 
 def _merged(known: DeathRow, row: DeathRow) -> DeathRow:
     """
-    Both reports in one: the surer cause counts, and whatever only one of them knows.
+    Merge both reports. The surer cause counts, and so does whatever only one of them knows.
     """
     first, second = (row, known) if _sureness(row) > _sureness(known) else (known, row)
     changes: dict[str, Any] = {

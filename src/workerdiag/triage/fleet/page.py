@@ -1,5 +1,5 @@
 """
-A fleet report as a page of its own.
+A fleet report as a self-contained HTML page.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from workerdiag.triage.fleet.view import FleetView, TableView, fleet_view, inter
 if TYPE_CHECKING:
     from workerdiag.triage.fleet.values import CauseShare, FleetReport
 
-#: Causes that have a bar; the table has all of them.
+#: At most this many causes have a bar; the table has all of them.
 _MAX_BARS = 10
 _HEIGHT_PX = 10
-#: It loads nothing and has no script.
+#: The page loads nothing and has no script.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -34,7 +34,7 @@ class _Bar:
 
 def fleet_page(report: FleetReport) -> str:
     """
-    The report as one page, in ASCII, which loads nothing; all that others wrote is escaped.
+    Return the report as one HTML page in ASCII that loads nothing. All foreign text is escaped.
     """
     report = printable_object(report)
     text = (
@@ -53,7 +53,7 @@ def fleet_page(report: FleetReport) -> str:
 
 def _with_something_in_columns(view: FleetView) -> FleetView:
     """
-    The view without columns that are empty in each row.
+    Return the view without columns that are empty in all rows.
     """
     return evolve(view, tables=tuple(map(_narrowed, view.tables)))
 
@@ -69,7 +69,7 @@ def _narrowed(table: TableView) -> TableView:
 
 def _bar(share: CauseShare) -> _Bar:
     """
-    The share as a bar, with a thin line from one end of its interval to the other.
+    Return the share as a bar, with a thin line over its interval.
     """
     text = f"{share_text(share.share)} ({interval_text(share.interval)})"
     kind = "unknown" if share.cause is None else "top"
@@ -87,5 +87,5 @@ def _bar(share: CauseShare) -> _Bar:
         ),
     )
     title = one_line(share.title)
-    svg = drawing(text, f"Share of all deaths, and its interval: {title}", _HEIGHT_PX, parts)
+    svg = drawing(text, f"Share of all deaths, with its interval: {title}", _HEIGHT_PX, parts)
     return _Bar(title=title, id=share.cause or "", percent=text, svg=svg)

@@ -1,7 +1,7 @@
 """
-The statistics of a fleet report: intervals of shares, and tests that many comparisons do not fool.
+The statistics of a fleet report: intervals of shares, and tests corrected for multiple comparisons.
 
-Standard library only; each method is named with its source.
+They need only the standard library. Each method names its source.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from math import exp, inf, lgamma, log, log1p, sqrt
 from attrs import field, frozen
 from attrs.validators import and_, ge, le
 
-#: Both ends of a standard normal distribution beyond this have 5 % together.
+#: The two-sided 95 % quantile of the standard normal distribution.
 _Z_95 = 1.959963984540054
-#: A term this much smaller than the sum so far, in powers of e, changes no digit that anybody sees.
+#: A term smaller than the sum so far by this many powers of e changes no visible digit.
 _NEGLIGIBLE = 40.0
 
 _share = and_(ge(0.0), le(1.0))
@@ -23,7 +23,7 @@ _share = and_(ge(0.0), le(1.0))
 @frozen(kw_only=True)
 class Interval:
     """
-    Where a share lies with 95 % confidence, from 0 to 1.
+    The 95 % confidence interval of a share, from 0 to 1.
     """
 
     low: float = field(validator=_share)
@@ -32,15 +32,15 @@ class Interval:
 
 def wilson_interval(share: float, size: float) -> Interval:
     """
-    The interval of a *share* that was seen in a sample of this many independent observations.
+    Return the interval of a *share* observed in a sample of *size* independent observations.
 
     Wilson's score interval (E. B. Wilson, Journal of the American Statistical Association 22, 1927, 209-212).
-    It stays within 0 and 1 and holds for small samples, where the share plus or minus two standard errors
-    does not (R. G. Newcombe, Statistics in Medicine 17, 1998, 857-872).
+    It stays within 0 and 1 and is valid for small samples, unlike the share plus or minus two standard errors
+    (R. G. Newcombe, Statistics in Medicine 17, 1998, 857-872).
 
     Args:
-        share: From 0 to 1.
-        size: More than 0; `effective_size` of observations that are not independent.
+        share: The observed share, from 0 to 1.
+        size: More than 0; for dependent observations their `effective_size`.
     """
     z2 = _Z_95**2
     center = (share + z2 / (2 * size)) / (1 + z2 / size)
@@ -50,7 +50,7 @@ def wilson_interval(share: float, size: float) -> Interval:
 
 def effective_size(group_sizes: Iterable[int]) -> float:
     """
-    How many independent observations tell as much as these groups, whose members all say the same.
+    Return the number of independent observations worth as much as groups of identical observations.
 
     Kish's approximation, the square of the sum over the sum of squares (L. Kish, Survey Sampling, 1965).
     """
@@ -60,9 +60,9 @@ def effective_size(group_sizes: Iterable[int]) -> float:
 
 def binomial_tail(count: int, trials: int, chance: float) -> float:
     """
-    How likely at least *count* of this many *trials* succeed, each with the same *chance*.
+    Return the probability that at least *count* of *trials* succeed, each with the same *chance*.
 
-    The exact binomial test, on one side.
+    This is the exact one-sided binomial test.
     """
     if count <= 0:
         return 1.0
@@ -85,9 +85,9 @@ def binomial_tail(count: int, trials: int, chance: float) -> float:
 
 def halves_p_value(early: int, late: int) -> float:
     """
-    How likely counts of two equal spans differ at least so much by chance, if nothing has changed.
+    Return the probability that two equal spans differ at least this much by chance, at the same rate.
 
-    The exact test of two Poisson rates, given their sum, on both sides (J. Przyborowski and H. Wilenski,
+    This is the exact two-sided test of two Poisson rates, given their sum (J. Przyborowski and H. Wilenski,
     Biometrika 31, 1940, 313-323).
     """
     return min(1.0, 2 * binomial_tail(max(early, late), early + late, 0.5))
@@ -95,14 +95,15 @@ def halves_p_value(early: int, late: int) -> float:
 
 def holm(p_values: Sequence[float], comparisons: int | None = None) -> list[float]:
     """
-    The p-values of several comparisons, corrected so that all together are rarely wrong.
+    Return the p-values of several comparisons, corrected for their number.
 
-    Where there is nothing to find in any of them, one or more fall below a level at most that often (S. Holm,
-    Scandinavian Journal of Statistics 6, 1979, 65-70).
+    If no comparison has an effect, the probability that any falls below a level is at most that level (S.
+    Holm, Scandinavian Journal of Statistics 6, 1979, 65-70).
 
     Args:
-        p_values: One for each comparison that was made.
-        comparisons: How many there were, where some were not worth a test; at least as many as *p_values*.
+        p_values: The p-value of each comparison made.
+        comparisons: The number of comparisons, including those not worth a test; at least as many as
+            *p_values*.
     """
     left = len(p_values) if comparisons is None else comparisons
     corrected = [1.0] * len(p_values)

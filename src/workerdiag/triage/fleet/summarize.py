@@ -1,5 +1,5 @@
 """
-From deaths to a fleet report: arithmetic only.
+Summarize deaths in a fleet report: arithmetic only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workerdiag.triage.fleet.merge import MergedDeaths
 from workerdiag.triage.fleet.values import FleetReport, Package, Period, VersionShare
 from workerdiag.triage.rows import DeathRow
 
-#: A longer time is counted by weeks.
+#: A longer time is counted in weeks.
 _MAX_DAYS_S = 31 * 86400.0
 
 _INTERVAL_METHOD = (
@@ -29,11 +29,11 @@ _INTERVAL_METHOD = (
 
 def summarize(merged: MergedDeaths, titles: Mapping[str, str], **facts: Any) -> FleetReport:
     """
-    What the deaths say together.
+    Return the report of all deaths.
 
     Args:
         merged: The deaths and stops of all tables, each once.
-        titles: Of causes, by id.
+        titles: Titles of causes by id.
         facts: Other attributes of the report: what was read, and what could not be.
     """
     lost = [each for each in merged.deaths if not each.stop_requested]

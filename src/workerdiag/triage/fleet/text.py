@@ -13,10 +13,10 @@ from workerdiag.triage.fleet.view import TableView, fleet_view
 if TYPE_CHECKING:
     from workerdiag.triage.fleet.values import FleetReport
 
-#: Narrower than this nothing is readable.
+#: The minimum width; nothing is readable below it.
 _MIN_WIDTH = 40
 _INDENT, _BETWEEN, _BULLET = "  ", "  ", "  - "
-#: Where fewer columns are left for the text of a row, it stands below its cells.
+#: If fewer columns are left for the text of a row, it goes below the cells.
 _LEAST_TEXT_COLUMNS = 40
 _BELOW = " " * 10
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
@@ -24,12 +24,12 @@ _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 def render_fleet(report: FleetReport, *, width: int = 80, color: bool = False) -> str:
     """
-    The report as lines of at most *width* columns, without a line end at the end.
+    Return the report as lines of at most *width* columns, without a final newline.
 
     Args:
-        report: What is shown.
+        report: The report to show.
         width: Columns of the terminal; less than 40 counts as 40.
-        color: Whether to make headings, and what somebody should look at, bold.
+        color: Whether headings, and rows that need attention, are bold.
     """
     return "\n".join(_report_lines(report, max(width, _MIN_WIDTH), color=color))
 
@@ -74,7 +74,7 @@ def _columns_lines(table: TableView, width: int, *, color: bool) -> Iterator[str
 
 def _columns_that_fit(rows: Sequence[Sequence[str]], width: int) -> list[tuple[int, int]]:
     """
-    Place and size of the columns that are shown: those with something in them, from the left, that fit.
+    Return place and size of the columns to show: from the left, those that are not empty and fit.
     """
     left, kept = width - len(_INDENT), []
     for place, (_, *cells) in enumerate(zip(*rows, strict=True)):
@@ -87,7 +87,7 @@ def _columns_that_fit(rows: Sequence[Sequence[str]], width: int) -> list[tuple[i
 
 def _cells_text(cells: Sequence[str], kept: Sequence[tuple[int, int]]) -> str:
     """
-    The cells side by side, each at the right end of its column, as numbers are read.
+    Return the cells side by side, right-aligned like numbers.
     """
     return _INDENT + _BETWEEN.join(f"{cells[place]:>{size}}" for place, size in kept)
 

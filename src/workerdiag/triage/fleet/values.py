@@ -1,5 +1,5 @@
 """
-What a fleet report says: how many workers were lost, to what, where, with which versions, since when.
+The values of a fleet report: how many workers were lost, to what, where, with which versions, since when.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from attrs.validators import ge
 
 from workerdiag.triage.fleet.statistics import Interval
 
-#: Shape of the JSON form; one more whenever a reader could notice.
+#: Version of the JSON format; it grows with each change that a reader could notice.
 FLEET_SCHEMA = 1
 
-#: ``new``: there was none for longer than chance explains, then there were; ``rising`` and ``falling``: the
-#: second half of the time has more, or fewer, than chance explains; ``steady``: neither; ``too-few``: not
-#: enough to say; ``undated``: nobody knows when.
+#: ``new``: losses began after a time without any that is too long for chance. ``rising`` and ``falling``: the
+#: second half of the time has more, or fewer, than chance explains. ``steady``: neither. ``too-few``: too few
+#: to judge. ``undated``: the times are not known.
 Trend = Literal["new", "rising", "falling", "steady", "too-few", "undated"]
-#: What deaths are counted by.
+#: The unit in which deaths are counted.
 Period = Literal["day", "week"]
-#: What a file holds: a table that triage wrote, or a watcher's state.
+#: Kind of a file: a table that triage wrote, or a watcher's state.
 TableKind = Literal["triage", "watcher"]
-#: What is missing: a ``file`` or folder, or the rest of a file; ``rows`` of one; an ``input``, which is a log
-#: that triage could not read; what was ``unseen``, as a watcher did not see its cluster.
+#: What is missing. ``file``: a file or folder, or the rest of a file. ``rows``: some rows of a file.
+#: ``input``: a log that triage could not read. ``unseen``: a time in which a watcher did not see its cluster.
 MissingPart = Literal["file", "rows", "input", "unseen"]
 #: A program whose version is reported.
 Package = Literal["distributed", "python"]
@@ -37,19 +37,19 @@ class FleetTable:
 
     path: str
     kind: TableKind
-    #: Deaths and stops in it, also those that other files have too.
+    #: Number of deaths and stops in it, including those that other files have too.
     row_count: int = field(default=0, validator=ge(0))
 
 
 @frozen(kw_only=True)
 class FleetGap:
     """
-    What could not be read or looked at; whatever is counted is "at least" then.
+    Something that could not be read or seen. All counts are then "at least".
     """
 
     part: MissingPart
     path: str
-    #: For a person: which, and what is wrong with it.
+    #: Which one, and what is wrong with it, in words.
     detail: str
     remedy: str = ""
 
@@ -57,10 +57,10 @@ class FleetGap:
 @frozen(kw_only=True)
 class PeriodCount:
     """
-    How many workers were lost in one day or week.
+    The number of workers lost in one day or week.
     """
 
-    #: Its first day by UTC, as ``2026-11-23``; a week begins on Monday.
+    #: Its first day in UTC, such as ``2026-11-23``; a week begins on Monday.
     begin: str
     death_count: int
 
@@ -68,29 +68,29 @@ class PeriodCount:
 @frozen(kw_only=True)
 class CauseShare:
     """
-    One cause, and how much of all deaths it has.
+    One cause, with its share of all deaths.
     """
 
-    #: Id of the cause; None: of deaths whose cause is not known, or only guessed.
+    #: Id of the cause; None: deaths with unknown causes, or causes that are only a guess.
     cause: str | None
     title: str
     family: str
     death_count: int
-    #: Of all deaths, from 0 to 1, and its interval.
+    #: Share of all deaths, from 0 to 1, and its interval.
     share: float
     interval: Interval
-    #: Workers that were lost together, on one host or in one cascade, are one joint loss.
+    #: Number of joint losses: workers lost together, on one host or in one cascade, are one joint loss.
     loss_count: int
     host_count: int = 0
-    #: Seconds of tasks that ran when their worker died: at least, as it is known of *lost_known_count* deaths
-    #: only. None: it is known of none.
+    #: Run time of the tasks that ran when their worker died, in seconds: at least, since it is known for only
+    #: *lost_known_count* deaths. None: not known for any.
     lost_compute_s: float | None = None
     lost_known_count: int = 0
-    #: Seconds since the epoch; None: nobody knows.
+    #: Seconds since the epoch; None: not known.
     first_at: float | None = None
     last_at: float | None = None
     trend: Trend = "undated"
-    #: Of *trend*, corrected for the number of causes; None where nothing was tested.
+    #: P-value of *trend*, corrected for the number of causes; None: not tested.
     trend_p: float | None = None
     #: Only days, or weeks, in which workers were lost, oldest first.
     periods: tuple[PeriodCount, ...] = ()
@@ -105,9 +105,9 @@ class HostLoad:
     host: str
     death_count: int
     loss_count: int
-    #: Times as many losses as the other hosts in the tables have on average.
+    #: Its losses divided by the average losses of the other hosts in the tables.
     ratio: float
-    #: How likely chance alone gives one host this many, corrected for the number of hosts.
+    #: Probability that chance alone gives a host this many, corrected for the number of hosts.
     p_value: float
     #: Whether it is far above the rate.
     is_above: bool
@@ -123,7 +123,7 @@ class VersionShare:
     """
 
     package: Package
-    #: None: of deaths whose version nobody noted.
+    #: The version; None: deaths with an unknown version.
     version: str | None
     death_count: int
     share: float
@@ -137,20 +137,20 @@ class VersionShare:
 @frozen(kw_only=True)
 class FleetReport:
     """
-    What kills the workers of a fleet. ``str()`` gives text, `to_json` JSON, `to_html` a page.
+    What kills the workers of a fleet, as text (``str()``), JSON (`to_json`) or HTML (`to_html`).
     """
 
-    #: Workers that were lost; those that were asked to stop are not.
+    #: Number of workers lost, without those that were asked to stop.
     death_count: int
-    #: Whether something could not be read or looked at: each count is "at least" then.
+    #: Whether something could not be read or seen; each count is then "at least".
     is_partial: bool
     loss_count: int
-    #: Workers that stopped because somebody asked for it.
+    #: Number of workers that somebody asked to stop.
     requested_count: int
-    #: Reports of a death that another table has too.
+    #: Number of reports of deaths that another table has too.
     duplicate_count: int
     undated_count: int
-    #: Cluster runs, and hosts that are named.
+    #: Number of cluster runs, and of named hosts.
     run_count: int
     host_count: int
     first_at: float | None
@@ -166,7 +166,7 @@ class FleetReport:
     versions: tuple[VersionShare, ...] = ()
     tables: tuple[FleetTable, ...] = ()
     gaps: tuple[FleetGap, ...] = ()
-    #: How shares, hosts and trends were computed, a sentence each.
+    #: How shares, hosts and trends were computed, one sentence each.
     methods: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -174,7 +174,7 @@ class FleetReport:
 
     def to_text(self, *, width: int = 80) -> str:
         """
-        The report for a terminal of this many columns; 40 at least.
+        Return the report for a terminal of *width* columns, at least 40.
         """
         from workerdiag.triage.fleet.text import render_fleet
 
@@ -182,7 +182,7 @@ class FleetReport:
 
     def to_dict(self) -> dict[str, Any]:
         """
-        The report as plain values, with the key ``schema`` first.
+        Return the report as plain values, with the key ``schema`` first.
         """
         from workerdiag.triage.fleet.json import fleet_to_dict
 
@@ -190,7 +190,7 @@ class FleetReport:
 
     def to_json(self) -> str:
         """
-        The report as JSON in ASCII.
+        Return the report as JSON in ASCII.
         """
         from workerdiag.triage.fleet.json import fleet_to_json
 
@@ -198,7 +198,7 @@ class FleetReport:
 
     def to_html(self) -> str:
         """
-        The report as one page that loads nothing.
+        Return the report as one HTML page that loads nothing.
         """
         from workerdiag.triage.fleet.page import fleet_page
 

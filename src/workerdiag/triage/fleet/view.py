@@ -1,5 +1,5 @@
 """
-A fleet report in words and tables, whatever shows it.
+A fleet report in words and tables, for text and HTML.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from workerdiag.triage.fleet.values import (
 from workerdiag.units import format_duration, format_time
 
 _DATE_CHARS = len("2026-11-23")
-#: Columns of a line of blocks: beside the other cells it fits into 80.
+#: Columns of a sparkline; with the other cells it fits into 80 columns.
 _CURVE_COLUMNS = 10
-#: This many versions and gaps are listed.
+#: At most this many versions and gaps are listed.
 _MAX_ROWS = 20
 _PACKAGES: Mapping[Package, str] = {"distributed": "distributed", "python": "Python"}
 _TRENDS: Mapping[Trend, str] = {
@@ -42,26 +42,26 @@ _TRENDS: Mapping[Trend, str] = {
 @frozen(kw_only=True)
 class TableRow:
     """
-    Short cells, and what they are about.
+    Short cells, with a text that says what they describe.
     """
 
     cells: tuple[str, ...]
     text: str
-    #: Whether somebody should look at it.
+    #: Whether it needs attention.
     is_marked: bool = False
 
 
 @frozen(kw_only=True)
 class TableView:
     """
-    One table; a column for each cell, and one for the text.
+    One table, with a column for each cell and one for the text.
     """
 
     title: str
-    #: None of a list of texts.
+    #: Column titles; a plain list of texts has none.
     columns: tuple[str, ...]
     rows: tuple[TableRow, ...]
-    #: What stands below it, a sentence each.
+    #: Sentences below the table.
     notes: tuple[str, ...] = ()
 
 
@@ -72,14 +72,14 @@ class FleetView:
     """
 
     headline: str
-    #: What is in the numbers and what is not, a sentence each.
+    #: Sentences that say what the numbers include and what they do not.
     facts: tuple[str, ...]
     tables: tuple[TableView, ...]
 
 
 def fleet_view(report: FleetReport) -> FleetView:
     """
-    What is shown of a report; hosts and files are made harmless for a terminal.
+    Return the view of a report. Hosts and files are made harmless for a terminal.
     """
     report = printable_object(report)
     tables = (
@@ -254,19 +254,19 @@ def _method_texts(report: FleetReport) -> Iterator[str]:
     if report.death_count:
         yield from report.methods
     if any(each.kind == "watcher" for each in report.tables):
-        yield "A watcher forgets deaths after 30 days: what only it knows may have begun earlier."
+        yield "A watcher forgets deaths after 30 days: what only the watcher knows may have begun earlier."
 
 
 def share_text(share: float) -> str:
     """
-    A share of what was counted: unlike a chance, it may be all of it.
+    Return a share as text. Unlike a probability, it may be exactly 100%.
     """
     return "<1%" if 0 < share < 0.005 else ">99%" if 0.995 <= share < 1 else f"{share:.0%}"
 
 
 def interval_text(interval: Interval) -> str:
     """
-    Both ends of an interval.
+    Return both ends of an interval as text.
     """
     return f"{interval.low:.0%} to {interval.high:.0%}"
 
@@ -277,7 +277,7 @@ def _date(when: float | None) -> str:
 
 def _curve(share: CauseShare, report: FleetReport) -> str:
     """
-    Deaths over the time of the whole report, as a line of blocks; a dot: none. Empty where all is one moment.
+    Return deaths over the time of the report as a sparkline; a dot means none. Empty for a single moment.
     """
     first, last = _date(report.first_at), _date(report.last_at)
     if first == last:
