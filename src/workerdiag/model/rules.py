@@ -1,7 +1,7 @@
 """
-What is known about the ways a worker dies: causes, what to change about them, and the landmarks of a log.
+The rules about how workers die: causes, what to change about them, and the landmarks of a log.
 
-Pure data. ``workerdiag.rulebook`` makes these objects from ``knowledge/``.
+Pure data: ``workerdiag.rulebook`` makes these objects from ``knowledge/``.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from workerdiag.model.vocabulary import (
     Verdict,
 )
 
-#: What mitigations may quote of a death in braces: its memory, ...
+#: Placeholders of mitigations, in braces: the memory of a death, ...
 MEMORY_PLACEHOLDERS = ("rss", "limit", "more_than", "needs_memory", "pod_memory", "growth", "percent")
-#: ... where it crashed, if a pattern of the cause captures faulthandler's frames under this name, ...
+#: ... its crash site, if a pattern of the cause captures faulthandler's frames under this name, ...
 STACK_CAPTURE = "stack"
 CRASH_PLACEHOLDERS = ("frame", "package")
-#: ... what is known of the cluster and of a task that was given up, ...
+#: ... data of the cluster and of a task that Dask gave up on, ...
 CLUSTER_PLACEHOLDERS = ("dashboard", "cluster", "gave_up", "losses", "allowed_failures")
 #: ... and captures of these names in the cause's own patterns.
 CAPTURE_PLACEHOLDERS = ("module", "task", "seconds", "path", "port", "address")
-#: A scheduler has a new worker.
+#: A scheduler registers a new worker.
 REGISTRATIONS = ("scheduler.register-worker", "event.add-worker")
 #: A scheduler retires the workers that it lists.
 RETIREMENT = "scheduler.retire"
@@ -43,55 +43,56 @@ RETIREMENT = "scheduler.retire"
 STILL_ALIVE = "nanny.still-alive"
 #: The command of a nanny whose worker did not start ends with a traceback that says so.
 START_FAILED = "nanny.start-failed"
-#: How a scheduler that was asked stands: its workers, and what waits for them.
+#: The state that a scheduler reports: its workers, and the tasks that wait for them.
 SCHEDULER_STATE = "event.scheduler-state"
-#: A line without a header reports an end, in words that nobody has written down.
+#: A line without a header reports an end, in words that no rule has.
 LINE_OF_OTHERS = "untold.line-of-others"
-#: A log ends in the words of somebody else, which are of no kind that stood there before.
+#: The last line of a log is not Dask's, and unlike any line before it.
 LAST_LINE = "log.last-line"
-#: In a log without a word of Dask's stands a line with a word of an end.
+#: A line in a log without any Dask message has a word for an end.
 LOG_OF_OTHERS = "log.of-others"
-#: Where a task itself says so, workers of the tasks that it waited for died.
+#: A task itself reports that workers of the tasks it waited for died.
 KILLED_WORKER = "trouble.killed-worker"
-#: A kernel goes no further, or does not for a program that may be a worker.
+#: A kernel stands still, or does so for a program that may be a worker.
 STANDSTILLS_OF_MACHINES = ("untold.machine-down", "untold.stuck-in-the-kernel", "untold.machine-in-trouble")
-#: Ends that every run comes to: a script that is done stops its workers, and connections close.
+#: How every run ends: a finished script stops its workers, and connections close.
 EVERYDAY_ENDS: tuple[CauseEnd, ...] = ("stopped", "disconnected")
-#: The ratio for causes of everyday ends, where a sign stands alone and nothing tells that a process ended:
-#: an orderly shutdown leaves the same message.
+#: Likelihood ratios for causes of everyday ends, if a sign stands alone and nothing shows that a process
+#: ended: an orderly shutdown leaves the same message.
 LONE_GRADES: Mapping[Grade, float] = {"moderate": 250.0}
-#: Odds of a cause against "unknown" before anything is seen.
+#: Prior odds of a cause against "unknown".
 FREQUENCIES: Mapping[Frequency, float] = {"common": 0.04, "usual": 0.02, "rare": 0.01}
 
 
 @frozen(kw_only=True)
 class Mitigation:
     """
-    Something to change. Text may use ``{numbers}`` computed from the death.
+    A change that prevents the cause. Its text may use ``{numbers}`` computed from the death.
     """
 
     #: When it applies; empty: always.
     when: str = ""
     do: str
-    #: The same as a place to look at ("the log of ..."), for where no cause is known.
+    #: The same as a place to inspect ("the log of ..."), if no cause is known.
     inspect: str = ""
     #: What it costs.
     cost: str = ""
-    #: Configuration or command, as it would be typed.
+    #: Configuration or command, as a user would type it.
     example: str = ""
-    #: Numbers that the text uses; where one is unknown the mitigation is worded without.
+    #: Numbers that the text uses; if one is unknown, the mitigation is worded without it.
     uses: tuple[str, ...] = ()
-    #: Numbers that make it superfluous: where one of them is known it is left out.
+    #: Numbers that make it superfluous: if one of them is known, it is left out.
     superseded_by: tuple[str, ...] = ()
-    #: Signs of this cause that it is for: where none of them shows it is left out; empty: always for it.
+    #: Signs of this cause for which it applies; if none of them shows, it is left out. Empty: it always
+    #: applies.
     signs: tuple[str, ...] = ()
-    #: Words without which it makes no sense: where one of them is not known it is left out.
+    #: Placeholders that it needs: if one of them is unknown, it is left out.
     requires: tuple[str, ...] = ()
-    #: Deployments it is for; empty: all of them.
+    #: Deployments for which it applies; empty: all.
     deployments: tuple[Deployment, ...] = ()
-    #: Deployment to what is typed there instead of `example`.
+    #: Examples that replace `example`, by deployment.
     examples: Mapping[Deployment, str] = field(factory=dict, hash=False)
-    #: Name of the file under ``knowledge/shared`` that it is from; empty: of the cause itself.
+    #: Name of its file under ``knowledge/shared``; empty: it is part of the cause itself.
     advice: str = ""
 
 
@@ -126,7 +127,7 @@ class Cause:
 
     id: str = field(validator=matches_re(r"[a-z0-9-]+\.[a-z0-9-]+"))
     revision: int = field(validator=ge(1))
-    #: Who wrote it, when it was added (2026-11-21), and where it was learned.
+    #: Its author, the date it was added (such as 2026-11-21), and where it was learned.
     author: str = ""
     added: str = field(default="", validator=matches_re(r"(\d{4}-\d{2}-\d{2})?"))
     origin: tuple[RuleOrigin, ...] = ()
@@ -142,13 +143,13 @@ class Cause:
     #: Why it is deprecated, and what to use instead.
     deprecated_because: str = ""
     successor: str = ""
-    #: Oldest engine that understands this rule.
+    #: Oldest engine version that understands this rule.
     engine: str = "0.1"
-    #: Whether it is this cause also when all that happened is that a task failed.
+    #: Whether this cause can apply when only a task failed.
     includes_task_errors: bool = False
-    #: Whether it ends a worker at a memory limit of its own: its nanny's, its container's, its job's.
+    #: Whether it ends a worker at the worker's own memory limit: that of its nanny, container or job.
     at_own_limit: bool = False
-    #: Causes whose signs are consequences of this one, where this one is shown.
+    #: Causes whose signs are consequences of this cause, if this cause shows.
     explains: tuple[str, ...] = ()
     rivals: tuple[RivalCause, ...] = ()
     signs: tuple[Sign, ...] = ()
@@ -168,7 +169,7 @@ class Cause:
 @frozen(kw_only=True)
 class Landmark:
     """
-    A message that marks a point in a worker's life, with who and how captured from it.
+    A message that marks a point in a worker's life, with captures that say which worker and how.
 
     Captures with these names mean the same everywhere: ``pid``, ``worker``, ``nanny``,
     ``name``, ``host``, ``container``, ``signal``, ``signal_name``, ``status``, ``reason``, ``stimulus``,
@@ -179,28 +180,28 @@ class Landmark:
     revision: int = field(default=1, validator=ge(1))
     role: LandmarkRole
     pattern: str = ""
-    #: Instead of `pattern`: several, of which one is enough.
+    #: Alternative patterns instead of `pattern`; one match is enough.
     patterns: tuple[str, ...] = field(default=(), validator=pattern_or_patterns)
-    #: Whether the pattern is searched in ``logger - LEVEL - message`` and not in the message alone.
+    #: Whether the pattern is searched in ``logger - LEVEL - message``, not only in the message.
     in_header: bool = False
     unless: str | None = None
-    #: The same, of the very lines that match: a denial in one line says nothing of another.
+    #: The same for the matching lines only: a denial in one line says nothing about another.
     unless_in_line: str | None = None
     streams: tuple[Stream, ...] = ()
-    #: Exit of the process that the message implies when it captures none.
+    #: Exit that the message implies if it captures none.
     signal: int | None = None
     status: int | None = None
     introduced: str = ""
     removed: str = ""
     seen: tuple[str, ...] = ()
     lookalikes: tuple[str, ...] = ()
-    #: Where to look when it bars the all-clear and no cause is known; may use ``{captures}`` of the pattern.
+    #: Where to look if it bars the all-clear and no cause is known; may use ``{captures}`` of the pattern.
     next_steps: tuple[NextStepRule, ...] = ()
 
     @property
     def wordings(self) -> tuple[str, ...]:
         """
-        The patterns, of which one is enough.
+        The alternative patterns; one match is enough.
         """
         return self.patterns or (self.pattern,)
 
@@ -208,27 +209,27 @@ class Landmark:
 @frozen(kw_only=True)
 class Rulebook:
     """
-    All that is known, of one release.
+    All rules of one release.
     """
 
-    #: Shape of the files, and the release that reports quote.
+    #: Version of the file format, and the release that reports quote.
     schema: int
     release: str
     causes: tuple[Cause, ...]
     landmarks: tuple[Landmark, ...]
-    #: Advice for where no cause is known, but Dask gave up on a task or workers were lost.
+    #: Advice if no cause is known, but Dask gave up on a task or workers were lost.
     advice: tuple[Mitigation, ...] = ()
-    #: The same for where nothing died and a task failed.
+    #: The same if nothing died and a task failed.
     task_advice: tuple[Mitigation, ...] = ()
-    #: What was left out or overridden, and why (packs that are newer than this engine ...).
+    #: What was left out or overridden, and why (such as packs that are newer than this engine).
     notes: tuple[str, ...] = ()
-    #: The literals that every message matching a pattern must contain, where known ahead. None for a pattern
-    #: that is searched for in other text than logs and is known to compile.
+    #: Literals that every match of a pattern must contain, if known in advance. None for a pattern that is
+    #: known to compile and is not searched in logs.
     literals: Mapping[str, tuple[str, ...]] = field(factory=dict, hash=False, eq=False, repr=False)
 
     def cause(self, cause_id: str) -> Cause | None:
         """
-        The cause of that id, or None.
+        Return the cause with that id, or None.
         """
         return self._causes_by_id.get(cause_id)
 
@@ -239,14 +240,14 @@ class Rulebook:
     @cached_property
     def landmarks_by_id(self) -> Mapping[str, Landmark]:
         """
-        The landmarks by their id.
+        The landmarks by id.
         """
         return {each.id: each for each in self.landmarks}
 
     @cached_property
     def signs(self) -> Mapping[tuple[str, str], Sign]:
         """
-        All signs, by their cause's id and their name there.
+        All signs, by the cause's id and the sign's name.
         """
         return {
             (cause.id, sign.name): sign for cause in self.causes for sign in (*cause.signs, *cause.against)
@@ -255,21 +256,21 @@ class Rulebook:
     @cached_property
     def against(self) -> frozenset[tuple[str, str]]:
         """
-        The signs that speak against a cause, by its id and their name there.
+        The signs that speak against a cause, by the cause's id and the sign's name.
         """
         return frozenset((cause.id, sign.name) for cause in self.causes for sign in cause.against)
 
     @cached_property
     def active_causes(self) -> Mapping[str, Cause]:
         """
-        The causes that count, by their id: all but the deprecated ones.
+        The active causes by id, without deprecated causes.
         """
         return {cause.id: cause for cause in self.causes if cause.status != "deprecated"}
 
     @cached_property
     def signs_shown_without_match(self) -> Mapping[str, tuple[Sign, ...]]:
         """
-        By the ids of their causes, the signs that an exit, or landmarks together, can show by themselves.
+        The signs that an exit or a group of landmarks alone can show, by their cause's id.
         """
         found: dict[str, tuple[Sign, ...]] = {}
         for cause in self.active_causes.values():
@@ -280,7 +281,7 @@ class Rulebook:
 
     def log_rules(self) -> Iterator[tuple[str, str, LogSign | Landmark]]:
         """
-        All rules with a pattern for log text, each with its owner's id and its name there.
+        All rules with a pattern for log text, with the owner's id and the rule's name.
         """
         for landmark in self.landmarks:
             yield landmark.id, "", landmark

@@ -1,8 +1,8 @@
 """
-What is known of the dead and of where they lived, before any platform is asked.
+What is known of the dead workers and of where they ran, before any platform is queried.
 
-A source beyond Dask is made from a `Scene`: it finds there whom to ask about, and whether it
-has anything to ask at all.
+A source beyond Dask is made from a `Scene`. It shows the source which workers to ask about, and whether it
+has anything to ask.
 """
 
 from __future__ import annotations
@@ -22,63 +22,63 @@ _T = TypeVar("_T")
 @frozen(kw_only=True)
 class Victim:
     """
-    A worker that is gone, as Dask knew it.
+    A dead worker, as Dask knew it.
     """
 
     identity: Identity
-    #: When it was found to be gone, seconds since the epoch by the scheduler's clock.
+    #: When its loss was noticed, in seconds since the epoch by the scheduler's clock.
     when: float | None = None
-    #: When it had joined, by the same clock.
+    #: When it joined, by the same clock.
     since: float | None = None
 
 
 @frozen(kw_only=True)
 class Location:
     """
-    The machine, container and job of one process, in its own words.
+    The machine, container and job of one process, as the process reports them.
     """
 
     role: LocationRole
-    #: The process that was asked; its ``host`` as Dask addresses it.
+    #: The process that was asked; its ``host`` is the one in its Dask address.
     identity: Identity
-    #: The machine's own name for itself.
+    #: The host name that the machine reports.
     hostname: str = ""
-    #: ``/proc/sys/kernel/random/boot_id``: another one after each start of the machine.
+    #: ``/proc/sys/kernel/random/boot_id``, which changes with each boot of the machine.
     boot_id: str = ""
     #: Environment variables that name the platform and the job; secrets are not among them.
     environment: Mapping[str, str] = field(factory=dict, hash=False)
-    #: Controller (``memory``; empty: cgroup v2) to the path of the process's group.
+    #: Path of the process's cgroup by controller (``memory``; empty: cgroup v2).
     cgroups: Mapping[str, str] = field(factory=dict, hash=False)
-    #: How far its clock is ahead of the caller's, in seconds; None if not measured.
+    #: Seconds by which its clock is ahead of the caller's; None if not measured.
     clock_ahead_s: float | None = None
 
 
 @frozen(kw_only=True)
 class Scene:
     """
-    The dead, where they lived, and who manages the cluster.
+    The dead workers, where they ran, and who manages the cluster.
     """
 
-    #: The dead, the latest first.
+    #: The dead workers, latest first.
     victims: tuple[Victim, ...] = ()
-    #: Of whom somebody still lives to tell: victims' nannies, scheduler, this process.
+    #: Locations that a surviving process speaks for: victims' nannies, scheduler, this process.
     locations: tuple[Location, ...] = ()
-    #: The time of interest, seconds since the epoch; None: not known.
+    #: Start of the time of interest, in seconds since the epoch; None: not known.
     since: float | None = None
     until: float | None = None
-    #: The ``distributed.Client``, for sources that ask through Dask; None without one.
+    #: The ``distributed.Client``, for sources that ask through Dask; None if there is none.
     client: Any = field(default=None, eq=False, repr=False)
 
     @property
     def cluster(self) -> Any:
         """
-        The cluster object (``Client.cluster``); None where the client was given an address.
+        The cluster object (``Client.cluster``); None if the client was given an address.
         """
         return getattr(self.client, "cluster", None)
 
     def cluster_is(self, *names: str) -> bool:
         """
-        Whether the class of the cluster object, or a base of it, is one of these classes or packages.
+        Whether the class of the cluster object or one of its bases is, or comes from, one of *names*.
         """
         if self.cluster is None:
             return False
@@ -88,7 +88,7 @@ class Scene:
 
     def variable(self, name: str, *, of: Identity | None = None) -> str | None:
         """
-        An environment variable of where the dead lived (*of*: on that host), else of the scheduler or here.
+        Return an environment variable from where the dead ran (*of*: on that host), the scheduler or here.
         """
         for place in self.nearest(of):
             if place.environment.get(name):
@@ -97,7 +97,7 @@ class Scene:
 
     def nearest(self, identity: Identity | None = None) -> tuple[Location, ...]:
         """
-        The places, the closest to the dead first; with *identity*, only those on its host.
+        Return the locations, closest to the dead first; with *identity*, only those on its host.
         """
         fitting = [each for each in self.locations if identity is None or _is_same_host(each, identity)]
         return tuple(sorted(fitting, key=lambda each: LOCATION_ROLES.index(each.role)))
@@ -106,23 +106,23 @@ class Scene:
 @frozen(kw_only=True)
 class Terms:
     """
-    What it takes to ask a source, and how long it can still be asked.
+    What a query to a source takes, and how long the source can be asked.
     """
 
-    #: How long after a death the evidence is usually there, in seconds; the most perishable
-    #: sources are asked first.
+    #: How long the evidence usually lasts after a death, in seconds. The most perishable sources are asked
+    #: first.
     lasts_s: float = inf
-    #: The least permission, as the platform names it.
+    #: The minimum permission, as the platform names it.
     permission: str = ""
-    #: The extra of workerdiag that brings what it needs; empty: none.
+    #: The extra of workerdiag that installs its dependencies; empty: none.
     extra: str = ""
-    #: What asking costs those who are asked.
+    #: What a query costs the system that is asked.
     cost: str = ""
 
 
 def terms_of(source: object) -> Terms:
     """
-    The ``terms`` that a source states; those of one that states none.
+    Return the ``terms`` that a source states, or default terms.
     """
     stated = getattr(source, "terms", None)
     return stated if isinstance(stated, Terms) else Terms()
@@ -130,7 +130,7 @@ def terms_of(source: object) -> Terms:
 
 def most_perishable_first(sources: Iterable[_T]) -> list[_T]:
     """
-    The *sources* in the order in which their evidence gets lost.
+    Return the *sources* in the order in which their evidence is lost.
     """
     return sorted(sources, key=lambda source: terms_of(source).lasts_s)
 

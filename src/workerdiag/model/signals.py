@@ -1,5 +1,5 @@
 """
-Signals by number, name and words, and the exit statuses that stand for one.
+Signals by number, name and words, and the exit statuses that stand for a signal.
 """
 
 from __future__ import annotations
@@ -7,15 +7,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-#: The exit status that Dask also reports where it could not read one (``AsyncProcess`` in process.py).
+#: The exit status that Dask also reports if it could not read the real status (``AsyncProcess`` in
+#: process.py).
 UNREADABLE_STATUS = 255
-#: What shells and container runtimes add to the number of a signal; PBS adds 256.
+#: Shells and container runtimes add 128 to the number of a signal; PBS adds 256.
 _OFFSETS = (128, 256)
 _MAX_SIGNAL = 64
 _UNSIGNED_32 = 2**32
 
-#: Numbers on Linux by what programs call a signal: first its name without SIG, then the words of
-#: strsignal(3), of Go's `syscall.Signal`, of zsh and of Slurm.
+#: Linux signal numbers by name: first the name without SIG, then the words of strsignal(3), of Go's
+#: `syscall.Signal`, of zsh and of Slurm.
 _NUMBERS: Mapping[str, int] = {
     name: number
     for number, names in {
@@ -40,7 +41,7 @@ _NUMBERS: Mapping[str, int] = {
     }.items()
     for name in names
 }
-#: Statuses with which Windows ends a process, by the name of the exception (ntstatus.h).
+#: Windows exit statuses by the name of the exception (ntstatus.h).
 _WINDOWS_STATUSES: Mapping[str, int] = {
     "status_access_violation": 0xC0000005,
     "status_in_page_error": 0xC0000006,
@@ -60,7 +61,7 @@ _WINDOWS_STATUSES: Mapping[str, int] = {
 
 def signal_number(text: str | None) -> int | None:
     """
-    The signal that *text* names: ``11``, ``SIGSEGV``, ``SEGV`` or ``Segmentation fault``; None for no signal.
+    Return the signal that *text* names: ``11``, ``SIGSEGV``, ``SEGV`` or ``Segmentation fault``; else None.
     """
     words = " ".join((text or "").lower().split())
     if words.isascii() and words.isdigit():
@@ -71,14 +72,14 @@ def signal_number(text: str | None) -> int | None:
 
 def signal_name(number: int) -> str | None:
     """
-    The name of a signal on Linux, such as ``SIGSEGV``; None for one that ends no worker.
+    Return the name of a signal on Linux, such as ``SIGSEGV``; None if the signal ends no worker.
     """
     return next((f"SIG{name.upper()}" for name, each in _NUMBERS.items() if each == number), None)
 
 
 def signal_of_status(status: int) -> int | None:
     """
-    The signal that a status stands for, or None: 128 + n of shells, 256 + n of PBS, -n of Python.
+    Return the signal of an exit status, or None: 128 + n from shells, 256 + n from PBS, -n from Python.
     """
     if -_MAX_SIGNAL <= status < 0:
         return -status
@@ -87,7 +88,7 @@ def signal_of_status(status: int) -> int | None:
 
 def reported_exit(captures: Mapping[str, str]) -> tuple[int | None, int | None]:
     """
-    Signal and status, one of them None, by what a report captured: ``signal``, ``signal_name`` or ``status``.
+    Return signal and status, one of them None, from the captures ``signal``, ``signal_name`` or ``status``.
     """
     signal = signal_number(captures.get("signal")) or signal_number(captures.get("signal_name"))
     status = _status(captures.get("status"))
@@ -98,7 +99,7 @@ def reported_exit(captures: Mapping[str, str]) -> tuple[int | None, int | None]:
 
 def _status(text: str | None) -> int | None:
     """
-    A status as a number; one of Windows as it is without a sign.
+    Return a status as a number; a Windows status is unsigned.
     """
     if known := _WINDOWS_STATUSES.get((text or "").lower()):
         return known

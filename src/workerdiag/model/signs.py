@@ -1,5 +1,5 @@
 """
-Signs of causes, of each kind: in logs, at landmarks, in exits, events and exceptions, absent, together.
+The kinds of signs: in logs, at landmarks, in exits, in events, in exceptions, absent, and together.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from attrs.validators import ge, matches_re
 
 from workerdiag.model.vocabulary import ExitWitness, Grade, Place, Stream
 
-#: How much one sign speaks for a cause: the likelihood ratio of each grade, that is how
-#: many times likelier the sign is when the cause is real than when it is not.
-#: Judgements, each checked: docs/calibration.md has the ratio that was measured on labelled
-#: incidents, with its interval, and docs/what-the-numbers-mean.md says where they differ and why.
+#: The likelihood ratio of each grade: how many times likelier a sign is if the cause is real than if it is
+#: not. These are judgements, each checked: docs/calibration.md has the ratio measured on labelled incidents,
+#: with its interval, and docs/what-the-numbers-mean.md says where they differ and why.
 GRADES: Mapping[Grade, float] = {
-    "decisive": 10000.0,  # the producer says so in as many words
-    "strong": 4000.0,  # hardly ever seen otherwise
+    "decisive": 10000.0,  # the producer says so explicitly
+    "strong": 4000.0,  # rarely seen otherwise
     "moderate": 700.0,  # the usual reading, with rivals
-    "weak": 15.0,  # fits, and fits others as well
-    "hint": 3.0,  # by itself nothing
+    "weak": 15.0,  # fits, but fits others too
+    "hint": 3.0,  # says nothing alone
 }
 
 _name = matches_re(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -35,14 +34,14 @@ class HasPattern(Protocol):
     @property
     def pattern(self) -> str:
         """
-        Its pattern, if it has one alone.
+        Its pattern, if it has only one.
         """
         ...
 
 
 def pattern_or_patterns(rule: HasPattern | None, _: object, patterns: tuple[str, ...]) -> None:
     """
-    Validate `patterns` beside `pattern`: a rule has one of the two.
+    Validate that a rule has either `pattern` or `patterns`.
     """
     if rule is not None and bool(rule.pattern) == bool(patterns):
         raise ValueError("expected one of the keys 'pattern' and 'patterns'")
@@ -56,28 +55,28 @@ class LogSign:
 
     name: str = field(validator=_name)
     pattern: str = ""
-    #: Instead of `pattern`: several, of which one is enough.
+    #: Alternative patterns instead of `pattern`; one match is enough.
     patterns: tuple[str, ...] = field(default=(), validator=pattern_or_patterns)
     grade: Grade
     #: A message that also matches this is not the sign (RE2 has no look-around).
     unless: str | None = None
-    #: Streams the message must be from; empty: any.
+    #: Streams from which the message must come; empty: any.
     streams: tuple[Stream, ...] = ()
-    #: Signs of one fact share its name and count once, the strongest of them. Default: the name.
+    #: Name of its fact. Of the signs of one fact only the strongest counts. Default: the sign's name.
     fact: str = ""
-    #: Whether it is a sign only if the captured ``worker`` had not registered before in the same log.
+    #: Whether it is a sign only if the captured ``worker`` has not registered before in the same log.
     only_unregistered: bool = False
-    #: Releases of distributed in which it is worded so: first one with it, first one without.
+    #: Releases of distributed with this wording: the first with it, and the first without.
     introduced: str = ""
     removed: str = ""
-    #: Whole log lines that show the sign, and lines that look alike and do not.
+    #: Whole log lines that show the sign, and similar lines that do not.
     seen: tuple[str, ...] = ()
     lookalikes: tuple[str, ...] = ()
 
     @property
     def wordings(self) -> tuple[str, ...]:
         """
-        The patterns, of which one is enough.
+        The alternative patterns; one match is enough.
         """
         return self.patterns or (self.pattern,)
 
@@ -85,16 +84,16 @@ class LogSign:
 @frozen(kw_only=True)
 class LandmarkSign:
     """
-    A landmark (``knowledge/landmarks``) whose captures fit, e.g. a stop for a given reason.
+    A landmark (``knowledge/landmarks``) with certain captures, e.g. a stop for a given reason.
     """
 
     name: str = field(validator=_name)
     landmark: str
     grade: Grade
-    #: Capture name to RE2 pattern, which must match the whole captured text.
+    #: RE2 patterns by capture name; each must match the whole captured text.
     where: Mapping[str, str] = field(factory=dict, hash=False)
     fact: str = ""
-    #: Releases of distributed that show it so, where they are not all that the landmark is for.
+    #: Releases of distributed that show it this way, if not all releases of the landmark do.
     introduced: str = ""
     removed: str = ""
 
@@ -110,15 +109,15 @@ class ExitSign:
     signals: tuple[int, ...] = ()
     statuses: tuple[int, ...] = ()
     by: tuple[ExitWitness, ...] = ("process",)
-    #: Reports that do not count for it, by the id of their landmark.
+    #: Landmark ids of reports that do not count for it.
     except_reports: tuple[str, ...] = ()
-    #: Any exit status that is not listed elsewhere and is not zero.
+    #: Any nonzero exit status that is not listed elsewhere.
     any_failure: bool = False
     fact: str = ""
 
     def is_for(self, signal: int | None, status: int | None) -> bool:
         """
-        Whether it is the sign of a process that ended with that signal or status.
+        Whether it is the sign of a process that ended with this signal or status.
         """
         if signal in self.signals or status in self.statuses:
             return True
@@ -135,12 +134,12 @@ class EventSign:
     #: RE2, must match the whole topic; ``worker`` stands for any worker's address.
     topic: str
     grade: Grade
-    #: Field to RE2 pattern, which must match the whole value, or to a boolean, which must equal it.
+    #: RE2 pattern by field, which must match the whole value; or a boolean, which must equal it.
     where: Mapping[str, str | bool] = field(factory=dict, hash=False)
-    #: Field to the least number that counts.
+    #: Minimum number by field.
     at_least: Mapping[str, float] = field(factory=dict, hash=False)
     fact: str = ""
-    #: Releases of distributed that show it: first one that does, first one that does not.
+    #: Releases of distributed that show it: the first that does, and the first that does not.
     introduced: str = ""
     removed: str = ""
 
@@ -148,19 +147,19 @@ class EventSign:
 @frozen(kw_only=True)
 class ExceptionSign:
     """
-    The exception that the caller caught, or one it carries.
+    The exception that the caller caught, or an exception in it.
     """
 
     name: str = field(validator=_name)
     grade: Grade
-    #: Names of types, with or without module.
+    #: Names of exception types, with or without module.
     types: tuple[str, ...] = ()
     #: RE2, searched in the text.
     pattern: str | None = None
-    #: True: only raised in a task; False: only not; None: either.
+    #: True: only if raised in a task; False: only if not; None: either.
     from_task: bool | None = None
     fact: str = ""
-    #: Releases of distributed that show it: first one that does, first one that does not.
+    #: Releases of distributed that show it: the first that does, and the first that does not.
     introduced: str = ""
     removed: str = ""
 
@@ -168,14 +167,14 @@ class ExceptionSign:
 @frozen(kw_only=True)
 class AbsentSign:
     """
-    Something that would have been there, was looked for, and is not.
+    Something that was looked for where it would have been, and is not there.
     """
 
     name: str = field(validator=_name)
-    #: Landmarks, none of which was seen for this death.
+    #: Landmarks that were all absent for this death.
     landmarks: tuple[str, ...]
     grade: Grade
-    #: The place that must have been looked at.
+    #: The place that must have been inspected.
     inspected: Place
     fact: str = ""
 
@@ -183,16 +182,16 @@ class AbsentSign:
 @frozen(kw_only=True)
 class TogetherSign:
     """
-    Several signs or landmarks close together, which say more than each of them alone.
+    Several signs or landmarks close together, which say more than each alone.
     """
 
     name: str = field(validator=_name)
-    #: Names of signs of the same cause, or ids of landmarks; one named twice must be there twice.
+    #: Names of signs of the same cause, or ids of landmarks. A name given twice must show twice.
     signs: tuple[str, ...]
-    #: More of them, of which one is enough; in order, it comes last.
+    #: Further names, of which one is enough. With `in_order` it comes last.
     any_of: tuple[str, ...] = ()
     grade: Grade
-    #: How far apart in one log, at most; 0: anywhere, also in different logs.
+    #: Maximum distance in one log, in lines; 0: anywhere, even in different logs.
     within_lines: int = field(default=200, validator=ge(0))
     #: Whether they must come in the order given.
     in_order: bool = False
@@ -201,7 +200,7 @@ class TogetherSign:
 
 Sign = LogSign | LandmarkSign | ExitSign | EventSign | ExceptionSign | AbsentSign | TogetherSign
 
-#: How rule files name each kind.
+#: The name of each kind in rule files.
 SIGN_KINDS: Mapping[str, type[Sign]] = {
     "log": LogSign,
     "landmark": LandmarkSign,

@@ -1,5 +1,5 @@
 """
-The words with which Dask says that somebody asked a worker to stop, and the workers that an order lists.
+Dask's words for a request to stop a worker, and the workers that a stop order lists.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the recorder loads this module in a process that works
+if TYPE_CHECKING:  # the recorder loads this module in a running worker
     from workerdiag.model.diagnosis import Match
     from workerdiag.model.identity import Identity
 
-#: Who asked, by the beginning of the reason in a ``closing-worker`` event or a "Stopping worker" line
+#: Who asked, by the prefix of the reason in a ``closing-worker`` event or a "Stopping worker" line
 #: (``reason`` and ``stimulus`` in worker.py, nanny.py and scheduler.py, 2022.10.1 to 2026.8.0).
 _REQUESTERS = {
     "signal-": "signal",
@@ -29,12 +29,12 @@ _REQUESTERS = {
     "worker-lifetime-reached": "worker",
 }
 _STOP_REQUESTS = tuple(_REQUESTERS)
-#: The reason where none is given: code called ``close()``, or a signal to the process did.
+#: The default reason: code, or a signal handler, called ``close()`` without a reason.
 DEFAULT_REASON = "worker-close"
-#: Without signals: whoever sent one, and why, is still to be found out, so such a death is looked into.
+#: Reasons without signals. A death by a signal is investigated, because its sender and reason are unknown.
 _DASK_REQUESTS = tuple(reason for reason, who in _REQUESTERS.items() if who != "signal")
-#: Without what the work itself may ask for: it can close its worker, restart the cluster, or take so much
-#: memory that a nanny kills.
+#: Reasons that the work itself cannot cause. It can close its worker, restart the cluster, or use so much
+#: memory that a nanny kills the worker.
 _REQUESTS_BEYOND_TASKS = (
     "signal-",
     "scheduler-close",
@@ -44,9 +44,9 @@ _REQUESTS_BEYOND_TASKS = (
     "nanny-plugin-",
     "worker-lifetime-reached",
 )
-#: Stimulus of removals for want of heartbeats; the scheduler then has the nanny stop the worker.
+#: Stimulus of removals after missing heartbeats; the scheduler then has the nanny stop the worker.
 UNRESPONSIVE = "check-worker-ttl"
-#: So begin all reasons that Dask gives by itself, asked for or not.
+#: Prefixes of all reasons that Dask itself gives, requested or not.
 _DASK_REASONS = (
     "signal-",
     "scheduler-",
@@ -63,13 +63,13 @@ _DASK_REASONS = (
 #: The scheduler's event of a restart, logged when the restart is over.
 _RESTARTED = "restart-workers"
 _WORKER_LIST = re.compile(r"[(\[{]([^()\[\]{}=]*)[)\]}]\s*$")
-#: A quoted message with at least this many characters was cut.
+#: A quoted message of at least this many characters was cut.
 _CUT_CHARS = 600
 
 
 def is_stop_request(reason: str) -> bool:
     """
-    Whether somebody asked for the stop, in Dask's words or in a reason that code gave.
+    Whether somebody asked for the stop, in Dask's words or with a reason that code gave.
     """
     if not reason or reason.startswith(_STOP_REQUESTS):
         return bool(reason)
@@ -78,42 +78,42 @@ def is_stop_request(reason: str) -> bool:
 
 def is_dask_stop_request(reason: str) -> bool:
     """
-    Whether a part of Dask asked for the stop, and certainly no signal; the default reason does not say.
+    Whether a part of Dask asked for the stop, and certainly not a signal; the default reason does not count.
     """
     return reason != DEFAULT_REASON and reason.startswith(_DASK_REQUESTS)
 
 
 def is_stop_request_beyond_tasks(reason: str) -> bool:
     """
-    Whether the stop was certainly not the doing of the tasks on the worker.
+    Whether the tasks on the worker certainly did not cause the stop.
     """
     return reason.startswith(_REQUESTS_BEYOND_TASKS)
 
 
 def is_deliberate(*, announced: bool, close_reason: object) -> bool:
     """
-    Whether a part of Dask asked for the stop; signals and closing nannies are evaluated by the evidence.
+    Whether a part of Dask asked for the stop. Signals and closing nannies are judged by the evidence.
     """
     return announced or (isinstance(close_reason, str) and is_dask_stop_request(close_reason))
 
 
 def is_restart_event(match: Match) -> bool:
     """
-    Whether *match* is in the scheduler's event of a restart.
+    Whether *match* is in the scheduler's restart event.
     """
     return not match.line and match.captures.get("action") == _RESTARTED
 
 
 def restarted_workers(order: Match) -> frozenset[str]:
     """
-    Addresses of the workers that a restart event lists; empty for other matches and for incomplete lists.
+    Return the addresses of workers in a restart event; empty for other matches and incomplete lists.
     """
     return workers_of_restart(order.captures) if is_restart_event(order) else frozenset()
 
 
 def workers_of_restart(fields: Mapping[str, object]) -> frozenset[str]:
     """
-    Addresses of the workers that the *fields* of an event list if it is one of a restart, and complete.
+    Return the addresses of workers in the *fields* of an event, if it is a complete restart event.
     """
     workers = _split(str(fields.get("workers", ""))) if fields.get("action") == _RESTARTED else frozenset()
     count = str(fields.get("workers_count", len(workers)))
@@ -122,7 +122,7 @@ def workers_of_restart(fields: Mapping[str, object]) -> frozenset[str]:
 
 def may_retire(order: Match, identity: Identity) -> bool:
     """
-    Whether a retirement, which lists addresses or names of workers, may be of this one.
+    Whether a retirement, which lists addresses or names of workers, may include this worker.
     """
     listed = retired_workers(order)
     if not listed or identity.worker is None or identity.worker in listed or identity.name in listed:
@@ -132,12 +132,12 @@ def may_retire(order: Match, identity: Identity) -> bool:
 
 def retired_workers(order: Match) -> frozenset[str]:
     """
-    The addresses or names of workers that a retirement lists; empty if it lists none, or its text was cut.
+    Return the addresses or names of workers in a retirement; empty if it lists none, or its text was cut.
     """
     return _retired_workers(order.captures.get("worker"), order.text)
 
 
-@lru_cache(maxsize=2000)  # of a text each: one log has up to 800 orders, and each death is held against all
+@lru_cache(maxsize=2000)  # per text: a log has up to 800 orders, compared with each death
 def _retired_workers(worker: str | None, text: str) -> frozenset[str]:
     found = _WORKER_LIST.search(text)
     retired = worker or (found[1] if found and len(text) < _CUT_CHARS else "")

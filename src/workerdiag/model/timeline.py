@@ -1,5 +1,5 @@
 """
-What dead workers did in their last moments: memory, tasks and events by time, as drawings show them.
+The last moments of dead workers: memory, tasks and events by time, for drawings.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from attrs import frozen
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import normalize_fields
 
-#: What happened beside deaths: a worker came up (``start``), took no new work and took it again (``pause``,
-#: ``resume``), closed itself, was asked to stop, was lost to the scheduler (``connection-lost``,
-#: ``removal``), was started anew; Dask gave up on a task (``blame``); something else was wrong (``trouble``).
+#: What happened besides deaths: a worker came up (``start``), stopped accepting work and accepted it again
+#: (``pause``, ``resume``), closed itself, was asked to stop, was lost to the scheduler (``connection-lost``,
+#: ``removal``), was restarted; Dask gave up on a task (``blame``); something else was wrong (``trouble``).
 MomentKind = Literal[
     "start",
     "pause",
@@ -31,7 +31,7 @@ MomentKind = Literal[
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class MemorySample:
     """
-    Memory at one moment, in bytes; None where a number is not known.
+    Memory at one moment, in bytes; None: not known.
     """
 
     #: Seconds since the epoch.
@@ -41,21 +41,21 @@ class MemorySample:
     #: Results that Dask holds in memory, and on disk.
     managed_bytes: int | None = None
     spilled_bytes: int | None = None
-    #: The control group of the process, with everything else that is in it.
+    #: The cgroup of the process, with everything else in it.
     group_bytes: int | None = None
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class MemoryLimits:
     """
-    The limits that applied to one process; None where one is not known.
+    The limits that applied to one process; None: not known.
     """
 
-    #: What Dask lets the worker have, in bytes.
+    #: Dask's memory limit of the worker, in bytes.
     worker_bytes: int | None = None
-    #: The hard limit of its control group, in bytes.
+    #: The hard limit of its cgroup, in bytes.
     group_bytes: int | None = None
-    #: Shares of *worker_bytes* at which Dask spills results, pauses the worker and ends it.
+    #: Fractions of *worker_bytes* at which Dask spills results, pauses the worker and ends it.
     spill_fraction: float | None = None
     pause_fraction: float | None = None
     terminate_fraction: float | None = None
@@ -68,11 +68,11 @@ class TaskSpan:
     """
 
     key: str
-    #: Name of the thread; empty where it is not known.
+    #: Name of the thread; empty if not known.
     thread: str = ""
     #: Seconds since the epoch.
     started_at: float
-    #: None: it ran when the process ended.
+    #: Seconds since the epoch; None: it still ran when the process ended.
     ended_at: float | None = None
     #: Whether its thread received the fatal signal; None: not known.
     crashed: bool | None = None
@@ -89,11 +89,11 @@ class ProcessHistory:
     samples: tuple[MemorySample, ...] = ()
     limits: MemoryLimits = MemoryLimits()
     tasks: tuple[TaskSpan, ...] = ()
-    #: The most that its control group held, as the kernel counted it; only where the group has a limit.
+    #: Peak memory of its cgroup, as the kernel counted it; only if the cgroup has a limit.
     group_peak_bytes: int | None = None
-    #: Whether the flight recorder sampled it, and not only logs and heartbeats.
+    #: Whether the samples come from the flight recorder, not only from logs and heartbeats.
     recorded: bool = False
-    #: When it ended, or when that was noticed, in seconds since the epoch.
+    #: When it ended, or when its end was noticed, in seconds since the epoch.
     when: float | None = None
 
 
@@ -107,17 +107,17 @@ class Moment:
     at: float
     kind: MomentKind
     identity: Identity = NO_IDENTITY
-    #: In the words of whoever reported it, in one line.
+    #: The reporter's words, in one line.
     text: str = ""
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class Timeline:
     """
-    What is known of the time around the deaths.
+    What happened around the deaths, as far as it is known.
     """
 
-    #: Of the first deaths that nobody asked for, in their order.
+    #: The histories of the first deaths that nobody asked for, in order.
     histories: tuple[ProcessHistory, ...] = ()
     #: Oldest first.
     moments: tuple[Moment, ...] = ()
