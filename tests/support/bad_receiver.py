@@ -1,5 +1,5 @@
 """
-A receiver of notices that is as bad as receivers get: late, full, broken, or gone after it has read.
+A receiver of notices that fails in every way: late, full, broken, or gone after reading.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 def is_taken(behaviour: str) -> bool:
     """
-    Whether the receiver kept a request, whatever it answered.
+    Whether the receiver kept a request, whatever its answer.
     """
     return behaviour not in ("error", "limit")
 
@@ -27,26 +27,27 @@ def is_taken(behaviour: str) -> bool:
 @define(kw_only=True)
 class BadReceiver(Generic[R]):
     """
-    Keeps every request that it read whole.
+    Keeps every request that it read completely.
     """
 
-    #: Makes a request of body, headers and what the receiver does with it; raises ValueError for a part of one.
+    #: Parses body, headers and the receiver's behaviour into a request; raises ValueError for a partial
+    #: request.
     read: Callable[[bytes, Mapping[str, str], str], R]
-    #: What it may do with a request, each as often as it stands there: take, late, too-late, cut, error, limit.
+    #: Possible behaviours, weighted by how often they are listed: take, late, too-late, cut, error, limit.
     behaviours: tuple[str, ...]
-    #: Seconds that the sender waits for an answer.
+    #: Time-out of the sender, in seconds.
     timeout_s: float
     #: The header ``Retry-After`` of an answer 429, in seconds.
     retry_after: str
     requests: list[R] = field(factory=list)
-    #: From now on it takes all.
+    #: Whether it takes every request from now on.
     is_kind: bool = False
     url: str = ""
 
     @contextmanager
     def serving(self) -> Iterator[None]:
         """
-        Listen meanwhile.
+        Listen until the block ends.
         """
         server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"receiver": self}))
         server.daemon_threads = True
@@ -67,7 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         behaviour = "take" if self.receiver.is_kind else random.choice(self.receiver.behaviours)
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        with suppress(ValueError):  # one that was cut off by the kill is none
+        with suppress(ValueError):  # the kill cut it off
             self.receiver.requests.append(self.receiver.read(body, dict(self.headers), behaviour))
         with suppress(OSError):
             self._answer(behaviour)

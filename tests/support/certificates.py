@@ -1,5 +1,5 @@
 """
-A certificate for a server on this machine, made on the spot.
+A certificate for a local server, made on demand.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 def write_certificate(path: Path) -> Path:
     """
-    Key and certificate of ``127.0.0.1`` in one file, which also is the authority to trust.
+    Write key and certificate of ``127.0.0.1`` to one file, which is also the authority to trust.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])

@@ -1,5 +1,5 @@
 """
-Judgements and recorded deaths, as the dashboard gets them.
+Judgements and recorded deaths, as the dashboard receives them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ OOM = KnownCause(cause="kernel.oom-killer", family="kernel", blame="configuratio
 
 def victim(number, **more):
     """
-    One of the dead, with its memory.
+    Return one dead worker, with its memory.
     """
     memory = {"seconds": (-2.0, -1.0), "rss_bytes": (10, 20), "limit_bytes": 100}
     content = {"id": f"death-{number}", "worker": f"tcp://10.0.0.4:{number}", "name": f"w{number}"}
@@ -27,7 +27,7 @@ def victim(number, **more):
 
 def case(*numbers, id_="aaaaaaaaaaaa", cause=SEGFAULT, report="<p>why</p>", **more):
     """
-    A case with these victims.
+    Return a case with these victims.
     """
     content = {"cause": cause.cause, "family": cause.family, "blame": cause.blame, "is_likely": True}
     return JudgedCase(
@@ -40,7 +40,7 @@ def case(*numbers, id_="aaaaaaaaaaaa", cause=SEGFAULT, report="<p>why</p>", **mo
 
 def judgement(*cases, also=(), causes=(SEGFAULT, OOM)):
     """
-    The judgement that has these cases, of their victims and of the deaths *also* given by number.
+    Return the judgement with these cases, of their victims and of the further deaths *also*, given by number.
     """
     ids = {each.id for one in cases for each in one.victims} | {f"death-{number}" for number in also}
     return Judgement(cases=cases, death_ids=frozenset(ids), causes=causes)
@@ -48,6 +48,6 @@ def judgement(*cases, also=(), causes=(SEGFAULT, OOM)):
 
 def recorded_line(number, **more):
     """
-    A recorded death as the recorder's handler answers it, as a line of JSON.
+    Return a recorded death as a line of JSON, as the recorder's handler answers it.
     """
     return json.dumps({"record": scheduler_record(number), "report": nanny_report(number, **more)}).encode()

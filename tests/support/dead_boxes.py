@@ -29,7 +29,7 @@ DUMP = (
 
 def left_by_a_dead_process(folder, *, stage="running", dump=""):
     """
-    The box of a process that was killed while a task ran, and its pid.
+    Return the box of a process that was killed while a task ran, and its pid.
     """
     run = subprocess.run(
         [sys.executable, "-c", DYING, str(folder), stage, dump], capture_output=True, text=True, check=False

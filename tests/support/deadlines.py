@@ -1,5 +1,5 @@
 """
-Deadlines that pass after a number of looks at the clock, however fast the machine is.
+Deadlines that pass after a number of checks, whatever the speed of the machine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workerdiag.deadline import Deadline
 @frozen
 class LooksDeadline(Deadline):
     """
-    A deadline that has not passed the first *looks* times that somebody looks.
+    A deadline that passes after *looks* checks.
     """
 
     looks: int = field(kw_only=True)

@@ -1,5 +1,5 @@
 """
-What scheduler and nanny send of a death, as the recorder words it.
+The messages that scheduler and nanny send about a death, as the recorder words them.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ NANNY = "tcp://10.0.0.4:9001"
 
 def worker_address(number):
     """
-    Address of one of the dead.
+    Return the address of one dead worker.
     """
     return f"tcp://10.0.0.4:{1000 + number}"
 
 
 def scheduler_record(number=1, **more):
     """
-    A removal record, as plain data.
+    Return a removal record, as plain data.
     """
     return {
         "schema": 1,
@@ -49,7 +49,7 @@ def scheduler_record(number=1, **more):
 
 def nanny_report(number=1, **more):
     """
-    A nanny's report, as plain data.
+    Return a nanny's report, as plain data.
     """
     return {
         "schema": 1,
@@ -83,7 +83,7 @@ def nanny_report(number=1, **more):
 
 def found_report(number=1, **more):
     """
-    The report of whoever found the box, as plain data: nobody was told the exit.
+    Return the report of whoever found the box, as plain data, without an exit.
     """
     report = nanny_report(number, **{"kind": "box-found", "last_written_at": NOW + number, **more})
     for name in {"noticed_at", "exit"} - more.keys():
@@ -93,7 +93,7 @@ def found_report(number=1, **more):
 
 def decoded(message):
     """
-    The typed message in plain data.
+    Return the typed message of plain data.
     """
     dropped = []
     found = decode_message(message, dropped)

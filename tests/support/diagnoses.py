@@ -1,5 +1,5 @@
 """
-Diagnoses of given evidence, and what is shown of them.
+Diagnoses of given evidence, and how they are shown.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from workerdiag import Diagnosis, LogText
 from workerdiag.model.diagnosis import Decision, RetryPolicy
 from workerdiag.model.evidence import Evidence
 
-#: A log with one death, which a rule explains.
+#: A log with one death that a rule explains.
 KILLED = "distributed.nanny - INFO - Worker process 7 was killed by signal 11\n"
 GOOD = LogText(KILLED)
 
@@ -22,7 +22,7 @@ GOOD = LogText(KILLED)
 @frozen
 class FixedSource:
     """
-    A source that yields *pieces*, whatever they are.
+    A source that yields the given *pieces*.
     """
 
     pieces: tuple[Evidence, ...]
@@ -30,7 +30,7 @@ class FixedSource:
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
-        Yield the pieces, in any time.
+        Yield the pieces, whatever the time budget.
         """
         assert budget_s > 0
         yield from self.pieces
@@ -38,7 +38,7 @@ class FixedSource:
 
 def shown(diagnosis: Diagnosis, folder: Path | None = None) -> list[bytes]:
     """
-    Every form of a diagnosis, as bytes that can be written; with *folder*, it is saved there too.
+    Return every form of a diagnosis as bytes. With *folder*, save it there too.
     """
     forms = (
         str(diagnosis),
@@ -55,13 +55,13 @@ def shown(diagnosis: Diagnosis, folder: Path | None = None) -> list[bytes]:
 
 def first_cause(diagnosis: Diagnosis) -> str | None:
     """
-    The id of the likeliest cause.
+    Return the id of the likeliest cause.
     """
     return diagnosis.causes[0].id if diagnosis.causes else None
 
 
 def diagnosis_with(policy: RetryPolicy) -> Diagnosis:
     """
-    A diagnosis by which a program may do what *policy* says.
+    Return a diagnosis with this retry *policy*.
     """
     return Diagnosis(outcome="explained", summary="A worker died.", decision=Decision(policy=policy))

@@ -1,5 +1,5 @@
 """
-A batch system made of scripts, and a dead worker of a job in it.
+A batch system made of scripts, with a job that has a dead worker.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HOST = "10.0.0.4"
 
 def install_command(folder: Path, name: str, script: str) -> None:
     """
-    Put an executable in *folder* that runs *script* in a shell.
+    Install an executable in *folder* that runs *script* in a shell.
     """
     path = folder / name
     path.write_text(f"#!/bin/sh\n{script}\n")
@@ -32,7 +32,7 @@ def install_command(folder: Path, name: str, script: str) -> None:
 
 def install_answer(folder: Path, name: str, text: str, *, status: int = 0) -> None:
     """
-    Put an executable in *folder* that prints *text*, whatever it is asked, and notes what it was asked.
+    Install an executable in *folder* that always prints *text* and notes its arguments.
     """
     answer = folder / f"{name}.answer"
     answer.write_text(text)
@@ -41,7 +41,7 @@ def install_answer(folder: Path, name: str, text: str, *, status: int = 0) -> No
 
 def commands_run(folder: Path) -> list[str]:
     """
-    The commands that were run.
+    Return the commands that were run.
     """
     log = folder / "asked"
     return log.read_text().splitlines() if log.exists() else []
@@ -50,7 +50,7 @@ def commands_run(folder: Path) -> list[str]:
 @define
 class FakeJob:
     """
-    What dask-jobqueue's cluster objects hold for each job.
+    A job, as dask-jobqueue's cluster objects hold it.
     """
 
     name: str
@@ -60,7 +60,7 @@ class FakeJob:
 
 class JobQueueCluster:
     """
-    A cluster object as dask-jobqueue has them.
+    A cluster object like dask-jobqueue's.
     """
 
     def __init__(self, *jobs: FakeJob, living: Mapping[str, Any] | None = None) -> None:
@@ -72,7 +72,7 @@ class JobQueueCluster:
 
 def cluster(kind: str, *jobs: FakeJob, **options: Any) -> JobQueueCluster:
     """
-    One of a given class, e.g. ``SLURMCluster``.
+    Return a cluster of a given class, e.g. ``SLURMCluster``.
     """
     return type(kind, (JobQueueCluster,), {})(*jobs, **options)
 
@@ -80,7 +80,7 @@ def cluster(kind: str, *jobs: FakeJob, **options: Any) -> JobQueueCluster:
 @define
 class FakeClient:
     """
-    A client, as far as sources look at it.
+    A client, as far as sources use it.
     """
 
     cluster: Any = None
@@ -90,14 +90,14 @@ def victim(
     when: float | None, *, name: str | None = "w-0", worker: str = WORKER, nanny: str = NANNY
 ) -> Victim:
     """
-    The dead worker.
+    Return the dead worker.
     """
     return Victim(identity=Identity(worker=worker, pid=4711, nanny=nanny, name=name, host=HOST), when=when)
 
 
 def scene(*victims: Victim, of: Any = None, role: str = "nanny", **environment: str) -> Scene:
     """
-    What is known of them; a nanny lives where *environment* is given.
+    Return the scene of the dead workers; a nanny is alive if *environment* is given.
     """
     nanny = Location(role=role, identity=Identity(nanny=NANNY, host=HOST), environment=environment)
     return Scene(victims=victims, locations=(nanny,) if environment else (), client=FakeClient(of))
@@ -106,7 +106,7 @@ def scene(*victims: Victim, of: Any = None, role: str = "nanny", **environment: 
 @define
 class RemovalSource:
     """
-    That the scheduler lost a worker, as a source.
+    A source that says that the scheduler lost a worker.
     """
 
     dead: Victim
@@ -120,7 +120,7 @@ class RemovalSource:
 
 def explain_by(source: Any, dead: Victim | None, *, budget_s: float = 5.0) -> Any:
     """
-    The diagnosis of a death by what *source* says of it alone.
+    Return the diagnosis of a death by *source* alone.
     """
     sources = [source] if dead is None else [RemovalSource(dead), source]
     return explain(sources=sources, timeout=budget_s)
@@ -128,7 +128,7 @@ def explain_by(source: Any, dead: Victim | None, *, budget_s: float = 5.0) -> An
 
 def on_path(folder: Path, monkeypatch: Any) -> Path:
     """
-    *folder* as the first place where commands are looked for.
+    Put *folder* first on the search path for commands.
     """
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     return folder

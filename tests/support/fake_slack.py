@@ -17,14 +17,14 @@ TOKEN = "xoxb-0123456789-abcdefghij"
 @define
 class FakeSlack:
     """
-    ``answer`` is for an `HttpServer`.
+    A local Slack; its ``answer`` serves an `HttpServer`.
     """
 
-    #: By time stamp, as posted or last edited.
+    #: Messages by timestamp, as posted or last edited.
     messages: dict[str, dict] = field(factory=dict)
-    #: Method and arguments of each call.
+    #: The method and arguments of each call.
     calls: list[tuple[str, dict]] = field(factory=list)
-    #: Answers to give first: errors by Slack's names.
+    #: Errors to answer first, by Slack's names.
     errors: list[str] = field(factory=list)
     _count: itertools.count = field(factory=itertools.count)
 
@@ -47,7 +47,7 @@ class FakeSlack:
 
 def texts_in(value: object) -> list[str]:
     """
-    Every text of the blocks, in order.
+    Return every text of the blocks, in order.
     """
     if isinstance(value, list):
         return [text for each in value for text in texts_in(each)]

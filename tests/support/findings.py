@@ -1,5 +1,5 @@
 """
-Findings made by hand, for tests of what is done with findings.
+Handmade findings, for tests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from workerdiag.model.timeline import MemoryLimits, MemorySample, Moment, Proces
 #: 2026-11-21 10:02:03 UTC.
 NOON_ISH = 1795255323.0
 
-#: Everything a hostile log may try on a terminal, on a web page and on GitHub, in one line.
+#: Everything that a hostile log may try on a terminal, a web page and GitHub, in one line.
 HOSTILE = (
     "\x1b[31mred\x1b[0m \x1b]0;title\x07\x9b2J\u202egnirts\u2066 \u200bzero\x00\x08"
     " <script>alert(1)</script> <img src=x onerror=alert(1)> &lt; ![x](http://evil.example/x.png)"
@@ -35,7 +35,7 @@ HOSTILE = (
 
 def nanny_kill(**changes: Any) -> RankedCause:
     """
-    The nanny's memory kill, as the likeliest cause of `explained`.
+    Return the nanny's memory kill, the likeliest cause of `explained`.
     """
     arguments: dict[str, Any] = {
         "id": "nanny.memory-terminate",
@@ -81,7 +81,7 @@ def nanny_kill(**changes: Any) -> RankedCause:
 
 def dead(**changes: Any) -> Death:
     """
-    One worker killed by signal 9 at its memory limit.
+    Return one worker killed by signal 9 at its memory limit.
     """
     arguments: dict[str, Any] = {
         "identity": Identity(worker="tcp://10.0.0.4:34937", pid=129, nanny="tcp://10.0.0.4:40001"),
@@ -100,7 +100,7 @@ def dead(**changes: Any) -> Death:
 
 def explained(**changes: Any) -> Findings:
     """
-    Findings with something in every part.
+    Return findings with something in every part.
     """
     arguments: dict[str, Any] = {
         "outcome": "explained",
@@ -160,7 +160,7 @@ def explained(**changes: Any) -> Findings:
 
 def no_death(**changes: Any) -> Findings:
     """
-    Findings that say a task failed and nothing died.
+    Return findings that say a task failed and nothing died.
     """
     arguments: dict[str, Any] = {
         "outcome": "no-death",
@@ -175,7 +175,7 @@ def no_death(**changes: Any) -> Findings:
 
 def unknown(**changes: Any) -> Findings:
     """
-    Findings that say a worker died and nobody knows why.
+    Return findings that say a worker died of an unknown cause.
     """
     arguments: dict[str, Any] = {
         "outcome": "unknown",
@@ -193,7 +193,7 @@ def unknown(**changes: Any) -> Findings:
 
 def hostile() -> Findings:
     """
-    Findings in which everything that can be text from outside is hostile.
+    Return findings in which all foreign text is hostile.
     """
     clue = Clue(sign="s", text=f"{HOSTILE}\n{HOSTILE}", where=HOSTILE, grade="strong")
     cause = nanny_kill(
@@ -236,7 +236,7 @@ def hostile() -> Findings:
 
 def history(**changes: Any) -> ProcessHistory:
     """
-    The last minute of `dead`, sampled each second: it grows up to its limit.
+    Return the last minute of `dead`, sampled every second: memory grows up to its limit.
     """
     samples = tuple(
         MemorySample(
@@ -272,7 +272,7 @@ def history(**changes: Any) -> ProcessHistory:
 
 def drawn(**changes: Any) -> Findings:
     """
-    `explained` with a minute of the recorder, a pause, and a second worker that died of the same task.
+    Return `explained` with a minute of the recorder, a pause, and a second worker that died of the same task.
     """
     other = Identity(worker="tcp://10.0.0.5:34938", pid=130)
     pause = Moment(
@@ -287,7 +287,7 @@ def drawn(**changes: Any) -> Findings:
 
 def several_victims(count: int = 6) -> Findings:
     """
-    As `drawn`, with the memory of *count* workers that died four seconds after each other.
+    Return `drawn` with the memory of *count* workers that died four seconds apart.
     """
     others = (
         history(

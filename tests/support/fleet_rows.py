@@ -1,5 +1,5 @@
 """
-Rows of deaths as triage writes them, for tests of what counts them.
+Rows of deaths as triage writes them, for tests of the code that counts them.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from typing import Any
 
 from workerdiag.triage.rows import DeathRow
 
-#: When the first of them died, in seconds since the epoch: a Monday morning.
+#: Time of the first death, in seconds since the epoch: a Monday morning.
 BEGIN = 1_784_538_000.0
 HOUR_S = 3600.0
 
 
 def fleet_row(number: int = 0, **changes: Any) -> DeathRow:
     """
-    The death of a worker of its own, *number* hours after the first, by the memory limit.
+    Return the death of another worker by the memory limit, *number* hours after the first death.
     """
     cause = changes.get("cause", "nanny.memory-terminate")
     return DeathRow(

@@ -1,8 +1,8 @@
 """
-Peers that hang for as long as a test lasts, so that only who gives up by itself gets on.
+Peers that hang as long as a test runs, so that only code that gives up continues.
 
-No clock is needed for that: whatever waits for such a peer ends with the test's own time-out. How close to
-its budget a source comes is measured by benchmarks/patience.py.
+This needs no clock: whatever waits for such a peer runs into the test's time-out. benchmarks/patience.py
+measures how close a source comes to its time budget.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ import pytest
 
 from workerdiag.model.evidence import Evidence, Gap
 
-#: For tests of who gives up; SDKs do so by themselves, but only after a minute.
+#: For tests of giving up. SDKs also give up, but only after a minute.
 gives_up = pytest.mark.timeout(50)
 
 
 def only_timed_out(pieces: Iterable[Evidence]) -> bool:
     """
-    Whether there are gaps for want of time among the *pieces*, and nothing else.
+    Whether the *pieces* are only gaps because of a time-out.
     """
     return {each.reason if isinstance(each, Gap) else type(each).__name__ for each in pieces} == {"timed-out"}
 
 
 def hanging_script(pids: Path) -> str:
     """
-    Shell text that never ends; the number of its process is noted in the file *pids*.
+    Return a shell script that never ends. It notes its process id in the file *pids*.
     """
     return f"echo $$ >> {shlex.quote(str(pids))}; exec sleep 36000"
 
 
 def still_running(pids: Path) -> list[int]:
     """
-    Those noted in the file *pids* that still run once it is clear that they do: a kill takes a moment.
+    Return the processes in the file *pids* that still run after a wait, because a kill takes a moment.
     """
     noted = [int(each) for each in pids.read_text().split()]
     assert noted, "nothing was started"

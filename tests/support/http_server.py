@@ -1,5 +1,5 @@
 """
-A local HTTP server that answers what a test puts into it, for sources that ask over HTTP.
+A local HTTP server with answers from a test, for sources that query over HTTP.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from urllib.parse import parse_qs, urlsplit
 
 from attrs import define, field, frozen
 
-#: Between two drops; less than any time-out of an SDK.
+#: Seconds between two drops; less than any time-out of an SDK.
 _DRIP_S = 0.02
-#: So many are announced: more than fall in twenty minutes.
+#: Number of announced drops: more than fall in twenty minutes.
 _DRIPS = 2**16
-#: So much later somebody may ask who was left behind.
+#: How long to wait for the request of an abandoned thread, in seconds.
 _LATE_S = 10.0
 
 
@@ -28,11 +28,11 @@ class HttpAnswer:
     status: int = 200
     type: str = "application/json"
     headers: tuple[tuple[str, str], ...] = ()
-    #: Whether nothing is said for as long as the server is there.
+    #: Whether it answers nothing until the server ends.
     hangs: bool = False
-    #: The body is sent so many times.
+    #: How many times to send the body.
     times: int = 1
-    #: Whether a byte more follows, now and then, for as long as the server is there.
+    #: Whether one more byte follows now and then until the server ends.
     drips: bool = False
 
 
@@ -49,7 +49,7 @@ def by_last_path_part(
     answers: Mapping[str, HttpAnswer], *, otherwise: HttpAnswer
 ) -> Callable[[HttpRequest], HttpAnswer]:
     """
-    Answers a request by the last part of its path.
+    Return a function that answers a request by the last part of its path.
     """
     return lambda request: answers.get(request.path.rpartition("/")[2], otherwise)
 
@@ -57,23 +57,23 @@ def by_last_path_part(
 @define
 class HttpServer:
     """
-    ``answer`` is called with each request; all requests are kept.
+    Calls ``answer`` with each request, and keeps all requests.
     """
 
     answer: Callable[[HttpRequest], HttpAnswer]
     requests: list[HttpRequest] = field(factory=list)
     url: str = ""
     tls: SSLContext | None = None
-    #: Whether there was a request whose answer will not end before the server does.
+    #: Set once a request came whose answer does not end before the server ends.
     _holds: threading.Event = field(factory=threading.Event)
     _over: threading.Event = field(factory=threading.Event)
     _server: ThreadingHTTPServer | None = None
 
     def is_hanging(self) -> bool:
         """
-        Whether somebody asked and has no whole answer, for the server is still there.
+        Whether somebody asked and has no complete answer yet.
 
-        A thread that was left behind before it could ask, on a busy machine, is waited for.
+        On a busy machine it waits for a thread that was abandoned before it could ask.
         """
         return self._holds.wait(_LATE_S) and not self._over.is_set()
 
@@ -132,7 +132,7 @@ class HttpServer:
                     while answer.drips and not owner._over.wait(_DRIP_S):
                         self.wfile.write(b" ")
                 except OSError:
-                    pass  # the asker has left
+                    pass  # the client has left
 
             do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _serve  # noqa: N815  http.server's names
 

@@ -1,8 +1,8 @@
 """
-An API server over HTTP that answers from a recording (tests/recordings/kubernetes), or misbehaves.
+A Kubernetes API server over HTTP that answers from a recording (tests/recordings/kubernetes), or misbehaves.
 
-The bodies are what a kube-apiserver 1.20 said after a real death (tests/lab_kubernetes); selecting,
-limiting and looking up by name are done here as the API reference describes them.
+The bodies are the answers of a kube-apiserver 1.20 after a real death (tests/lab_kubernetes). Selecting,
+limiting and looking up by name follow the API reference.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ USER = "system:serviceaccount:dask:reader"
 _PATH = re.compile(
     r"/api/v1(?:/namespaces/(?P<namespace>[\w-]+))?/(?P<kind>\w+)(?:/(?P<name>[\w.-]+)(?P<log>/log)?)?"
 )
-#: Where each field selector looks (kube-apiserver, fields of pods and of events).
+#: The field of each field selector (kube-apiserver, fields of pods and events).
 _FIELDS = {"reason": "reason", "type": "type"}
 _FLOOD = 100 * 2**20
 
-#: Recording to what is to be said of it from the answers of Kubernetes alone.
+#: The expected cause of each recording, from the answers of Kubernetes alone.
 CAUSES = {
     "oom-killed": "kubernetes.oom-killed",
     "exit-3": "code.process-exit",
     "segfault": "signal.segfault",
     "killed-9": "external.sigkill",
     "evicted-scratch": "kubernetes.evicted",
-    "eviction-api": "kubernetes.deleted",  # 1.20 leaves the same traces of both
+    "eviction-api": "kubernetes.deleted",  # 1.20 leaves the same traces for both
     "preempted": "kubernetes.preempted",
     "node-lost": "kubernetes.node-lost",
     "image-pull": "kubernetes.image-pull",
@@ -57,14 +57,14 @@ CAUSES = {
 
 def recording(name: str) -> dict[str, Any]:
     """
-    The recording of that name.
+    Return the recording of that name.
     """
     return json.loads((RECORDINGS / f"{name}.json").read_text())
 
 
 def scene_of(recorded: Mapping[str, Any], **changes: Any) -> Scene:
     """
-    The scene of a recorded death, of a cluster that the operator calls ``lab``.
+    Return the scene of a recorded death, in a cluster that the operator calls ``lab``.
     """
     victims = [
         Victim(identity=Identity(**each["identity"]), when=each["when"]) for each in recorded["victims"]
@@ -86,7 +86,7 @@ def scene_of(recorded: Mapping[str, Any], **changes: Any) -> Scene:
 
 def shifted(recorded: Mapping[str, Any], by_s: float) -> dict[str, Any]:
     """
-    The same recording with all of its times so much later.
+    Return the recording with all times *by_s* seconds later.
     """
 
     def later(stamp: re.Match[str]) -> str:
@@ -101,7 +101,7 @@ def shifted(recorded: Mapping[str, Any], by_s: float) -> dict[str, Any]:
 
 class Server(ThreadingHTTPServer):
     """
-    Answers from *recorded*, except where it is told to misbehave.
+    Answers from *recorded*, unless it misbehaves on purpose.
     """
 
     daemon_threads = True
@@ -117,17 +117,17 @@ class Server(ThreadingHTTPServer):
     ) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.recorded = recorded
-        #: What it answers from after the first list of pods.
+        #: The recording used after the first list of pods.
         self.then = then
-        #: How far its clock is ahead.
+        #: Seconds by which its clock is ahead.
         self.ahead_s = ahead_s
-        #: Kinds that this user may not read.
+        #: Kinds of objects that this user may not read.
         self.forbidden = forbidden
         #: ``hang``, ``garbage``, ``flood``, ``refuse``, ``expired`` (credentials) or nothing special.
         self.does = does
-        #: Methods and paths, as they came.
+        #: Methods and paths of requests, in order.
         self.requests: list[tuple[str, str]] = []
-        #: Paths that hang until `over`, which is when the test lets go.
+        #: Paths of requests that hang until the test sets `over`.
         self.held: list[str] = []
         self.over = threading.Event()
 
@@ -137,7 +137,7 @@ class Server(ThreadingHTTPServer):
 
     def is_hanging(self) -> bool:
         """
-        Whether somebody asked and has no answer, for the test has not let go.
+        Whether a request still hangs.
         """
         return bool(self.held) and not self.over.is_set()
 
@@ -148,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *arguments: object) -> None:
         """
-        Nothing: pytest shows what matters.
+        Log nothing: pytest shows what matters.
         """
 
     def date_time_string(self, timestamp: float | None = None) -> str:
@@ -256,7 +256,7 @@ def _fits(each: Mapping[str, Any], test: str) -> bool:
 @contextmanager
 def serve(recorded: Mapping[str, Any], **changes: Any) -> Iterator[Server]:
     """
-    A server of *recorded* on this machine.
+    Serve *recorded* on this machine.
     """
     with Server(recorded, **changes) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -1,5 +1,5 @@
 """
-What workerdiag said in a test with real deaths, to be shown where the test fails.
+The output of workerdiag in a test with real deaths, to show if the test fails.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ _TEXTS = pytest.StashKey[list[str]]()
 
 def reported_texts(test: pytest.Item) -> list[str]:
     """
-    The texts of a test, to which more are added.
+    Return the list of texts of a test, to append to.
     """
     return test.stash.setdefault(_TEXTS, [])
 
 
 def show_if_failed(test: pytest.Item, report: pytest.TestReport) -> bool:
     """
-    Add what was said to the report of a failure; whether it is one.
+    Add the output to the report of a failure. Return whether the report is a failure.
     """
     failed = report.when == "call" and report.failed
     if failed:

@@ -1,5 +1,5 @@
 """
-A worker that was lost with its machine, and what sources say of it.
+A worker that was lost with its machine, and the evidence of sources about it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from workerdiag.model.scene import Scene, Victim
 from workerdiag.pipeline import diagnose
 from workerdiag.rulebook.load import load_rulebook
 
-#: When it was missed: now, in whole seconds, so that the clocks of local servers fit.
+#: The loss time: now, in whole seconds, so that the clocks of local servers fit.
 NOW = float(int(time.time()))
-#: Its name and its machine's, as dask-cloudprovider (2025.9.0) makes them up, and of which cluster it was.
+#: Name of the worker and its machine, as dask-cloudprovider (2025.9.0) makes them, and its cluster.
 MACHINE, CLUSTER = "dask-1f2e3d4c-worker-0a1b2c3d", "1f2e3d4c"
 
 
 @frozen
 class Client:
     """
-    A client, as far as sources look at it.
+    A client, as far as sources use it.
     """
 
     cluster: Any = None
@@ -36,7 +36,7 @@ class Client:
 
 def victim(address: str, *, name: str | None = MACHINE, when: float | None = NOW) -> Victim:
     """
-    A worker that listened at *address*, such as ``tcp://10.0.1.2:34937``.
+    Return a worker that listened at *address*, such as ``tcp://10.0.1.2:34937``.
     """
     host = address.partition("://")[2].rpartition(":")[0]
     return Victim(identity=Identity(worker=address, pid=77, name=name, host=host), when=when)
@@ -44,7 +44,7 @@ def victim(address: str, *, name: str | None = MACHINE, when: float | None = NOW
 
 def scene(*victims: Victim, cluster: object = None, **more: Any) -> Scene:
     """
-    The dead, some minutes around now, and the *cluster* object if there is one.
+    Return the scene: the dead workers, some minutes around now, and the *cluster* object if given.
     """
     client = None if cluster is None else Client(cluster)
     return Scene(client=client, victims=victims, since=NOW - 900, until=NOW + 120, **more)
@@ -52,7 +52,7 @@ def scene(*victims: Victim, cluster: object = None, **more: Any) -> Scene:
 
 def evidence_from(source: Any, budget_s: float = 60.0) -> list[Evidence]:
     """
-    What a source says, which must have something to ask.
+    Return the evidence of a source, which must apply.
     """
     assert source is not None
     return list(source.collect(budget_s=budget_s))
@@ -60,28 +60,28 @@ def evidence_from(source: Any, budget_s: float = 60.0) -> list[Evidence]:
 
 def chunks(pieces: Iterable[Evidence]) -> list[LogChunk]:
     """
-    Those of the pieces that are text.
+    Return the pieces that are text.
     """
     return [each for each in pieces if isinstance(each, LogChunk)]
 
 
 def text_in(pieces: Iterable[Evidence]) -> bytes:
     """
-    All of their text.
+    Return all text of the pieces.
     """
     return b"".join(each.data for each in chunks(pieces))
 
 
 def gaps(pieces: Iterable[Evidence]) -> list[Gap]:
     """
-    Those of the pieces that say what could not be looked at.
+    Return the pieces that say what could not be inspected.
     """
     return [each for each in pieces if isinstance(each, Gap)]
 
 
 def cause_of(pieces: Iterable[Evidence]) -> str | None:
     """
-    The likeliest cause by these pieces alone.
+    Return the likeliest cause from these pieces alone.
     """
     top = diagnose(list(pieces), _rulebook()).top
     return None if top is None else top.id
@@ -94,13 +94,13 @@ def _rulebook() -> Rulebook:
 
 def utc(seconds_ago: float, form: str = "%Y-%m-%dT%H:%M:%S.000Z") -> str:
     """
-    A time so long before `NOW`.
+    Return the time *seconds_ago* before `NOW`.
     """
     return dt.datetime.fromtimestamp(NOW - seconds_ago, dt.UTC).strftime(form)
 
 
 def oom_kill(uptime_s: float, pid: int) -> str:
     """
-    What the kernel writes to its log when it kills a process for memory.
+    Return the kernel log of an out-of-memory kill.
     """
     return f"[ {uptime_s:.6f}] Out of memory: Killed process {pid} (python) total-vm:9000000kB, anon-rss:7900000kB, file-rss:0kB, shmem-rss:0kB, UID:0 pgtables:16000kB oom_score_adj:0"

@@ -1,5 +1,5 @@
 """
-A local mail server that keeps what it gets, and refuses what a test says.
+A local mail server that keeps its mails, and refuses some if a test says so.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class MailBox:
     """
 
     mails: list[EmailMessage] = field(factory=list)
-    #: To whom each mail went, by the envelope.
+    #: The recipients of each mail, by the envelope.
     recipients: list[list[str]] = field(factory=list)
-    #: Answers to a recipient, by address.
+    #: Answers that refuse a recipient, by address.
     refuses: dict[str, str] = field(factory=dict)
-    #: Answer to every mail, if any.
+    #: The answer to every mail.
     answer: str = "250 OK"
     port: int = 0
 
@@ -47,7 +47,7 @@ class MailBox:
 
 class _AnyPort(Controller):
     """
-    Listens where there is room.
+    Listens on a free port.
     """
 
     def _trigger_server(self):
@@ -63,7 +63,7 @@ def mail_server(
     wants_login: bool = False,
 ) -> Iterator[MailBox]:
     """
-    Serves until the end of the block; with *tls* it offers STARTTLS.
+    Serve until the end of the block; with *tls* offer STARTTLS.
     """
     box = MailBox()
 

@@ -1,5 +1,5 @@
 """
-Notices and deliveries as the watcher makes them, and texts that no one means well.
+Notices and deliveries as the watcher makes them, and hostile texts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.watch.sinks.sink import Delivery
 from workerdiag.watch.watched_case import Notice
 
-#: Acts on a reader in one service or another, if it is not shown as text.
+#: Texts that act on a reader in some service unless they are shown as text.
 HOSTILE = (
     "<!channel> <@U012AB3CD> <https://evil.example|click> @everyone </script><img src=x onerror=alert(1)> "
     "*bold* _it_ ~no~ `code` [click](https://evil.example) {{DATE(2017-02-14T06:08:39Z,SHORT)}} <at>x</at> "
@@ -22,7 +22,7 @@ HOSTILE = (
 
 def sample_notice(reason: NoticeReason = "new", **changes: object) -> Notice:
     """
-    Three workers were killed at the memory limit.
+    Return a notice: three workers were killed at the memory limit.
     """
     given: dict[str, object] = {
         "id": "case-1:1",
@@ -53,13 +53,13 @@ def delivery_of(
     notice: Notice | None = None, *, receipt: Mapping[str, str] | None = None, attempt: int = 1
 ) -> Delivery:
     """
-    A delivery of *notice* to some sink.
+    Return a delivery of *notice* to some sink.
     """
     notice = notice or sample_notice()
     return Delivery(id=f"{notice.id}:sink", notice=notice, receipt=receipt or {}, attempt=attempt)
 
 
-#: Any text, also with half surrogate pairs and controls, as names of clusters and hosts may be.
+#: Any text, including lone surrogates and control characters, as in names of clusters and hosts.
 texts = (
     st.text(max_size=300) | st.just(HOSTILE) | st.sampled_from(["\ud800", "\U0001f525" * 4000, "<" * 9000])
 )

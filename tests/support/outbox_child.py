@@ -1,8 +1,8 @@
 """
-A watcher in a process of its own, to be killed: it writes deaths, cases and notices, and delivers them.
+A watcher in a separate process, to be killed: it writes deaths, cases and notices, and delivers them.
 
-Run as a program: ``outbox_child.py WAY STATE JOURNAL URL MOST``. It goes on where the state says that the
-last one was, up to the death with number MOST, and ends when all notices are delivered.
+Run as a program: ``outbox_child.py WAY STATE JOURNAL URL MOST``. It resumes from the state of its
+predecessor, up to death number MOST, and ends when all notices are delivered.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from workerdiag.watch.store import Store
 CLUSTER = "prod"
 CASES = "abc"
 SINKS = ("one", "two")
-#: Shorter than the longest that the receiver lets wait.
+#: Time-out of the sender, in seconds; shorter than the longest delay of the receiver.
 TIMEOUT_S = 0.1
-#: Between two deaths, on average.
+#: Average seconds between two deaths.
 PAUSE_S = 0.05
-#: After that it is looked whether all is delivered.
+#: Seconds until it checks whether all is delivered.
 CLOSE_S = 10.0
 RETRY = RetrySettings(first_s=0.01, longest_s=0.1, max_attempts=10_000)
 
 
 def trouble_of(death_id: str) -> str:
     """
-    The cause that the judge of the rounds names.
+    Return the cause that the judge of the rounds names.
     """
     return f"trouble.{death_id}"
 
 
 def notice_id(way: str, number: int) -> str:
     """
-    The id of the notice about the death of that number.
+    Return the id of the notice about the death with that number.
     """
     if way == "rounds":
         case = case_id(CLUSTER, sure_of(trouble_of(f"epoch-{number}")).fingerprint)
@@ -62,7 +62,7 @@ def notice_id(way: str, number: int) -> str:
 
 class Journal:
     """
-    What happened so far, a line each, which a kill cannot take back.
+    A file with one line per event, which survives a kill.
     """
 
     def __init__(self, path: str) -> None:
@@ -74,7 +74,7 @@ class Journal:
 
 class HttpSink:
     """
-    Sends a notice as JSON, with its id for idempotency.
+    Sends a notice as JSON, with its id as the idempotency key.
     """
 
     def __init__(self, name: str, url: str, journal: Journal) -> None:
@@ -104,7 +104,7 @@ class HttpSink:
 
 class EndlessFeed:
     """
-    A cluster on which one worker dies after the other, each of a trouble of its own, up to the one numbered *most*.
+    A cluster on which workers die one by one, each of another trouble, up to number *most*.
     """
 
     cluster = CLUSTER
@@ -132,7 +132,7 @@ class EndlessFeed:
 
 def write_directly(store: Store, journal: Journal, most: int, wake) -> None:
     """
-    What one death causes in one transaction, and then the next death.
+    Write the effects of each death in one transaction, one death after the other.
     """
     cursor = store.cursor(CLUSTER)
     for number in range(cursor.position + 1 if cursor else 1, most + 1):
@@ -150,7 +150,7 @@ def write_directly(store: Store, journal: Journal, most: int, wake) -> None:
 
 def write_in_rounds(store: Store, journal: Journal, most: int, wake) -> None:
     """
-    The watcher's own rounds, with a judge that knows each death's trouble; without new deaths, what is pending.
+    Run the watcher's rounds, with a judge that knows each death's trouble; then deliver the rest.
     """
 
     def judge(deaths, **_):

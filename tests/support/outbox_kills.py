@@ -1,5 +1,5 @@
 """
-Kills a delivering process again and again, against a receiver that is as bad as receivers get.
+Kill a delivering process repeatedly, against a receiver that fails in every way.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from support.outbox_child import SINKS, notice_id
 from workerdiag.watch.deliveries import delivery_id
 from workerdiag.watch.store import Store
 
-#: ``direct``: three cases, in one transaction what each death causes; or in the watcher's ``rounds``.
+#: ``direct``: three cases, with the effects of each death in one transaction. ``rounds``: the watcher's
+#: rounds.
 Way = Literal["direct", "rounds"]
-#: What the receiver does with a request, and how often of 20 times. It took all but ``error`` and ``limit``.
+#: The behaviours of the receiver, by how often of 20 times. It takes all requests but ``error`` and
+#: ``limit``.
 BEHAVIOURS = (
     ("take",) * 10 + ("late",) * 2 + ("too-late",) * 2 + ("cut",) * 2 + ("error",) * 2 + ("limit",) * 2
 )
@@ -39,7 +41,7 @@ class Request:
     sink: str
     attempt: int
     process: int
-    #: Receipt of the notice before.
+    #: Receipt of the previous notice.
     last: str
     behaviour: str
 
@@ -51,33 +53,33 @@ def read_request(body: bytes, _headers: Mapping[str, str], behaviour: str) -> Re
 @frozen(kw_only=True)
 class KillResult:
     """
-    What came of it.
+    The result of the kills.
     """
 
     notices: int
     kills: int
-    #: Deliveries that are in the state or its journal and never arrived.
+    #: Deliveries in the state or its journal that never arrived.
     lost: list[str]
-    #: Ids that arrived and that nobody can know.
+    #: Ids that arrived and are not known.
     unknown: list[str]
-    #: Requests that were taken although one with that id was before.
+    #: Number of requests taken although one with that id had been taken before.
     repeats: int
-    #: What became of the request before, and whether the same process repeated it.
+    #: What happened to the previous request, and whether the same process repeated it.
     repeats_after: Counter[str]
-    #: Of these, those after an answer that the process got: it was killed before it had noted that.
+    #: Number of these after an answer that the process received: it was killed before it noted the answer.
     repeats_after_answer: int
-    #: Repeats after an answer by the very process that got it: there must be none.
+    #: Repeats by the process that had received the answer: there must be none.
     repeats_without_reason: list[str]
-    #: What a receiver that drops known ids has more than once: there must be none.
+    #: Duplicates at a receiver that drops known ids: there must be none.
     idempotent_repeats: list[str]
-    #: Cases and sinks whose notices came in another order, or without the receipt of the one before.
+    #: Cases and sinks with notices out of order, or without the receipt of the previous notice.
     disordered: list[str]
     behaviours: Counter[str]
 
 
 def kill_again_and_again(folder: Path, kills: int, *, way: Way) -> KillResult:
     """
-    Start the process, kill it at a random moment, *kills* times; then let it finish.
+    Start the process and kill it at a random moment, *kills* times; then let it finish.
     """
     state, journal = folder / "state.db", folder / "journal"
     receiver = BadReceiver(
@@ -92,7 +94,7 @@ def kill_again_and_again(folder: Path, kills: int, *, way: Way) -> KillResult:
     with receiver.serving():
         for _ in range(kills):
             with start(10**9) as child:
-                if random.random() < 0.8:  # else also while it imports, opens the file or takes the lease
+                if random.random() < 0.8:  # else even while it imports, opens the file or takes the lease
                     assert child.stdout.readline() == "ready\n"
                 time.sleep(random.uniform(0, 0.4))
                 child.kill()
@@ -153,7 +155,7 @@ def _repeats_after(taken: list[Request]) -> Counter[str]:
 
 def _repeats_by_the_same(journal: list[str]) -> list[str]:
     """
-    What one process was answered more than once.
+    Return what one process was answered more than once.
     """
     answers = Counter(line for line in journal if line.startswith("answered"))
     return [line for line, count in answers.items() if count > 1]

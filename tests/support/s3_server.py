@@ -1,5 +1,5 @@
 """
-A store that speaks S3 for real (localbucket), with objects that fail in the ways stores do.
+A store with a real S3 interface (localbucket), with objects that fail as in real stores.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any, ClassVar, Literal
 from attrs import field, frozen
 from localbucket import S3Error, S3Handler
 
-#: What an object does when it is read, though it is listed: it may not be read, is gone, or its connection
-#: ends in the middle.
+#: How reading a listed object fails: it is forbidden, the object is gone, or the connection breaks off.
 Trouble = Literal["forbidden", "vanished", "torn"]
 
 BUCKET = "logs"
@@ -26,25 +25,25 @@ SECRET = "do-not-tell-this-secret"
 @frozen
 class S3Store:
     """
-    A bucket named ``logs``: a folder whose files are its objects.
+    A bucket named ``logs``, backed by a folder of files.
     """
 
     folder: Path
     storage_options: dict[str, Any]
-    #: Keys whose objects fail.
+    #: Objects that fail, by key.
     troubles: dict[str, Trouble]
-    #: Key and range of each object that was read, as they were asked for.
+    #: Key and range of each read request.
     reads: list[tuple[str, str]] = field(factory=list)
 
     def url(self, key: str = "") -> str:
         """
-        The URL of an object, or of all.
+        Return the URL of an object, or of the bucket.
         """
         return f"s3://{BUCKET}/{key}"
 
     def put(self, key: str, content: bytes, trouble: Trouble | None = None) -> None:
         """
-        Make or change an object.
+        Create or change an object.
         """
         path = self.folder / key
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +55,7 @@ class S3Store:
 @contextmanager
 def s3_store(folder: Path) -> Iterator[S3Store]:
     """
-    A store on a free port of this machine, for as long as the block runs.
+    Serve a store on a free local port until the block ends.
     """
     (folder / BUCKET).mkdir(parents=True)
 
@@ -85,7 +84,7 @@ def s3_store(folder: Path) -> Iterator[S3Store]:
 
 class _Handler(S3Handler):
     """
-    Notes what is read, and lets objects fail.
+    Notes each read, and makes objects fail.
     """
 
     store: ClassVar[S3Store]

@@ -1,5 +1,5 @@
 """
-A rule file of a house's own, without mistakes.
+A correct rule file of a company's own pack.
 """
 
 from __future__ import annotations

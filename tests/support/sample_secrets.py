@@ -1,7 +1,7 @@
 """
-Secrets of every kind as logs hold them, none of them real, and texts that only look like it.
+Fake secrets of every kind, as logs hold them, and texts that only look like secrets.
 
-Tokens are put together when the tests run, so that no scanner takes this file for a leak.
+Tokens are assembled when the tests run, so that no scanner takes this file for a leak.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ALNUM, HEX = UPPER + LOWER + DIGITS, DIGITS + "abcdef"
 
 def some(count: int, chars: str = ALNUM, *, seed: str = "") -> str:
     """
-    As many characters, the same each time; a digit and letters of both kinds, where there are such.
+    Return *count* characters, the same each time; with a digit and both letter cases, if *chars* has them.
     """
     rng = random.Random(f"{count} {chars} {seed}")
     while True:
@@ -50,7 +50,7 @@ def _json_in(depth: int) -> str:
     return text
 
 
-#: Kind -> the text, and what of it must not be shown.
+#: The text by kind, and the part of it that must not be shown.
 NAMED: Mapping[str, tuple[str, str]] = {
     "env": (f"DB_PASSWORD={WORD} failed", WORD),
     "lower": (f"password={WORD}", WORD),
@@ -263,7 +263,7 @@ LOOKS: Mapping[str, tuple[str, str]] = {
 
 KINDS: Mapping[str, tuple[str, str]] = {**NAMED, **PLACED, **LOOKS}
 
-#: What only looks like a secret, and has to stay as it is.
+#: Texts that only look like secrets and must stay unchanged.
 HARMLESS = (
     "Key:       tokenize-5b1c: failed",
     "Key: inc-3",

@@ -1,5 +1,5 @@
 """
-Sentry's events, kept in this process.
+A Sentry transport that keeps events in this process.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from sentry_sdk.transport import Transport
 
 class KeepingTransport(Transport):
     """
-    Envelopes that were not sent.
+    A transport that keeps envelopes instead of sending them.
     """
 
     def __init__(self):

@@ -1,5 +1,5 @@
 """
-Logs of clusters whose workers end in many ways, one after the other, as Dask words them, with what is true.
+Logs of clusters whose workers end in many ways, in Dask's words, with the true causes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from attrs import define, field
 from workerdiag import LogText
 
 _NOON = datetime(2026, 5, 4, 12, tzinfo=UTC).timestamp()
-#: How a worker may end: its cause, and the signal and the exit status that its nanny tells, if it tells one.
+#: How a worker may end: the cause, and the signal and the exit status that its nanny reports, if any.
 WAYS: Mapping[str, tuple[str, int | None, int | None]] = {
     "kill": ("external.sigkill", 9, None),
     "segfault": ("signal.segfault", 11, None),
@@ -24,9 +24,9 @@ WAYS: Mapping[str, tuple[str, int | None, int | None]] = {
     "code": ("exit.closed-by-code", None, None),
     "code, slowly": ("exit.closed-by-code", 9, None),
 }
-#: Ways in which somebody asked for it.
+#: The ways that somebody asked for.
 REQUESTED = frozenset({"retire", "code", "code, slowly"})
-#: A nanny has its next worker so long after the last one ended.
+#: Seconds until a nanny has its next worker.
 _AGAIN_S = 1.5
 
 
@@ -40,11 +40,11 @@ def _line(second: float, logger: str, text: str, level: str) -> str:
 @define
 class SimulatedNanny:
     """
-    A nanny with the worker that it has now.
+    A nanny with its current worker.
     """
 
     number: int
-    #: How far ahead its machine's clock is.
+    #: Seconds by which its machine's clock is ahead.
     ahead_s: float
     worker: str = ""
     pid: int = 0
@@ -62,12 +62,12 @@ class SimulatedNanny:
 
 class SimulatedCluster:
     """
-    A cluster of three nannies that lives from second 0 on.
+    A cluster of three nannies that starts at second 0.
     """
 
     def __init__(self, *, skew_s: float = 0.0) -> None:
         self.nannies = [SimulatedNanny(number, skew_s * number) for number in range(1, 4)]
-        #: By address of each worker that ended, in which way.
+        #: How each worker ended, by address.
         self.truth: dict[str, str] = {}
         self._scheduler = [(0.0, _line(0, "scheduler", "State start", "INFO"))]
         self._kernel: list[str] = []
@@ -78,7 +78,7 @@ class SimulatedCluster:
 
     def end(self, nanny: SimulatedNanny, second: float, way: str) -> None:
         """
-        Let the nanny's worker end, if it has one by then.
+        End the nanny's worker, if it has one by then.
         """
         if nanny.closed or nanny.ready > second:
             return
@@ -106,7 +106,7 @@ class SimulatedCluster:
 
     def close(self, second: float) -> None:
         """
-        Let the program that owns the cluster end: it closes the nannies, then the scheduler.
+        End the program that owns the cluster: it closes the nannies, then the scheduler.
         """
         for nanny in (each for each in self.nannies if not each.closed):
             nanny.log(second, "nanny", f"Closing Nanny at {nanny.address!r}. Reason: nanny-close")
@@ -115,7 +115,7 @@ class SimulatedCluster:
 
     def restart(self, second: float) -> None:
         """
-        Let a client restart all workers; none of them closes in time.
+        Let a client restart all workers; none closes in time.
         """
         stimulus = f"client-restart-{_NOON}"
         self._log(second, f"Restarting workers and releasing all keys (stimulus_id='{stimulus}')")
@@ -126,7 +126,7 @@ class SimulatedCluster:
 
     def logs(self, *, shared: bool = False) -> list[LogText]:
         """
-        The scheduler's log, one of each nanny or one that they share, and the kernel's if it has something.
+        Return the logs of the scheduler, of each nanny or one for all, and of the kernel if it has any.
         """
         each = [nanny.lines for nanny in self.nannies]
         texts = [_text(line for lines in each for line in lines)] if shared else map(_text, each)
@@ -153,7 +153,7 @@ class SimulatedCluster:
 
     def _killed_after_asking(self, nanny: SimulatedNanny, second: float) -> None:
         """
-        What follows where a worker is busy: its nanny waits for four seconds.
+        Simulate the kill of a busy worker: its nanny waits for four seconds.
         """
         self._removed(nanny, second + 0.02, "handle-worker-cleanup")
         nanny.log(second + 4, "nanny", "Worker process still alive after 4.0 seconds, killing", "WARNING")

@@ -1,5 +1,5 @@
 """
-A cluster that is not there: its workers die, and it goes and comes back, at the seconds a test says.
+A simulated cluster: its workers die, and it goes and comes back, at times set by the test.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from workerdiag.model.evidence import Evidence, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.watch.feed.death_feed import Cursor, FeedBatch, StoredDeaths
 
-#: When every simulation begins, in seconds since the epoch.
+#: Begin of every simulation, in seconds since the epoch.
 NOON = 1_764_000_000.0
 ADDRESS = "tcp://10.0.0.1:8786"
 
 
 def death(number: int, second: float, *, signal: int = 9, host: str = "10.0.0.4", **more) -> WatchedDeath:
     """
-    One worker of many that died of a signal.
+    Return one of many workers that died of a signal.
     """
     worker = f"tcp://{host}:{40000 + number}"
     identity = Identity(worker=worker, pid=7000 + number, host=host, name=f"w{number}")
@@ -34,27 +34,27 @@ def death(number: int, second: float, *, signal: int = 9, host: str = "10.0.0.4"
 @define(eq=False)
 class SimulatedFeed:
     """
-    A feed whose questions take simulated seconds and no real ones; it is the clock of the test, too.
+    A feed whose questions take simulated time only. It is also the clock of the test.
     """
 
     deaths: Sequence[WatchedDeath] = ()
-    #: From and until when the scheduler does not answer, in seconds.
+    #: Times in which the scheduler does not answer, as start and end in seconds.
     outages: Sequence[tuple[float, float]] = ()
-    #: When the cluster is closed, in seconds.
+    #: Time at which the cluster is closed, in seconds.
     ends_at: float | None = None
-    #: From and until when no work goes on, in seconds.
+    #: Start and end of the standstill, in seconds.
     standstill: tuple[float, float] = (0.0, 0.0)
     standstill_evidence: tuple[Evidence, ...] = ()
-    #: Deaths that were overwritten, by the second of the next answer.
+    #: Number of overwritten deaths, by the second of the next answer.
     missed: dict[float, int] = field(factory=dict)
-    #: What a scheduler wrote down before it went.
+    #: Deaths that a scheduler wrote to its journal before it ended.
     written: Sequence[WatchedDeath] = ()
-    #: How many more it wrote down than are read.
+    #: How many more deaths it wrote than are read.
     unread_count: int = 0
-    #: Name of the scheduler's run, from some seconds on.
+    #: Name of the scheduler's run, by the second at which it starts.
     epochs: dict[float, str] = field(factory=lambda: {0.0: "first"})
     cluster: str = "prod"
-    #: When the test is over, and what to do then.
+    #: End of the test, in seconds, and what to do then.
     until: float = 3600.0
     at_end: Callable[[], None] = lambda: None
     second: float = field(default=0.0, init=False)
@@ -63,13 +63,13 @@ class SimulatedFeed:
 
     def now(self) -> float:
         """
-        The clock.
+        Return the simulated time.
         """
         return NOON + self.second
 
     async def pause(self, seconds: float) -> None:
         """
-        Let simulated time go by.
+        Let simulated time pass.
         """
         await self._pass(self.second + seconds)
 
@@ -111,7 +111,7 @@ class SimulatedFeed:
 
     async def _pass(self, second: float) -> None:
         """
-        Move the clock on; at the end of the test it stands still, and nothing comes any more.
+        Advance the clock. At the end of the test it stands still, and nothing more happens.
         """
         await asyncio.sleep(0)
         if second <= self.second:

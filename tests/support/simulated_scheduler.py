@@ -1,5 +1,5 @@
 """
-A scheduler of plain objects that answers the watcher's feed, with the recorder or without.
+A scheduler made of plain objects that answers the watcher's feed, with or without the recorder.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import asyncio
 from collections import defaultdict, deque
 from types import SimpleNamespace
 
-import distributed  # noqa: F401  it keeps the clock that it finds, so it comes before tests that stop the clock
+import distributed  # noqa: F401  it keeps the clock that it finds, so import it before tests stop the clock
 
 from support.death_records import NOW, decoded
 from workerdiag.recorder.scheduler.death_watch import HANDLER, DeathWatch
@@ -17,7 +17,7 @@ from workerdiag.recorder.scheduler.ring import DeathRing
 
 class Topic:
     """
-    As a topic of the scheduler's broker.
+    Like a topic of the scheduler's broker.
     """
 
     def __init__(self, most):
@@ -26,13 +26,13 @@ class Topic:
 
 class SimulatedScheduler:
     """
-    As the scheduler, as far as the recorder's watch and the feed's looks see it.
+    A stand-in for the scheduler, as far as the recorder's watch and the feed use it.
 
     Attributes:
         is_up: Whether it answers.
         runs_functions: Whether it may run what a client sends.
-        ran: Names of the functions that it ran.
-        ring: What its recorder keeps; None: it does not record.
+        ran: Names of the functions that it has run.
+        ring: The deaths that its recorder keeps; None: it does not record.
     """
 
     def __init__(self, *, id_="Scheduler-1", has_recorder=True, most_events=1000):
@@ -42,9 +42,9 @@ class SimulatedScheduler:
         self.workers, self.running, self.unrunnable, self.queued = {}, [], {}, []
         self.status = SimpleNamespace(name="running")
         self.handlers, self.ran = {}, []
-        #: Its log: when, level and text, oldest first; none of it is kept while `is_logging` is False.
+        #: Its log: time, level and text, oldest first; nothing is kept while `is_logging` is False.
         self.log, self.is_logging = [], True
-        #: Topics of events that it was asked for.
+        #: Topics of events that were requested.
         self.asked_topics = []
         self._broker = SimpleNamespace(_topics=defaultdict(lambda: Topic(most_events)))
         self.ring = self.watch = None
@@ -53,7 +53,7 @@ class SimulatedScheduler:
 
     def install(self):
         """
-        Put a recorder in place.
+        Install a recorder.
         """
         self.ring = DeathRing()
         self.watch = DeathWatch(self, self.ring, is_report_due=lambda _: False)
@@ -61,14 +61,14 @@ class SimulatedScheduler:
 
     def uninstall(self):
         """
-        Take it away.
+        Remove the recorder.
         """
         self.ring = self.watch = None
         del self.handlers[HANDLER]
 
     def record(self, message):
         """
-        Record a death, or more of it.
+        Record a death, or more about it.
         """
         self.ring.add(decoded(message))
         self.watch.notify()
@@ -115,7 +115,7 @@ class SimulatedScheduler:
 
 class SimulatedConnection:
     """
-    A connection of the feed to whichever simulated scheduler has the address.
+    A connection of the feed to the simulated scheduler at an address.
     """
 
     asynchronous = True
@@ -128,12 +128,12 @@ class SimulatedConnection:
 
     async def close(self):
         """
-        Let go.
+        Close the connection.
         """
 
     async def run_on_scheduler(self, function, *args):
         """
-        Run it, and note that, as Dask does.
+        Run a function and note it, as Dask does.
         """
         scheduler = self._reached()
         if not scheduler.runs_functions:
@@ -147,7 +147,7 @@ class SimulatedConnection:
 
     async def workerdiag_look_2(self, **arguments):
         """
-        Ask the question that the feed put in place.
+        Ask the question that the feed installed.
         """
         answer = await self._reached().handlers["workerdiag_look_2"](**arguments)
         self._reached()
@@ -155,7 +155,7 @@ class SimulatedConnection:
 
     async def workerdiag_watch(self, **arguments):
         """
-        Ask the recorder; a scheduler without one answers nothing.
+        Ask the recorder; without a recorder there is no answer.
         """
         scheduler = self._reached()
         answer = None if scheduler.watch is None else await scheduler.watch.answer(**arguments)
@@ -164,13 +164,13 @@ class SimulatedConnection:
 
     async def has_same_python(self):
         """
-        Whether functions could run there.
+        Whether functions can run there.
         """
         return self._reached().has_same_python
 
     async def events(self, topic):
         """
-        The events of a topic.
+        Return the events of a topic.
         """
         scheduler = self._reached()
         scheduler.asked_topics.append(topic)
@@ -178,7 +178,7 @@ class SimulatedConnection:
 
     async def logs(self, *, start, n, timestamps):
         """
-        The records of the log from then on, at most *n*, newest first.
+        Return at most *n* log records from *start* on, newest first.
         """
         assert timestamps
         found = [each for each in self._reached().log if each[0] >= start]
@@ -186,7 +186,7 @@ class SimulatedConnection:
 
     async def identity(self, n_workers):
         """
-        Who it is, and some of its workers.
+        Return its identity, and some of its workers.
         """
         scheduler = self._reached()
         some = list(scheduler.workers.items())[:n_workers]
@@ -195,7 +195,7 @@ class SimulatedConnection:
 
     async def get_task_prefix_states(self):
         """
-        How many tasks are in which state.
+        Return the number of tasks by state.
         """
         scheduler = self._reached()
         return {"load": {"no-worker": len(scheduler.unrunnable), "queued": len(scheduler.queued)}}
@@ -209,13 +209,13 @@ class SimulatedConnection:
 
 def polled(feed, after=None, *, wait_s=0.0):
     """
-    One batch of a feed.
+    Return one batch of a feed.
     """
     return asyncio.run(feed.poll(after, wait_s=wait_s))
 
 
 def workers(deaths):
     """
-    Whose deaths these are.
+    Return the workers that died.
     """
     return [each.identity.worker for each in deaths]

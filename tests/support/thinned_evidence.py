@@ -1,5 +1,5 @@
 """
-Evidence of which parts are lost: what is told of it keeps its key as long as its cause.
+Evidence with parts missing: the diagnosis keeps its key as long as its cause.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from workerdiag.pipeline import diagnose
 @cache
 def shipped() -> tuple[Rulebook, Matcher]:
     """
-    The rules that ship, ready to run.
+    Return the shipped rules, ready to run.
     """
     book = load_rulebook(packs=False)
     return book, Matcher(book)
@@ -29,7 +29,7 @@ def shipped() -> tuple[Rulebook, Matcher]:
 
 def findings_of(evidence: Sequence[Evidence]) -> Findings:
     """
-    What the shipped rules make of it.
+    Return the findings by the shipped rules.
     """
     book, matcher = shipped()
     return diagnose(evidence, book, matcher=matcher)
@@ -37,7 +37,7 @@ def findings_of(evidence: Sequence[Evidence]) -> Findings:
 
 def without_lines(piece: Evidence, share: int, offset: int) -> Evidence:
     """
-    The piece; of a log each so many-th line is lost.
+    Return the piece; a log loses every *share*-th line.
     """
     if not isinstance(piece, LogChunk):
         return piece
@@ -47,7 +47,7 @@ def without_lines(piece: Evidence, share: int, offset: int) -> Evidence:
 
 def has_key_of(thinned: Findings, whole: Findings) -> bool:
     """
-    Whether both have one key, or not one sure cause.
+    Whether both have the same key. Also true if they have no sure cause in common.
     """
     same_cause = whole.top and thinned.top and whole.top.id == thinned.top.id
     if not same_cause or min(whole.top.probability, thinned.top.probability) < 0.5:
@@ -57,7 +57,7 @@ def has_key_of(thinned: Findings, whole: Findings) -> bool:
 
 def keys_that_changed(evidence: Sequence[Evidence], *, times: int = 20) -> list[list[Evidence]]:
     """
-    Of so many random ways to lose pieces and lines, those that changed the key and not the cause.
+    Return the random thinnings, of *times*, that changed the key but not the cause.
     """
     whole = findings_of(evidence)
     assert whole.top is not None

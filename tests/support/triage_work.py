@@ -21,7 +21,7 @@ def triage_here(
     given: Iterable[Path | str], folder: Path, *, form: TableFormat = "jsonl", **wanted: Any
 ) -> tuple[tuple[DeathRow, ...], tuple[InputRow, ...], tuple[str, ...]]:
     """
-    The rows of both tables, and the notes.
+    Return the rows of both tables, and the notes.
     """
     plan = TriagePlan(given=tuple(given), memory_bytes=2**31, writes_tables=True, **wanted)
     work = TriageWork(plan, TriageFolder(folder, form))
@@ -33,7 +33,7 @@ def triage_here(
 
 def nanny_log(deaths: int, *, seed: int = 0, calm: int = 50, signal: int = 11) -> str:
     """
-    The log of a nanny whose workers die by a signal, one after the other, with *calm* lines between.
+    Return the log of a nanny whose workers die by a signal one by one, with *calm* lines between.
     """
     chance = random.Random(seed)
     at = 1_763_700_000 + 1000 * seed

@@ -1,7 +1,7 @@
 """
-Kills a program that watches a cluster again and again, while workers die and the receiver is a bad one.
+Kill a program that watches a cluster repeatedly, while workers die and the receiver fails.
 
-The scheduler is real and has a recorder's memory of deaths, to which this adds; no worker runs.
+The scheduler is real, with a recorder's ring of deaths to which this adds; no worker runs.
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ from workerdiag.watch.sinks import verify_signature
 from workerdiag.watch.store import Store
 from workerdiag.watch.watched_case import WatchedCase
 
-#: What the receiver does with a request, and how often of 20 times. It took all but ``error`` and ``limit``.
+#: The behaviours of the receiver, by how often of 20 times. It takes all requests but ``error`` and
+#: ``limit``.
 BEHAVIOURS = (
     ("take",) * 12 + ("late",) * 2 + ("too-late",) * 1 + ("cut",) * 2 + ("error",) * 2 + ("limit",) * 1
 )
 LONG_S = 900.0
-#: A watcher that has just started loads the rules, and judges, before it speaks.
+#: Seconds until a new watcher sends its first notice: it first loads the rules and judges.
 FIRST_WORD_S = 60.0
 
 
 @frozen
 class Request:
     """
-    A notice as the receiver read it.
+    A notice, as the receiver read it.
     """
 
     delivery: str
@@ -57,7 +58,7 @@ class Request:
 
 def read_request(body: bytes, headers: Mapping[str, str], behaviour: str) -> Request:
     """
-    The notice, and whether its signature is ours.
+    Return the notice, and whether its signature is ours.
     """
     content = json.loads(body)
     return Request(
@@ -71,7 +72,7 @@ def read_request(body: bytes, headers: Mapping[str, str], behaviour: str) -> Req
 
 class DyingCluster:
     """
-    A scheduler whose recorder knows of ever more deaths, of three causes.
+    A scheduler whose recorder has ever more deaths, of three causes.
     """
 
     def __init__(self) -> None:
@@ -84,7 +85,7 @@ class DyingCluster:
 
     def die(self) -> None:
         """
-        One more death.
+        Add one more death.
         """
         self.count += 1
         messages = _messages_of(self.count)
@@ -99,7 +100,7 @@ class DyingCluster:
     @contextmanager
     def dying(self) -> Iterator[None]:
         """
-        Deaths come by ones and twos, with pauses in which a case can be resolved.
+        Add deaths one or two at a time until the block ends, with pauses in which a case can be resolved.
         """
         is_over = threading.Event()
 
@@ -124,7 +125,7 @@ class DyingCluster:
 
 def _messages_of(number: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """
-    What scheduler and nanny say of a death: at the memory limit, by a segmentation fault, or by the code.
+    Return the messages of scheduler and nanny about a death: memory limit, segmentation fault or exit.
     """
     now, who = time.time(), {"worker_address": f"tcp://10.0.{number >> 8}.{number & 255}:4000", "pid": number}
     record = scheduler_record(number, **who, noticed_at=now, stimulus_id=f"handle-worker-cleanup-{number}")
@@ -144,28 +145,28 @@ def _messages_of(number: int) -> tuple[dict[str, Any], dict[str, Any]]:
 @frozen(kw_only=True)
 class WatchKillResult:
     """
-    What came of it.
+    The result of the kills.
     """
 
     deaths: int
     notices: int
     kills: int
-    #: Deaths that are in no case, notices that never arrived: there must be none.
+    #: Deaths without a case, and notices that never arrived: there must be none.
     lost: list[str]
-    #: Deliveries that arrived and that the state does not know, or that nobody signed: there must be none.
+    #: Deliveries that arrived but are not in the state, or are not signed: there must be none.
     unknown: list[str]
-    #: Requests that were taken although one with that id was before.
+    #: Number of requests taken although one with that id had been taken before.
     repeats: int
-    #: Notices that a receiver which drops known ids has more than once: there must be none.
+    #: Duplicates at a receiver that drops known ids: there must be none.
     idempotent_repeats: list[str]
-    #: Cases whose notices came in another order, or that were resolved twice: there must be none.
+    #: Cases with notices out of order, or resolved twice: there must be none.
     disordered: list[str]
     behaviours: Counter[str]
 
 
 class Watchers:
     """
-    Processes that watch: started anew, which takes seconds, or forked from one that has imported everything.
+    Processes that watch: new, which takes seconds, or forked from a process that has imported everything.
     """
 
     def __init__(self, *arguments: str) -> None:
@@ -182,13 +183,13 @@ class Watchers:
 
     def finish(self) -> None:
         """
-        One that ends once nothing is left to say.
+        Run a watcher that ends when nothing is left to send.
         """
         assert self._started(*self._arguments, "finish").wait(LONG_S) == 0
 
     def kill_one(self, receiver: BadReceiver[Request], *, is_new: bool) -> None:
         """
-        Start one, and kill it at a random moment.
+        Start a watcher, and kill it at a random moment.
         """
         if is_new:
             with self._started(*self._arguments) as child:
@@ -215,7 +216,7 @@ class Watchers:
 
 def kill_the_watcher(folder: Path, kills: int) -> WatchKillResult:
     """
-    Start a watcher, kill it at a random moment, *kills* times, each tenth one a new process; then let one finish.
+    Kill a watcher at a random moment *kills* times, every tenth a new process; then let one finish.
     """
     state, cluster = folder / "state.db", DyingCluster()
     receiver = BadReceiver(
@@ -237,7 +238,7 @@ def kill_the_watcher(folder: Path, kills: int) -> WatchKillResult:
 
 def _wait_for_a_moment(child: subprocess.Popen[str], receiver: BadReceiver[Request]) -> None:
     """
-    Mostly one at which it speaks; now and then also while it imports, opens the file, takes the lease or judges.
+    Wait, mostly until it sends; sometimes only until it imports, opens the file, takes the lease or judges.
     """
     said_before, dice = len(receiver.requests), random.random()
     if dice < 0.9:

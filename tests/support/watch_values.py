@@ -1,5 +1,5 @@
 """
-Deaths, cases and notices as a watcher has them, for tests of what keeps and sends them.
+Deaths, cases and notices of a watcher, for tests of the code that keeps and sends them.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from workerdiag.model.evidence import Event, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.watch.watched_case import Notice, WatchedCase
 
-#: When everything here happens, in seconds since the epoch.
+#: Time of everything here, in seconds since the epoch.
 NOW = 1_800_000_000.0
 
 
 @define
 class FakeClock:
     """
-    Stands still until it is told otherwise.
+    A clock that stands still until it is set.
     """
 
     now: float = NOW

@@ -1,5 +1,5 @@
 """
-Deaths with real evidence, as the recorder's messages bring them to a watcher.
+Deaths with real evidence, as a watcher gets them from the recorder's messages.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.recorder.evidence import death_evidence
 from workerdiag.wire.recorded_death import merge_messages
 
-#: The causes that the deaths below have, and the key of each.
+#: The causes of the deaths below, and the key of each.
 OOM, SEGFAULT, EXIT = "nanny.memory-terminate", "signal.segfault", "code.process-exit"
 
 
 def recorded(number: int, *messages: dict[str, Any], **more: Any) -> WatchedDeath:
     """
-    The death that *messages* describe.
+    Return the death that *messages* describe.
     """
     death = merge_messages(map(decoded, messages))[0]
     identity = identity_of(worker=worker_address(number), pid=number, nanny=death.identity.nanny)
@@ -30,7 +30,7 @@ def recorded(number: int, *messages: dict[str, Any], **more: Any) -> WatchedDeat
 
 def killed_by_nanny(number: int, **record: Any) -> WatchedDeath:
     """
-    The death of a worker at its memory limit.
+    Return the death of a worker at its memory limit.
     """
     box = {"stage": "running", "written_at": NOW + number, "samples": ()}
     ending = {"signal": 9, "known_by": "nanny"}
@@ -40,14 +40,14 @@ def killed_by_nanny(number: int, **record: Any) -> WatchedDeath:
 
 def crashed(number: int, **record: Any) -> WatchedDeath:
     """
-    The death of a worker by a segmentation fault.
+    Return the death of a worker by a segmentation fault.
     """
     return recorded(number, scheduler_record(number, **record), nanny_report(number))
 
 
 def left_by_code(number: int, **record: Any) -> WatchedDeath:
     """
-    The death of a worker whose task called ``sys.exit(3)``.
+    Return the death of a worker whose task called ``sys.exit(3)``.
     """
     box = {"stage": "running", "written_at": NOW + number, "samples": ()}
     report = nanny_report(number, exit={"status": 3, "known_by": "nanny"}, box=box)
@@ -56,7 +56,7 @@ def left_by_code(number: int, **record: Any) -> WatchedDeath:
 
 def vanished(number: int, *, task: str = "", **record: Any) -> WatchedDeath:
     """
-    The death of a worker of which only the scheduler knows, with a task of its own.
+    Return the death of a worker that only the scheduler knows, with a separate task.
     """
     task = task or f"only-here-{number}"
     own = {"assigned_keys": (task,), "executing_at_heartbeat": (), "assigned_count": 1}
@@ -65,7 +65,7 @@ def vanished(number: int, *, task: str = "", **record: Any) -> WatchedDeath:
 
 def asked_to_stop(number: int) -> WatchedDeath:
     """
-    A worker that its nanny was told to stop, although the scheduler was not told.
+    Return the death of a worker that its nanny was asked to stop, unknown to the scheduler.
     """
     ending = {"signal": 15, "known_by": "nanny"}
     report = nanny_report(number, exit=ending, stop_requested="nanny-kill", nanny_status="closing")

@@ -1,9 +1,9 @@
 """
-A program that watches a cluster by the public interface and tells a webhook, to be killed.
+A program that watches a cluster with the public API and notifies a webhook, to be killed.
 
-Run as ``watched_program.py ADDRESS STATE URL [finish]``: with the last word it ends once nothing is left to say.
-Run without arguments it imports all that is needed, and reads such arguments, a line for each watcher, which then
-is a process forked from it: so that many can be killed in a short time.
+Run as ``watched_program.py ADDRESS STATE URL [finish]``: with ``finish`` it ends when all is sent.
+Run without arguments it imports everything, then reads such arguments, one line per watcher. Each watcher is
+a process forked from it, so that many can be killed in a short time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import sys
 import time
 
-import distributed  # noqa: F401  for those that are forked
+import distributed  # noqa: F401  for forked processes
 
 import workerdiag
 from workerdiag.watch.notice_policy import NoticePolicy
@@ -20,9 +20,9 @@ from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks import WebhookSink
 
 SECRET = "known-to-both"
-#: Shorter than the longest that the receiver lets wait.
+#: Time-out of the sender, in seconds; shorter than the longest delay of the receiver.
 TIMEOUT_S = 0.3
-#: So short that a case lives, is resolved and comes back within seconds.
+#: Intervals so short that a case fires, is resolved and recurs within seconds.
 SETTINGS = WatchSettings(settle_s=0.05, collect_s=0.3, resolve_s=1.0, remind_s=0.7)
 POLICY = NoticePolicy(most_notices=10**9)
 _LOOK_S = 0.2
@@ -30,7 +30,7 @@ _LOOK_S = 0.2
 
 def is_all_said(watcher: workerdiag.Watcher) -> bool:
     """
-    Whether every case is over, and every notice delivered.
+    Whether every case is over and every notice delivered.
     """
     waiting = (sink.counts["pending"] + sink.counts["sending"] for sink in watcher.status().sinks)
     return not any(case.is_open for case in watcher.cases()) and not any(waiting)
@@ -38,7 +38,7 @@ def is_all_said(watcher: workerdiag.Watcher) -> bool:
 
 def main(address: str, state: str, url: str, *words: str) -> None:
     """
-    Watch until the end.
+    Watch until killed or finished.
     """
     sink = WebhookSink(url, SECRET, name="hook", timeout_s=TIMEOUT_S)
     with workerdiag.watch(
@@ -51,7 +51,7 @@ def main(address: str, state: str, url: str, *words: str) -> None:
 
 def serve() -> None:
     """
-    A watcher for each line; its process id is printed before it begins, and ``ended`` after it has.
+    Run a watcher for each input line. Print its process id before it begins, and ``ended`` after it ends.
     """
     workerdiag.explain(
         logs=[workerdiag.LogText("distributed.nanny - INFO - Worker process 1 was killed by signal 9")]

@@ -1,5 +1,5 @@
 """
-Registers `store` in each process that has this folder on its path: workers, and the processes of suspects.
+Register `store` in each process with this folder on its path: workers, and the processes of suspects.
 """
 
 import fsspec

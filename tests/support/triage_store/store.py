@@ -1,5 +1,5 @@
 """
-Local files under ``tallied://``: what is read is noted, ``deadly`` files kill who reads them, ``forbidden`` refuse.
+Local files under ``tallied://``: reads are noted, ``deadly`` files kill their reader, ``forbidden`` refuse.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 class TalliedFiles(LocalFileSystem):
     """
-    Notes the bytes of each read in the file that ``TALLY`` names.
+    A file system that notes the bytes of each read in the file named by ``TALLY``.
     """
 
     protocol = "tallied"
@@ -43,7 +43,7 @@ class TalliedFiles(LocalFileSystem):
 
 class _Tallied:
     """
-    A file whose reads are noted.
+    A file that notes its reads.
     """
 
     def __init__(self, file):
