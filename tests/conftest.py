@@ -1,5 +1,5 @@
 """
-What holds for all tests.
+Settings of all tests.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-Whole incidents, explained from what they left behind as text: no cluster, milliseconds.
+Whole incidents, explained from their text alone, in milliseconds and without a cluster.
 
-``origin`` in a case's ``meta.toml`` says where its text is from: ``recorded`` from a real run
-(``python -m tests.lab.record`` writes such folders; those without the key are its own), or
-``built`` from the formats that ``source`` names.
+``origin`` in a case's ``meta.toml`` says where its text comes from: ``recorded`` from a real run
+(``python -m tests.lab.record`` writes such folders, without the key), or ``built`` from the formats that
+``source`` names.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def test_a_case_is_explained_from_its_texts(case):
     """
     After everything is gone the logs still name the cause, or that it cannot be told from them.
 
-    Where nothing went wrong no cause gets a fifth of the chances; a stop that was asked for is none.
+    If nothing went wrong, no cause gets a fifth of the probability; a requested stop is not a cause.
     """
     assert list(incident_problems(INCIDENTS[case], *shipped())) == []
 

@@ -1,5 +1,5 @@
 """
-One clock: deadlines are handed down and split up, and helper threads never hold anybody up.
+Deadlines are handed down and split into shares, and helper threads never block their caller.
 """
 
 from __future__ import annotations

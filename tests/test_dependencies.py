@@ -1,5 +1,5 @@
 """
-What pyproject.toml declares, compared with what the package imports.
+pyproject.toml declares the distributions that the package imports.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What a package index shows of us.
+The description that a package index shows.
 """
 
 from __future__ import annotations

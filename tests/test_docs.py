@@ -1,5 +1,5 @@
 """
-What the pages say is so: links lead somewhere, examples run, commands exist.
+The documentation is correct: links lead somewhere, examples run, commands exist.
 """
 
 from __future__ import annotations

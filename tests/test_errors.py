@@ -1,5 +1,5 @@
 """
-Errors carry their facts, also through a pickle.
+Errors keep their facts, even through a pickle.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def test_an_error_survives_being_pickled(name):
 
 class Unsayable(Exception):  # noqa: N818
     """
-    It fails where it is to say what it is.
+    An object whose ``__str__`` fails.
     """
 
     def __str__(self):

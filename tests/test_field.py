@@ -1,8 +1,8 @@
 """
-Incidents as people report them: part of a log, one side's view, no end told.
+Incidents as people report them: part of a log, one side's view, no known end.
 
-They measure whether the probabilities are right (``tools/calibrate.py``); several of them cannot
-be told from their text, so unlike ``tests/cases`` an answer may be wrong without failing a test.
+They measure whether the probabilities are right (``tools/calibrate.py``). The text of several does not show
+the cause, so unlike in ``tests/cases`` a wrong answer does not fail a test.
 """
 
 from __future__ import annotations

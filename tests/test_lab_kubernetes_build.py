@@ -1,5 +1,5 @@
 """
-The Kubernetes lab's build: goes on where it was interrupted, and leaves the machine's apt alone.
+The Kubernetes lab's build resumes after an interruption, and leaves the machine's apt alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lab_kubernetes.debian import source_lines
 
 class Compiler:
     """
-    Stands in for all programs that a build starts; counts what is compiled, and may be interrupted.
+    Replaces all programs that a build starts; counts what is compiled, and can be interrupted.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,5 @@
 """
-The layer table of the design, compared with the imports that are really there.
+The imports match the layer table of the design.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Python's own patterns take time in proportion to the text, whatever is in it.
+Patterns run by Python's `re` take time in proportion to the text, whatever its content.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What others build on: the public names, and how little it costs to import them.
+The public names, and how little it costs to import them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Plain values to attrs values and back, strictly.
+Plain values become attrs values and back, strictly.
 """
 
 from __future__ import annotations

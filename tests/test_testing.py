@@ -1,5 +1,5 @@
 """
-The kit with which authors of sources check them finds what is wrong, and passes what is right.
+The test kit for authors of sources finds faults, and passes correct sources.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workerdiag.testing import HOSTILE_BEHAVIOURS, check_source, example_scene, 
 
 class RackPower:
     """
-    The source of docs/writing-a-source.md: asks a server whether a rack lost its power.
+    The source of docs/writing-a-source.md, which asks a server whether a rack lost its power.
     """
 
     name = "rack power"
@@ -41,7 +41,7 @@ class RackPower:
 
 class Does:
     """
-    A source that does one thing, for all that it should not.
+    A source with one given behaviour, even a forbidden one.
     """
 
     def __init__(self, what: Callable[[], Iterable[Evidence]], name: str = "rack power") -> None:

@@ -1,5 +1,5 @@
 """
-Sizes, durations and times are read and written alike everywhere.
+Sizes, durations and times are read and written the same way everywhere.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What keeps names findable: rooms that fit on a page, modules named by nouns, and one meaning for each name.
+Names are easy to find: packages fit on a page, modules are nouns, and each name has one meaning.
 """
 
 from __future__ import annotations
