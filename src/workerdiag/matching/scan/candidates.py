@@ -1,9 +1,9 @@
 """
-Candidates: places in a block that are worth a closer look, with the patterns to try there.
+Candidates: places in a block that deserve a closer look, with the patterns to try there.
 
-Most lines that distributed writes are a message each, and most that have the literals of some patterns match
-none of them. Such a line is known by its bytes alone, and so is the report of a failed task: the message is
-searched without being put together.
+Most lines that distributed writes are complete messages, and most of those that contain a pattern's literal
+do not match the pattern. The bytes alone identify such a line, and the report of a failed task: it is
+searched without assembling the message.
 """
 
 from __future__ import annotations
@@ -26,69 +26,69 @@ if TYPE_CHECKING:
     from workerdiag.matching.scan.pattern_table import PatternTable
     from workerdiag.matching.work_budget import WorkBudget
 
-#: A header just as distributed writes it since 2022.3.0, with a date that there is: `parse_line` agrees.
+#: A header as distributed has written it since 2022.3.0, with a valid date. `parse_line` agrees with it.
 _DATE = (
     rb"[12]\d{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])"
     rb"|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))"
 )
 _TIME = rb"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d,\d{3}"
 _HEADER = _DATE + b" " + _TIME + rb" - [!-%'-~]+ - (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - "
-#: This much of the next line is looked at; a header with a longer logger is left to a closer look.
+#: Bytes of the next line to read. A header with a longer logger name needs a closer look.
 HEADER_BYTES = 300
-#: Text that is read as it stands: ASCII without entities.
+#: Text that needs no decoding: ASCII without HTML entities.
 _PLAIN = rb"[ -%'-~\t]*"
-#: Lines that go on with the report of a failed task (distributed: worker.py) or a traceback.
+#: Lines that continue the report of a failed task (distributed: worker.py) or a traceback.
 _MORE_START = rb"(?:(?:Key|State|Task|Function|args|kwargs|Exception|Traceback): |  File \")"
 _MORE = _MORE_START + _PLAIN + rb"\n"
-#: A line that begins otherwise is in no message that is known by its bytes.
+#: A line with another beginning needs a closer look.
 _LINE_START = re.compile(rb"([12]\d{3}-\d\d-\d\d )|" + _MORE_START)
-#: A line with a header and plain text, and none of its message behind it.
+#: A one-line message: header, plain text, and another header behind it.
 _SINGLE_LINE = re.compile(rb"%b(%b)\r*\n(?=%b|\Z)" % (_HEADER, _PLAIN, _HEADER))
-#: A line with a header and plain text, with such lines behind it, before another header.
+#: A message: header, plain text, continuation lines, and another header behind it.
 _MESSAGE = re.compile(rb"%b(%b)(\r*\n)((?:%b)*)(?=%b)" % (_HEADER, _PLAIN, _MORE, _HEADER))
-#: Without the name of a logger no line is a header: each shape that `parse_line` knows has one.
+#: Every header that `parse_line` knows names one of these loggers.
 _LOGGERS = (b"distributed", b"tornado", b"dask", b"asyncio", b"bokeh", b"coiled", b"py.warnings", b"root")
 _NEWLINE = ord("\n")
-#: Hits are looked at in pieces of this many: behind each, some patterns may be saturated.
+#: Hits per piece. After each piece, more patterns may be saturated.
 _PIECE_HITS = 1024
-#: This many candidates with the same patterns are searched together first: most are in vain.
+#: From this many candidates with the same patterns on, they are searched together first: most do not match.
 _LEAST_TOGETHER = 16
-#: The lines of a literal with this many places in a block are searched before they are looked at one by one.
+#: From this many hits of a literal in a block on, their lines are searched together first.
 _MANY_PLACES = 128
-#: What a line is read without, or otherwise than it stands, as is what is not ASCII: `parse_line` undoes it.
+#: Bytes that `parse_line` decodes or removes, as it does with text that is not ASCII.
 _RESPELT = (b"&", b"\x1b", b"\\", b"\r")
-#: A message that is known by its bytes has at most this many lines behind its header.
+#: A message identified by its bytes has at most this many lines after its header.
 _MAX_MORE = 12
 
 
 @define(eq=False)
 class Candidate:
     """
-    A place worth a closer look.
+    A place that deserves a closer look.
     """
 
     #: Offset in the block.
     at: int
     #: Patterns to try there.
     texts: tuple[str, ...]
-    #: The places of literals that it stands for, as in `LiteralHits`.
+    #: The literal hits that it covers, packed as in `LiteralHits`.
     hits: Sequence[int] = ()
-    #: Where the message and the lines it is in begin and end in the block, where that is known.
+    #: Where the lines of the message begin and end in the block, if known.
     bounds: tuple[int, int] | None = None
-    #: Where the message begins and ends, where it is known to be one line.
+    #: Where the message begins and ends, if it is known to be one line.
     line: tuple[int, int] | None = None
-    #: Its text, where the message is known by its bytes.
+    #: The text of the message, if its bytes identify it.
     message: bytes | None = None
 
     def record_in(self, block: LogWindow) -> LogRecord:
         """
-        The message there.
+        Return the message at this place.
         """
         return block.record_of_line(*self.line) if self.line else block.record_at(self.at)
 
     def narrow(self, table: PatternTable, work: WorkBudget, *, again: bool) -> tuple[str, ...]:
         """
-        The patterns to try; where the message is known, only those that match there, and maybe others.
+        Return the patterns to try. If the text is known, most of those that do not match are left out.
         """
         if self.message is None:
             return self.texts
@@ -100,13 +100,13 @@ def find_candidates(
     data: bytes, begin: int, hits: LiteralHits, texts_of: Callable[[tuple[int, ...], bool], tuple[str, ...]]
 ) -> Iterator[Candidate]:
     """
-    One spot for each message that is known by its bytes, and one for each hit in another, if it has patterns.
+    Yield a candidate for each message that its bytes identify, and one for each hit in other messages.
 
     Args:
         data: The block.
-        begin: Where in it the places count from.
+        begin: Offset in the block that the hits count from.
         hits: Where literals end.
-        texts_of: The patterns to try where all of some literals stand, in a message of one line or another.
+        texts_of: Returns the patterns to try for a set of literals, in a one-line message or another.
     """
     unclear = -1
     packed, count = hits.packed, hits.literal_count
@@ -124,7 +124,7 @@ def find_candidates(
 
 def single_line_messages(data: bytes, begin: int, hits: LiteralHits) -> dict[int, bytes] | None:
     """
-    The messages of the lines that *hits* are in, by where they begin; None if one is more than its line.
+    Return the messages with *hits* by their offset; None unless all of them are one line long.
     """
     found: dict[int, bytes] = {}
     for at, _ in hits:
@@ -142,10 +142,10 @@ def _known_message(
     data: bytes, at: int, unclear: int
 ) -> tuple[int, tuple[int, int] | None, int, bytes | None]:
     """
-    Where the message begins that byte *at* is in, its one line, its end and its text, if it is known.
+    Return start, bounds of the only line, end and text of the message at byte *at*, if its bytes identify it.
 
-    Of others, of which only a closer look can tell, it is where the line begins. So it is known to be of the
-    line that begins at *unclear*: a line of many hits is read once.
+    Otherwise the start is that of the line. *unclear* is the start of a line that is known to need a closer
+    look, so a line with many hits is read once.
     """
     low = max(0, at - LONGEST_LINE)
     line = start = data.rfind(b"\n", low, at) + 1 or low
@@ -169,7 +169,7 @@ def _known_message(
 
 def _header_before(data: bytes, line: int, low: int) -> int:
     """
-    Where the header begins, from *low* on, that the line at *line* may go on with; -1 if there is none.
+    Return the offset, from *low* on, of the header that the line at *line* may continue; -1 if there is none.
     """
     start = line
     for _ in range(_MAX_MORE + 1):
@@ -188,7 +188,7 @@ def fresh_candidates(
     data: bytes, begin: int, hits: LiteralHits, table: PatternTable, prefilter: LogPrefilter
 ) -> Iterator[Candidate]:
     """
-    The candidates of *hits* but for most of those in vain; no pattern that is saturated by then is tried.
+    Yield the candidates of *hits*, without saturated patterns and without most of those that do not match.
     """
 
     def wanted_texts(literals: tuple[int, ...], is_one_line: bool) -> tuple[str, ...]:  # noqa: FBT001
@@ -212,7 +212,7 @@ def _without_vain(
     packed: list[int], data: bytes, begin: int, table: PatternTable, prefilter: LogPrefilter
 ) -> list[int]:
     """
-    The *packed* hits but for those of frequent literals whose patterns match in none of their lines.
+    Return the *packed* hits, without frequent literals whose patterns match none of their lines.
     """
     count = len(table.literals.texts)
     literals = [each % count for each in packed]
@@ -229,7 +229,7 @@ def _without_vain(
 
 def _narrow_together(candidates: Iterable[Candidate], table: PatternTable) -> None:
     """
-    Leave candidates that are alike only the patterns that match in one of them: most are in vain.
+    Search similar candidates together, and keep only the patterns that match one of them.
     """
     alike: defaultdict[tuple[bool, tuple[str, ...]], list[Candidate]] = defaultdict(list)
     for each in candidates:
@@ -245,9 +245,9 @@ def _narrow_together(candidates: Iterable[Candidate], table: PatternTable) -> No
 
 def _plain_lines(data: bytes, begin: int, places: Iterable[int]) -> bytes:
     """
-    The lines of *data* that the *places*, counted from *begin*, are in, as one text.
+    Return the lines of *data* around *places*, which count from *begin*, as one text.
 
-    Empty where a line is too long to be read, or may be read otherwise than it stands.
+    The text is empty if a line is too long or needs decoding.
     """
     lines = []
     end = 0

@@ -1,5 +1,5 @@
 """
-Confirmation: whether a pattern matches in a message, whether that is the sign, and which matches are kept.
+Confirmation: whether a pattern matches a message, whether the match is the sign, and which matches are kept.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _TASK_FAILED = "compute failed"
 _OF_A_STACK = ('File "', "Traceback (most recent call last)")
 #: Characters of a message that a match quotes.
 QUOTED_CHARS = 600
-#: Of one sign in one log, this many matches are kept from the start, and as many from the end.
+#: For each sign and log, this many matches are kept from the start, and as many from the end.
 MATCHES_PER_END = 400
 
 
 class PatternHit(NamedTuple):
     """
-    Where a pattern matched: a match in the making, as most are never asked for.
+    A place where a pattern matched. It becomes a `Match` only if it is kept.
     """
 
     #: Absolute offset, in bytes.
@@ -40,13 +40,13 @@ class PatternHit(NamedTuple):
     wanted: PatternOwner
     record: LogRecord
     groups: dict[str, str | None]
-    #: Indices of the first and the last line of the record that it is in.
+    #: Indices of its first and last line in the record.
     first: int
     last: int
 
     def match(self, like: LogChunk) -> Match:
         """
-        The match, in a log like *like*; the lines of its record were numbered.
+        Return the match, with origin and identity of *like*. The lines of its record must be numbered.
         """
         record, wanted, first = self.record, self.wanted, self.first
         captures = dict(wanted.implied)
@@ -72,7 +72,7 @@ class PatternHit(NamedTuple):
 
     def excerpt(self) -> LogExcerpt:
         """
-        The message, or without a header the lines that match, with a few lines around them.
+        Return the message, or the matching lines if it has no header, with a few lines around them.
         """
         record = self.record
         first, last = (0, len(record.lines) - 1) if record.header else (self.first, self.last)
@@ -82,32 +82,32 @@ class PatternHit(NamedTuple):
 @define
 class KeptMatches:
     """
-    The first and the last matches of one sign, each with its place, in bounded memory; or all of them.
+    The first and last matches of one sign with their offsets, in bounded memory; or all of them.
     """
 
     keeps_all: bool = False
     first: list[tuple[int, Match]] = field(factory=list)
     last: list[tuple[int, Match]] = field(factory=list)
-    #: Found since; only those that are kept are made matches.
+    #: New hits. Only those that are kept become matches.
     _new_first: list[PatternHit] = field(factory=list)
     _new_last: list[PatternHit] = field(factory=list)
 
     @property
     def is_saturated(self) -> bool:
         """
-        Whether only later matches are still of interest, the last of them.
+        Whether enough first matches are known, so that only the last ones are still wanted.
         """
         return not self.keeps_all and len(self.first) + len(self._new_first) >= MATCHES_PER_END
 
     def add(self, hit: PatternHit) -> None:
         """
-        Note a hit; those that come before the sign is saturated come in order.
+        Add a hit. Until the sign is saturated, hits come in order.
         """
         (self._new_last if self.is_saturated else self._new_first).append(hit)
 
     def settle(self, make_match: Callable[[PatternHit], Match]) -> None:
         """
-        Make matches of the new hits that are kept, in the order of the text.
+        Turn the new hits that are kept into matches, in the order of the text.
         """
         self.first += [(hit.at, make_match(hit)) for hit in self._new_first]
         self._new_first = []
@@ -129,20 +129,20 @@ class Confirmation:
 
     table: PatternTable
     work: WorkBudget
-    #: Who wrote the log, where that is known.
+    #: Who wrote the log, if known.
     log_stream: Stream | None
-    #: Where which sign was found.
+    #: The signs found so far, by offset.
     _seen: set[tuple[int, tuple[str, str]]] = field(factory=set, init=False)
 
     def forget_before(self, place: int) -> None:
         """
-        Forget what was found before an absolute offset.
+        Forget the signs found before an absolute offset.
         """
         self._seen = {each for each in self._seen if each[0] >= place}
 
     def run(self, text: str, record: LogRecord, *, again: bool) -> list[PatternHit]:
         """
-        Where the pattern *text* matches in a message and shows a sign that was not found there before.
+        Return the new hits of the pattern *text* in a message.
         """
         record.tried.add(text)
         owners = self.table.owners(text)
@@ -168,7 +168,7 @@ class Confirmation:
         record: LogRecord,
     ) -> None:
         start, end = found.span()
-        if searched[start : start + 1].isspace():  # blank lines are no part of what was found
+        if searched[start : start + 1].isspace():  # leading blank lines are not part of the match
             start = end - len(searched[start:end].lstrip())
         first = last = 0
         if not owners[0].in_header:
@@ -191,7 +191,7 @@ def _is_sign(
     wanted: PatternOwner, record: LogRecord, first: int, last: int, log_stream: Stream | None
 ) -> bool:
     """
-    Whether a pattern that matches is the sign: by what else the message says, and by who wrote it.
+    Whether a match is the sign, by the rest of the message and by its writer.
     """
     if wanted.unless and record.shows(wanted.unless):
         return False
@@ -207,18 +207,18 @@ def _is_sign(
 
 def _stream_of(record: LogRecord, first: int, log_stream: Stream | None) -> Stream | None:
     """
-    Who wrote it: as its logger or shape tells, else as the caller said.
+    Return who wrote a line, by its logger or its form, else as the caller said.
     """
     return (record.header and record.header.stream) or record.lines[first].stream or log_stream
 
 
 def _quoted_text(record: LogRecord, first: int, last: int) -> str:
     """
-    The first line of the message and of what matches, and the last of what matches, where these differ.
+    Return the first line of the message, and the first and last line of the match, each once.
 
-    Frames of a stack and the line above them are left out beside anything else: they say not what happened.
+    Stack frames and the line above them are left out if anything else remains: they do not say what happened.
     """
-    if first == last and not (record.header and first):  # as most are
+    if first == last and not (record.header and first):  # the usual case
         return record.lines[first].message.strip()[:QUOTED_CHARS]
     shown = dict.fromkeys((0, first, last) if record.header else (first, last))
     parts = [part for at in shown if (part := record.lines[at].message.strip())]

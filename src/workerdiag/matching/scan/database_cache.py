@@ -1,10 +1,9 @@
 """
-The compiled hyperscan database of a set of literals, kept between processes.
+The compiled hyperscan database of a set of literals, cached on disk.
 
-Compiling takes some 90 ms for the shipped rules, loading a kept one 0.3 ms. It is kept under
-the user's cache directory, by the hash of all that went into it; where that cannot be
-written, each process compiles its own. What lies there may be a link, a pipe or somebody else's file:
-each is as if nothing lay there.
+Compiling the shipped rules takes some 90 ms, loading the cached database 0.3 ms. The file is in the user's
+cache directory, and its name is a hash of its inputs. If the directory cannot be written, each process
+compiles its own. A link, a pipe or another user's file there is ignored.
 """
 
 from __future__ import annotations
@@ -25,27 +24,28 @@ except ImportError:  # no wheel for this platform
     hyperscan = None  # type: ignore[assignment]
 
 _DIGEST_BYTES = 32
-#: Databases that are kept: of the shipped rules, and of some sets of one's own.
+#: Databases to keep: for the shipped rules, and for some of the user's own.
 MAX_DATABASES = 8
 _MAX_BYTES = 64 * 2**20
-#: Not of every system: without links to follow or users to tell apart there is nothing to ask for.
+#: Flags that not every system has. Without symbolic links they are not needed.
 _OPENED_AS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def available() -> bool:
     """
-    Whether hyperscan is there.
+    Whether hyperscan is installed.
     """
     return hyperscan is not None
 
 
 def database(texts: Sequence[bytes], once: Collection[int] = ()) -> hyperscan.Database:
     """
-    A database that reports the index of each of *texts*, ignoring case, ready to scan.
+    Return a database that reports the index of each of *texts*, ignoring case.
 
     Args:
-        texts: What to look for.
-        once: Those that are reported once in a scan; that database is of one log, and not kept.
+        texts: The literals.
+        once: Numbers of the literals to report once per scan. Such a database is for one log and is not
+            cached.
     """
     if once:
         return _compile_database(texts, once)
@@ -67,7 +67,7 @@ def scratch(ready: hyperscan.Database) -> hyperscan.Scratch:
 
 def cache_folder() -> Path:
     """
-    Where databases are kept: ``$XDG_CACHE_HOME/workerdiag`` or its like on other systems.
+    Return the cache folder: ``$XDG_CACHE_HOME/workerdiag``, or its counterpart on other systems.
     """
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
@@ -80,9 +80,9 @@ def cache_folder() -> Path:
 
 def _cache_file(texts: Sequence[bytes]) -> Path | None:
     """
-    Named by what the compiled form depends on; None where there is no home.
+    Return the cache file, named by a hash of all inputs; None without a home directory.
 
-    Hyperscan itself refuses a form of another processor (HS_DB_PLATFORM_ERROR), and to ask
+    Hyperscan itself refuses a database of another processor (HS_DB_PLATFORM_ERROR), and
     `platform.processor` would start ``uname``.
     """
     made_of = (str(getattr(hyperscan, "__version__", "")), platform.machine(), *map(bytes.hex, texts))
@@ -94,7 +94,7 @@ def _cache_file(texts: Sequence[bytes]) -> Path | None:
 
 def _load(cache_file: Path | None) -> hyperscan.Database | None:
     """
-    The kept database, if it is there, ours and whole.
+    Return the cached database, if it exists, is ours and complete.
     """
     if cache_file is None:
         return None
@@ -120,7 +120,7 @@ def _save(cache_file: Path | None, data: bytes) -> None:
 
 def _remove_old(folder: Path) -> None:
     """
-    Each set of rules has a file of its own; of those, the newest stay.
+    Remove all but the newest databases: each set of rules has its own file.
     """
     files = sorted(folder.glob("literals-*.hsdb"), key=lambda each: each.stat().st_mtime, reverse=True)
     for each in files[MAX_DATABASES:]:
@@ -143,10 +143,10 @@ def _compile_database(texts: Sequence[bytes], once: Collection[int] = ()) -> hyp
 
 def read_own_file(path: Path, *, most_bytes: int) -> bytes:
     """
-    What is in the file.
+    Return the content of the file.
 
     Raises:
-        OSError: It is not there, no file, or not this user's own.
+        OSError: It does not exist, is not a regular file, or belongs to another user.
     """
     _check_folder(path.parent)
     handle = os.open(path, os.O_RDONLY | _OPENED_AS)
@@ -159,10 +159,10 @@ def read_own_file(path: Path, *, most_bytes: int) -> bytes:
 
 def write_own_file(path: Path, data: bytes) -> None:
     """
-    Put a file there, whole or not at all.
+    Write a file atomically.
 
     Raises:
-        OSError: The folder is not this user's own, or there is no room.
+        OSError: The folder belongs to another user, or the disk is full.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_folder(path.parent)
@@ -179,10 +179,10 @@ def write_own_file(path: Path, data: bytes) -> None:
 
 def _check_folder(folder: Path) -> None:
     """
-    A folder that others can write to, or that a link leads to, is not ours.
+    Check that the folder is ours: no symbolic link, and not writable by others.
 
     Raises:
-        OSError: That is so, or there is none.
+        OSError: It is not, or it does not exist.
     """
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or not _is_own(found):

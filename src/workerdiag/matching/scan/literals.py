@@ -1,5 +1,5 @@
 """
-Which fixed texts must stand in a message for a pattern to match there.
+The literals of a pattern: fixed texts, one of which is in every message that it matches.
 
 The prefilter looks for these in the raw bytes, which is many times faster than
 running every pattern on every line (reference measurements: benchmarks/scan.py).
@@ -13,9 +13,9 @@ from re import _constants as sre  # type: ignore[attr-defined]
 from re import _parser as sre_parser  # type: ignore[attr-defined]
 from typing import Any
 
-#: Shorter literals stand in nearly every line and would make stage one useless.
+#: Shorter literals are in nearly every line, so they would filter nothing.
 MIN_CHARS = 4
-#: What stands in healthy logs all the time: a literal from here finds far too many places.
+#: Text of healthy logs: a literal that is a part of it has far too many hits.
 _HEALTHY = """
 yyyy-mm-dd - distributed.core - info - starting established connection to tcp://
 distributed.scheduler - info - register worker addr: tcp:// name: remove worker addr: starting
@@ -33,46 +33,47 @@ distributed\\worker.py distributed/worker.py", line traceback (most recent call 
 /lib/python3.12/site-packages/ in <module> python3 asyncio tornado.application dask worker scheduler
 client name: worker (stimulus_id=
 """.replace("\n", " ")
-#: A healthy literal longer than this is one whole message, which some signs are about.
+#: A longer literal from a healthy log is a whole message, and some signs are about one.
 _COMMON_CHARS = 13
-#: Words that logs are full of. Hyperscan compares the last 8 bytes of a literal first, so each of these words
-#: stops it for a literal that ends in one: 250 such literals of 3,700 took a third of a scan.
+#: Words that logs are full of. Hyperscan compares the last 8 bytes of a literal first, so a literal that ends
+#: in one of them stops it at each: 250 such literals of 3,700 took a third of a scan.
 _ORDINARY = (
     "connection distributed scheduler worker initialized exception process function starting computing"
     " unresponsive error failed complete returned received memory"
 ).split()
 _LAST_CHARS = 8
-#: Web pages and word processors spell these otherwise (`workerdiag.matching.text.line_parser` undoes it).
+#: Web pages and word processors replace these characters (`workerdiag.matching.text.line_parser` restores
+#: them).
 _RESPELT = "'\""
-#: A pattern with more branches than this wants to be written as several signs.
+#: A pattern with more branches is better written as several signs.
 MAX_BRANCHES = 40
-#: Alternatives inside a fixed text are multiplied out up to this many.
+#: At most this many combinations of alternatives are expanded.
 _MAX_SPELLINGS = 16
-#: No text stands there, as far as is known.
+#: No known text.
 _NOTHING = frozenset({""})
-#: A part of a pattern as Python parses it: what it is, and what is in it.
+#: A part of a pattern as Python parses it: its opcode and its argument.
 _Item = tuple[object, Any]
 
 
 class NoLiteralError(ValueError):
     """
-    A pattern can match texts that have no fixed part of `MIN_CHARS` characters in common.
+    A pattern without a literal of at least `MIN_CHARS` characters.
     """
 
 
 def literals(pattern: str) -> tuple[str, ...]:
     """
-    Lower-case texts, one of which stands in every message that *pattern* matches.
+    Return lower-case texts, one of which is in every message that *pattern* matches.
 
     Raises:
-        NoLiteralError: There is no such small set.
+        NoLiteralError: There is no small set of them.
     """
     try:
         tree = sre_parser.parse(pattern, re.IGNORECASE)
     except re.error as problem:
         raise NoLiteralError(f"{problem}") from None
     best = _required_texts(tree, optional=False)
-    if best is None or _is_healthy(best):  # with what is optional spelled out, there may be rarer ones
+    if best is None or _is_healthy(best):  # optional parts may give rarer literals
         found = (each for each in (best, _required_texts(tree, optional=True)) if each is not None)
         best = max(found, key=_rarity, default=None)
     if best is None or min(map(_width, best)) < MIN_CHARS:
@@ -84,7 +85,7 @@ def literals(pattern: str) -> tuple[str, ...]:
 
 def _without_ordinary_end(text: str) -> str:
     """
-    The longest beginning of *text* that does not end in ordinary words alone; all of it if there is none.
+    Return the longest prefix of *text* that does not end in ordinary words; *text* itself if there is none.
     """
     for end in range(len(text), _LAST_CHARS - 1, -1):
         words = re.findall(r"\w+", text[end - _LAST_CHARS : end])
@@ -98,12 +99,12 @@ def _required_texts(
     items: Iterable[_Item], *, optional: bool, before: frozenset[str] = _NOTHING
 ) -> frozenset[str] | None:
     """
-    The best set of texts, one of which any match must contain; None if there is none.
+    Return the best set of texts, one of which is in every match; None if there is none.
 
     Args:
         items: Parts of a pattern.
-        optional: Whether texts with and without a part that may be missing are spelled out.
-        before: A text that stands right before them.
+        optional: Whether to expand texts with and without an optional part.
+        before: The text right before them.
     """
     options: list[frozenset[str]] = []
     run = before
@@ -113,7 +114,7 @@ def _required_texts(
             run = longer
             continue
         inner = _inner_texts(*item, optional=optional, before=run if len(run) == 1 else _NOTHING)
-        repeated = _repeated_texts(item, optional=optional)  # what stands before it is followed by one of it
+        repeated = _repeated_texts(item, optional=optional)  # one of them follows the text before
         options += [each for each in (_concatenations(run, repeated) or run, inner) if each]
         run = repeated
     return max((each for each in (*options, run) if "" not in each), key=_rarity, default=None)
@@ -121,7 +122,7 @@ def _required_texts(
 
 def _possible_texts(item: _Item, *, optional: bool) -> frozenset[str] | None:
     """
-    All texts that *item* can match, if they are few and fixed.
+    Return all texts that *item* can match, if they are few and fixed.
     """
     op, value = item
     if op is sre.LITERAL:
@@ -145,7 +146,7 @@ def _possible_texts(item: _Item, *, optional: bool) -> frozenset[str] | None:
 
 def _is_fixed(char: str) -> bool:
     """
-    Whether *char* is always the same bytes, but for the case of ASCII: so are those of Chinese and Japanese.
+    Whether *char* has one encoding, apart from the case of ASCII letters. Chinese characters have.
     """
     return char not in _RESPELT and (char.isascii() or char.lower() == char.upper())
 
@@ -161,7 +162,7 @@ def _possible_runs(items: Iterable[_Item], *, optional: bool) -> frozenset[str] 
 
 def _concatenations(run: frozenset[str] | None, more: frozenset[str] | None) -> frozenset[str] | None:
     """
-    Every text of *run* followed by every one of *more*; None if unknown or too many.
+    Return every text of *run* followed by every text of *more*; None if unknown or too many.
     """
     if run is None or more is None or len(run) * len(more) > _MAX_SPELLINGS:
         return None
@@ -170,7 +171,7 @@ def _concatenations(run: frozenset[str] | None, more: frozenset[str] | None) -> 
 
 def _repeated_texts(item: _Item, *, optional: bool) -> frozenset[str]:
     """
-    All texts that *item* can be a repetition of; the empty one where they are not known.
+    Return all texts that *item* may repeat; the empty text if they are not known.
     """
     op, value = item
     if op in (sre.MAX_REPEAT, sre.MIN_REPEAT) and value[0] > 0:
@@ -182,7 +183,7 @@ def _inner_texts(
     op: object, value: Any, *, optional: bool, before: frozenset[str] = _NOTHING
 ) -> frozenset[str] | None:
     """
-    The same of what is in one part of a pattern.
+    Return the possible texts of the parts inside one part of a pattern.
     """
     if op is sre.SUBPATTERN:
         return _required_texts(value[-1], optional=optional, before=before)
@@ -204,14 +205,14 @@ def _is_healthy(texts: frozenset[str]) -> bool:
 
 def _width(text: str) -> int:
     """
-    How many bytes it has: one character of Chinese is as rare as three of ASCII.
+    Return the number of bytes: one Chinese character is as rare as three ASCII characters.
     """
     return len(text.encode())
 
 
 def _rarity(texts: frozenset[str]) -> tuple[bool, bool, int, int, int]:
     """
-    Not of healthy logs; then longer is rarer, up to a point, after which fewer is better.
+    Return a sort key: not from healthy logs first, then longer up to a limit, then fewer.
     """
     shortest = min(map(_width, texts))
     return (shortest >= MIN_CHARS, not _is_healthy(texts), min(12, shortest), -len(texts), shortest)
@@ -219,6 +220,6 @@ def _rarity(texts: frozenset[str]) -> tuple[bool, bool, int, int, int]:
 
 def is_common_in_healthy_logs(pattern: str) -> bool:
     """
-    Whether stage one would stop at many lines of every healthy log for *pattern*.
+    Whether the prefilter would stop at many lines of every healthy log for *pattern*.
     """
     return any(each in _HEALTHY and len(each) <= _COMMON_CHARS for each in literals(pattern))

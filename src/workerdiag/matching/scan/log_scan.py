@@ -1,5 +1,5 @@
 """
-One log on its way through the scan: block by block from the prefilter over candidates to confirmed matches.
+The scan of one log: block by block, from prefilter hits to candidates to confirmed matches.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 class LogScan:
     """
-    One log on its way through the scan.
+    The scan of one log.
     """
 
     def __init__(
@@ -44,10 +44,10 @@ class LogScan:
         self._table = table
         self._observer = observer
         self._data = b""
-        #: Absolute offset of the first byte held, and of the first not yet looked at.
+        #: Absolute offsets of the first byte held, and of the first byte not yet searched.
         self._base = 0
         self._done = 0
-        #: Newlines before the first byte held, and before some places.
+        #: Newlines before the first byte held, and before some offsets.
         self._newlines = 0
         self._marks = NewlineMarks()
         self._kept: defaultdict[tuple[str, str], KeptMatches] = defaultdict(
@@ -55,15 +55,15 @@ class LogScan:
         )
         self._prefilter = LogPrefilter(table.literals, table.texts)
         self._confirmation = Confirmation(table, self.work, self.like.stream)
-        #: Where the last matches of saturated patterns are, once there are any.
+        #: The blocks to search for the last matches of saturated patterns, once there are any.
         self._tail: TailBuffer | None = None
         self._reports = ReportCount(table, self.work, self._prefilter.counted)
-        #: Places whose time has no year; the log's other lines may tell it.
+        #: Offsets of matches whose timestamp has no year. Other lines of the log may have it.
         self._year_assumed: set[int] = set()
 
     def feed(self, chunks: Sequence[LogChunk]) -> None:
         """
-        Take the next chunks; look at all that has enough text behind it.
+        Add the next chunks, and search everything that has enough text behind it.
         """
         self._take(chunks)
         self._search_up_to(self._base + len(self._data) - REACH_AHEAD)
@@ -78,18 +78,18 @@ class LogScan:
 
     def skip_to(self, line: int) -> None:
         """
-        Go on with line number *line*: what lies between was left out.
+        Continue at line number *line*. The text between was left out.
         """
         end = self._base + len(self._data)
         self._search_up_to(end)
         self._settle()
         self._data = b""
-        self._base = self._done = end + (end > 0)  # what was left out counts as a byte
+        self._base = self._done = end + (end > 0)  # the gap counts as one byte
         self._newlines = self._marks.total = line - 1
 
     def finish(self, chunks: Sequence[LogChunk]) -> Iterator[Match]:
         """
-        Look at all up to the last *chunks*, and give all matches in order.
+        Search the rest with the last *chunks*, and yield all matches in order.
         """
         self._take(chunks)
         self._search_up_to(self._base + len(self._data))
@@ -121,9 +121,9 @@ class LogScan:
 
     def _hold(self, window: LogWindow, begin: int, hits: LiteralHits, up_to: int) -> None:
         """
-        Hold the places of saturated patterns.
+        Keep the hits of saturated patterns for later.
         """
-        from workerdiag.matching.scan.tail_block import TailBlock  # of large logs alone
+        from workerdiag.matching.scan.tail_block import TailBlock  # needed for large logs only
         from workerdiag.matching.scan.tail_buffer import TailBuffer
 
         late = self._prefilter.late(hits.packed[: hits.first_from(up_to - self._base - begin)])
@@ -140,7 +140,7 @@ class LogScan:
 
     def _literal_hits(self, up_to: int) -> tuple[int, LiteralHits]:
         """
-        Where in the block the places count from, and the places that nobody looked at.
+        Return the offset that the hits count from, and the hits that are not searched yet.
         """
         done = self._done - self._base
         begin = max(0, done - LONGEST_LITERAL)
@@ -150,7 +150,7 @@ class LogScan:
 
     def _search_forward(self, window: LogWindow, begin: int, hits: LiteralHits, up_to: int) -> int:
         """
-        Confirm candidates of patterns that are not saturated; up to where there was time for it.
+        Confirm candidates of unsaturated patterns. Returns the offset up to which there was time.
         """
         pending: tuple[LogRecord, dict[str, None]] | None = None
         for candidate in fresh_candidates(self._data, begin, hits, self._table, self._prefilter):
@@ -180,7 +180,7 @@ class LogScan:
 
     def _try(self, pending: tuple[LogRecord, dict[str, None]] | None) -> None:
         """
-        Look closer at a message, with the patterns whose literals it has.
+        Run the patterns whose literals a message has.
         """
         if pending is None:
             return
@@ -209,7 +209,7 @@ class LogScan:
 
     def _settle(self) -> None:
         """
-        Make matches of the hits that are kept.
+        Turn the hits that are kept into matches.
         """
         for each in self._kept.values():
             each.settle(self._match)
@@ -228,6 +228,6 @@ class LogScan:
         self._base += count
         base = None if self._tail is None else self._tail.base
         self._confirmation.forget_before(self._base if base is None else base)
-        if len(self._year_assumed) > 100 * MATCHES_PER_END:  # in a long log: keep those that still matter
+        if len(self._year_assumed) > 100 * MATCHES_PER_END:  # a long log: keep those that still matter
             kept = (at for each in self._kept.values() for at, _ in (*each.first, *each.last))
             self._year_assumed.intersection_update(kept)

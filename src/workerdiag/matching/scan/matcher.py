@@ -1,7 +1,7 @@
 """
-From chunks of log text to matches, in one pass: all patterns of a rulebook, ready to run.
+The matcher: finds all patterns of a rulebook in chunks of log text, in one pass.
 
-What is found depends on the text alone, not on how it was cut into chunks.
+The matches depend on the text alone, not on how it is cut into chunks.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Rulebook
 
-#: Up to so much waits for what follows: the end of a log is looked at in one piece.
+#: At most this many bytes wait for the next chunk: the end of a log is searched in one piece.
 _MOST_HELD_BYTES = 1280 * 1024
 
 
 class Matcher:
     """
-    All signs of a rulebook, its log patterns ready to run.
+    All signs of a rulebook, with its log patterns ready to run.
 
-    Nothing in it changes but caches of what is compiled, so threads may share it.
+    Only its caches change, so threads may share it.
     """
 
     def __init__(self, book: Rulebook) -> None:
@@ -36,7 +36,7 @@ class Matcher:
         self.signs = SignTables(book)
         #: Its log patterns.
         self.table = PatternTable(book)
-        #: Notes of rules that cannot be used.
+        #: Notes about rules that cannot be used.
         self.left_out = self.table.left_out
 
     def matches(
@@ -46,12 +46,12 @@ class Matcher:
         work: WorkBudget | None = None,
     ) -> Iterator[Match]:
         """
-        All matches in the chunks of one log, in the order of the text.
+        Yield all matches in the chunks of one log, in the order of the text.
 
         Args:
-            chunks: They follow each other; text may have been left out between them.
-            observer: Is told where in the text they are, unless copying had damaged it.
-            work: Says when time is up, and notes what was done.
+            chunks: Consecutive chunks, perhaps with gaps between them.
+            observer: Is called with the place of each match, unless the text was damaged by copying.
+            work: Knows when time is up, and counts the work done.
         """
         log: LogScan | None = None
         held: list[LogChunk] = []
@@ -81,7 +81,7 @@ class Matcher:
 
     def _repaired_matches(self, scan: LogScan, repaired: RepairedText) -> Iterator[Match]:
         """
-        What the mended text shows, at the lines of the text as it was given.
+        Yield the matches of the repaired text, with the line numbers of the original.
         """
         log = LogScan(self.table, scan.like, work=scan.work)
         for match in log.finish([evolve(scan.like, data=repaired.data)]):

@@ -1,8 +1,8 @@
 """
-Several patterns at once: which of them match a message, or one of many, and of which one pass can tell.
+Sets of patterns that are tried together: which of them match a message, or any of several messages.
 
-A worker that dies again and again says the same each time, and the same patterns are tried each time,
-most of them in vain. From some number of times on these are compiled into one RE2 set.
+A worker that dies repeatedly logs the same messages each time, and most of the patterns tried do not match.
+After some number of uses they are compiled into one RE2 set.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from attrs import field, frozen
 
 from workerdiag.matching.regex import BadPatternError, Generation, pattern, pattern_set
 
-#: The same patterns are tried one by one this many times in a generation, and more often where they are many:
-#: to compile a set of sixteen takes as long as to try them on hundreds of messages.
+#: The same patterns are tried one by one this many times in a generation, and more often if they are many:
+#: compiling a set of sixteen takes as long as trying them on hundreds of messages.
 _TIMES_APART = 24
-#: Only short messages, and this many patterns, are searched for at once; this many groups of them are known.
+#: Limits of one set search: length of the message and number of patterns; and the number of sets to remember.
 _MAX_CHARS = 2_000
 _MAX_PATTERNS = 64
 _MAX_GROUPS = 4096
 _MAX_SETS = 128
 _MOST_KNOWN = 1000
-#: What no message shows.
+#: A pattern that never matches.
 _NEVER = frozenset({-1})
 #: What is so in one line and among others alike: an end of a line, not of the text, and an end of a word.
 _LINE_END, _LINE_START = "(?m:$)", "(?m:^)"
@@ -44,21 +44,21 @@ _INSIDE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*(?:\]|\Z)", re.DOTALL)
 @frozen
 class _Set:
     """
-    Patterns as one.
+    Several patterns compiled into one set.
     """
 
-    #: The patterns, what rules some of them out, and last a pattern that always matches.
+    #: The patterns, the patterns that rule some of them out, and last one that always matches.
     compiled: Any
     count: int
     texts: tuple[str, ...]
-    #: By the number of a pattern, the numbers of those that rule it out when all of them match.
+    #: For a pattern's number, the numbers of the patterns that together rule it out.
     ruled_out_by: Mapping[int, frozenset[int]]
-    #: What it came to, by what the engine found.
+    #: Results, by the numbers that the engine found.
     known: dict[tuple[int, ...], tuple[str, ...]] = field(factory=dict)
 
     def matching(self, message: bytes) -> tuple[str, ...]:
         """
-        The patterns that match *message* and are not ruled out; all, where the engine ran out of memory.
+        Return the patterns that match *message* and are not ruled out; all if the engine ran out of memory.
         """
         found = tuple(self.compiled.Match(message))
         left = self.known.get(found)
@@ -70,7 +70,7 @@ class _Set:
 
     def matching_any(self, text: bytes) -> tuple[str, ...]:
         """
-        The patterns that match one of the messages in *text*, and those for which only one by itself tells.
+        Return the patterns that match a message in *text*, and those that only a single message can decide.
         """
         found = set(self.compiled.Match(text))
         if self.count - 1 not in found:
@@ -90,15 +90,15 @@ class _Set:
 
 class PatternSets:
     """
-    Patterns that are tried together. Safe to share between threads.
+    The sets of patterns of a rulebook. Threads may share it.
     """
 
     def __init__(self, unless: Mapping[str, frozenset[str]]) -> None:
         """
-        Nothing is compiled yet.
+        Create it; nothing is compiled yet.
 
         Args:
-            unless: By pattern, those that rule it out in a message where all of them match.
+            unless: For a pattern, the patterns that together rule it out in a message.
         """
         self._unless = unless
         self._times: dict[tuple[str, ...], int] = {}
@@ -107,7 +107,7 @@ class PatternSets:
 
     def matching(self, texts: tuple[str, ...], message: bytes) -> tuple[str, ...]:
         """
-        Those of the patterns *texts* that match *message*, and maybe others: all, where that is not known.
+        Return at least those of the patterns *texts* that match *message*; all if that is not known.
 
         Args:
             texts: Patterns.
@@ -118,7 +118,7 @@ class PatternSets:
 
     def matching_any(self, texts: tuple[str, ...], text: bytes) -> tuple[str, ...]:
         """
-        Those of the patterns *texts* that match one of the messages in *text*, and maybe others.
+        Return at least those of the patterns *texts* that match a message in *text*.
         """
         if len(texts) > _MAX_PATTERNS:
             return texts
@@ -130,12 +130,12 @@ class PatternSets:
 
     def _set_of(self, texts: tuple[str, ...]) -> _Set | None:
         """
-        The set of *texts*, which are tried once more; None where that was too seldom.
+        Count a use of *texts*, and return their set; None if they were used too seldom.
         """
         if not 0 < len(texts) <= _MAX_PATTERNS:
             return None
         if self._made_in != Generation.now:
-            self._sets = {}  # first, so that no other thread uses a set of before
+            self._sets = {}  # first, so that no other thread uses an old set
             self._times = {}
             self._made_in = Generation.now
         sets = self._sets
@@ -168,7 +168,7 @@ class PatternSets:
 
 def _may_match(text: str, message: str) -> bool:
     """
-    Whether a pattern matches; so it is where it cannot be run.
+    Whether a pattern matches; True if it cannot be run.
     """
     try:
         return pattern(text).search(message) is not None
@@ -178,7 +178,7 @@ def _may_match(text: str, message: str) -> bool:
 
 def kept_within_line(text: str) -> str:
     """
-    The pattern *text* with fewer parts that may match a line end, the same in lines of ASCII and tabs.
+    Return the pattern *text* with fewer parts that may match a line end, for lines of ASCII and tabs.
     """
     return _INSIDE.sub(_without_newline, text)
 
@@ -197,7 +197,7 @@ def _without_newline(part: re.Match[str]) -> str:
 @lru_cache(maxsize=4096)
 def is_within_message(text: str) -> bool:
     """
-    Whether each match in a message is one among other messages too, a line each.
+    Whether each match in a one-line message is also a match among other one-line messages.
     """
     ends = text.replace(_LINE_END, "").replace(_LINE_START, "")
     try:
@@ -210,7 +210,7 @@ def is_within_message(text: str) -> bool:
 @lru_cache(maxsize=4096)
 def is_over_lines(text: str) -> bool:
     """
-    Whether each match begins with a line end; so it is known without taking the pattern apart.
+    Whether each match begins with a line end.
     """
     if not text.startswith(r"\n") or text[2:3] in ("?", "*", "{"):
         return False
@@ -235,7 +235,7 @@ def _is_anchor(op: object, value: Any) -> bool:
 @lru_cache(maxsize=4096)
 def is_within_line(text: str) -> bool:
     """
-    Whether each match is within one line, and is one among whatever other lines.
+    Whether each match is within one line, and does not depend on the lines around it.
     """
     if _DOT_ALL.search(text) or text.count("$") > text.count(_LINE_END):
         return False

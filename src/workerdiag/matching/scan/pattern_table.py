@@ -1,5 +1,5 @@
 """
-The log patterns of a rulebook: whose signs they are, and which literals lead to them.
+The log patterns of a rulebook: their signs and their literals.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from workerdiag.matching.scan.prefilter import LiteralScan
 from workerdiag.model.rules import Landmark, Rulebook
 from workerdiag.model.vocabulary import MatchRole, Stream
 
-#: This many sets of literals are remembered with the patterns to try.
+#: Limit of the cache of patterns to try, by set of literals.
 _MAX_TOGETHER = 4096
 
 
 @frozen(kw_only=True)
 class PatternOwner:
     """
-    A pattern and whose sign it is.
+    A pattern with the sign that it is for.
     """
 
     owner: str
     sign: str
     role: MatchRole
     pattern: str
-    #: What rules the sign out where it matches in the message, or in the very lines.
+    #: Patterns that rule the sign out if they match in the message, or in the matching lines.
     unless: str | None
     unless_in_line: str | None
     streams: tuple[Stream, ...]
@@ -46,14 +46,14 @@ class PatternOwner:
 
 def left_out_note(owner: str, sign: str, problem: Exception) -> str:
     """
-    The note of a rule whose pattern cannot be used.
+    Return the note about a rule whose pattern cannot be used.
     """
     return f"{owner} {sign}".strip() + f" is left out: {problem}"
 
 
 class PatternTable:
     """
-    The log patterns of a rulebook. Safe to share between threads: only caches in it change.
+    The log patterns of a rulebook. Only its caches change, so threads may share it.
     """
 
     def __init__(self, book: Rulebook) -> None:
@@ -69,9 +69,9 @@ class PatternTable:
                     patterns_of.setdefault(literal, []).append(text)
             except NoLiteralError as problem:
                 left_out.update((left_out_note(each.owner, each.sign, problem), None) for each in signs)
-        #: Notes of rules that cannot be used: one bad rule does not cost the diagnosis.
+        #: Notes about rules that cannot be used: one bad rule does not prevent a diagnosis.
         self.left_out = tuple(left_out)
-        #: Finds the literals, which are numbered.
+        #: Finds the literals, by number.
         self.literals = LiteralScan(patterns_of)
         self._patterns_of = tuple(map(tuple, patterns_of.values()))
         self._together: dict[tuple[tuple[int, ...], bool], tuple[str, ...]] = {}
@@ -86,13 +86,13 @@ class PatternTable:
 
     def texts(self, literal: int) -> tuple[str, ...]:
         """
-        The patterns to try where the literal of that number stands.
+        Return the patterns to try where the literal with that number is found.
         """
         return self._patterns_of[literal]
 
     def texts_together(self, literals: tuple[int, ...], is_one_line: bool) -> tuple[str, ...]:  # noqa: FBT001
         """
-        The patterns to try in a message, of one line or another, in which all of *literals* stand.
+        Return the patterns to try in a message with all of *literals*, which may be a one-line message.
         """
         key = literals, is_one_line
         texts = self._together.get(key)
@@ -106,41 +106,41 @@ class PatternTable:
 
     def in_order(self, texts: Iterable[str]) -> tuple[str, ...]:
         """
-        The patterns *texts* in the order of the rules: of two of a sign at one place, the first counts.
+        Return the patterns *texts* in the order of the rules, since the first match of a sign counts.
         """
         return tuple(sorted(texts, key=self._number_of.__getitem__))
 
     def owners(self, text: str) -> list[PatternOwner]:
         """
-        Whose signs the pattern *text* is.
+        Return the signs that the pattern *text* is for.
         """
         return self._owners[text]
 
     def matching(self, texts: tuple[str, ...], message: bytes) -> tuple[str, ...]:
         """
-        Those of the patterns *texts* that match *message* (ASCII) or its heading, and maybe others.
+        Return at least those of the patterns *texts* that match *message* (ASCII) or its heading.
         """
         headings, inside = self._split(texts)
         return (*headings, *self._sets.matching(inside, message)) if inside else headings
 
     def matching_any(self, texts: tuple[str, ...], text: bytes) -> tuple[str, ...]:
         """
-        Those of the patterns *texts* that match one of the messages in *text* (ASCII), and maybe others.
+        Return at least those of the patterns *texts* that match a message in *text* (ASCII).
 
-        Those for headings are among the others.
+        All patterns for headings are included.
         """
         headings, inside = self._split(texts)
         return (*headings, *self._sets.matching_any(inside, text)) if inside else headings
 
     def are_within_line(self, texts: tuple[str, ...]) -> bool:
         """
-        Whether the patterns *texts* match the same in a line by itself and among whatever other lines.
+        Whether the matches of the patterns *texts* in a line do not depend on the lines around it.
         """
         return self._in_header.isdisjoint(texts) and all(map(is_within_line, texts))
 
     def _split(self, texts: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """
-        The patterns for headings, and the others.
+        Split *texts* into the patterns for headings and the others.
         """
         if self._in_header.isdisjoint(texts):
             return (), texts

@@ -1,8 +1,7 @@
 """
-The prefilter: where in a block of bytes does any of many literals stand?
+The prefilter: finds many literals in a block of bytes.
 
-Hyperscan does it in one pass over the bytes. Where its wheel is missing, ``bytes.find``
-does: the same places, much slower.
+Hyperscan finds them in one pass. Without its wheel, ``bytes.find`` finds the same places, much more slowly.
 """
 
 from __future__ import annotations
@@ -21,30 +20,30 @@ from workerdiag.matching.scan import database_cache
 if TYPE_CHECKING:
     import hyperscan
 
-#: A literal that straddles two pieces of text is found in the second, which begins so far before.
+#: Bytes that two pieces overlap, so that a literal across their border is found in the second.
 LONGEST_LITERAL = 256
-#: The text is searched in pieces of this many bytes; there may be no time for those after the first.
+#: Bytes of a piece. Time may run out after the first piece.
 _PIECE_BYTES = 256 * 1024
-#: After this many places that led to no match, another database is compiled: both take about 0.1 s.
+#: After this many hits of saturated patterns a smaller database is compiled: both cost about 0.1 s.
 STALE_PLACES = 150_000
-#: This many groups of patterns are remembered.
+#: Limit of the cache of unsaturated patterns.
 _MAX_KNOWN = 4096
-#: Scratch spaces that are kept for later scans.
+#: Scratch spaces to keep for later scans.
 _MAX_SPARE = 16
 
 
 @frozen
 class LiteralHits:
     """
-    Where literals end, in order; a hundred thousand pairs would slow the interpreter down.
+    Where literals end, in order, as packed numbers: a hundred thousand tuples would be slow.
     """
 
-    #: Each the offset of the last byte, times *literal_count*, plus the index of the literal.
+    #: For each hit, the offset of its last byte times *literal_count* plus the number of the literal.
     packed: list[int]
     literal_count: int
-    #: Up to where there was time to look.
+    #: Bytes searched before time ran out.
     searched_bytes: int
-    #: Literals of which it is only known that they may be there.
+    #: Literals that may be present at unknown places.
     unplaced: frozenset[int] = frozenset()
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
@@ -52,35 +51,35 @@ class LiteralHits:
 
     def first_from(self, offset: int) -> int:
         """
-        Number of the first hit that ends at *offset* or behind it.
+        Return the index of the first hit that ends at *offset* or later.
         """
         return bisect_left(self.packed, offset * self.literal_count)
 
 
 class LiteralScan:
     """
-    A set of literals to look for, ignoring case. Safe to share between threads.
+    A set of literals to find, ignoring case. Threads may share it.
 
-    Takes no lock, so that none outlives a fork, and a signal handler may scan in the midst of a scan.
+    It takes no lock, so no lock survives a fork, and a signal handler may scan during a scan.
     """
 
     def __init__(self, texts: Iterable[str], unplaced: frozenset[int] = frozenset()) -> None:
         """
-        Nothing is compiled yet.
+        Create it; nothing is compiled yet.
 
         Args:
             texts: The literals.
-            unplaced: The numbers of those whose places are not told.
+            unplaced: Numbers of the literals whose places are not reported.
         """
         self.texts: tuple[bytes, ...] = tuple(each.lower().encode() for each in dict.fromkeys(texts))
         self._unplaced = unplaced
         self._database: hyperscan.Database | None = None
-        #: Scratch spaces that nobody uses. A scan takes one out, or makes one, and puts it back.
+        #: Unused scratch spaces. A scan takes one or makes one, and puts it back.
         self._spare: list[hyperscan.Scratch] = []
 
     def hits(self, block: bytes | memoryview, deadline: Deadline = NO_DEADLINE) -> LiteralHits:
         """
-        What stands in *block*, of less than 4 GiB, up to where *deadline* passes; a part in any case.
+        Find the literals in *block* (less than 4 GiB) until *deadline*; the first piece is always searched.
         """
         packed: list[int] = []
         unplaced: set[int] = set()
@@ -106,7 +105,7 @@ class LiteralScan:
 
     def without_places(self, literals: frozenset[int]) -> LiteralScan:
         """
-        The same that tells of *literals* whether they are there, no more, where that is quicker.
+        Return a scan that reports the presence of *literals* without their places, if that is quicker.
         """
         if not database_cache.available():
             return self
@@ -143,33 +142,33 @@ class LiteralScan:
 
 class LogPrefilter:
     """
-    The literals of one log, and its saturated patterns: those that have matched often enough.
+    The prefilter of one log, with its saturated patterns: those that have matched often enough.
 
-    Of a saturated pattern only the last matches are still of interest. Where its literals are frequent, they
-    are found without their places: telling of each is what a scan takes longest for.
+    Of a saturated pattern only the last matches are still wanted. If its literals are frequent, the scan no
+    longer reports their places: reporting each one is the most expensive part of a scan.
     """
 
     def __init__(self, literals: LiteralScan, texts_of: Callable[[int], tuple[str, ...]]) -> None:
         """
-        No pattern is saturated yet.
+        Create it without saturated patterns.
 
         Args:
             literals: Finds the literals of all patterns.
-            texts_of: The patterns of the literal of a number.
+            texts_of: Returns the patterns of a literal, by its number.
         """
         self.saturated: set[str] = set()
-        #: Patterns all of whose matches are counted, so that their places are wanted.
+        #: Patterns whose matches are counted, so that all their places are wanted.
         self.counted: set[str] = set()
         self._all = self._literals = literals
         self._texts_of = texts_of
         self._unplaced: frozenset[int] = frozenset()
         self._stale_places = 0
-        #: Of patterns that are tried together, those that are not saturated.
+        #: The unsaturated ones among patterns that are tried together.
         self._unsaturated: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def hits(self, block: memoryview, deadline: Deadline) -> LiteralHits:
         """
-        What stands in *block*, up to where there is time to look.
+        Find the literals in *block* until *deadline*.
         """
         return self._literals.hits(block, deadline)
 
@@ -182,7 +181,7 @@ class LogPrefilter:
 
     def unsaturated(self, texts: tuple[str, ...]) -> tuple[str, ...]:
         """
-        Those of the patterns *texts* of which more matches are wanted.
+        Return those of the patterns *texts* that are not saturated.
         """
         if not self.saturated:
             return texts
@@ -194,7 +193,7 @@ class LogPrefilter:
 
     def fresh(self, packed: list[int]) -> list[int]:
         """
-        Those of the *packed* hits at which an unsaturated pattern may match.
+        Return the *packed* hits at which an unsaturated pattern may match.
         """
         if not self.saturated:
             return packed
@@ -202,7 +201,7 @@ class LogPrefilter:
 
     def late(self, packed: list[int]) -> array[int]:
         """
-        Those of the *packed* hits at which a saturated pattern may match.
+        Return the *packed* hits at which a saturated pattern may match.
         """
         if not self.saturated:
             return array("q")
@@ -216,7 +215,7 @@ class LogPrefilter:
 
     def count_stale(self, places: int) -> None:
         """
-        Note how many places were of saturated patterns alone; from some number on, they are no longer told.
+        Count hits of saturated patterns. Beyond a limit, their places are no longer reported.
         """
         self._stale_places += places
         if self._stale_places > STALE_PLACES:

@@ -1,9 +1,9 @@
 """
-How many reports of ends there are in a log, beyond those that are kept.
+Counts the reports of process ends in a log, including those that are not kept.
 
-Of a saturated pattern only the first and the last matches are kept, but all deaths are to be counted. So the
-reports of ends between them are counted by the bytes of their messages. Once somebody has asked for a stop,
-nobody knows which of them were asked for, and none is counted.
+Only the first and last matches of a saturated pattern are kept, but every death counts. So the reports
+between them are counted by the bytes of their messages. After a stop request nobody knows which ends were
+requested, so counting stops.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ class ReportCount:
 
     def __init__(self, table: PatternTable, work: WorkBudget, counted: set[str]) -> None:
         """
-        None yet.
+        Create it with nothing counted.
 
         Args:
             table: The patterns.
-            work: Gets the numbers.
-            counted: Gets the patterns of such reports, as long as they are counted.
+            work: Receives the counts.
+            counted: Receives the patterns of such reports while they are counted.
         """
         self.counted = counted
         self._table = table
         self._work = work
-        #: Of each pattern the place behind which its messages are not counted yet.
+        #: For each pattern, the offset up to which its messages are counted.
         self._counted_to: dict[str, int] = {}
-        #: Whether somebody asked for a stop: then the number tells nothing.
+        #: Whether somebody asked for a stop: then the count is meaningless.
         self._is_void = False
         self._tests: dict[str, SureTest | None] = {}
 
     def add(self, hit: PatternHit) -> None:
         """
-        Count a match; those come in order, as long as their pattern is not saturated.
+        Count a match of an unsaturated pattern. Matches come in order.
         """
         if hit.wanted.role in END_ROLES:
             self._work.reports[hit.wanted.owner] += 1
@@ -71,9 +71,9 @@ class ReportCount:
 
     def _count_in(self, block: TailBlock, text: str) -> tuple[int, bool]:
         """
-        How many messages surely match, and whether no others may.
+        Return the number of certain matches, and whether there are no others.
         """
-        from workerdiag.matching.scan.sure_matches import PIECE_PLACES, sure_test  # of large logs alone
+        from workerdiag.matching.scan.sure_matches import PIECE_PLACES, sure_test  # for large logs
 
         if text not in self._tests:
             self._tests[text] = sure_test(text, self._table.owners(text))

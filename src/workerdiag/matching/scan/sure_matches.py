@@ -1,8 +1,8 @@
 """
-Messages that surely match a pattern, by their bytes alone.
+Messages that certainly match a pattern, by their bytes alone.
 
-Of a saturated pattern only the last matches are of interest. Where enough are sure in later text, no place
-before needs a look, and none of the sure ones is made a match yet.
+Only the last matches of a saturated pattern are wanted. If later text has enough certain matches, earlier
+places need no look. None of the certain ones becomes a `Match` yet.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ from workerdiag.matching.scan.tail_block import TailBlock
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.notes import NOTE_START
 
-#: At most this many patterns are compiled for this; of others no match is sure.
+#: At most this many patterns are compiled. Matches of others are never certain.
 _MAX_TESTS = 64
-#: This many places are looked at together.
+#: Places per piece.
 PIECE_PLACES = 128
-#: Bytes of the time before the logger, in a header that is known by its bytes.
+#: Bytes of the timestamp before the logger in a usual header.
 _TIME_BYTES = len("2026-05-04 11:22:33,444 - ")
-#: A message with one of these in it may be code that would write the message, or a note of ours.
+#: A message that contains one of these may be code that logs the message, or a note of ours.
 _CODE, _NOTE = b"log", NOTE_START.lower().encode()
 
 
 @frozen
 class SureTest:
     """
-    A pattern, and what rules it out: sure where the one matches and the others do not.
+    A pattern with the patterns that rule it out. A match is certain if only the first one matches.
 
-    It leaves out all that `LogScan` and `is_sign` leave out when they run the pattern, and more.
+    It rejects everything that `LogScan` and `_is_sign` reject, and more.
     """
 
     text: str
-    #: The pattern, what rules it out, and last what begins a guess.
+    #: The pattern, the patterns that rule it out, and last those that begin a guess.
     compiled: Any
-    #: The numbers of those that begin a guess.
+    #: Numbers of the patterns that begin a guess.
     guessing: frozenset[int]
     in_header: bool
-    #: The pattern at the start of each of some lines, the pattern in each of them, and then the others.
+    #: The pattern at the start of every line, the pattern anywhere in every line, and then the others.
     in_lines: Any | None
 
     def starts(self, block: TailBlock, hits: LiteralHits, work: WorkBudget) -> tuple[list[int], bool]:
         """
-        Where the messages at *hits* of a block begin that surely match, and whether no others may.
+        Return the offsets of the certain matches at *hits* of a block, and whether there can be no others.
         """
         data, table = block.window.data, block.table
         messages = single_line_messages(data, block.begin, hits)
@@ -72,7 +72,7 @@ class SureTest:
 
     def _all_pass(self, messages: Collection[bytes]) -> bool:
         """
-        Whether all *messages*, of a line each, are matches; they are searched as one.
+        Whether all one-line *messages* are matches. They are searched as one text.
         """
         if self.in_lines is None:
             return False
@@ -81,13 +81,13 @@ class SureTest:
         if _CODE in lowered or _NOTE in lowered:
             return False
         found = {each - 1 for each in self.in_lines.Match(text) or ()}
-        if -1 in found:  # nothing before it guesses
+        if -1 in found:  # no guess precedes the match
             return found <= {-1, 0, *self.guessing}
         return found == {0}
 
     def _passes(self, data: bytes, candidate: Candidate) -> bool:
         """
-        Whether the message there, of the block *data*, is a match.
+        Whether the message of a candidate in the block *data* is a certain match.
         """
         if candidate.message is None or candidate.bounds is None:
             return False
@@ -109,12 +109,12 @@ class SureTest:
 
     def _is_guess(self, message: str) -> bool:
         """
-        Whether the first place in a message, which has guesses in it, may be in one.
+        Whether the first match in a message may be part of a guess.
         """
         found = pattern(self.text).search(message)
         if found is None or message[(at := found.span()[0]) : at + 1].isspace():
             return True
-        if not any(guesses(message[:at])):  # as of most, which begin with what the pattern is about
+        if not any(guesses(message[:at])):  # the usual case: the match is at the start
             return False
         return any(start <= at < end for start, end in guesses(message))
 
@@ -122,19 +122,19 @@ class SureTest:
 @define
 class SureMatches:
     """
-    Of each pattern, where the last messages begin that it surely matches.
+    The offsets of the last certain matches, by pattern.
     """
 
     table: PatternTable
     work: WorkBudget
     _tests: dict[str, SureTest | None] = field(factory=dict, init=False)
-    #: Absolute offsets in order, and up to where there are no others behind them.
+    #: Absolute offsets in order, and the offset up to which they are complete.
     _starts: dict[str, list[int]] = field(factory=dict, init=False)
     _searched_to: dict[str, int] = field(factory=dict, init=False)
 
     def are_enough(self, text: str, blocks: Sequence[TailBlock]) -> bool:
         """
-        Whether the pattern *text* surely matches in as many messages of *blocks* as are kept.
+        Whether *blocks* contain as many certain matches of the pattern *text* as are kept.
         """
         if not self._may_be_enough(text, blocks):
             return False
@@ -153,7 +153,7 @@ class SureMatches:
 
     def _may_be_enough(self, text: str, blocks: Sequence[TailBlock]) -> bool:
         """
-        Whether a pattern has at least as many places as are needed.
+        Whether a pattern has at least as many hits as needed.
         """
         known = 0
         for block in blocks:
@@ -164,7 +164,7 @@ class SureMatches:
 
     def _new_starts(self, test: SureTest, blocks: Sequence[TailBlock]) -> list[int]:
         """
-        Where the last messages begin that match, of those not searched before: as many as are kept, or more.
+        Return the offsets of new certain matches, from the end until enough are found.
         """
         low = self._searched_to.get(test.text, 0)
         found: list[int] = []
@@ -183,7 +183,7 @@ class SureMatches:
 
 def sure_test(text: str, owners: Sequence[PatternOwner]) -> SureTest | None:
     """
-    The test for a pattern of these *owners*; None where bytes alone cannot tell.
+    Return the test for a pattern of these *owners*; None if the bytes alone cannot decide.
     """
     unless = {each.unless for each in owners}
     in_header = owners[0].in_header
@@ -205,7 +205,7 @@ def sure_test(text: str, owners: Sequence[PatternOwner]) -> SureTest | None:
 
 def _in_lines(text: str, others: tuple[str, ...]) -> Any | None:
     """
-    A pattern at the start of each line, in each line, and *others* anywhere; None if they may reach further.
+    Return the set for `SureTest.in_lines`; None if a match may depend on other lines.
     """
     inside = kept_within_line(text)
     if not is_within_line(inside) or not all(map(is_within_message, others)):

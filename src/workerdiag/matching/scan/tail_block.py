@@ -1,5 +1,5 @@
 """
-A block of a log whose places wait, as only the last matches of their patterns are still of interest.
+A block of a log that waits, since only the last matches of its patterns are still wanted.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from workerdiag.matching.scan.pattern_table import PatternTable
 from workerdiag.matching.scan.prefilter import LiteralHits
 from workerdiag.matching.work_budget import WorkBudget
 
-#: Places are looked at in pieces of this many, from the end.
+#: Hits per piece. Pieces are searched from the end.
 PIECE_HITS = 1024
 
 
 @define(eq=False)
 class TailBlock:
     """
-    A block of a log, or a message that was cut out of one, and the places in it of saturated patterns.
+    A block of a log, or a message cut out of one, with its hits of saturated patterns.
     """
 
-    #: The block, with what is known of its lines.
+    #: The block with its parsed lines.
     window: LogWindow
-    #: Where in it the places count from, and these as in `LiteralHits`.
+    #: Offset in the block that the hits count from, and the hits, packed as in `LiteralHits`.
     begin: int
     packed: array[int]
     table: PatternTable
-    #: Literals that are there, whose places are not known yet; and from where to where these may be.
+    #: Literals that are present at places not known yet, and the range of those places.
     unplaced: frozenset[int] = frozenset()
     within: tuple[int, int] = (0, 0)
     _places: Counter[int] | None = field(default=None, init=False)
@@ -55,7 +55,7 @@ class TailBlock:
 
     def place(self, work: WorkBudget) -> None:
         """
-        Find the places of those literals that are found without.
+        Find the places of the unplaced literals.
         """
         if not self.unplaced:
             return
@@ -71,14 +71,14 @@ class TailBlock:
 
     def texts(self) -> set[str]:
         """
-        The patterns that may match in it.
+        Return the patterns that may match in the block.
         """
         literals = self.places().keys() | self.unplaced
         return {text for literal in literals for text in self.table.texts(literal)}
 
     def places(self) -> Counter[int]:
         """
-        How many known places each literal has.
+        Return the number of known places of each literal.
         """
         if self._places is None:
             count = len(self.table.literals.texts)
@@ -87,7 +87,7 @@ class TailBlock:
 
     def hits(self, texts: Collection[str], work: WorkBudget) -> LiteralHits:
         """
-        The places at which one of the patterns *texts* may match.
+        Return the hits at which one of the patterns *texts* may match.
         """
         if any(text in texts for each in self.unplaced for text in self.table.texts(each)):
             self.place(work)
@@ -97,7 +97,7 @@ class TailBlock:
 
     def candidates_from_end(self, texts: Collection[str], work: WorkBudget) -> Iterator[list[Candidate]]:
         """
-        The candidates of the patterns *texts* in pieces, the last first.
+        Yield the candidates of the patterns *texts* in pieces, the last piece first.
         """
         hits = self.hits(texts, work)
         for end in range(len(hits.packed), 0, -PIECE_HITS):
@@ -106,7 +106,7 @@ class TailBlock:
 
     def message(self, candidate: Candidate, work: WorkBudget) -> TailBlock | None:
         """
-        The message of *candidate* with its context by itself; None where its bytes do not tell what it is.
+        Cut the message of *candidate* out with its context; None if its bytes do not identify it.
         """
         window = self.window
         if candidate.bounds is None:

@@ -1,9 +1,8 @@
 """
-The latest blocks of a log, in which the last matches of saturated patterns are looked for once needed.
+The latest blocks of a log, for finding the last matches of saturated patterns when needed.
 
-A worker that dies again and again says the same each time: of what it says the first places are confirmed
-as they come, and of the others the last. So these wait here, and context of which there is plenty costs
-next to nothing.
+A worker that dies repeatedly logs the same messages each time. The first matches are confirmed as they come,
+and of the rest only the last ones. So later blocks wait here, and frequent messages cost next to nothing.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from workerdiag.matching.scan.sure_matches import SureMatches
 from workerdiag.matching.scan.tail_block import TailBlock
 from workerdiag.matching.work_budget import WorkBudget
 
-#: At most this many bytes of blocks are held, and of messages that were cut out of older blocks. The more are
-#: held, the fewer of their places are looked at; the rest of a process that reads a log takes 65 MB.
+#: Limits for the bytes of blocks, and of messages cut out of older blocks. More bytes mean fewer places to
+#: look at; the rest of a process that reads a log takes 65 MB.
 MAX_BLOCK_BYTES = 56 * 2**20
 MAX_MESSAGE_BYTES = 8 * 2**20
-#: Where there are more, the oldest are let go of until this share is left: the more stay, the more signs
-#: have enough sure matches among them, and nothing is cut out for those.
+#: Beyond the limit the oldest are evicted until this share is left: the more stay, the more signs have enough
+#: certain matches among them, and nothing is cut out for those.
 _STAYING_SHARE = 0.8
 
 
@@ -55,13 +54,13 @@ class TailBuffer:
     @property
     def base(self) -> int | None:
         """
-        Absolute offset of the first byte held; None if there is none.
+        Absolute offset of the first byte held; None if nothing is held.
         """
         return min((each.base for each in (*self._messages[:1], *self._blocks[:1])), default=None)
 
     def add(self, block: TailBlock) -> list[PatternHit]:
         """
-        Hold another block; hits in blocks that are let go of.
+        Add a block. Returns the hits in evicted blocks.
         """
         if self._blocks:
             self._blocks[-1].window.forget_lines()
@@ -73,7 +72,7 @@ class TailBuffer:
 
     def finish(self, end: int) -> list[PatternHit]:
         """
-        The last hits in a text of *end* bytes.
+        Return the last hits in a text of *end* bytes.
         """
         search = self._search(set(self.saturated), end)
         search.search((*self._take_messages(), *self._blocks))
@@ -82,7 +81,7 @@ class TailBuffer:
 
     def _evict(self, end: int) -> list[PatternHit]:
         """
-        Let go of the oldest blocks; those hits in them that may be among the last of their sign.
+        Evict the oldest blocks. Returns their hits that may be among the last of their sign.
         """
         gone = 0
         while self._block_bytes > _STAYING_SHARE * MAX_BLOCK_BYTES:
@@ -118,18 +117,18 @@ class _LastHits:
     table: PatternTable
     work: WorkBudget
     run: Callable[[str, LogRecord], Iterable[PatternHit]]
-    #: How far the text was read.
+    #: Bytes of the text read so far.
     end: int
-    #: The patterns that are still looked for.
+    #: The patterns that are still wanted.
     wanted: set[str]
     found: list[PatternHit] = field(factory=list)
-    #: Messages that are cut out where that is possible, instead of being searched.
+    #: Messages that are cut out instead of being searched, if possible.
     cut_out: list[TailBlock] | None = None
     _counts: defaultdict[str, Counter[tuple[str, str]]] = field(factory=lambda: defaultdict(Counter))
 
     def search(self, blocks: Sequence[TailBlock]) -> None:
         """
-        Look at *blocks*, which are in order, from the last to the first.
+        Search the ordered *blocks* from the last to the first.
         """
         for block in reversed(blocks):
             if not self.wanted:
