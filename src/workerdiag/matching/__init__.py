@@ -1,3 +1,3 @@
 """
-Which signs show in which evidence: the only place that runs patterns.
+Finds signs in evidence: the only room that runs patterns.
 """

@@ -1,5 +1,5 @@
 """
-All evidence in, all matches out: log text through the scan, the rest sign by sign.
+From evidence to matches: log text goes through the scan, other evidence is compared sign by sign.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from workerdiag.model.signals import reported_exit
 from workerdiag.model.signs import EventSign, ExceptionSign
 from workerdiag.model.vocabulary import MatchRole
 
-#: However late it is, the clock is asked this many times before: the first messages are always looked at.
+#: Readings of the clock that always find time left: the first messages are always searched.
 _ALWAYS = 20
-#: What events mean for a worker's life (distributed: scheduler.py, worker.py, nanny.py; 2024.8.1+).
+#: The landmarks that events are (distributed: scheduler.py, worker.py, nanny.py; 2024.8.1+).
 _ROLE_OF_ACTION: Mapping[str, MatchRole] = {
     "remove-worker": "removal",
     "worker-restart-memory": "trouble",
@@ -49,13 +49,13 @@ _ROLE_OF_ACTION: Mapping[str, MatchRole] = {
 @frozen
 class SearchResult:
     """
-    What shows in the evidence, how much of it was not searched, and which rules could not be used.
+    The matches in the evidence, the parts that were not searched, and the rules that could not be used.
     """
 
     matches: list[Match]
     gaps: list[Gap]
     left_out: tuple[str, ...]
-    #: Reports of ends that one log has so many of that only the first and the last were kept.
+    #: Minimum number of reports of ends, for logs with so many that only the first and last are kept.
     clipped_reports: tuple[ClippedReports, ...]
 
 
@@ -66,7 +66,7 @@ def match(
     observer: MatchObserver | None = None,
 ) -> list[Match]:
     """
-    Every landmark and every sign that shows, in the order of the evidence: `search` without hurry.
+    Return every landmark and sign in the evidence, in its order: `search` without a deadline.
     """
     return search(evidence, book, matcher, observer).matches
 
@@ -79,14 +79,14 @@ def search(
     deadline: Deadline = NO_DEADLINE,
 ) -> SearchResult:
     """
-    Every landmark and every sign that shows, in the order of the evidence.
+    Return every landmark and sign in the evidence, in its order.
 
     Args:
-        evidence: Chunks of one log must follow each other.
-        book: Whose signs to look for.
-        matcher: The compiled patterns of *book*, where the caller keeps them.
-        observer: Is told where in log text something was found.
-        deadline: From then on, evidence is only counted.
+        evidence: The evidence. Chunks of one log must be consecutive.
+        book: The rulebook with the signs.
+        matcher: The compiled patterns of *book*, if the caller has them.
+        observer: Is called with the place of each match in log text.
+        deadline: After it, evidence is only counted.
     """
     matcher = matcher or Matcher(book)
     found = find_matches(evidence, matcher, observer, deadline)
@@ -100,7 +100,7 @@ def find_matches(
     deadline: Deadline = NO_DEADLINE,
 ) -> SearchResult:
     """
-    What shows in each piece by itself: `search` without the signs that `derive_matches` adds.
+    Return the matches in each piece of evidence: `search` without the signs that `derive_matches` adds.
     """
     clock = GraceDeadline(deadline, grace=_ALWAYS)
     signs = matcher.signs
@@ -108,7 +108,7 @@ def find_matches(
     found: list[Match] = []
     gaps: list[Gap] = []
     clipped: list[ClippedReports] = []
-    other_matches = WorkBudget(clock)  # for all that is not text
+    other_matches = WorkBudget(clock)  # for evidence that is not text
     for origin, pieces in groupby(evidence, key=_chunk_origin):
         if origin is not None:
             work = WorkBudget(clock, is_late=clock.is_over())
@@ -135,7 +135,7 @@ def find_matches(
 
 def _clipped_reports(found: Iterable[Match], work: WorkBudget) -> Iterator[ClippedReports]:
     """
-    How many reports of ends one log has, where it may have more than are kept.
+    Return the number of reports of ends in one log, if it may have more than are kept.
     """
     kept = Counter(each.owner for each in found if each.role in END_ROLES and not each.sign)
     for landmark, count in kept.items():
@@ -147,7 +147,7 @@ def _clipped_reports(found: Iterable[Match], work: WorkBudget) -> Iterator[Clipp
 
 def derive_matches(found: Sequence[Match], signs: SignTables) -> list[Match]:
     """
-    What was found in an incident, without other programs and in its year, and the signs that follow.
+    Return the matches of an incident, without other programs and with years, and the derived signs.
     """
     found = infer_years(without_other_programs(found))
     return [*found, *_landmark_sign_matches(found, signs), *_exit_sign_matches(found, signs)]
@@ -155,7 +155,7 @@ def derive_matches(found: Sequence[Match], signs: SignTables) -> list[Match]:
 
 def engine_notes() -> tuple[str, ...]:
     """
-    What a report should say of the engines: which are missing, and what that costs.
+    Return notes about missing engines, and what they cost.
     """
     engines = (("google-re2", uses_re2()), ("hyperscan", available()))
     missing = " and ".join(name for name, is_there in engines if not is_there)
@@ -227,7 +227,7 @@ def _exception_matches(facts: ExceptionFacts, signs: SignTables) -> Iterator[Mat
 
 def _is_said(wanted: str, text: str) -> bool:
     """
-    Whether *text* shows the pattern *wanted* where it does not guess.
+    Whether the pattern *wanted* matches in *text* outside a guess.
     """
     guessed = tuple(guesses(text))
     starts = (found.span()[0] for found in pattern(wanted).finditer(text))
@@ -245,7 +245,7 @@ def _is_type(actual: str, wanted: str) -> bool:
 
 def _landmark_sign_matches(found: Iterable[Match], signs: SignTables) -> Iterator[Match]:
     """
-    Signs that are a landmark whose captures fit.
+    Yield the signs that are this landmark with these captures.
     """
     for mark in found:
         for cause, sign in signs.by_landmark.get(mark.owner, ()) if not mark.sign else ():
@@ -257,7 +257,7 @@ def _landmark_sign_matches(found: Iterable[Match], signs: SignTables) -> Iterato
 
 def _exit_sign_matches(found: Iterable[Match], signs: SignTables) -> Iterator[Match]:
     """
-    Signs that are such an exit as a landmark reports.
+    Yield the signs that are the exit reported by a landmark.
     """
     for mark in found:
         if mark.role != "exit-report":

@@ -1,5 +1,5 @@
 """
-What stands in a log and proves nothing: guesses at a reason, and the ends of programs that are no workers.
+Text in logs that proves nothing: guesses at a reason, and the ends of programs that are not workers.
 
 "This could be caused by a segmentation fault or by excessive memory usage" names two causes, and the
 program that wrote it saw neither.
@@ -13,30 +13,30 @@ from workerdiag.matching.regex import pattern
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.vocabulary import MatchRole
 
-#: What says that a process ended, how, or why.
+#: Landmarks and signs that say that a process ended, how, or why.
 _OF_ENDS: tuple[MatchRole, ...] = ("sign", "exit-report", "death", "trouble")
-#: The rest of the sentence is a guess.
+#: Openings after which the rest of the sentence is a guess.
 _MAY_BE = (
     r"\b(?:could|can|might|may|would)(?: (?:also|have|well|possibly))?(?: be| been)?"
     r" (?:caused by|due to|because|the result of|a result of|triggered by|lead to|result in|cause)\b"
     r"|\b(?:likely|possibly|probably|often|usually|typically|either)(?: \w+)? (?:caused by|due to|because)\b"
     r"|\b(?:perhaps|maybe)\b"
 )
-#: The rest of the line lists guesses.
+#: Openings after which the rest of the line lists guesses.
 _LISTED = (
     r"\b(?:possible|potential|likely|probable|common|usual) (?:root )?(?:causes?|reasons?|explanations?)\b"
 )
 _SENTENCE_END = r"[.!?][)'\"]?(?:\s|$)|\n"
 _LINE_END = r"\n"
-#: One of these stands in every guess. To look for them takes 1.4 microseconds, for the patterns 12.
+#: One of these is in every guess. Finding them takes 1.4 microseconds, the patterns 12.
 _WORDS = ("caus", "due to", "result", "triggered", "lead to", "perhaps", "maybe", "reason", "explanation")
-#: Where neither of these is, nothing is a guess.
+#: Text without either of these has no guess.
 OPENINGS = (_MAY_BE, _LISTED)
 
 
 def without_other_programs(found: Sequence[Match]) -> list[Match]:
     """
-    The matches without those that tell how another program than a worker ended.
+    Return the matches, without the ends of programs that are not workers.
     """
     theirs = {line for each in found if each.role == "other-program" for line in _line_places(each)}
     if not theirs:
@@ -51,7 +51,7 @@ def _line_places(mark: Match) -> Iterator[tuple[str, int]]:
 
 def guesses(text: str) -> Iterator[tuple[int, int]]:
     """
-    From where to where *text* guesses.
+    Yield the bounds of the guesses in *text*.
     """
     lowered = text.lower()
     if not any(word in lowered for word in _WORDS):

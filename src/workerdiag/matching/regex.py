@@ -1,8 +1,8 @@
 """
-One narrow door to the regex engine, so that it can be replaced.
+The only access to the regex engine, so that it can be replaced.
 
-RE2 (google-re2) runs in time linear in the text, which is what untrusted logs need. Where
-its wheel is missing, Python's ``re`` stands in, on short texts only.
+RE2 (google-re2) runs in time linear in the text, as untrusted logs require. Without its wheel, Python's
+``re`` is used, on short texts only.
 """
 
 from __future__ import annotations
@@ -22,40 +22,39 @@ try:
 except ImportError:  # no wheel for this platform (musl, rare machines)
     re2 = None
 
-#: Longest text that the stand-in is given; longer ones are searched in pieces that overlap.
+#: Longest text for the substitute; longer texts are searched in overlapping pieces.
 _GUARD_CHARS = 2_000
 _OVERLAP_CHARS = 500
-#: Memory that the engine may take for what it learns of one pattern, and of several as one. There are
-#: a thousand; with RE2's own 8 MiB for each, logs of many shapes would take gigabytes in a long run.
-#: With half as much, text of all shapes at once is searched at half the speed.
+#: Memory limits of RE2's cache for one pattern, and for a set. There are a thousand patterns; with RE2's
+#: default of 8 MiB each, varied logs would take gigabytes in a long run. With half as much memory, varied
+#: text is searched at half the speed.
 _PATTERN_BYTES = 512 * 1024
 _SET_BYTES = 2**20
-#: After so much text, what was learnt is forgotten. Without this, 38,000 fuzzed logs took 380 MB.
+#: After this much text the caches are dropped. Without this, 38,000 fuzzed logs took 380 MB.
 _CHARS_OF_A_GENERATION = 16 * 2**20
 
 
 class Generation:
     """
-    Which compilation of the patterns is in use: each pattern of an earlier one is compiled anew.
+    The generation of compiled patterns: patterns of an earlier generation are compiled again.
 
-    RE2 locks what its patterns have learnt. Where another thread held such a lock at the time of a fork,
-    nobody lets go of it in the child. And RE2 forgets nothing: what a process has searched for weeks
-    would stay in its memory.
+    RE2 locks the caches of its patterns. A lock that another thread holds during a fork is never released in
+    the child. And RE2 never shrinks its caches: they would grow for weeks in a long-running process.
     """
 
     now = 0
-    #: Empty what others keep of this generation's patterns.
+    #: Callbacks that drop references to this generation's patterns.
     forget: ClassVar[list[Callable[[], None]]] = []
     _searched_chars = 0
 
     @classmethod
     def begin(cls) -> None:
         """
-        Forget what was learnt; compiling again takes some milliseconds.
+        Begin a new generation; compiling again takes some milliseconds.
         """
         cls.now += 1
         cls._searched_chars = 0
-        pattern.cache_clear()  # what is not compiled again keeps nothing
+        pattern.cache_clear()  # a pattern that is not compiled again takes no memory
         for each in cls.forget:
             each()
         if re2 is not None:
@@ -64,7 +63,7 @@ class Generation:
     @classmethod
     def count(cls, chars: int) -> None:
         """
-        Begin anew, once much was searched.
+        Count searched text, and begin a new generation after much of it.
         """
         cls._searched_chars += chars
         if cls._searched_chars > _CHARS_OF_A_GENERATION:
@@ -77,29 +76,29 @@ if hasattr(os, "register_at_fork"):
 
 class RegexMatch(Protocol):
     """
-    One match: where, and what was captured.
+    One match: its span and its groups.
     """
 
     def span(self) -> tuple[int, int]:
         """
-        Offset of the first character of the match, and behind its last one.
+        Return the offset of the first character, and the one behind the last.
         """
 
     def groupdict(self) -> dict[str, str | None]:
         """
-        What each named group captured; None for one that took no part.
+        Return the text of each named group; None for a group that did not take part.
         """
 
 
 class BadPatternError(ValueError):
     """
-    A pattern is not of RE2's language.
+    A pattern that RE2 does not accept.
     """
 
 
 class _EngineMatch(Protocol):
     """
-    A match of RE2, with offsets in bytes, or of Python.
+    A match of RE2, with byte offsets, or of Python.
     """
 
     def span(self) -> tuple[int, int]: ...
@@ -109,7 +108,7 @@ class _EngineMatch(Protocol):
 
 class _AsciiMatch:
     """
-    A match in ASCII text, where an offset in bytes is one in characters.
+    A match in ASCII text, where byte offsets are character offsets.
     """
 
     __slots__ = ("_match", "_names")
@@ -165,7 +164,7 @@ class Pattern:
 
     def _compile(self) -> None:
         self._made_in = Generation.now
-        # google-re2 converts the offsets of str one by one; most log text is ASCII and needs none of it
+        # google-re2 converts offsets of str one by one; most log text is ASCII and needs no conversion
         self._ascii: Any = (
             _compile_pattern(self.text.encode()) if re2 is not None and self.text.isascii() else None
         )
@@ -173,7 +172,7 @@ class Pattern:
 
     def search(self, text: str) -> RegexMatch | None:
         """
-        The first match in *text*, or None.
+        Return the first match in *text*, or None.
         """
         if not self._takes_bytes(text):
             return next(self.finditer(text), None)
@@ -182,7 +181,7 @@ class Pattern:
 
     def _takes_bytes(self, text: str) -> bool:
         """
-        Whether *text* is to be searched in its quick form; it is counted.
+        Count *text*, and return whether it can be searched as bytes.
         """
         Generation.count(len(text))
         if self._made_in != Generation.now:
@@ -191,7 +190,7 @@ class Pattern:
 
     def finditer(self, text: str) -> Iterator[RegexMatch]:
         """
-        All matches, left to right, not overlapping.
+        Yield all matches, left to right, not overlapping.
         """
         if self._takes_bytes(text):
             for match in self._ascii.finditer(text.encode()):
@@ -222,31 +221,31 @@ class Pattern:
 
     def _any(self) -> Any:
         """
-        The form that takes any text, compiled when first needed.
+        Return the compiled pattern for any text; it is compiled on first use.
         """
         if self._unicode is None:
             self._unicode = _compile_pattern(self.text)
         return self._unicode
 
 
-@lru_cache(maxsize=4096)  # of compiled patterns only: equal for all who ask
+@lru_cache(maxsize=4096)  # of compiled patterns only
 def pattern(text: str) -> Pattern:
     """
-    The compiled form of *text*.
+    Return the compiled pattern *text*.
 
     Raises:
-        BadPatternError: RE2 does not understand it.
+        BadPatternError: RE2 does not accept it.
     """
     return Pattern(text)
 
 
 def pattern_set(texts: Sequence[str]) -> Any | None:
     """
-    Several patterns as one, whose ``Match`` gives the indices of those that match; None if there can be none.
+    Compile several patterns into a set, whose ``Match`` returns the indices of the matches; None without RE2.
     """
     if re2 is None or not all(text.isascii() for text in texts):
         return None
-    for most_bytes in (_SET_BYTES, None):  # a large one gets as much as RE2 itself gives
+    for most_bytes in (_SET_BYTES, None):  # a large set gets RE2's default
         with contextlib.suppress(re2.error):
             return _compile_set(texts, _options(most_bytes))
     return None
@@ -262,7 +261,7 @@ def _compile_set(texts: Sequence[str], options: Any) -> Any:
 
 def uses_re2() -> bool:
     """
-    Whether the linear-time engine is there.
+    Whether RE2 is installed.
     """
     return re2 is not None
 
@@ -292,7 +291,7 @@ def _compile_pattern(text: str | bytes) -> Any:
 
 def _within_memory(text: str | bytes) -> Any:
     """
-    The pattern with little memory, or with as much as RE2 itself gives one that is too large for that.
+    Compile the pattern with little memory, or with RE2's default if it is too large for that.
     """
     try:
         return re2.compile(text, _options(_PATTERN_BYTES))

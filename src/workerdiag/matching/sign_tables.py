@@ -1,5 +1,5 @@
 """
-The signs of a rulebook that are no patterns of log text, ready to be looked for.
+The signs of a rulebook that are not searched for in log text, indexed for lookup.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.model.signs import EventSign, ExceptionSign, ExitSign, LandmarkSign, Sign
 
 _S = TypeVar("_S", bound=Sign)
-#: A sign with the cause that it is of.
+#: A sign with its cause.
 SignOf: TypeAlias = tuple[Cause, _S]
 
-#: Topics whose signs are remembered; each worker's address may be one.
+#: Limit of the cache of signs by topic: the address of each worker is one.
 _MAX_TOPICS = 1000
-#: This many short values of fields are remembered with whether a pattern matches them.
+#: Limit of the cache of short field values that a pattern was tried on.
 _MAX_KNOWN_VALUES, _MAX_KNOWN_CHARS = 2000, 100
 
 
 class SignTables:
     """
-    Signs of events, exceptions, landmarks and reported exits. Safe to share between threads.
+    Signs of events, exceptions, landmarks and reported exits. Threads may share it.
     """
 
     def __init__(self, book: Rulebook) -> None:
         left_out: dict[str, None] = {}
         self.exceptions = _usable_signs(book, ExceptionSign, left_out)
-        #: Signs that are a landmark, by its id.
+        #: Signs that are a landmark, by the id of the landmark.
         self.by_landmark: dict[str, list[SignOf[LandmarkSign]]] = {}
         for cause, sign in _usable_signs(book, LandmarkSign, left_out):
             self.by_landmark.setdefault(sign.landmark, []).append((cause, sign))
@@ -43,12 +43,12 @@ class SignTables:
             self._by_topic_pattern.setdefault(event.topic, []).append((cause, event))
         self._of_topic: dict[str, Sequence[SignOf[EventSign]]] = {}
         self._known_values: dict[tuple[str, str], bool] = {}
-        #: Notes of signs whose patterns cannot be run.
+        #: Notes about signs whose patterns cannot be run.
         self.left_out = tuple(left_out)
 
     def for_events_of(self, topic: str) -> Sequence[SignOf[EventSign]]:
         """
-        The signs for events of *topic*: of thousands of events most are of a few topics.
+        Return the signs for events of *topic*, from a cache: thousands of events have few topics.
         """
         known = self._of_topic.get(topic)
         if known is None:
@@ -64,7 +64,7 @@ class SignTables:
 
     def matches_whole(self, wanted: str, value: str) -> bool:
         """
-        Whether the pattern *wanted* matches *value*: of thousands of events most have the same few values.
+        Whether the pattern *wanted* matches *value*, from a cache: thousands of events have few values.
         """
         key = wanted, value
         known = self._known_values.get(key)
@@ -77,7 +77,7 @@ class SignTables:
 
 def pattern_texts(sign: Sign) -> tuple[str, ...]:
     """
-    The patterns of a sign that are not searched for in log text.
+    Yield the patterns of a sign that are not searched for in log text.
     """
     if isinstance(sign, LandmarkSign):
         return tuple(sign.where.values())
@@ -90,7 +90,7 @@ def pattern_texts(sign: Sign) -> tuple[str, ...]:
 
 def compilable_patterns(book: Rulebook) -> dict[str, tuple[str, ...]]:
     """
-    The patterns that compile of signs that are no log text, each without literals, for `Rulebook.literals`.
+    Return the valid patterns of signs outside log text, each without literals, for `Rulebook.literals`.
     """
     compilable: dict[str, tuple[str, ...]] = {}
     for cause in book.causes:
@@ -104,9 +104,9 @@ def compilable_patterns(book: Rulebook) -> dict[str, tuple[str, ...]]:
 
 def _usable_signs(book: Rulebook, kind: type[_S], left_out: dict[str, None]) -> list[SignOf[_S]]:
     """
-    The signs of one kind whose patterns can be run; a note of each other one is added to *left_out*.
+    Return the signs of one kind whose patterns can be run; notes about the others go to *left_out*.
     """
-    known = book.literals if uses_re2() else {}  # patterns that compiled when the rules were
+    known = book.literals if uses_re2() else {}  # patterns that were valid when the rules were compiled
     usable: list[SignOf[_S]] = []
     for cause in book.causes:
         for sign in (*cause.signs, *cause.against):

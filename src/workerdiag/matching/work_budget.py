@@ -1,8 +1,8 @@
 """
-What searching one log may cost: a fixed amount for each of its bytes.
+The work budget of one log: a fixed amount for each of its bytes.
 
-Ordinary logs cost a small part of it. A text that is made of nothing but literals of rules uses it up;
-what is then left out is counted, so that a report can say so.
+Ordinary logs use a small part of it. A text made of nothing but literals of rules exhausts it. Text that is
+skipped then is counted, so that the report can say so.
 """
 
 from __future__ import annotations
@@ -16,52 +16,52 @@ from workerdiag.deadline import MORE_TIME, GraceDeadline
 from workerdiag.model.evidence import Gap
 from workerdiag.model.vocabulary import Place
 
-#: What a text may cost for each of its bytes, and beside that, in units of one character searched.
+#: Budget per byte, and fixed budget, in units of one searched character.
 COST_PER_BYTE = 96
 FIRST_COST = 16 * 2**20
-#: What a run of a pattern costs besides the characters of its message, and each place that it finds.
+#: Cost of a run of a pattern besides the characters of its message, and of each match.
 RUN_COST = 512
 FOUND_COST = 512
-#: What each line of a message costs; there are texts of nothing but line ends.
+#: Cost of each line of a message: some texts consist of line ends.
 LINE_COST = 128
-#: The clock is read once for this many lines.
+#: Lines per reading of the clock.
 _LINES_PER_LOOK = 32
 
 
 @define
 class WorkBudget:
     """
-    What was done for one log, and what was left undone.
+    The work done for one log, and the text that was skipped.
     """
 
-    #: Of all logs together; a few looks at the clock find time left, so that something is searched.
+    #: Deadline of all logs. The first readings find time left, so that something is searched.
     clock: GraceDeadline = field(factory=GraceDeadline)
-    #: Runs of patterns, and characters that they searched.
+    #: Runs of patterns, and characters searched.
     runs: int = 0
     searched_chars: int = 0
-    #: Bytes that were taken apart as lines, and those that were put into messages.
+    #: Bytes parsed as lines, and assembled into messages.
     line_bytes: int = 0
     gathered_bytes: int = 0
-    #: Bytes that were not searched closely: there was too much to look at, or no time left.
+    #: Bytes that were skipped: the budget was spent, or time was up.
     skipped_bytes: int = 0
     late_bytes: int = 0
     is_late: bool = False
-    #: Rules whose patterns could not be run, and why: one bad rule does not cost the diagnosis.
+    #: Notes about rules whose patterns could not be run: one bad rule does not prevent a diagnosis.
     left_out: dict[str, None] = field(factory=dict)
-    #: Whether all matches are kept: not only the first and the last of each sign.
+    #: Whether all matches are kept, not only the first and last of each sign.
     keeps_all: bool = False
-    #: How many reports of ends there are of each landmark, at least; and those of which there may be more.
+    #: Minimum number of reports of ends by landmark, and the landmarks that may have more.
     reports: Counter[str] = field(factory=Counter)
     unsure_reports: set[str] = field(factory=set)
     _spent: int = field(default=0, init=False)
     _spent_again: int = field(default=0, init=False)
     _skipped_from: int | None = field(default=None, init=False)
-    #: Lines until the clock is read again.
+    #: Lines until the next reading of the clock.
     _lines_left: int = field(default=1, init=False)
 
     def may_search(self, at: int) -> bool:
         """
-        Whether a closer look at byte *at* is within what the text up to there may cost.
+        Whether the budget of the text up to byte *at* allows a closer look there.
         """
         is_over = self._spent > FIRST_COST + COST_PER_BYTE * at
         if is_over and self._skipped_from is None:
@@ -72,7 +72,7 @@ class WorkBudget:
 
     def count_skipped(self, at: int) -> None:
         """
-        Count what was left out up to byte *at*.
+        Count the bytes skipped up to byte *at*.
         """
         if self._skipped_from is not None:
             self.skipped_bytes += max(0, at - self._skipped_from)
@@ -80,13 +80,13 @@ class WorkBudget:
 
     def may_search_again(self, end: int) -> bool:
         """
-        Whether another look at the end of the text, up to byte *end*, is within what that may cost.
+        Whether the budget of the text up to byte *end* allows another look at its end.
         """
         return self._spent_again <= FIRST_COST + COST_PER_BYTE * end
 
     def gather(self, chars: int, lines: int) -> None:
         """
-        Count a message that was put together.
+        Count an assembled message.
         """
         self.gathered_bytes += chars
         self._spent += LINE_COST * lines
@@ -94,7 +94,7 @@ class WorkBudget:
 
     def spend(self, chars: int, found: int, *, again: bool) -> None:
         """
-        Count a run of a pattern over a number of characters, and the places that it found.
+        Count a run of a pattern over a number of characters, and its matches.
         """
         self.runs += 1
         self.searched_chars += chars
@@ -106,7 +106,7 @@ class WorkBudget:
 
     def has_time(self) -> bool:
         """
-        Whether there is time left, by a clock that is not read every time.
+        Whether there is time left. The clock is not read every time.
         """
         self._lines_left -= 1
         if self._lines_left <= 0 and not self.is_late:
@@ -116,7 +116,7 @@ class WorkBudget:
 
     def gaps(self, source: str, place: Place, what: str) -> Iterator[Gap]:
         """
-        What to say of that which was left out of *source*, counted in *what*.
+        Return the gaps for the skipped parts of *source*, counted in *what*.
         """
         if self.late_bytes:
             yield Gap(

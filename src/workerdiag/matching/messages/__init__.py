@@ -1,3 +1,3 @@
 """
-Messages of a log: which lines around a place make up one, each line taken apart once.
+Messages of a log: the lines around a place that form a message, each parsed once.
 """

@@ -1,8 +1,8 @@
 """
-The lines of a block of bytes, taken apart where they are needed, each once.
+The lines of a block of bytes, parsed on demand, each once.
 
-Lines of several processes may be mixed in one text. Each is filed under whoever passed it on,
-so that the lines of one of them are found without walking over those of all others.
+Lines of several processes may be mixed in one text. They are indexed by forwarder, so that the lines of one
+forwarder are found without visiting the others.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from workerdiag.matching.text.line_parser import ParsedLine, parse_line
 from workerdiag.matching.work_budget import WorkBudget
 
-#: A line longer than this is not read as one: what stands around a candidate in it is.
+#: A longer line is not parsed as a whole, only the text around a candidate.
 LONGEST_LINE = 8 * 1024
-#: Lines are filed by where they begin, this many bytes to a drawer.
+#: Lines are indexed by offset, in drawers of this many bytes.
 _DRAWER_BYTES = 2 * 1024
-#: Lines that are short and say the same are taken apart once.
+#: Limits of the cache of equal short lines: bytes of a line, and lines.
 _SHORT_BYTES, _MAX_SHORT = 256, 4096
-#: A line with nothing in it.
+#: A blank line.
 _BLANK = parse_line(b"")
 
 _StartsByForwarder = dict[tuple[str, int], list[int]]
@@ -27,25 +27,25 @@ _StartsByForwarder = dict[tuple[str, int], list[int]]
 
 class LineIndex:
     """
-    The lines of *data* by where they begin. Each is taken apart at most once.
+    The lines of *data* by offset. Each is parsed at most once.
     """
 
     def __init__(self, data: bytes, work: WorkBudget) -> None:
         self.data = data
         self._work = work
-        #: Those that were taken apart, but for blank ones, of which there can be very many.
+        #: Parsed lines, except blank ones, which can be very many.
         self._lines: dict[int, ParsedLine] = {}
         self._short: dict[bytes, ParsedLine] = {}
         self._all: _StartsByForwarder = {}
         self._headers: _StartsByForwarder = {}
-        #: Runs of lines that were taken apart: where each begins, and where its next line would.
+        #: Runs of parsed lines: where each begins, and where it ends.
         self._from: list[int] = []
         self._to: list[int] = []
         self._behind_overlong: list[int] = []
 
     def bounds(self, offset: int) -> tuple[int, int] | None:
         """
-        Where the line begins and ends that *offset* is in; None if it is longer than `LONGEST_LINE`.
+        Return the bounds of the line around *offset*; None if it is longer than `LONGEST_LINE`.
         """
         newline = self.data.rfind(b"\n", max(0, offset - LONGEST_LINE), offset)
         if newline < 0 and offset > LONGEST_LINE:
@@ -58,7 +58,7 @@ class LineIndex:
 
     def line(self, start: int) -> ParsedLine:
         """
-        The line that begins at *start*.
+        Return the line that begins at *start*.
         """
         if start not in self._lines:
             self._run_of(start)
@@ -66,7 +66,7 @@ class LineIndex:
 
     def line_between(self, start: int, end: int) -> ParsedLine:
         """
-        The line from *start* to *end*, where nobody needs to know those around it.
+        Return the line from *start* to *end*, without parsing the lines around it.
         """
         if start not in self._lines:
             self._work.line_bytes += end - start
@@ -75,13 +75,13 @@ class LineIndex:
 
     def _known(self, start: int) -> ParsedLine:
         """
-        The line that begins at *start*, which was taken apart.
+        Return the parsed line that begins at *start*.
         """
         return self._lines.get(start, _BLANK)
 
     def header_before(self, start: int, forwarder: str, floor: int) -> int | None:
         """
-        Where the last header of *forwarder* begins, from *floor* to the line at *start*; None: there is none.
+        Return the last header of *forwarder* from *floor* to the line at *start*; None if there is none.
         """
         number = self._run_of(start)
         floor = max(floor, self.barrier(start))
@@ -96,9 +96,9 @@ class LineIndex:
 
     def lines_of(self, start: int, forwarder: str, low: int, ceiling: int) -> list[int]:
         """
-        Where the lines of *forwarder* begin, from *low* to *ceiling* or the first header behind *start*.
+        Return the lines of *forwarder* from *low* to *ceiling* or the first header behind *start*.
 
-        The lines from *low* to *start* were looked through with `header_before`.
+        `header_before` has already parsed the lines from *low* to *start*.
         """
         number = self._run_of(start)
         if low == start and self._stands_alone(start, number, forwarder):
@@ -117,7 +117,7 @@ class LineIndex:
 
     def _stands_alone(self, start: int, number: int, forwarder: str) -> bool:
         """
-        Whether a header follows on the line at *start*, as on most messages.
+        Whether a header follows the line at *start*, as it usually does.
         """
         behind = self.data.find(b"\n", start) + 1 or len(self.data) + 1
         if behind not in self._lines:
@@ -130,7 +130,7 @@ class LineIndex:
 
     def _run_of(self, start: int) -> int:
         """
-        Index of the run that the line at *start* is in, which may be a new one.
+        Return the index of the run with the line at *start*, which may be new.
         """
         number = bisect_right(self._from, start) - 1
         if number >= 0 and start < self._to[number]:
@@ -141,7 +141,7 @@ class LineIndex:
 
     def _merged(self, number: int) -> int:
         """
-        The run, with those joined to it that it now touches.
+        Merge the run with adjacent runs, and return its index.
         """
         if number + 1 < len(self._from) and self._to[number] == self._from[number + 1]:
             self._to[number] = self._to.pop(number + 1)
@@ -154,7 +154,7 @@ class LineIndex:
 
     def barrier(self, start: int) -> int:
         """
-        Behind the last overlong line before *start*: nobody looks back across one.
+        Return the end of the last overlong line before *start*: the search stops there.
         """
         place = bisect_right(self._behind_overlong, start)
         return self._behind_overlong[place - 1] if place else 0
@@ -165,14 +165,14 @@ class LineIndex:
 
     def _line_before(self, start: int) -> int | None:
         """
-        Where the line before the one at *start* begins; None if it is overlong.
+        Return the start of the line before the one at *start*; None if it is overlong.
         """
         newline = self.data.rfind(b"\n", max(0, start - 1 - LONGEST_LINE), start - 1)
         return None if newline < 0 and start - 1 > LONGEST_LINE else newline + 1
 
     def _go_back(self, number: int, forwarder: str, floor: int) -> int:
         """
-        Take the lines before a run apart, up to a header, another run or *floor*.
+        Parse the lines before a run, up to a header, another run or *floor*.
         """
         low = self._from[number]
         before = self._to[number - 1] if number else 0
@@ -190,7 +190,7 @@ class LineIndex:
 
     def _go_on(self, number: int, forwarder: str, ceiling: int) -> int:
         """
-        Take the lines behind a run apart, up to a header, another run or *ceiling*.
+        Parse the lines behind a run, up to a header, another run or *ceiling*.
         """
         high = self._to[number]
         behind = self._from[number + 1] if number + 1 < len(self._from) else len(self.data)
@@ -204,7 +204,7 @@ class LineIndex:
 
     def _parse_at(self, start: int) -> int:
         """
-        Take the line at *start* apart, or only its beginning, and file it; where the next one begins.
+        Parse the line at *start*, or only its beginning, and index it. Returns the start of the next line.
         """
         end = self.data.find(b"\n", start, start + LONGEST_LINE + 1)
         following = end + 1
@@ -241,7 +241,7 @@ def _insert_start(drawers: _StartsByForwarder, drawer: tuple[str, int], start: i
 
 def _last_start(drawers: _StartsByForwarder, forwarder: str, low: int, high: int) -> int | None:
     """
-    The last place from *low* to *high*, both included.
+    Return the last offset from *low* to *high*, both included.
     """
     for number in range(high // _DRAWER_BYTES, low // _DRAWER_BYTES - 1, -1):
         filed = drawers.get((forwarder, number))
@@ -253,14 +253,14 @@ def _last_start(drawers: _StartsByForwarder, forwarder: str, low: int, high: int
 
 def _first_start(drawers: _StartsByForwarder, forwarder: str, low: int, end: int) -> int | None:
     """
-    The first place from *low* on, before *end*.
+    Return the first offset from *low* on, before *end*.
     """
     return next(_starts_between(drawers, forwarder, low, end), None)
 
 
 def _starts_between(drawers: _StartsByForwarder, forwarder: str, low: int, end: int) -> Iterator[int]:
     """
-    The places from *low* on, before *end*, in order.
+    Yield the offsets from *low* on, before *end*, in order.
     """
     for number in range(low // _DRAWER_BYTES, (end - 1) // _DRAWER_BYTES + 1):
         filed = drawers.get((forwarder, number), ())

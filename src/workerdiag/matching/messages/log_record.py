@@ -1,5 +1,5 @@
 """
-One message of a log: its text, its lines, and what stands before and around a place in it.
+One message of a log: its text, its lines, and the text around a place in it.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from workerdiag.matching.text.line_parser import ParsedLine
 from workerdiag.model.evidence import LogExcerpt
 from workerdiag.model.notes import NOTE_LINES, NOTE_START
 
-#: A line of a program that would write the message: an excerpt of code is no log.
+#: Code that would log a message: an excerpt of code is not a log.
 _WOULD_WRITE = re.compile(
     r"\blog(?:ger|ging)?\.(?:debug|info|warn(?:ing)?|error|exception|critical)\(", re.IGNORECASE
 )
-#: Lines before and after a message, and the bytes that they may have.
+#: Limits of the context before and after a message: lines and bytes.
 _CONTEXT_LINES = 3
 _CONTEXT_BYTES = 2 * 1024
-#: Bytes kept of a last line without an end.
+#: Bytes to keep of a last line without a line end.
 _LINE_BYTES = 8 * 1024
 
 
 class MatchObserver(Protocol):
     """
-    Somebody who wants the text around each match.
+    Receives the text around each match.
     """
 
     def on_match(self, origin: str, sign: tuple[str, str], message: LogExcerpt) -> None:
         """
-        A message of the log *origin* shows *sign* (its owner, and its name).
+        Receive a message of the log *origin* that shows *sign* (owner and name).
         """
 
 
 class TextAround(Protocol):
     """
-    The bytes of the log that a message was cut out of.
+    The bytes of the log around a message.
     """
 
     data: bytes
@@ -51,45 +51,45 @@ class TextAround(Protocol):
 
     def line_number(self, offset: int) -> int:
         """
-        Number of the line at *offset*, counted from 1.
+        Return the number of the line at *offset*, counted from 1.
         """
 
 
 @define(eq=False)
 class LogRecord:
     """
-    One message, with where its lines begin.
+    One message, with the offsets of its lines.
     """
 
     header: ParsedLine | None
     #: Message text, lines joined by newlines.
     text: str
-    #: Absolute byte offset of each line, and where its text begins in ``text``. There can be thousands.
+    #: Absolute byte offset of each line, and its offset in ``text``. There can be thousands.
     line_offsets: Sequence[int]
     text_starts: Sequence[int]
     lines: tuple[ParsedLine, ...]
-    #: Where it is from.
+    #: The block that it is from.
     window: TextAround
-    #: Patterns that were run on it.
+    #: Patterns already run on it.
     tried: set[str] = field(factory=set)
     _shown: dict[str, bool] = field(factory=dict, init=False)
     _calls: list[tuple[int, int]] | None = field(default=None, init=False)
     _guesses: tuple[tuple[int, int], ...] | None = field(default=None, init=False)
     _has_own_note: bool | None = field(default=None, init=False)
-    #: Numbers of its lines, counted from 1, where somebody asked for them.
+    #: Line numbers, counted from 1, once they were requested.
     numbers: Sequence[int] = field(default=(), init=False)
     _excerpts: dict[tuple[int, int], LogExcerpt] = field(factory=dict, init=False)
 
     @property
     def heading(self) -> str:
         """
-        Its first line as distributed writes it, without the time; empty where there is no header.
+        Its header line without the time, as distributed writes it; empty without a header.
         """
         return f"{self.header.logger} - {self.header.level} - {self.header.message}" if self.header else ""
 
     def line_at(self, position: int) -> int:
         """
-        Index of the line in which *position* of the text lies.
+        Return the index of the line at *position* of the text.
         """
         return max(0, bisect_right(self.text_starts, position) - 1)
 
@@ -103,7 +103,7 @@ class LogRecord:
 
     def is_code(self, position: int) -> bool:
         """
-        Whether the line, before *position*, calls what would write the message.
+        Whether the line calls a logging function before *position*.
         """
         if self._calls is None:
             found_calls = _WOULD_WRITE.finditer(self.text) if "log" in self.text.lower() else ()
@@ -115,9 +115,9 @@ class LogRecord:
 
     def is_guess(self, position: int) -> bool:
         """
-        Whether the sentence, before *position*, says that it only guesses.
+        Whether the sentence says before *position* that it is a guess.
         """
-        if not position:  # before it stands nothing
+        if not position:  # nothing precedes it
             return False
         if self._guesses is None:
             self._guesses = tuple(guesses(self.text))
@@ -125,7 +125,7 @@ class LogRecord:
 
     def is_own_note(self, at: int) -> bool:
         """
-        Whether its line *at* is of a note that we put into an exception: what we said before is no evidence.
+        Whether line *at* is part of a note of ours in an exception, which is not evidence.
         """
         if self._has_own_note is None:
             self._has_own_note = NOTE_START in self.text
@@ -150,7 +150,7 @@ class LogRecord:
 
     def excerpt(self, first: int, last: int) -> LogExcerpt:
         """
-        Its lines *first* to *last*, which are numbered, with a few lines of the log before and after them.
+        Return its numbered lines *first* to *last*, with a few lines of the log before and after them.
         """
         key = (first, last)
         if key not in self._excerpts:
@@ -162,13 +162,13 @@ class LogRecord:
 
 def message_excerpt(data: bytes, base: int, first: int, last: int, line: int) -> LogExcerpt:
     """
-    A message with a few lines before and after it.
+    Return a message with a few lines before and after it.
 
     Args:
         data: Bytes of the log.
-        base: Place of the first of them.
-        first: Place where the first line of the message begins.
-        last: Place where its last line begins.
+        base: Absolute offset of the first byte.
+        first: Absolute offset of the first line of the message.
+        last: Absolute offset of its last line.
         line: Number of its first line.
     """
     begin = _context_start(data, first - base)
@@ -202,12 +202,12 @@ def _context_end(data: bytes, at: int) -> int:
 
 def context_bounds(data: bytes, start: int, end: int, least: int) -> tuple[int, int] | None:
     """
-    From where to where a message can be cut out, so that it has the same excerpt there; None if it cannot.
+    Return the bounds of a message to cut out so that its excerpt stays the same; None if impossible.
 
     Args:
         data: Bytes of the log.
-        start: Place where its first line begins.
-        end: Place behind its last line.
+        start: Offset of its first line.
+        end: Offset behind its last line.
         least: At least this many bytes behind it stay.
     """
     behind = end

@@ -1,11 +1,10 @@
 """
-Which lines around a place in a log make up one message.
+A window on the bytes of a log that finds the message around a place.
 
-A message is its header line and what follows up to the next header: a traceback, a
-faulthandler dump, a table. Its bounds depend only on the bytes within fixed distances, so
-they are the same however the log was cut into chunks. Text without headers, and lines that are
-too long, are read by tiles that overlap: so no byte is in more than `MAX_COPIES` messages,
-whatever the text.
+A message is a header line with the text up to the next header: a traceback, a faulthandler dump, a table. Its
+bounds depend only on bytes within fixed distances, so they do not depend on how the log is cut into chunks.
+Text without headers and overlong lines are read in overlapping tiles, so no byte is in more than `MAX_COPIES`
+messages.
 """
 
 from __future__ import annotations
@@ -22,26 +21,26 @@ from workerdiag.matching.text.line_parser import ParsedLine, parse_line
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.evidence import NEWLINE_PIECE_BYTES, LogChunk
 
-#: Bytes looked at before and after the line, or the tile, that a candidate is in.
+#: Bytes to read before and after the line or tile of a candidate.
 BEFORE_BYTES = 8 * 1024
 AFTER_BYTES = 16 * 1024
-#: Text without headers is read by tiles of this size.
+#: Size of the tiles of text without headers.
 TILE_BYTES = 8 * 1024
-#: Of an overlong line, tiles of this size are read, each with as much before and behind it.
+#: Size of the clips of an overlong line; each is read with as much text before and behind it.
 CLIP_BYTES = 4 * 1024
-#: A byte is in the message of its header, in those of this many tiles, or in those of this many clips.
+#: A byte is in the message of its header, and in at most this many tiles or clips.
 MAX_COPIES = 1 + -(-(BEFORE_BYTES + TILE_BYTES + AFTER_BYTES) // TILE_BYTES)
-#: Bytes before and after a candidate that its message may reach.
+#: Maximum reach of a message before and after a candidate, in bytes.
 REACH_BEHIND = BEFORE_BYTES + TILE_BYTES + 3 * LONGEST_LINE
 REACH_AHEAD = BEFORE_BYTES + TILE_BYTES + AFTER_BYTES + LONGEST_LINE
-#: This many of the last places are remembered at least, and twice as many at most: some 128 MiB of text.
+#: Between once and twice this many marks are kept: at least some 128 MiB of text.
 _LEAST_MARKS = 128 * 2**20 // NEWLINE_PIECE_BYTES
 
 
 @define
 class NewlineMarks:
     """
-    Places of one log that is being read, `NEWLINE_PIECE_BYTES` or more apart, and the newlines before each.
+    Offsets in one log, at least `NEWLINE_PIECE_BYTES` apart, with the number of newlines before each.
     """
 
     #: Newlines up to the last byte.
@@ -52,7 +51,7 @@ class NewlineMarks:
 
     def add(self, chunk: LogChunk, start: int) -> None:
         """
-        Count the next chunk, which begins at place *start*.
+        Count the next chunk, which begins at offset *start*.
         """
         for count in chunk.newline_counts:
             if start >= self._next:
@@ -66,7 +65,7 @@ class NewlineMarks:
 
     def last_before(self, place: int) -> tuple[int, int]:
         """
-        The last mark up to *place*, and the newlines before it; -1 where there is none.
+        Return the last mark up to *place*, and the newlines before it; -1 if there is none.
         """
         number = bisect_right(self._places, place) - 1
         return (self._places[number], self._counts[number]) if number >= 0 else (-1, 0)
@@ -74,7 +73,7 @@ class NewlineMarks:
 
 class LogWindow:
     """
-    Bytes of a log with enough around them to see whole messages.
+    Bytes of a log, with enough around them for whole messages.
     """
 
     def __init__(
@@ -86,25 +85,25 @@ class LogWindow:
         marks: NewlineMarks | None = None,
     ) -> None:
         self.data = data
-        #: Absolute offset of the first byte, and the number of newlines of the log before it.
+        #: Absolute offset of the first byte, and the number of newlines before it.
         self.base = base
         self.newlines = newlines
         self._marks = marks or NewlineMarks()
-        #: The last place that was asked for, and the newlines before it.
+        #: The last offset requested, and the newlines before it.
         self._counted = base, newlines
         self._work = work
         self._index = LineIndex(data, work)
         self._records: dict[tuple[int, str, int | None], LogRecord] = {}
         self._clips: dict[int, LogRecord] = {}
-        #: From where to where the message that was asked for last is the answer, and that message.
+        #: The range of offsets with the last message requested, and that message.
         self._from = self._to = 0
         self._last: LogRecord | None = None
-        #: Lines of that message that begin between these places have it for an answer as well.
+        #: Its lines that begin in this range belong to it as well.
         self._same_from = self._same_before = 0
 
     def forget_lines(self) -> None:
         """
-        Keep no more than the bytes.
+        Drop everything but the bytes.
         """
         self._index = LineIndex(self.data, self._work)
         self._records = {}
@@ -114,13 +113,13 @@ class LogWindow:
 
     def line_number(self, offset: int) -> int:
         """
-        Number, from 1, of the line at an absolute offset.
+        Return the number of the line at an absolute offset, counted from 1.
         """
         return 1 + self.newlines_before(offset)
 
     def newlines_before(self, offset: int) -> int:
         """
-        Newlines of the log before an absolute offset in the window.
+        Return the number of newlines in the log before an absolute offset in the window.
         """
         known = self._counted if self._counted[0] <= offset else (self.base, self.newlines)
         place, newlines = max(self._marks.last_before(offset), known)
@@ -130,7 +129,7 @@ class LogWindow:
 
     def record_of_line(self, start: int, end: int) -> LogRecord:
         """
-        The message that the line from *start* to *end* is, just as `record_at` finds it.
+        Return the one-line message from *start* to *end*, as `record_at` finds it.
         """
         key = (-1, "", start)
         if key not in self._records:
@@ -144,7 +143,7 @@ class LogWindow:
 
     def record_at(self, offset: int) -> LogRecord:
         """
-        The message around the byte at *offset* (relative to this block).
+        Return the message around the byte at *offset*, relative to this block.
         """
         if not self.holds(offset):
             bounds = self._index.bounds(offset)
@@ -155,13 +154,13 @@ class LogWindow:
 
     def holds(self, offset: int) -> bool:
         """
-        Whether the message that was asked for last is the one around *offset*.
+        Whether the last message requested is the one around *offset*.
         """
         return self._from <= offset < self._to or self._goes_on_at(offset)
 
     def _goes_on_at(self, offset: int) -> bool:
         """
-        Whether *offset* is in another line of the message that was asked for last.
+        Whether *offset* is in another line of the last message requested.
         """
         if self._last is None or self.base + offset < (offsets := self._last.line_offsets)[0]:
             return False
@@ -194,7 +193,7 @@ class LogWindow:
         above = self._index.header_before(start, forwarder, low)
         first = max(begin, low)
         if above is not None:
-            low, first = above + 1, max(begin, above + BEFORE_BYTES + 1)  # nearer lines are of that header
+            low, first = above + 1, max(begin, above + BEFORE_BYTES + 1)  # nearer lines belong to that header
         self._same_from, self._same_before = first, begin + TILE_BYTES
         return self._assemble_record((tile, forwarder, above), start, low, begin + TILE_BYTES + AFTER_BYTES)
 
@@ -202,12 +201,12 @@ class LogWindow:
         self, key: tuple[int, str, int | None], start: int, low: int, ceiling: int
     ) -> LogRecord:
         """
-        The lines of one passer from *low* to *ceiling* or its next header, as a message.
+        Assemble the lines of one forwarder from *low* to *ceiling* or its next header.
         """
         if key in self._records:
             return self._records[key]
         starts = self._index.lines_of(start, key[1], low, ceiling)
-        if len(starts) == 1 and (line := self._index.line(starts[0])).is_header:  # as most are
+        if len(starts) == 1 and (line := self._index.line(starts[0])).is_header:  # the usual case
             return self._add_one_line(key, starts[0], line)
         lines = [self._index.line(each) for each in starts]
         texts = [line.message for line in lines]
@@ -225,7 +224,7 @@ class LogWindow:
 
     def _clip(self, offset: int) -> tuple[int, int, LogRecord]:
         """
-        Of an overlong line, what stands around *offset*, as a message of its own; and for which places.
+        Return the clip of an overlong line around *offset* as a message, with the range of its offsets.
         """
         self._same_from = self._same_before = 0
         begin = (self.base + offset) // CLIP_BYTES * CLIP_BYTES - self.base

@@ -1,3 +1,3 @@
 """
-What lines of logs are made of: prefixes, times, loggers, levels, and what copying did to them.
+The parts of log lines: prefixes, times, loggers and levels, and the damage done by copying.
 """

@@ -1,5 +1,5 @@
 """
-What others put around each line that they pass on: prefixes of collectors, containers and shells, and JSON.
+The envelopes that forwarders put around each line: prefixes of collectors, containers and shells, and JSON.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from workerdiag.errors import utf8_safe
 from workerdiag.matching.regex import Pattern, pattern
 
-#: What others put before each line they pass on. ``who`` names a container, host or file.
+#: Prefixes of forwarded lines. ``who`` names a container, host or file.
 _SHAPES = (
     r"^(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d))[ \t](?:std(?:out|err) [FP] )?",
     r"^\[(?P<time>\d{4}-\d\d-\d\d(?:[T ]|, )\d\d:\d\d:\d\d)[^\]]{0,20}\] \{[\w.]+:\d+\} [A-Z]+ - ",  # Airflow
@@ -28,11 +28,11 @@ _SHAPES = (
     r"^(?:E {3,}|> )",  # pytest, quoting
 )
 _PREFIXES = tuple(map(pattern, _SHAPES))
-#: All at once, to pass over the lines that have none; that is most of them.
+#: All of them in one pattern, to skip lines without a prefix, which are most.
 _ANY_PREFIX = pattern("|".join(re.sub(r"\(\?P<\w+>", "(?:", shape) for shape in _SHAPES))
 _MAX_PREFIXES = 4
 _TEXT = r'("(?:[^"\\]|\\.)*")'
-#: Keys that collectors keep the line under: Docker's json-file, Cloud Logging, Loki, CloudWatch, structlog.
+#: Keys under which collectors store the line: Docker's json-file, Cloud Logging, Loki, CloudWatch, structlog.
 _MESSAGE = pattern(rf'"(?P<key>log|textPayload|line|message|msg|event)"\s*:\s*(?P<text>{_TEXT})')
 _TIME = pattern(
     r'"(?:time|timestamp|ts|asctime|@timestamp)"\s*:\s*"(?P<value>\d{4}-\d\d-\d\d[T ][\d:.,]{8,18})'
@@ -43,15 +43,15 @@ _LOGGER = pattern(
 _LEVEL = pattern(
     r'"(?:level|levelname|severity|log_level|log\.level)"\s*:\s*"(?P<value>debug|info|warning|error|critical)"'
 )
-#: A line of distributed's own making has its logger's name in it.
+#: The logger's name, which is in each line that distributed formats.
 _OF_DASK = pattern(r"\b(?:distributed|tornado|dask)(?:\.[\w.]+)? - (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - ")
-#: A frame of Python's, in a traceback of many lines.
+#: A frame in a Python traceback.
 _FRAME = pattern(r'(?m:^) *File "[^"\n]+", line \d+')
 
 
 def without_prefixes(text: str) -> tuple[str, str, str | None, str, str]:
     """
-    The line itself; who passed it on, the host, the program and the time that the prefixes name.
+    Return the line without prefixes, and the forwarder, host, program and time that they name.
     """
     forwarder, host, tag, time = "", None, "", ""
     for _ in range(_MAX_PREFIXES):
@@ -65,7 +65,7 @@ def without_prefixes(text: str) -> tuple[str, str, str | None, str, str]:
             groups = found.groupdict()
             host = groups.get("host") or host
             tag = groups.get("tag") or tag
-            time = groups.get("time") or time  # the innermost: of whoever wrote the line
+            time = groups.get("time") or time  # the innermost: of the writer
             forwarder += "".join(groups.get(key) or "" for key in ("who", "host", "tag", "tagpid"))
             text = text[found.span()[1] :]
             break
@@ -76,9 +76,9 @@ def without_prefixes(text: str) -> tuple[str, str, str | None, str, str]:
 
 def unwrap_json_line(text: str) -> tuple[str, str] | None:
     """
-    The line in a JSON object, with its header, and the time that the object gives; None if it is none such.
+    Return the line in a JSON object, with its header, and the time of the object; None without a line.
 
-    Objects of others (events of Kubernetes, answers of clouds) say more than their message, and stay whole.
+    Other objects (events of Kubernetes, replies of clouds) say more than their message, and stay whole.
     """
     if (found := _MESSAGE.search(text)) is None:
         return None

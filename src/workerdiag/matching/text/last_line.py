@@ -1,7 +1,8 @@
 """
-The last line of a log, where it is not Dask's and of no kind that stood there before.
+The last line of a log, if another program wrote it and the log has no similar line.
 
-Whoever would report a death may have ended with it: then the log ends in the words of somebody else.
+A process that would report a death may have died with the worker: then the log ends with the words of another
+program.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import LAST_LINE, LOG_OF_OTHERS
 
-#: Bytes of the end of a log that are kept, and bytes of a line and lines that are looked at.
+#: Limits: bytes to keep of the end of a log, bytes of a line, and lines to read.
 _TAIL_BYTES = 32 * 1024
 _LINE_BYTES = 4 * 1024
 _MAX_LINES = 200
 _ALARM_LINES = 20
-#: Continuation lines, tables, YARN's ends of files, progress bars, Python's exceptions and warnings,
+#: Continuation lines, tables, YARN's file trailers, progress bars, Python's exceptions and warnings,
 #: conditions and denials: other rules judge those.
 _ORDINARY = re.compile(
     r"[\s|^~@+=-]|\S+ {2,}\S+ {2,}\S|End of LogType"
@@ -28,7 +29,7 @@ _ORDINARY = re.compile(
     r"|(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Warning|Interrupt|Exit)\b"
     r"|[^\n]*\b(?:\w+Warning: |docs\.dask\.org/)"
 )
-#: Words of programs that go on, or are done; and words of an end, beside which the former say nothing.
+#: Words of programs that continue or have finished; and words of an end, which outweigh the former.
 _WELL = re.compile(
     r"\b(?:done|finish\w*|complete\w*|ok|okay|ready|reading|start(?:ed|ing)?|running|load(?:ed|ing)?|wrote"
     r"|writ(?:ing|ten)|sav(?:ed|ing)|process(?:ed|ing)|comput(?:ed|ing)|(?:down|up)load(?:ed|ing)?"
@@ -48,7 +49,7 @@ _FAILED = re.compile(
     rf"{_ILL.pattern}|\b(?:denied|unauthori[sz]ed|forbidden|no such|not found|no route|cannot)\b",
     re.IGNORECASE,
 )
-#: ... and what Python raised, wherever it is quoted.
+#: ... and Python exceptions, wherever they are quoted.
 _JUDGED = re.compile(rf"{_ORDINARY.pattern}|[^\n]*[a-z]Error\b")
 _NOT_IN_WORDS = re.compile(r"[^A-Za-z,.:;!?()'\"-]")
 
@@ -65,7 +66,7 @@ class LastLine:
 
     def tee(self, chunks: Iterable[LogChunk]) -> Iterator[LogChunk]:
         """
-        The chunks of the log, as they are.
+        Yield the chunks of the log unchanged.
         """
         for chunk in chunks:
             self._like = chunk
@@ -77,7 +78,7 @@ class LastLine:
 
     def matches(self) -> Iterator[Match]:
         """
-        The last line, if nobody of Dask wrote it and none like it stands above; what a log of others says.
+        Yield a match for the last line, if Dask did not write it and no similar line is above it.
         """
         tail = self._tail.rstrip()
         if self._like is None:
@@ -101,9 +102,9 @@ class LastLine:
 
 def strange_last_line(tail: bytes) -> str | None:
     """
-    The last line of *tail* if it stands below a message of Dask's, is no part of it, and is of a new kind.
+    Return the last line of *tail* if it is below a message of Dask's, not part of it, and of a new kind.
 
-    A program writes lines of the same kind again and again while all is well: what differs is a number.
+    A healthy program writes lines of the same kind repeatedly, and only numbers differ.
     """
     *above, last = tail.split(b"\n")
     line = parse_line(last[:_LINE_BYTES])
@@ -125,10 +126,10 @@ def strange_last_line(tail: bytes) -> str | None:
 
 def alarming_line(tail: bytes) -> tuple[int, str] | None:
     """
-    The last line of *tail* with a word of an end or a failure, if neither Dask nor a platform writes there.
+    Find the last line of *tail* with a word of an end or a failure, if neither Dask nor a platform wrote it.
 
     Returns:
-        How many lines stand below it, and its text.
+        The number of lines below it, and its text.
     """
     texts: list[str] = []
     for raw in reversed(tail.split(b"\n")[-_ALARM_LINES:]):
@@ -146,6 +147,6 @@ def _is_ordinary(text: str) -> bool:
 
 def _kind(text: str) -> str:
     """
-    *text* without what changes from line to line: numbers, paths, names.
+    Return *text* without the parts that vary: numbers, paths, names.
     """
     return " ".join("#" if _NOT_IN_WORDS.search(word) else word.lower() for word in text.split())

@@ -1,8 +1,8 @@
 """
-What one line of a log is made of: prefixes of whoever passed it on, time, logger, level, message.
+The parser for one line of a log: prefixes of forwarders, time, logger, level, message.
 
-The formats are those of distributed (``%(name)s - %(levelname)s - %(message)s``, with a
-time before it since 2022.3.0) and the ones met in the field: see docs/how-it-works.md.
+The formats are those of distributed (``%(name)s - %(levelname)s - %(message)s``, preceded by a time since
+2022.3.0) and others seen in practice: see docs/how-it-works.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from workerdiag.matching.text.times import has_no_year, parse_time
 from workerdiag.model.normalize import whole
 from workerdiag.model.vocabulary import Stream
 
-#: Only so much of a line is looked at for its header.
+#: Characters of a line in which to look for its header.
 _HEAD_CHARS = 400
 
 _ANSI = pattern(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -29,20 +29,20 @@ _ANSI = pattern(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-
 _LOGGER = (
     r"(?P<logger>(?:distributed|tornado|dask|dask_\w+|asyncio|bokeh|coiled|py\.warnings|root)(?:\.[\w.]+)?)"
 )
-#: What word processors and web pages make of quotes and brackets.
+#: Characters that word processors and web pages use for quotes and brackets.
 _TYPEWRITTEN = str.maketrans("\u2018\u2019\u201a\u2032\u201c\u201d\u201e\u2033\u00a0", "''''\"\"\"\" ")
 _ENTITY = pattern(r"&(?:quot|apos|lt|gt|amp|nbsp|#39|#x27|#34);")
 
 _LEVELS = frozenset({"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"})
-#: Each logger that headers name begins with one of these.
+#: Beginnings of the logger names in headers.
 _LOGGER_WORDS = ("DISTRIBUTED", "TORNADO", "DASK", "ASYNCIO", "BOKEH", "COILED", "PY.WARNINGS", "ROOT")
 _LEVEL = r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)"
 
-#: Shapes of a header, most usual first; each ends where the message begins.
+#: Header formats, the most usual first. Each ends where the message begins.
 _HEADERS = tuple(
     pattern(shape)
     for shape in (
-        rf"{_LOGGER}\s+-\s+{_LEVEL}\s+-\s?",  # distributed's own
+        rf"{_LOGGER}\s+-\s+{_LEVEL}\s+-\s?",  # the format of distributed
         rf"\b{_LEVEL}\s*\]?\s*\|?\s+{_LOGGER}\s*[-|:]\s?",  # 09:56:47.204 | WARNING | distributed.core - ...
         rf"\[{_LEVEL}\s*\]\s*{_LOGGER}\s*[-|:]?\s?",
         rf"{_LEVEL}:{_LOGGER}:\s?",  # logging.basicConfig
@@ -52,7 +52,7 @@ _HEADERS = tuple(
     )
 )
 
-#: Header that names no logger we know, but begins another message all the same.
+#: Headers without a known logger. They begin a message too.
 _OTHER_HEADER = pattern(
     r"^\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d"
     r"|^\[\s*\d+\.\d{6}\]"
@@ -64,7 +64,7 @@ _OTHER_HEADER = pattern(
     r"|^\[?(?-i:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b\]?[ \t]"
 )
 
-#: Lines by their shape alone, where no logger tells: the first that matches.
+#: Streams by the form of a line, if there is no logger: the first match counts.
 _STREAM_SHAPES: tuple[tuple[Stream, Pattern], ...] = (
     (
         "kernel",
@@ -85,7 +85,7 @@ _STREAM_SHAPES: tuple[tuple[Stream, Pattern], ...] = (
         ),
     ),
 )
-#: Any of them, to pass over lines of no such shape.
+#: All of them in one pattern, to skip other lines.
 _ANY_STREAM_SHAPE = pattern("|".join(shape.text for _, shape in _STREAM_SHAPES))
 _STREAM_OF_LOGGER: tuple[tuple[str, Stream], ...] = (
     ("distributed.nanny", "nanny"),
@@ -110,22 +110,22 @@ class _LineTime(TypedDict, total=False):
 @frozen(kw_only=True)
 class ParsedLine:
     """
-    One line, taken apart.
+    One parsed line.
     """
 
-    #: Without the prefixes of others; still with its own header.
+    #: The line without prefixes of forwarders, but with its header.
     text: str
-    #: Where the message begins in ``text``; 0 without a header.
+    #: Offset of the message in ``text``; 0 without a header.
     message_at: int = 0
-    #: Whether it begins a message of its own.
+    #: Whether it begins a message.
     is_header: bool = False
     logger: str | None = None
     level: str | None = None
     stream: Stream | None = None
     when: float | None = None
-    #: Whether the text gives no year, so that one was assumed.
+    #: Whether the text has no year, so that one is assumed.
     year_assumed: bool = False
-    #: Who passed it on: lines of different ones are not of one message.
+    #: The forwarder: lines of different forwarders are not parts of one message.
     forwarder: str = ""
     host: str | None = None
     pid: int | None = None
@@ -133,21 +133,21 @@ class ParsedLine:
     @property
     def message(self) -> str:
         """
-        What follows the header.
+        The text behind the header.
         """
         return self.text[self.message_at :]
 
 
 def parse_line(raw: bytes) -> ParsedLine:
     """
-    The parts of one line, given without its line end. Never fails: bad UTF-8 is replaced.
+    Parse one line, given without its line end. Never fails: invalid UTF-8 is replaced.
     """
     text = raw.decode("utf-8", errors="replace").rstrip("\r")
     if not text.isascii():
         text = text.translate(_TYPEWRITTEN)
     if "&" in text and _ENTITY.search(text):
         text = html.unescape(text)
-    if text.startswith('  File "'):  # of a traceback: so many that they are worth their own test
+    if text.startswith('  File "'):  # of a traceback: frequent enough for a shortcut
         return ParsedLine(text=text)
     if usual := _parse_usual(text):
         return usual
@@ -188,7 +188,7 @@ def parse_line(raw: bytes) -> ParsedLine:
 
 def _parse_usual(text: str) -> ParsedLine | None:
     """
-    A line just as distributed writes it since 2022.3.0, of whatever logger: most are, and this is quick.
+    Parse a line of the format that distributed has used since 2022.3.0, of any logger: quick, for most lines.
     """
     time, _, rest = text.partition(" - ")
     logger, _, rest = rest.partition(" - ")
@@ -211,7 +211,7 @@ def _parse_usual(text: str) -> ParsedLine | None:
 
 def _usual_time(text: str) -> float | None:
     """
-    ``2026-05-04 11:22:33,444`` in seconds since the epoch, without a pattern; None if it is not so.
+    Return ``2026-05-04 11:22:33,444`` in seconds since the epoch; None for another format.
     """
     try:
         return datetime.fromisoformat(f"{text[:19]}+00:00").timestamp() + int(text[20:]) / 1000
@@ -226,7 +226,7 @@ def _names_level_and_logger(head: str) -> bool:
 
 def _holds_any(words: Iterable[str], text: str) -> bool:
     """
-    Whether one of *words* stands in *text*; for the few words of each line, `any` takes three times as long.
+    Whether one of *words* is in *text*. For so few words, `any` takes three times as long.
     """
     for word in words:  # noqa: SIM110
         if word in text:
@@ -236,9 +236,9 @@ def _holds_any(words: Iterable[str], text: str) -> bool:
 
 def _line_time(own: str, outer: str) -> _LineTime:
     """
-    The time that a line gives itself, else that of who passed it on; and whether its year is a guess.
+    Return the time of the line, else that of its forwarder; and whether its year is assumed.
     """
-    if own.count(":") < 2 and not outer:  # each time has two
+    if own.count(":") < 2 and not outer:  # each time has two colons
         return {}
     own_time = parse_time(own) if ":" in own else None
     assumed = has_no_year(outer if own_time is None else own)

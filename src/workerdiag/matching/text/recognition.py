@@ -1,7 +1,7 @@
 """
-Whether anything in a log is Dask's at all: which of its processes, or which platform, writes there.
+Recognizes who writes in a log: which of Dask's processes, or which platform.
 
-An all-clear rests on this: a text in which nothing is known says nothing of workers.
+An all-clear depends on it: a text in which nothing is recognized says nothing about workers.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.vocabulary import Stream
 
-#: Bytes of each log that are looked at, and bytes of a line.
+#: Limits: bytes to read of each log, and bytes of a line.
 _MAX_BYTES = 1024 * 1024
 _LINE_BYTES = 4 * 1024
-#: Lines of a text without a logger whose shape is looked at.
+#: Lines to read of a text without a logger.
 _MAX_SHAPES = 60
-#: What the loggers begin with that Dask's processes write to, and what follows.
+#: Beginnings of the logger names of Dask's processes, and the text behind a name.
 _BEGINNINGS = (b"distributed", b"tornado", b"dask")
 _REST = re.compile(rb"[\w.]*")
 _OWNER = "log.recognised"
-#: Words that look like loggers, of which this many are tried.
+#: Limit of the words to try that look like loggers.
 _MAX_TRIED = 200
 
 
 class Recognition:
     """
-    The beginning of one log, and what is recognised in it.
+    The beginning of one log, and who is recognized in it.
     """
 
     def __init__(self) -> None:
         self._like: LogChunk | None = None
         self._head = bytearray()
-        #: Places behind which text was left out, and the number of the line that follows.
+        #: Offsets of gaps in the text, with the number of the line behind each.
         self._jumps = [(-1, 1)]
 
     def tee(self, chunks: Iterable[LogChunk]) -> Iterator[LogChunk]:
         """
-        The chunks of the log, as they are.
+        Yield the chunks of the log unchanged.
         """
         for chunk in chunks:
             self._like = self._like or chunk
@@ -56,7 +56,7 @@ class Recognition:
 
     def matches(self, observer: MatchObserver | None = None) -> Iterator[Match]:
         """
-        One match for each kind of process that writes in the log: its first line.
+        Yield one match for each kind of process that writes in the log: its first line.
         """
         if self._like is None:
             return
@@ -81,7 +81,7 @@ class Recognition:
 
     def _run_at(self, at: int) -> tuple[int, int, int]:
         """
-        Where the text around *at* begins and ends of which nothing was left out, and its first line.
+        Return the bounds of the text without gaps around *at*, and the number of its first line.
         """
         place = bisect_right(self._jumps, at, key=itemgetter(0))
         jump, first_line = self._jumps[place - 1]
@@ -91,7 +91,7 @@ class Recognition:
 
 def _lines_by_logger(head: bytes) -> dict[Stream | None, tuple[int, ParsedLine]]:
     """
-    For each stream, the first line with a header of a logger that Dask's processes have.
+    Yield for each stream the first line with a header of one of Dask's loggers.
     """
     found: dict[Stream | None, tuple[int, ParsedLine]] = {}
     known: set[bytes] = set()
@@ -111,7 +111,7 @@ def _lines_by_logger(head: bytes) -> dict[Stream | None, tuple[int, ParsedLine]]
 
 def _logger_words(head: bytes) -> Iterator[tuple[int, bytes]]:
     """
-    Words that look like such loggers, with their places, in order.
+    Yield words that look like such loggers, with their offsets, in order.
     """
     end = 0
     for at in sorted(at for each in _BEGINNINGS for at in _places(head, each)):
@@ -131,7 +131,7 @@ def _places(head: bytes, text: bytes) -> Iterator[int]:
 
 def _lines_by_shape(head: bytes) -> dict[Stream | None, tuple[int, ParsedLine]]:
     """
-    The same by the shapes of lines that kernels, batch systems and Kubernetes write.
+    Yield the same by the forms of lines that kernels, batch systems and Kubernetes write.
     """
     found: dict[Stream | None, tuple[int, ParsedLine]] = {}
     at = 0

@@ -1,8 +1,8 @@
 r"""
-Undoing what copying did to a log: hard-wrapped lines, line ends written as ``\n``, tuples of records.
+Repairs logs that were damaged by copying: hard-wrapped lines, line ends written as ``\n``, tuples of records.
 
-The latter are what ``client.get_worker_logs()`` prints. Only done where the whole log is small, for
-only then can its shape be judged; a report's excerpt is, a cluster's log is not.
+``client.get_worker_logs()`` prints such tuples. Only small logs are repaired, since the damage is judged by
+the whole text: an excerpt in a bug report is small, the log of a cluster is not.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from attrs import frozen
 
 from workerdiag.matching.text.line_parser import parse_line
 
-#: Excerpts are smaller than this.
+#: Maximum size of an excerpt, in bytes.
 MAX_BYTES = 256 * 1024
-#: Terminals are at least and at most so wide.
+#: Minimum and maximum width of a terminal.
 _WIDTHS = range(60, 241)
-#: Widths that terminals have by themselves; a single line of such a width may have been cut there.
+#: Default widths of terminals; a single line of this width may have been cut there.
 _USUAL_WIDTHS = (80, 100, 120, 132)
-#: How a record of ``get_worker_logs`` begins: level and text (distributed/node.py, ``get_logs``).
+#: Beginning of a record of ``get_worker_logs``: level and text (distributed/node.py, ``get_logs``).
 _PRINTED_RECORD = re.compile(rb"""\(['"](?:DEBUG|INFO|WARNING|ERROR|CRITICAL)['"], ['"]""")
-#: Where an object of a JSON list ends and the next begins; and a header of Dask's in a JSON string.
+#: The border between two objects of a JSON list; and a header of Dask's in a JSON string.
 _BETWEEN_OBJECTS = re.compile(rb"(?<=\}),\s*(?=\{)")
 _OF_DASK = re.compile(
     rb'"[^"\\]{0,60}\b(?:distributed|tornado|dask)(?:\.[\w.]+)? - (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - '
@@ -40,16 +40,16 @@ _LOGGED_RECORD = re.compile(
     re.DOTALL,
 )
 _OPENING = (b"{", b"[", b"(")
-#: How a record's text begins that has a time.
+#: Beginning of the text of a record with a time.
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.,]\d{3}")
-#: Between records of one list stands no more.
+#: The text between records of one list.
 _BETWEEN = re.compile(rb"[\s,]*")
 
 
 @frozen(kw_only=True)
 class RepairedText:
     """
-    The text as it was written, and which line of the given text each of its lines began in.
+    The repaired text, with the line of the given text in which each of its lines began.
     """
 
     data: bytes
@@ -59,7 +59,7 @@ class RepairedText:
 
 def repair_text(data: bytes) -> RepairedText | None:
     """
-    *data* without the damage, or None where there is none to see.
+    Return *data* without the damage; None if there is none.
     """
     whole = split_log_records(data) or _split_json_objects(data) or _mended_lines(data)
     if whole is None:
@@ -71,11 +71,11 @@ def repair_text(data: bytes) -> RepairedText | None:
 
 def _split_json_objects(data: bytes) -> list[tuple[int, bytes]] | None:
     """
-    Objects of a JSON list on one line become lines of their own, where Dask's messages are among several.
+    Split a JSON list on one line into a line for each object, if there are several with Dask's messages.
 
-    So CloudWatch and Cloud Logging answer, and `jq -c` prints.
+    CloudWatch and Cloud Logging reply in this form, and `jq -c` prints it.
     """
-    if _OF_DASK.search(data) is None:  # as in most logs
+    if _OF_DASK.search(data) is None:  # the usual case
         return None
     lines = data.split(b"\n")
     if not any(line.lstrip().startswith((b"{", b"[")) and _holds_messages(line) for line in lines):
@@ -98,7 +98,7 @@ def _mended_lines(data: bytes) -> list[tuple[int, bytes]] | None:
 
 def _rejoin_wrapped(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
     """
-    Lines of exactly the greatest width go on in the next one, which begins no message.
+    Join lines of exactly the maximum width with the next line, unless that begins a message.
     """
     lengths = [
         len(line) if line.isascii() and line[-1:] != b"\r" else _line_columns(line) for _, line in lines
@@ -118,7 +118,7 @@ def _rejoin_wrapped(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] |
         if index < len(lines)
     }
     cut = sum(not begins.get(each + 1, True) for each in candidates)
-    if 2 * cut < len(candidates):  # most lines of that width are whole
+    if 2 * cut < len(candidates):  # most lines of that width are complete
         return None
     whole: list[tuple[int, bytes]] = []
     goes_on = False
@@ -135,7 +135,7 @@ def _rejoin_wrapped(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] |
 
 def _is_cut_in_word(lines: list[tuple[int, bytes]], index: int, width: int) -> bool:
     """
-    Whether a terminal cut a line, the only one of its width, in the midst of a word.
+    Whether a terminal cut the only line of its width inside a word.
     """
     after = lines[index + 1][1] if index + 1 < len(lines) else b""
     return width in _USUAL_WIDTHS and lines[index][1].rstrip(b"\r")[-1:].isalnum() and after[:1].islower()
@@ -143,9 +143,9 @@ def _is_cut_in_word(lines: list[tuple[int, bytes]], index: int, width: int) -> b
 
 def _split_escaped_ends(lines: list[tuple[int, bytes]], text: bytes) -> list[tuple[int, bytes]] | None:
     """
-    Line ends written as backslash and n become ones, where the *text* has more of them than real ones.
+    Replace line ends written as backslash and n, if *text* has more of them than real ones.
 
-    The one at the end of a JSON string is no more than a line's own.
+    One at the end of a JSON string is the end of the line itself.
     """
     written = len(_ESCAPED_END.findall(text))
     if written < 2 or written < len(lines):
@@ -155,14 +155,14 @@ def _split_escaped_ends(lines: list[tuple[int, bytes]], text: bytes) -> list[tup
 
 def _split_record_tuples(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
     """
-    Records printed one after the other, as ``('INFO', '2026-...')``, become lines of their own.
+    Split consecutive printed records, such as ``('INFO', '2026-...')``, into lines.
     """
     return [(number, part) for number, line in lines for part in _PRINTED_RECORD.split(line)]
 
 
 def _begins_message(line: bytes) -> bool:
     """
-    Whether a line begins a message, or was passed on by somebody who begins each line.
+    Whether a line begins a message, or has the prefix of a forwarder.
     """
     parts = parse_line(line[:1000])
     return parts.is_header or bool(parts.forwarder) or not line.strip()
@@ -170,7 +170,7 @@ def _begins_message(line: bytes) -> bool:
 
 def _is_table_row(text: bytes) -> bool:
     """
-    Whether a line is of a table: cells with blanks between them, or a rule.
+    Whether a line is part of a table: cells separated by blanks, or a rule.
     """
     return b"  " in text.strip() or not any(char in _LETTERS for char in text)
 
@@ -182,9 +182,9 @@ def _line_columns(line: bytes) -> int:
 
 def split_log_records(data: bytes) -> list[tuple[int, bytes]] | None:
     """
-    The lines of all records, each worker's oldest first, each with the number of the line it stands in.
+    Return the lines of all records, the oldest of each worker first, each with its line number in *data*.
 
-    None where *data* is something else.
+    None if *data* has another form.
     """
     if not data.lstrip().startswith(_OPENING):
         return None
@@ -197,7 +197,7 @@ def split_log_records(data: bytes) -> list[tuple[int, bytes]] | None:
 
 def _lists(data: bytes) -> Iterator[list[tuple[int, str]]]:
     """
-    The records of each list, with the numbers of their lines.
+    Return the records of each list, with their line numbers.
     """
     records: list[tuple[int, str]] = []
     number, counted, end = 1, 0, 0
@@ -214,7 +214,7 @@ def _lists(data: bytes) -> Iterator[list[tuple[int, str]]]:
 
 def _literal(text: bytes) -> str:
     """
-    The string that is written so, in JSON or in Python.
+    Return the value of a string literal of JSON or Python.
     """
     written = text.decode("utf-8", "replace").strip()
     try:

@@ -1,5 +1,5 @@
 """
-The times in logs: their own clock is taken for UTC, as they name no zone, and syslog names no year.
+The times in logs. They name no time zone, so they are read as UTC; syslog names no year.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ _MONTHS = {
 
 def parse_time(text: str) -> float | None:
     """
-    Seconds since the epoch, the text's own clock taken for UTC; None if it has no date.
+    Return seconds since the epoch, read as UTC; None if the text has no date.
     """
     if not text:
         return None
     if found := _ISO.search(text):
         part = found.groupdict()
         year, month, day = int(part["y"] or 0), int(part["mo"] or 0), int(part["d"] or 0)
-    elif found := _SYSLOG.search(text):  # has no year: this one, or the last if that lies ahead
+    elif found := _SYSLOG.search(
+        text
+    ):  # without a year: the current one, or the last if that would be in the future
         part = found.groupdict()
         now = datetime.now(tz=UTC)
         month, day = _MONTHS.get((part["mo"] or "").lower(), 0), int(part["d"] or 0)
@@ -55,16 +57,16 @@ def parse_time(text: str) -> float | None:
 
 def has_no_year(text: str) -> bool:
     """
-    Whether a time is as syslog writes it, so that its year is a guess.
+    Whether a time has the format of syslog, so that its year is assumed.
     """
     return _SYSLOG.search(text) is not None
 
 
 def infer_years(matches: Sequence[Match]) -> list[Match]:
     """
-    The *matches*, those of an assumed year in the one that brings them closest to a time that is known.
+    Return the *matches*, with assumed years replaced by the year closest to a known time.
 
-    Where no time has a year they stay in the one that was assumed.
+    If no time has a year, they keep the assumed one.
     """
     known = sorted(each.when for each in matches if each.when is not None and not each.year_assumed)
     if not known:
@@ -75,14 +77,14 @@ def infer_years(matches: Sequence[Match]) -> list[Match]:
 
 def year_of(when: float) -> int:
     """
-    The year, in UTC, of a time in seconds since the epoch.
+    Return the year, in UTC, of a time in seconds since the epoch.
     """
     return datetime.fromtimestamp(when, tz=UTC).year
 
 
 def in_year(when: float | None, year: int) -> float | None:
     """
-    The same day and time in another year; 29 February may have none.
+    Return the same day and time in another year; None for 29 February if there is none.
     """
     if when is None:
         return None
@@ -94,7 +96,7 @@ def in_year(when: float | None, year: int) -> float | None:
 
 def in_year_of_log(found: Iterable[tuple[int, Match]], assumed: Container[int]) -> Iterator[Match]:
     """
-    The matches of one log, given with their places; those of an *assumed* year in that of the first other.
+    Return the matches of one log, with *assumed* years replaced by the year of the first other match.
     """
     found = list(found)
     known = (match.when for at, match in found if match.when and at not in assumed)
