@@ -1,5 +1,5 @@
 """
-The evidence of each case, kept as a death bundle from the moment at which the case is opened.
+A death bundle for each case, written when the case is opened.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from workerdiag.incidents.watched_incident import WatchedIncident
 
 def made_folder(path: Path) -> Path:
     """
-    The folder at *path*, made if it is not there; for its owner alone, as evidence is not for everybody.
+    Return the folder at *path*, and create it if necessary, readable by its owner only.
 
     Raises:
-        BundleError: It cannot be made.
+        BundleError: It cannot be created.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -31,16 +31,16 @@ def made_folder(path: Path) -> Path:
 @define
 class BundleFolder:
     """
-    A folder of death bundles, one for each time that a case is opened.
+    A folder of death bundles: one whenever a case is opened.
     """
 
     path: Path
-    #: What could not be written since somebody looked.
+    #: Bundles that could not be written since the last look.
     _problems: list[Exception] = field(factory=list, init=False)
 
     def save(self, incident: WatchedIncident, case_id: str) -> str:
         """
-        Write the evidence of an incident, and return the path; empty if that failed, which is noted.
+        Write the evidence of an incident, and return its path; empty if that failed, which is noted.
         """
         try:
             moment = datetime.fromtimestamp(incident.when, UTC)
@@ -52,7 +52,7 @@ class BundleFolder:
 
     def take_problems(self) -> list[Exception]:
         """
-        What could not be written since this was last called.
+        Return what could not be written since the last call.
         """
         problems, self._problems = self._problems, []
         return problems

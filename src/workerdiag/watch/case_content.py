@@ -1,5 +1,5 @@
 """
-What a case takes from a diagnosis and from deaths, and when there are more of these than people know.
+The content of a case from diagnoses and deaths, and its escalation level.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from workerdiag.sources.addresses import host_of
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.watched_case import WatchedCase
 
-#: Sentences of advice that a case keeps.
+#: Maximum number of advice texts in a case.
 _MAX_ADVICE = 5
-#: Hosts that a case keeps.
+#: Maximum number of hosts in a case.
 _MAX_HOSTS = 1000
 
 
 def with_diagnosis(case: WatchedCase, diagnosis: Diagnosis) -> WatchedCase:
     """
-    The case with what *diagnosis* says.
+    Return the case with the content of *diagnosis*.
     """
     top, lead = diagnosis.top, dict(outline(diagnosis).lead)
     advice = _advice_texts(top.mitigations) if is_likely(diagnosis) and top is not None else []
@@ -43,7 +43,7 @@ def with_diagnosis(case: WatchedCase, diagnosis: Diagnosis) -> WatchedCase:
 
 def _advice_texts(mitigations: Sequence[Advice]) -> list[str]:
     """
-    What to do: the first as in the first lines of a report, the others with the condition of each.
+    Return the advice: the first text as at the top of a report, the others with their conditions.
     """
     first = [one_line(each.do) for each in mitigations[:1]]
     others = [one_line(f"If {each.when}: {each.do}" if each.when else each.do) for each in mitigations[1:]]
@@ -52,7 +52,7 @@ def _advice_texts(mitigations: Sequence[Advice]) -> list[str]:
 
 def _task_of(diagnosis: Diagnosis) -> str:
     """
-    The task that Dask blames, else the only one that ran on the first victim.
+    Return the task that Dask blames, else the only task that ran on the first victim.
     """
     running = diagnosis.deaths[0].executing if diagnosis.deaths else None
     return one_line(diagnosis.blame.task or (running[0] if running is not None and len(running) == 1 else ""))
@@ -60,7 +60,7 @@ def _task_of(diagnosis: Diagnosis) -> str:
 
 def with_deaths(case: WatchedCase, deaths: Sequence[WatchedDeath], settings: WatchSettings) -> WatchedCase:
     """
-    The case with more deaths.
+    Return the case with more deaths.
     """
     begin, count = case.progress.window_at, case.progress.window_count
     peak = case.progress.peak_count
@@ -76,7 +76,7 @@ def with_deaths(case: WatchedCase, deaths: Sequence[WatchedDeath], settings: Wat
 
 def escalation_level(case: WatchedCase, settings: WatchSettings) -> int:
     """
-    How often deaths and hosts reached another multiple of those of the first incident.
+    Return the number of multiples of its first incident that a case has reached in deaths and hosts.
     """
     progress = case.progress
     return _powers(progress.peak_count, progress.first_death_count, settings.escalate_factor) + _powers(
@@ -86,7 +86,7 @@ def escalation_level(case: WatchedCase, settings: WatchSettings) -> int:
 
 def hosts_of(deaths: Sequence[WatchedDeath]) -> frozenset[str]:
     """
-    The machines that the deaths happened on, as far as they are known.
+    Return the known hosts of the deaths.
     """
     named = (each.identity.host or host_of(each.identity.worker) for each in deaths)
     return frozenset(sorted({one_line(host) for host in named if host})[:_MAX_HOSTS])

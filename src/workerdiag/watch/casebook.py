@@ -1,5 +1,5 @@
 """
-What the watcher keeps and says: each step changes deaths, cases and outbox in one transaction.
+The casebook: each step changes deaths, cases and outbox in one transaction.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ from workerdiag.watch.store import Store
 from workerdiag.watch.unexplained_deaths import case_beside, case_of_guess, with_unexplained, without_deaths
 from workerdiag.watch.watched_case import Notice, WatchedCase
 
-#: What is over is forgotten this often, in seconds.
+#: Seconds between two prunings of what is over.
 _PRUNE_S = 86_400.0
 
 
 @define(eq=False, kw_only=True)
 class Casebook:
     """
-    The cases of one cluster, in the store, and the notices that they give rise to.
+    The cases of one cluster in the store, and their notices.
     """
 
     store: Store
     settings: WatchSettings
-    #: The sinks that each notice is for.
+    #: The sinks of each notice.
     sink_names: Callable[[], Iterable[str]]
-    #: Called when something is to be delivered.
+    #: Called when there is something to deliver.
     wake: Callable[[], None]
-    #: Name of the cluster, as its feed has it.
+    #: Name of the cluster in its feed.
     cluster: str
-    #: What people want to hear, and when.
+    #: Decides what people want to hear, and when.
     policy: NoticePolicy = field(factory=NoticePolicy)
-    #: Where evidence is kept; None: nowhere.
+    #: Folder for evidence; None: evidence is not kept.
     bundles: BundleFolder | None = field(init=False)
-    #: What became known of deaths after they were told.
+    #: Evidence about deaths that are in a case already.
     late: LateEvidence = field(factory=LateEvidence, init=False)
     _has_said: bool = field(default=False, init=False)
     _pruned_at: float = field(default=0.0, init=False)
@@ -66,25 +66,25 @@ class Casebook:
 
     def cursor(self) -> Cursor | None:
         """
-        How far the cluster's deaths were read by an earlier watcher; None if they were not.
+        Return the cursor of an earlier watcher of the cluster; None if there was none.
         """
         return self.store.cursor(self.cluster)
 
     def pending(self) -> tuple[WatchedDeath, ...]:
         """
-        The deaths that were not judged yet, oldest first.
+        Return the deaths that are not judged yet, oldest first.
         """
         return self.store.pending_deaths(self.cluster)
 
     def to_judge(self) -> tuple[WatchedDeath, ...]:
         """
-        The deaths that were not judged yet, and those of which more became known since.
+        Return the deaths that are not judged yet, and those with late evidence.
         """
         return (*self.pending(), *self.late.deaths())
 
     def receive(self, batch: FeedBatch) -> int:
         """
-        Keep the deaths of a batch and how far it read them; how many are new.
+        Store the deaths of a batch and its cursor. Returns the number of new deaths.
         """
         with self.store.transaction():
             new_count = self.add(batch.deaths)
@@ -93,7 +93,7 @@ class Casebook:
 
     def add(self, deaths: Sequence[WatchedDeath]) -> int:
         """
-        Keep deaths that were read elsewhere; how many are new.
+        Store deaths from another place. Returns the number of new deaths.
         """
         self.late.add(deaths, self.store.case_ids([each.id for each in deaths]))
         return self.store.add_deaths(self.cluster, deaths) if deaths else 0
@@ -102,7 +102,7 @@ class Casebook:
         self, incidents: Sequence[WatchedIncident], deaths: Sequence[WatchedDeath], now: float
     ) -> None:
         """
-        Put what was judged into cases, and say what is new; *deaths* are judged with that.
+        Put judged incidents into cases, and say what is new; *deaths* are then judged.
         """
         bundles = {each.key: path for each in incidents if (path := self._saved_bundle(each))}
         with self._transaction():
@@ -120,11 +120,11 @@ class Casebook:
 
     def pass_time(self, now: float, *, seen_at: float | None, problem: str | None) -> None:
         """
-        Say what is due because time went by.
+        Say what is due by time.
 
         Args:
-            now: The watcher's clock.
-            seen_at: When the scheduler last answered, by the same clock; None: not yet.
+            now: Time by the watcher's clock.
+            seen_at: When the scheduler last answered, by the same clock; None: never.
             problem: Why the watcher is blind; None if it sees.
         """
         with self._transaction():
@@ -140,7 +140,7 @@ class Casebook:
 
     def end(self, now: float) -> None:
         """
-        Say of each open case that its cluster went, and list what was held back.
+        Say for each open case that its cluster is gone, and list the notices that were held back.
         """
         with self._transaction():
             for case in self._open_cases():
@@ -149,14 +149,14 @@ class Casebook:
 
     def cases(self) -> tuple[WatchedCase, ...]:
         """
-        All cases of the cluster, the last one that of deaths which settle.
+        Return all cases of the cluster, the last one for deaths that settle.
         """
         settling = settling_case(self.cluster, self.pending())
         return (*self.store.cases(self.cluster), *([settling] if settling is not None else []))
 
     def _saved_bundle(self, incident: WatchedIncident) -> str:
         """
-        Where the evidence of an incident is that opens a case; empty for any other, or where none is kept.
+        Save the evidence of an incident that opens a case, and return its path; empty for others.
         """
         id_ = case_id(self.cluster, incident.key)
         known = self.store.case(id_)
@@ -181,10 +181,10 @@ class Casebook:
 
     def _take_late_evidence(self, incident: WatchedIncident, now: float) -> frozenset[str]:
         """
-        Let cases know what is now thought of deaths that are in them; the ids of those that stay there.
+        Update cases with the new judgement of their deaths. Returns the ids of the deaths that stay.
 
-        A case of whose deaths at least half are judged anew says what is now thought of all. Of any other one
-        those leave whose cause was not known, and those whose cause has an open case of its own.
+        If at least half of the deaths of a case are judged again, the new judgement holds for the case.
+        Otherwise the deaths leave it whose cause was not known, and those whose cause has its own open case.
         """
         staying: frozenset[str] = frozenset()
         own = self.store.case(case_id(self.cluster, incident.key))
@@ -249,6 +249,6 @@ class Casebook:
 
     def _current_policy(self) -> NoticePolicy:
         """
-        The policy with the silences of now, which others add at any time.
+        Return the policy with the current silences, which others may add at any time.
         """
         return evolve(self.policy, silences=(*self.policy.silences, *self.store.policy_table.silences()))

@@ -1,8 +1,8 @@
 """
-The life of a case: what an incident, time and the end of a cluster change in it, and what people are told.
+The life of a case: how incidents, time and the end of a cluster change it, and the notices that result.
 
-Pure functions without a clock. *now* is the watcher's clock; deaths have the times of the scheduler's, and
-the two are never compared.
+Pure functions without a clock. *now* is a time by the watcher's clock; deaths have times by the scheduler's
+clock, and the two are never compared.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from workerdiag.watch.case_content import escalation_level, hosts_of, with_death
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.watched_case import CaseProgress, WatchedCase
 
-#: Key of the case that stands for deaths which are not judged yet.
+#: Key of the case for deaths that are not judged yet.
 SETTLING_KEY = "settling"
 
 __all__ = [
@@ -40,15 +40,15 @@ __all__ = [
     "with_time",
 ]
 
-#: Of who is at work on a case.
+#: Who works on a case.
 _MAX_NAME_CHARS = 100
-#: A case, and what to tell people of it now.
+#: A case, and the reason for a notice now; None: there is nothing to say.
 Step = tuple[WatchedCase, NoticeReason | None]
 
 
 def case_id(cluster: str, key: str) -> str:
     """
-    The id of the case of *key* on *cluster*: twelve hexadecimal digits, the same for whoever watches.
+    Return the id of the case of *key* on *cluster*: twelve hexadecimal digits, equal for all watchers.
     """
     return hashlib.sha256(f"{cluster}\n{key}".encode("utf-8", "backslashreplace")).hexdigest()[:12]
 
@@ -57,14 +57,15 @@ def with_incident(
     case: WatchedCase | None, incident: WatchedIncident, cluster: str, now: float, settings: WatchSettings
 ) -> Step:
     """
-    The case with one more incident, whose evidence has settled, and what to tell people now.
+    Return the case with one more settled incident, and the reason for a notice now.
 
     Args:
-        case: The case of this key on this cluster, open or not; None if there was none. One in which deaths
-            only settled moves to the key of the incident: nothing was said of it.
-        incident: All its deaths are new to the case.
+        case: The case of this key on this cluster, open or not; None if there was none. A settling case moves
+            to
+            the key of the incident, as no notice has gone out for it.
+        incident: The incident; all its deaths are new to the case.
         cluster: Name of the cluster.
-        now: The watcher's clock.
+        now: Time by the watcher's clock.
         settings: When to speak.
     """
     if case is None or case.state == "settling":
@@ -83,20 +84,20 @@ def with_incident(
 
 def rejudged(case: WatchedCase, incident: WatchedIncident, now: float, settings: WatchSettings) -> Step:
     """
-    The case after deaths that it has already were judged once more, with evidence that came late.
+    Return the case after its deaths were judged again with late evidence.
 
-    It keeps its key. That it is now sure of a cause that people were not told is told, once for each cause.
+    It keeps its key. A notice says, once for each cause, that a new cause is now certain.
     """
     return _news(with_diagnosis(case, incident.diagnosis), now, settings) if case.is_open else (case, None)
 
 
 def with_time(case: WatchedCase, now: float, *, seen_at: float, settings: WatchSettings) -> Step:
     """
-    The case as time passes: resolved, a reminder, or news that were too early to tell.
+    Return the case as time passes: resolved, with a reminder, or with news that had to wait.
 
     Args:
         case: Any case.
-        now: The watcher's clock.
+        now: Time by the watcher's clock.
         seen_at: When the scheduler last answered, by the same clock.
         settings: When to speak.
     """
@@ -115,14 +116,14 @@ def with_time(case: WatchedCase, now: float, *, seen_at: float, settings: WatchS
 
 def confirmed(case: WatchedCase, by: str) -> WatchedCase:
     """
-    The case with somebody at work on it: nobody is reminded of it until it is opened again.
+    Return the case with somebody at work on it: no reminders until it is opened again.
     """
     return evolve(case, progress=evolve(case.progress, confirmed_by=one_line(by)[:_MAX_NAME_CHARS]))
 
 
 def ended(case: WatchedCase, now: float) -> Step:
     """
-    The case after its cluster went: nobody knows whether its trouble did.
+    Return the case after its cluster is gone: whether its trouble is over is not known.
     """
     if not case.is_open:
         return case, None
@@ -133,14 +134,15 @@ def ended(case: WatchedCase, now: float) -> Step:
 
 def blind_case(cluster: str, now: float, problem: str, previous: WatchedCase | None = None) -> WatchedCase:
     """
-    The case of a watcher that cannot see, advanced to its notice; `with_time` says that it sees again.
+    Return the case of a blind watcher, advanced to its notice; `with_time` says that it sees again.
 
     Args:
         cluster: Name of the cluster.
-        now: The watcher's clock.
-        problem: What it cannot see, for a person: ``the scheduler has not answered for 2 minutes``.
-        previous: The blind case of this cluster, if there was one. One that is still open is returned itself:
-            there is nothing to tell.
+        now: Time by the watcher's clock.
+        problem: Why it is blind, for a person: ``the scheduler has not answered for 2 minutes``.
+        previous: The earlier blind case of this cluster, if any. If it is still open, it is returned
+            unchanged,
+            and there is nothing to say.
     """
     if previous is not None and previous.is_open:
         return previous
@@ -160,7 +162,7 @@ def blind_case(cluster: str, now: float, problem: str, previous: WatchedCase | N
 
 def settling_case(cluster: str, deaths: Sequence[WatchedDeath]) -> WatchedCase | None:
     """
-    The deaths that are not judged yet, as a case to show; it is not kept. None if nobody died unasked.
+    Return a case for display with the deaths that are not judged yet; None if no death is unexpected.
     """
     lost = [each for each in deaths if not each.is_expected]
     if not lost:
@@ -181,7 +183,7 @@ def settling_case(cluster: str, deaths: Sequence[WatchedDeath]) -> WatchedCase |
 
 def _opened(case: WatchedCase | None, incident: WatchedIncident, cluster: str, now: float) -> WatchedCase:
     """
-    A case at its first incident, or at the first one after it was resolved or ended: its numbers go on.
+    Return a case at its first incident, or at the first one after it was closed; its numbers continue.
     """
     deaths = incident.deaths
     hosts = hosts_of(deaths)
@@ -212,19 +214,19 @@ def _opened(case: WatchedCase | None, incident: WatchedIncident, cluster: str, n
 
 def _seen(case: WatchedCase, seen_at: float, settings: WatchSettings) -> WatchedCase:
     """
-    The case with the time for which the cluster was seen alive; longer than it takes to be blind is not seen.
+    Return the case with the time for which the cluster was seen alive, without blind periods.
     """
     step_s = seen_at - _last_seen(case)
     if -settings.blind_s <= step_s <= 0:
         return case
-    seen_s = step_s if 0 < step_s <= settings.blind_s else 0.0  # else it was blind, or its clock was set
+    seen_s = step_s if 0 < step_s <= settings.blind_s else 0.0  # else blind, or the clock was set
     progress = evolve(case.progress, seen_at=seen_at, quiet_s=case.progress.quiet_s + seen_s)
     return evolve(case, progress=progress)
 
 
 def _news(case: WatchedCase, now: float, settings: WatchSettings) -> Step:
     """
-    What people do not know yet, if the last notice is long enough ago.
+    Return the news since the last notice, if that is long enough ago.
     """
     if 0 <= now - _last_word(case) < settings.collect_s:
         return case, None
@@ -240,7 +242,7 @@ def _news(case: WatchedCase, now: float, settings: WatchSettings) -> Step:
 
 def _spoken(case: WatchedCase, reason: NoticeReason, now: float) -> Step:
     """
-    The case after a notice.
+    Return the case after a notice.
     """
     told = case.progress.told_causes
     if _is_likely(case) and case.cause is not None and case.cause not in told:

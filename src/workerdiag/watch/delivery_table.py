@@ -1,8 +1,8 @@
 """
 The outbox's rows in the state file.
 
-A delivery is ``sending`` while its sink is at it. One that is found so at the start was cut off by a kill,
-and nobody knows whether it arrived: it goes out again under the same id.
+A delivery is ``sending`` while its sink works on it. One that is ``sending`` at the start was interrupted by
+a kill, and may have arrived: it is sent again with the same id.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from workerdiag.watch.state_file import StateFile
 from workerdiag.watch.store_values import value_from_json, value_to_json
 from workerdiag.watch.watched_case import Notice
 
-#: Nothing of the same case that is older waits for the same sink: notices of a case keep their order.
+#: No older notice of the same case waits for the same sink: notices of a case keep their order.
 _IS_FIRST = (
     " NOT EXISTS (SELECT 1 FROM delivery AS older INDEXED BY unsent_of_case"
     " WHERE older.sink = d.sink AND older.case_id = d.case_id"
     " AND older.number < d.number AND older.state IN ('pending', 'sending'))"
 )
-#: SQLite uses an index of some rows only where the condition for them is repeated.
+#: SQLite uses a partial index only if its condition is repeated.
 _WAITS = "d.state IN ('pending', 'sending') AND d.state = 'pending'"
 _NEXT = f"""
     SELECT d.id, d.attempts + 1, d.attempts + 1 - d.earlier_attempts, d.case_id, n.body
@@ -37,7 +37,7 @@ _NEXT_DUE = f"""
     SELECT min(d.due_at) FROM delivery AS d INDEXED BY unsent_of_sink
     WHERE d.sink = ? AND {_WAITS} AND {_IS_FIRST}
 """  # noqa: S608  as above
-#: As the receipt of a delivery that waits: its receiver asked for a pause, which holds for the whole sink.
+#: Receipt of a waiting delivery whose receiver asked for a pause, which holds for the whole sink.
 _PAUSE = '{"is_pause": true}'
 _PAUSED_UNTIL = """
     SELECT max(d.due_at) FROM delivery AS d INDEXED BY unsent_of_sink
@@ -66,7 +66,7 @@ _PROBLEMS = """
         SELECT sink, problem, max(changed_at) FROM delivery
         WHERE state != 'sent' AND problem != '' GROUP BY sink)
 """
-#: The last one sent of a case that goes on is kept: the next one needs its receipt.
+#: The last delivery sent for an open case is kept: the next one needs its receipt.
 _PRUNE = """
     DELETE FROM delivery WHERE state IN ('sent', 'dead') AND changed_at < ? AND NOT (
         state = 'sent' AND case_id IN (SELECT id FROM watch_case) AND NOT EXISTS (
@@ -80,7 +80,7 @@ _STATES: tuple[DeliveryState, ...] = get_args(DeliveryState)
 
 class DeliveryTable:
     """
-    The outbox in the state file; methods are transactions and raise as those of `Store`.
+    The outbox in the state file. Methods are transactions, and raise like those of `Store`.
     """
 
     def __init__(self, file: StateFile, *, clock: Callable[[], float] = time.time) -> None:
@@ -89,7 +89,7 @@ class DeliveryTable:
 
     def enqueue(self, notice: Notice, sink_names: Iterable[str]) -> None:
         """
-        Let a notice wait for each sink; it is only put where it is not yet.
+        Add a notice for each sink that does not have it yet.
         """
         now, notice_id = self._clock(), utf8_safe(notice.id)
         with self._file.transaction() as connection:
@@ -107,12 +107,12 @@ class DeliveryTable:
 
     def recover(self, sink: str, *, on_doubt: OnDoubt = "resend", longest_wait_s: float) -> None:
         """
-        Let go on what a process before was at: only for who has the lease.
+        Recover the deliveries of an earlier process. The caller must hold the lease.
 
         Args:
             sink: Name of the sink.
-            on_doubt: What becomes of what was ``sending``.
-            longest_wait_s: Nothing waits longer from now, for example because the clock was set back.
+            on_doubt: How to treat deliveries that were ``sending``.
+            longest_wait_s: Longest wait from now, for example after the clock was set back.
         """
         now = self._clock()
         state, problem = ("pending", "") if on_doubt == "resend" else ("dead", _IN_DOUBT)
@@ -129,7 +129,7 @@ class DeliveryTable:
 
     def claim(self, sink: str) -> Claim | None:
         """
-        The delivery that is next at a sink, now ``sending`` and its attempt counted; None if none is due.
+        Return the next delivery of a sink, mark it ``sending`` and count the attempt; None if none is due.
         """
         now, sink = self._clock(), utf8_safe(sink)
         with self._file.transaction() as connection:
@@ -151,7 +151,7 @@ class DeliveryTable:
 
     def next_due_at(self, sink: str) -> float | None:
         """
-        When the next delivery of a sink may be tried; None if none waits.
+        Return when the next delivery of a sink is due; None if none waits.
         """
         with self._file.transaction() as connection:
             found = connection.execute(_NEXT_DUE, (utf8_safe(sink),)).fetchone()[0]
@@ -159,13 +159,13 @@ class DeliveryTable:
 
     def note_sent(self, id_: str, receipt: Mapping[str, str]) -> None:
         """
-        It was sent, and this is what the sink returned.
+        Note that it was sent, with the receipt of the sink.
         """
         self._note(id_, "sent", receipt=json.dumps(dict(receipt)))
 
     def paused_until(self, sink: str) -> float | None:
         """
-        Until when the receiver of a sink asked for a pause; None if it did not.
+        Return the end of the pause that the receiver of a sink asked for; None if there is none.
         """
         with self._file.transaction() as connection:
             found = connection.execute(_PAUSED_UNTIL, (utf8_safe(sink), _PAUSE)).fetchone()[0]
@@ -173,22 +173,22 @@ class DeliveryTable:
 
     def note_failed(self, id_: str, problem: str, due_at: float, *, is_pause: bool = False) -> None:
         """
-        It was not sent, and is tried again then; *is_pause*: because its receiver asked for that.
+        Note that it failed, and when to retry it; *is_pause*: the receiver asked for that.
         """
         self._note(id_, "pending", problem=problem, due_at=due_at, receipt=_PAUSE if is_pause else "{}")
 
     def note_dead(self, id_: str, problem: str) -> None:
         """
-        It was not sent, and is given up.
+        Note that it failed, and is given up.
         """
         self._note(id_, "dead", problem=problem)
 
     def resend_dead(self, id_: str | None = None, *, sink: str | None = None) -> int:
         """
-        Let dead letters go out again, with their ids: one, those of a sink, or all.
+        Send dead letters again, with their ids: one, those of a sink, or all.
 
         Returns:
-            How many there were.
+            The number of dead letters.
         """
         wanted = {"id": id_, "sink": None if sink is None else utf8_safe(sink), "now": self._clock()}
         with self._file.transaction() as connection:
@@ -198,7 +198,7 @@ class DeliveryTable:
         self, state: DeliveryState | None = None, *, sink: str | None = None
     ) -> tuple[StoredDelivery, ...]:
         """
-        The deliveries in a state and of a sink, oldest first; all of them without these.
+        Return the deliveries, oldest first; all, or those in a state or of a sink.
         """
         wanted = {"state": state, "sink": None if sink is None else utf8_safe(sink)}
         with self._file.transaction() as connection:
@@ -219,7 +219,7 @@ class DeliveryTable:
 
     def counts(self, sink: str) -> Mapping[DeliveryState, int]:
         """
-        How many deliveries of a sink are in each state.
+        Return the number of deliveries of a sink in each state.
         """
         with self._file.transaction() as connection:
             statement = "SELECT state, count(*) FROM delivery WHERE sink = ? GROUP BY state"
@@ -228,7 +228,7 @@ class DeliveryTable:
 
     def sinks(self) -> tuple[SinkStatus, ...]:
         """
-        All sinks that there were deliveries for, by name.
+        Return the names of all sinks that had deliveries.
         """
         with self._file.transaction() as connection:
             groups = connection.execute(_COUNTS).fetchall()
@@ -248,7 +248,7 @@ class DeliveryTable:
 
     def prune(self, before: float) -> None:
         """
-        Forget what was sent or given up before then, but for the last one sent of a case that is known.
+        Delete what was sent or given up before a time, except the last delivery of a known case.
         """
         with self._file.transaction() as connection:
             connection.execute(_PRUNE, (before,))
@@ -267,7 +267,7 @@ class DeliveryTable:
 
 def _notice(body: str) -> Notice | None:
     """
-    None if it is not as it was written.
+    Return the notice in a row; None if it is not valid.
     """
     try:
         return value_from_json(body, Notice)

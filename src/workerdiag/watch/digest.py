@@ -1,5 +1,5 @@
 """
-The digest: one notice that lists those which were held back.
+The digest: one notice that lists the notices that were held back.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from workerdiag.watch.cases import case_id
 from workerdiag.watch.notices import clean, title_line
 from workerdiag.watch.watched_case import Notice
 
-#: Cases that a digest lists, and characters of a line.
+#: Limits of a digest: cases, and characters of a line.
 _MAX_LISTED, _LINE_CHARS = 20, 300
-#: A cluster's name takes at most this much of a title.
+#: Maximum number of characters of a cluster's name in a title.
 _CLUSTER_CHARS = 40
 
 
 @frozen(kw_only=True)
 class HeldBack:
     """
-    Notices of one case that were held back for one reason.
+    Notices of one case that were held back for the same reason.
     """
 
     case_id: str
-    #: Of the last one.
+    #: Of the last notice.
     title: str
     hold: HoldReason
-    #: What people said of it: why it is silent, and until when.
+    #: The reason and the end of its silence.
     why: str = ""
-    #: What they would have said, each once.
+    #: The reasons of the notices, each once.
     reasons: tuple[NoticeReason, ...]
     count: int = field(default=1, validator=ge(1))
-    #: When the first one was held back, by the watcher's clock.
+    #: When the first notice was held back, by the watcher's clock.
     since: float
 
     def with_another(self, later: HeldBack) -> HeldBack:
         """
-        Both as one.
+        Merge the two.
         """
         reasons = tuple(dict.fromkeys((*self.reasons, *later.reasons)))
         count = self.count + later.count
@@ -51,24 +51,24 @@ class HeldBack:
 @frozen(kw_only=True)
 class PolicyState:
     """
-    What is remembered between two notices of one cluster.
+    The state of the policy between two notices of one cluster.
     """
 
-    #: When the last notices were sent, within one window of the rate limit.
+    #: When notices were sent within the current window of the rate limit.
     sent_at: tuple[float, ...] = ()
-    #: What was held back since the last digest.
+    #: Notices that were held back since the last digest.
     held: tuple[HeldBack, ...] = ()
-    #: Notices that were held back and are not listed: of too many cases.
+    #: Number of held-back notices that are not listed, since there are too many cases.
     unlisted_count: int = 0
-    #: Ids of open cases that nobody was told of.
+    #: Ids of open cases for which no notice went out.
     untold: frozenset[str] = frozenset()
-    #: Digests so far; each has an id of its own.
+    #: Number of digests so far; each has its own id.
     digest_count: int = 0
 
 
 def digest_notice(cluster: str, state: PolicyState, now: float) -> Notice:
     """
-    The next digest. It is complete in itself, so its state is ``resolved``.
+    Return the next digest. Nothing follows it, so its state is ``resolved``.
     """
     count = sum(each.count for each in state.held) + state.unlisted_count
     cases = len({each.case_id for each in state.held})

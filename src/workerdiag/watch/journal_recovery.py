@@ -1,5 +1,5 @@
 """
-The deaths that a scheduler wrote down before it went: read again after a failure, and missed aloud at last.
+Reads the journals of schedulers that are gone. A failure is retried, and the last one is reported.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from workerdiag.watch.blindness import Blindness
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.feed.death_feed import Cursor, DeathFeed
 
-#: Seconds from each failure to the next try; after one more failure the journal is given up.
+#: Seconds before each retry. After the last one the journal is given up.
 _AGAIN_S = (5.0, 10.0, 20.0, 40.0)
-#: Seconds that one try may take.
+#: Time limit of one attempt, in seconds.
 _READ_S = 30.0
 
 
 @define(eq=False, kw_only=True)
 class JournalRecovery:
     """
-    Reads the journals of schedulers that went.
+    Reads the journals of schedulers that are gone.
     """
 
     feed: DeathFeed
@@ -31,11 +31,11 @@ class JournalRecovery:
     blindness: Blindness
     #: Seconds since the epoch.
     clock: Callable[[], float]
-    #: Called when deaths were found that are new.
+    #: Called when there are new deaths.
     found: Callable[[], None]
-    #: Called with each failure, and what was being done.
+    #: Called with each failure, and the activity that failed.
     failed: Callable[[str, Exception], None]
-    #: How far the deaths of the first scheduler whose journal is still to be read were read.
+    #: Cursor for the first scheduler whose journal is not read yet.
     _after: Cursor | None = field(default=None, init=False)
     _failures: int = field(default=0, init=False)
     _failed_at: float = field(default=0.0, init=False)
@@ -43,14 +43,14 @@ class JournalRecovery:
     @property
     def is_over(self) -> bool:
         """
-        Whether no journal is still to be read.
+        Whether all journals are read.
         """
         return self._after is None
 
     @property
     def due_at(self) -> float | None:
         """
-        When it is tried again; None: nothing is to be read.
+        Return when the next attempt is due; None if there is nothing to read.
         """
         if self._after is None:
             return None
@@ -58,14 +58,14 @@ class JournalRecovery:
 
     async def begin(self, after: Cursor) -> None:
         """
-        Read what a scheduler wrote down that was replaced, now or in `go_on`.
+        Read the journal of a scheduler that was replaced, now or in `go_on`.
         """
         self._after = self._after or after
         await self.go_on()
 
     async def go_on(self) -> None:
         """
-        Try to read what is still to be read, if it is time to.
+        Read what is not read yet, if an attempt is due.
         """
         now, due_at = self.clock(), self.due_at
         if due_at is None or self._failed_at <= now < due_at:
@@ -80,7 +80,7 @@ class JournalRecovery:
 
     async def finish(self, cursor: Cursor | None) -> None:
         """
-        Try once more at the end of the cluster; deaths can be missing if its scheduler was lost before.
+        Try once more at the end of the cluster. Deaths may be missing if its scheduler was lost before.
         """
         problem = await self.read(self._after or cursor)
         if problem and (not self.is_over or self.blindness.has_lost("scheduler")):
@@ -89,7 +89,7 @@ class JournalRecovery:
 
     async def read(self, cursor: Cursor | None) -> str:
         """
-        Try once to read what a scheduler wrote down; why that failed, empty if it did not.
+        Try once to read the journal of a scheduler. Returns why that failed, or empty text.
         """
         try:
             stored = await asyncio.wait_for(self.feed.stored(cursor), _READ_S)
@@ -105,7 +105,7 @@ class JournalRecovery:
 
     def _end(self) -> None:
         """
-        Have no journal to read.
+        Note that there is no journal to read.
         """
         self._after, self._failures, self._failed_at = None, 0, 0.0
 

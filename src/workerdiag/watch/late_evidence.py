@@ -1,5 +1,5 @@
 """
-Deaths of which more became known after they were told: they are judged once more.
+Deaths with late evidence, which are judged again.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from workerdiag.incidents.watched_incident import WatchedDeath, WatchedIncident
 @define(eq=False)
 class LateEvidence:
     """
-    Deaths that are in a case already and came again, as a nanny's report may come minutes later.
+    Deaths that are in a case and came again, for example when a nanny reports minutes later.
 
-    They are kept in memory only: without them a case says what was thought first.
+    They are kept in memory only: if they are lost, the first judgement stays.
     """
 
     _deaths: dict[str, WatchedDeath] = field(factory=dict, init=False)
@@ -27,7 +27,7 @@ class LateEvidence:
 
     def add(self, deaths: Iterable[WatchedDeath], case_ids: Mapping[str, str]) -> None:
         """
-        Note those of the *deaths* that are in a case, by its id.
+        Add those of the *deaths* that are in a case.
         """
         for each in deaths:
             if each.id in case_ids and each.evidence and not each.is_expected:
@@ -36,19 +36,19 @@ class LateEvidence:
 
     def deaths(self) -> tuple[WatchedDeath, ...]:
         """
-        The deaths, with all that is known of them now.
+        Return the deaths, with all their evidence.
         """
         return tuple(self._deaths.values())
 
     def is_late(self, death: WatchedDeath) -> bool:
         """
-        Whether the death is in a case already.
+        Whether the death is in a case.
         """
         return death.id in self._deaths
 
     def by_case(self, incident: WatchedIncident) -> Mapping[str, frozenset[str]]:
         """
-        The ids of the deaths of the incident that are in a case already, by the id of that case.
+        Return the ids of the deaths of the incident that are in a case, by the id of the case.
         """
         ids: dict[str, frozenset[str]] = {}
         for each in filter(self.is_late, incident.deaths):
@@ -57,7 +57,7 @@ class LateEvidence:
 
     def judged(self, deaths: Iterable[WatchedDeath]) -> None:
         """
-        Let go of those of the *deaths* that were judged.
+        Remove the *deaths* that were judged.
         """
         for each in deaths:
             self._deaths.pop(each.id, None)

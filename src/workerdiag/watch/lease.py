@@ -1,9 +1,9 @@
 """
-Who may watch with a state file: one watcher at a time.
+The lease on a state file: only one watcher uses it at a time.
 
-The lease is a row in the file, with a holder and the time at which it expires. A watcher renews it; one that
-was killed leaves it behind, and the next one takes it over: at once if the process is seen to be gone, else
-when it expires. A watcher that lost it (it was stopped for long) can write no more.
+The lease is a row in the file, with its holder and its expiry time. The watcher renews it. After a kill it
+stays behind, and the next watcher takes it over: at once if the process is known to be gone, else when it
+expires. A watcher that has lost its lease, after being stopped for long, cannot write any more.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from workerdiag.errors import StateFileError, StateInUseError
 from workerdiag.procfs.processes import boot_id, is_running, pid_namespace, process_identity
 from workerdiag.watch.state_file import StateFile
 
-#: A lease that nobody renewed for this long is free, in seconds; it is renewed three times as often.
+#: Seconds after which a lease expires without renewal; it is renewed three times as often.
 LEASE_S = 30.0
-#: Who waits for a lease looks this often, in seconds.
+#: Seconds between two looks while waiting for a lease.
 _POLL_S = 0.5
 
 
 @frozen(kw_only=True)
 class LeaseHolder:
     """
-    The watcher that has a state file.
+    The watcher that holds the lease.
     """
 
-    #: Drawn anew by each watcher.
+    #: A random id of the watcher.
     id: str
-    #: As `process_identity` has it.
+    #: As returned by `process_identity`.
     process: Mapping[str, str]
     #: Seconds since the epoch.
     expires_at: float
@@ -50,7 +50,7 @@ class LeaseHolder:
 
     def is_seen_running(self) -> bool | None:
         """
-        Whether its process is there; None if it cannot be told from here.
+        Whether its process is running; None if that cannot be seen from here.
         """
         who = self.process
         here = {"boot_id": boot_id(), "pid_namespace": pid_namespace()}
@@ -64,7 +64,7 @@ class LeaseHolder:
 
 def lease_holder(file: StateFile) -> LeaseHolder | None:
     """
-    Who has the lease of a state file, also if it expired; None: nobody.
+    Return the holder of the lease of a state file, even if it has expired; None if there is none.
     """
     with file.transaction() as connection:
         return _read_holder(connection)
@@ -72,12 +72,12 @@ def lease_holder(file: StateFile) -> LeaseHolder | None:
 
 class Lease:
     """
-    The right to watch with a state file.
+    The right to use a state file.
 
     Args:
-        file: Every transaction in it fails once another watcher has the lease.
-        clock: Seconds since the epoch.
-        length_s: How long it holds without being renewed.
+        file: The file. Its transactions fail once another watcher has the lease.
+        clock: Returns seconds since the epoch.
+        length_s: Seconds until it expires without renewal.
     """
 
     def __init__(
@@ -91,18 +91,18 @@ class Lease:
 
     def acquire(self, *, waits: bool = False) -> None:
         """
-        Get the lease, and renew it until `release`.
+        Acquire the lease, and renew it until `release`.
 
-        If another watcher has it, this raises at once where that one is seen running, else as soon as it
-        renews; if it does neither, this returns once it has expired.
+        If another watcher has it, this raises at once if that one is seen running, else as soon as it renews
+        the lease; if it does neither, this returns once the lease has expired.
 
         Args:
-            waits: Whether to stand by for as long as the other one lives.
+            waits: Whether to wait for as long as the other watcher lives.
 
         Raises:
             StateInUseError: Another watcher has it, or `release` was called meanwhile.
             StateFileError: The file cannot be written.
-            RuntimeError: The system gives no more threads.
+            RuntimeError: The system cannot start another thread.
         """
         first: LeaseHolder | None = None
         while (other := self._take()) is not None:
@@ -122,10 +122,10 @@ class Lease:
 
     def renew(self) -> None:
         """
-        Let it hold for another `length_s`.
+        Extend it by `length_s`.
 
         Raises:
-            StateInUseError: Another watcher took it over.
+            StateInUseError: Another watcher has taken it over.
             StateFileError: The file cannot be written.
         """
         with self._file.transaction() as connection:
@@ -134,7 +134,7 @@ class Lease:
 
     def release(self) -> None:
         """
-        Let another watcher have it; where the file cannot be written, as soon as it expires.
+        Release it. If the file cannot be written, it expires later.
         """
         self._is_over.set()
         self._file.guard = None
@@ -143,7 +143,7 @@ class Lease:
 
     def _take(self) -> LeaseHolder | None:
         """
-        Take the lease; who has it if that is not possible.
+        Take the lease, or return its holder.
         """
         with self._file.transaction() as connection:
             other = _read_holder(connection)
@@ -168,9 +168,9 @@ class Lease:
         while not self._is_over.wait(self._length_s / 3):
             try:
                 self.renew()
-            except StateInUseError:  # the next transaction of the watcher raises it, too
+            except StateInUseError:  # the next transaction of the watcher raises it too
                 return
-            except StateFileError:  # a full disk may have room again; nor can another one take it
+            except StateFileError:  # a full disk may have room again; nor can another watcher take it
                 continue
 
 

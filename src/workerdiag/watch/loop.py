@@ -1,7 +1,7 @@
 """
-The watcher's rounds: ask for deaths, note them, judge what has settled, say what is to be said.
+The loop of a watcher: it asks for deaths, stores them, judges those that have settled, and sends notices.
 
-A round never raises: what fails in it is a note in the watcher's status, and the next round goes on.
+A round never raises: a failure becomes a note in the watcher's status, and the next round follows.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from workerdiag.watch.feed.death_feed import Cursor, DeathFeed, FeedBatch
 from workerdiag.watch.journal_recovery import JournalRecovery
 from workerdiag.watch.progress import WatcherProgress
 
-#: Seconds for which one question to the scheduler may wait for a death.
+#: Seconds that one question to the scheduler waits for a death.
 POLL_S = 20.0
-#: A feed that has not answered this many seconds after that counts as unreachable.
+#: Seconds after which a feed without an answer counts as unreachable.
 _LATE_S = 30.0
 #: Seconds between two questions to a scheduler that does not answer.
 _PAUSE_S = 5.0
-#: Seconds that judging may take, for all deaths that settled together.
+#: Time limit for judging the deaths that settled together, in seconds.
 _JUDGE_S = 20.0
-#: A standstill that goes on is judged again after this many seconds.
+#: Seconds after which a continuing standstill is judged again.
 _STANDSTILL_AGAIN_S = 60.0
-#: Failures to judge in a row with which the watcher counts as blind.
+#: Consecutive failures to judge that make the watcher blind.
 _MAX_FAILURES = 3
-#: At the end: seconds for a last question to the scheduler, and for a last judgement.
+#: Time limits at the end, in seconds: the last question to the scheduler, and the last judgement.
 _LAST_LOOK_S = 1.0
 _LAST_JUDGE_S = 5.0
 
@@ -48,14 +48,14 @@ _T = TypeVar("_T")
 @define(eq=False, kw_only=True)
 class WatchLoop:
     """
-    The rounds of one watcher, in an event loop of their own.
+    The loop of one watcher, in its own event loop.
     """
 
     feed: DeathFeed
     book: Casebook
-    #: Deaths and seconds to incidents.
+    #: Judges deaths within a number of seconds; returns incidents.
     judge: Callable[..., Sequence[WatchedIncident]]
-    #: Evidence of a standstill, when, and seconds, to an incident.
+    #: Judges the evidence of a standstill at a time within a number of seconds; returns an incident.
     judge_standstill: Callable[..., WatchedIncident | None]
     progress: WatcherProgress
     #: Seconds since the epoch.
@@ -71,9 +71,9 @@ class WatchLoop:
     _failures: int = field(default=0, init=False)
     _stop: asyncio.Event = field(factory=asyncio.Event, init=False)
     _is_ended: bool = field(default=False, init=False)
-    #: Which other watcher has the state now.
+    #: The other watcher that has the state now, if any.
     _usurper: str = field(default="", init=False)
-    #: Whether the state was read.
+    #: Whether the state has been read.
     _is_resumed: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -91,13 +91,13 @@ class WatchLoop:
 
     def stop(self) -> None:
         """
-        Let the rounds end; called in the loop's thread.
+        Stop the loop; called in its thread.
         """
         self._stop.set()
 
     async def run(self) -> None:
         """
-        Go round until the cluster ends or `stop` is called; then judge what has not settled.
+        Run until the cluster ends or `stop` is called; then judge the deaths that have not settled.
         """
         try:
             while not self._stop.is_set() and not self._is_ended:
@@ -132,7 +132,7 @@ class WatchLoop:
 
     def _resume(self) -> None:
         """
-        Go on where an earlier watcher was.
+        Resume where an earlier watcher stopped.
         """
         self._cursor = self.book.cursor()
         if self.book.pending():
@@ -141,14 +141,14 @@ class WatchLoop:
 
     def _wait_s(self) -> float:
         """
-        How long the next question may wait: until something else is due.
+        Return the seconds that the next question may wait: until something else is due.
         """
         due = (each for each in (self._settling.due_at, self._journals.due_at) if each is not None)
         return min(POLL_S, max(0.0, min(due, default=math.inf) - self.clock()))
 
     async def _look(self, wait_s: float, *, late_s: float = _LATE_S) -> None:
         """
-        Ask the scheduler once, and note what it says, or that it says nothing.
+        Ask the scheduler once, and note its answer, or that there is none.
         """
         try:
             batch = await self._poll(wait_s, late_s)
@@ -165,7 +165,7 @@ class WatchLoop:
 
     async def _poll(self, wait_s: float, late_s: float) -> FeedBatch | None:
         """
-        The feed's answer; None if the watcher is stopped meanwhile.
+        Return the feed's answer; None if the watcher is stopped meanwhile.
         """
         asking = asyncio.ensure_future(self.feed.poll(self._cursor, wait_s=wait_s))
         asking.add_done_callback(_retrieve)
@@ -188,7 +188,7 @@ class WatchLoop:
         if before is not None and before.epoch != batch.cursor.epoch:
             await self._journals.begin(before)
         now = self.clock()
-        # a watcher that is restarted before the journal was read begins with the scheduler before, too
+        # a watcher restarted before the journal is read begins with the earlier scheduler too
         new_count = self.book.receive(batch) if self._journals.is_over else self.book.add(batch.deaths)
         self._cursor, self._seen_at = batch.cursor, now
         self.progress.seen(now, batch.cluster, new_count)
@@ -218,7 +218,7 @@ class WatchLoop:
 
     async def _judge_deaths(self, timeout_s: float) -> None:
         """
-        Judge all deaths that wait; those of a judgement that fails wait on.
+        Judge all waiting deaths. If that fails, they keep waiting.
         """
         self._settling.judged()
         try:
@@ -249,7 +249,7 @@ class WatchLoop:
 
     def _on_time(self) -> None:
         """
-        Say what is due because time went by: blind, sees again, resolved, reminders, the digest.
+        Say what is due by time: blind, sees again, resolved, reminders, the digest.
         """
         for failure in self.book.bundles.take_problems() if self.book.bundles is not None else ():
             self._failed("save a death bundle", failure)
@@ -269,7 +269,7 @@ class WatchLoop:
 
     def _failed(self, doing: str, problem: Exception) -> None:
         """
-        Note a failure; the rounds go on unless another watcher has the state now.
+        Note a failure. The loop continues unless another watcher has the state now.
         """
         self.progress.note(doing, problem, self.clock())
         if isinstance(problem, StateInUseError):
@@ -279,14 +279,14 @@ class WatchLoop:
 
 async def _judging(judge: Callable[[], _T], timeout_s: float) -> _T:
     """
-    What *judge* returns, from a thread that nothing waits for at the end of the process.
+    Call *judge* in a daemon thread, and return its result.
     """
     return await in_thread("workerdiag-watch-judge", judge, timeout_s=timeout_s + _LATE_S)
 
 
 def _retrieve(asked: asyncio.Future[FeedBatch]) -> None:
     """
-    Look at the outcome of a question that nobody waits for any more, so that asyncio does not complain.
+    Retrieve the outcome of an abandoned question, so that asyncio does not complain.
     """
     if not asked.cancelled():
         asked.exception()

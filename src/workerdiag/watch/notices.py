@@ -28,7 +28,7 @@ from workerdiag.watch.watched_case import Notice, WatchedCase
 TITLE_CHARS, _LINE_CHARS = 120, 500
 #: What a text shows of each kind.
 _MAX_HOSTS, _MAX_ADVICE = 5, 3
-#: A cluster's name takes at most this much of a title.
+#: Maximum number of characters of a cluster's name in a title.
 _CLUSTER_CHARS = 40
 #: A key of a task may hold all its arguments.
 _TASK_CHARS = 100

@@ -61,7 +61,7 @@ class Outbox:
         Raises:
             StateFileError: The state cannot be read or written.
             StateInUseError: Another watcher has it.
-            RuntimeError: The system gives no more threads.
+            RuntimeError: The system cannot start another thread.
         """
         for each in self._threads:
             self._table.recover(

@@ -76,7 +76,7 @@ class SinkThread:
 
         Raises:
             StateFileError: The state cannot be read.
-            RuntimeError: The system gives no more threads.
+            RuntimeError: The system cannot start another thread.
         """
         self._resumes_at = self._table.paused_until(self.name) or 0.0
         start_thread(f"workerdiag-sink-{self.name}", self._run)

@@ -109,7 +109,7 @@ class Watcher:
         Raises:
             StateInUseError: Another watcher uses the state.
             StateFileError: The state cannot be written.
-            RuntimeError: The system gives no more threads.
+            RuntimeError: The system cannot start another thread.
         """
         self._lease.acquire()
         try:
