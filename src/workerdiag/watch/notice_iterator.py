@@ -1,5 +1,5 @@
 """
-The notices for ``for notice in watcher``: a sink that hands each one over and waits until it was worked on.
+The inbox behind ``for notice in watcher``: a sink that waits until each notice is processed.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from attrs import define, field
 from workerdiag.watch.sinks.sink import Delivery, DeliveryError
 from workerdiag.watch.watched_case import Notice
 
-#: The outbox knows the loop over a watcher by this name, also after a restart.
+#: Name of this sink in the outbox, the same after a restart.
 INBOX_NAME = "iterator"
 
 
 @define(eq=False)
 class Inbox:
     """
-    One notice at a time, handed from the outbox's thread to the loop of a program.
+    Hands one notice at a time from the outbox's thread to the loop of a program.
 
-    A notice counts as delivered when the program asks for the next one, or closes the watcher in order: what
-    its loop fails on is delivered again after a restart.
+    A notice counts as delivered when the program asks for the next one, or closes the watcher in order. If
+    its loop fails, the notice is delivered again after a restart.
     """
 
     name: str = INBOX_NAME
     _offered: Notice | None = field(default=None, init=False)
-    #: Whether the program has the offered one, and is working on it.
+    #: Whether the program is processing the offered notice.
     _is_taken: bool = field(default=False, init=False)
     _is_ended: bool = field(default=False, init=False)
     _is_closed: bool = field(default=False, init=False)
-    #: What to call when something changes; of programs that wait in an event loop.
+    #: Callbacks for changes, of programs that wait in an event loop.
     _wakers: set[Callable[[], None]] = field(factory=set, init=False)
     _changed: threading.Condition = field(factory=threading.Condition, init=False)
 
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
         """
-        Offer the notice, and wait until it was worked on.
+        Offer the notice, and wait until it is processed.
 
         Raises:
-            DeliveryError: The watcher was closed before.
+            DeliveryError: The watcher was closed first.
         """
         with self._changed:
             if not self._is_closed:
@@ -56,10 +56,10 @@ class Inbox:
 
     def take(self, timeout_s: float | None = None) -> Notice | None:
         """
-        The next notice, however long that takes; None after the last one. The one before counts as delivered.
+        Wait for the next notice; None after the last one. The previous one then counts as delivered.
 
         Raises:
-            TimeoutError: There is none within *timeout_s*.
+            TimeoutError: No notice came within *timeout_s*.
         """
         with self._changed:
             self._acknowledge()
@@ -69,7 +69,7 @@ class Inbox:
 
     async def take_async(self) -> Notice | None:
         """
-        As `take`, without holding up the event loop of the program.
+        Do the same as `take` without blocking the event loop of the program.
         """
         loop = asyncio.get_running_loop()
         changed = asyncio.Event()
@@ -94,7 +94,7 @@ class Inbox:
 
     def end(self) -> None:
         """
-        Let the program's loop end after the notice that is offered, if any: no more will come.
+        End the program's loop after the offered notice, if any: no more will come.
         """
         with self._changed:
             self._is_ended = True
@@ -105,7 +105,7 @@ class Inbox:
         End the program's loop at once.
 
         Args:
-            is_worked_on: Whether the notice that the program has counts as delivered.
+            is_worked_on: Whether the notice that the program holds counts as delivered.
         """
         with self._changed:
             if is_worked_on:

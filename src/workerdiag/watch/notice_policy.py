@@ -1,7 +1,7 @@
 """
-Which notices go out now, and which are held back for a digest.
+The notice policy: which notices go out now, and which are held back for a digest.
 
-Pure functions without a clock; what they need to remember is a `PolicyState`, which the store keeps.
+Pure functions without a clock. Their memory is a `PolicyState`, which the store keeps.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from workerdiag.watch.watched_case import Notice
 
 __all__ = ["HeldBack", "NoticePolicy", "PolicyDecision", "PolicyState", "apply_policy", "due_digest"]
 
-#: What opens a case for those who read, and what closes it.
+#: Reasons that open a case for readers, and reasons that close it.
 _OPENING: tuple[NoticeReason, ...] = ("new", "recurring", "blind")
 _CLOSING: tuple[NoticeReason, ...] = ("resolved", "ended")
-#: Nobody asked for silence about these cases: people only wanted to hear of them later.
+#: Reasons for holding back that only delay a notice; nobody asked for silence.
 _DELAYS: tuple[HoldReason, ...] = ("rate-limit", "quiet-hours")
-#: What is held back of this many cases is listed; more is counted.
+#: Maximum number of cases in a digest; further ones are counted.
 _MAX_HELD = 100
 
 
@@ -47,31 +47,31 @@ def _configured_hours() -> QuietHours | None:
 @frozen(kw_only=True)
 class NoticePolicy:
     """
-    What people want to hear, and when.
+    Decides what people want to hear, and when.
 
-    What is not given is as ``workerdiag.watch`` in Dask's configuration says.
+    Defaults come from ``workerdiag.watch`` in Dask's configuration.
 
     Raises:
-        UnreadableInputError: The file of known issues that the configuration names cannot be read.
+        UnreadableInputError: The configured file of known issues cannot be read.
         RuleFileError: That file has mistakes.
-        QuietHoursError: The quiet hours that the configuration names cannot be understood.
+        QuietHoursError: The configured quiet hours are invalid.
     """
 
     silences: tuple[Silence, ...] = ()
     known_issues: tuple[KnownIssue, ...] = field(factory=_configured_issues)
     quiet_hours: QuietHours | None = field(factory=_configured_hours)
-    #: At most this many notices go out within `window_s`; what closes a case is not counted.
+    #: At most this many notices go out within `window_s`, not counting those that close a case.
     most_notices: int = field(factory=lambda: setting("watch.most-notices"), validator=ge(1))
     window_s: float = duration_setting("watch.rate-window", gt(0))
-    #: What the rate limit held back is told after this many seconds; after quiet hours it is told at once.
+    #: Seconds until a digest lists what the rate limit held back. After quiet hours it comes at once.
     digest_s: float = duration_setting("watch.digest", ge(0))
-    #: What somebody wanted to be silent is told after this many seconds.
+    #: Seconds until a digest lists silenced notices.
     silent_digest_s: float = duration_setting("watch.silent-digest", ge(0))
 
 
 class PolicyDecision(NamedTuple):
     """
-    What was decided: what to remember, and the notice that goes out, if one does.
+    The decision about a notice: the new state, and the notice that goes out, if any.
     """
 
     state: PolicyState
@@ -82,9 +82,9 @@ def apply_policy(notice: Notice, state: PolicyState, policy: NoticePolicy, now: 
     """
     Send the notice now, or hold it back for the digest.
 
-    What closes a case that people know of is never held back, so that nothing stays open in other systems.
-    What closes a case that nobody was told of is. That the watcher is blind waits for no morning and for no
-    rate limit: silence would look like health.
+    A notice that closes a case is never held back if people know of the case, so that nothing stays open in
+    other systems. A notice that the watcher is blind ignores quiet hours and rate limit: silence would look
+    like health.
     """
     if notice.reason == "digest":
         return PolicyDecision(state, notice)
@@ -102,9 +102,9 @@ def due_digest(
     cluster: str, state: PolicyState, policy: NoticePolicy, now: float, *, is_last: bool = False
 ) -> PolicyDecision:
     """
-    The digest of what was held back, if it is time for one, or if there will be no other time.
+    Return the digest of what was held back, if one is due or there will be no later one.
 
-    Afterwards people know of the cases in it, but for those that they wanted to be silent.
+    Afterwards people know of its cases, except the silenced ones.
     """
     is_due = not _is_quiet(policy, now) and any(_is_due(each, policy, now) for each in state.held)
     if not state.held or not (is_due or is_last):
@@ -120,7 +120,7 @@ def _held(
     notice: Notice, issue: KnownIssue | None, state: PolicyState, policy: NoticePolicy, now: float
 ) -> HeldBack | None:
     """
-    What is noted of a notice that is not sent; None if it is sent.
+    Return the entry for a notice that is held back; None if it is sent.
     """
     hold, why = _hold_reason(notice, issue, state, policy, now)
     if hold is None:
@@ -155,7 +155,7 @@ def _hold_reason(
 
 def _remembered(notice: Notice, held: HeldBack, state: PolicyState) -> PolicyState:
     """
-    The state with one more notice that was held back: those of one case, for one reason, are one entry.
+    Return the state with one more held-back notice: those of one case and reason share an entry.
     """
     untold = state.untold
     if notice.reason in _OPENING:
@@ -177,7 +177,7 @@ def _remembered(notice: Notice, held: HeldBack, state: PolicyState) -> PolicySta
 
 def _with_issue(notice: Notice, issue: KnownIssue) -> Notice:
     """
-    The notice of a known issue, which says so in title, text and links.
+    Return the notice with the known issue in its title, text and links.
     """
     about = clean(" ".join(filter(None, (issue.note, issue.link))))
     links = {**notice.links, **({"issue": clean(issue.link)} if issue.link else {})}
@@ -201,6 +201,6 @@ def _is_due(held: HeldBack, policy: NoticePolicy, now: float) -> bool:
 
 def _recent(sent_at: Sequence[float], policy: NoticePolicy, now: float) -> tuple[float, ...]:
     """
-    When notices were sent in this window; what was sent in the future was sent before the clock was set.
+    Return when notices were sent within this window. Times in the future precede a change of the clock.
     """
     return tuple(each for each in sent_at if 0 <= now - each < policy.window_s)

@@ -1,5 +1,5 @@
 """
-Notices in plain English: what is said of a case, each complete in itself, bounded, and free of secrets.
+The notices of a case in plain English: each is self-contained, bounded, and free of secrets.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from workerdiag.watch.watched_case import Notice, WatchedCase
 
 #: Characters of a title, and of one line of the text.
 TITLE_CHARS, _LINE_CHARS = 120, 500
-#: What a text shows of each kind.
+#: Maximum number of items of each kind in a text.
 _MAX_HOSTS, _MAX_ADVICE = 5, 3
 #: Maximum number of characters of a cluster's name in a title.
 _CLUSTER_CHARS = 40
-#: A key of a task may hold all its arguments.
+#: Maximum length of a task key, which may contain all its arguments.
 _TASK_CHARS = 100
-#: The page of the cause has the whole advice.
+#: Maximum number of advice texts; the page of the cause has all.
 _ADVICE_CHARS = 250
-#: What is said of a case whose cluster went.
+#: Text for a case whose cluster is gone.
 ENDED_TEXT = "The cluster went before the trouble did: it is not resolved."
-#: How titles of cases begin.
+#: Beginnings of the titles of cases.
 _BEGINNINGS: Mapping[NoticeReason, str] = {
     "new": "",
     "recurring": "Again: ",
@@ -52,12 +52,12 @@ _BEGINNINGS: Mapping[NoticeReason, str] = {
 
 def notice_of(case: WatchedCase, reason: NoticeReason, now: float) -> Notice:
     """
-    What is said of *case* now.
+    Return the notice about *case*.
 
     Args:
-        case: Advanced to this notice already, as `workerdiag.watch.cases` returns it.
-        reason: Why it is said.
-        now: The watcher's clock.
+        case: The case, already advanced to this notice by `workerdiag.watch.cases`.
+        reason: The reason for the notice.
+        now: Time by the watcher's clock.
     """
     return Notice(
         id=notice_id(case),
@@ -86,24 +86,24 @@ def notice_of(case: WatchedCase, reason: NoticeReason, now: float) -> Notice:
 
 def notice_id(case: WatchedCase) -> str:
     """
-    Case, when it was opened, and number in it.
+    Return the id of a notice: case, opening time, and number.
 
-    By the scheduler's clock, so that watchers with states of their own agree; and not by the number alone,
-    which begins again where a state was lost: a receiver would drop the notice as one that it has.
+    The time is by the scheduler's clock, so that independent watchers agree. The number alone would not do:
+    it restarts when a state is lost, and a receiver would drop the notice as a repeat.
     """
     return f"{case.id}-{case.opened_at:.0f}-{case.sequence}"
 
 
 def title_line(text: str, ending: str = "") -> str:
     """
-    A title of at most `TITLE_CHARS` characters, of which the ending stays whole.
+    Return a title of at most `TITLE_CHARS` characters, with its ending intact.
     """
     return clip(clean(text), TITLE_CHARS - len(ending)) + ending
 
 
 def clean(text: str) -> str:
     """
-    One line of text in which nothing is secret, hidden or acts upon a terminal.
+    Return one line of text without secrets, hidden characters and control characters.
     """
     return one_line(plain_punctuation(printable(redact_text(text))))
 
@@ -160,7 +160,7 @@ def _blind_lines(case: WatchedCase, reason: NoticeReason, now: float) -> Iterato
 
 def _change_lines(case: WatchedCase, reason: NoticeReason, now: float) -> Iterator[str]:
     """
-    What is different from the notice before.
+    Yield the differences from the previous notice.
     """
     told = case.progress.told_causes
     if reason == "changed" and len(told) > 1:
@@ -207,7 +207,7 @@ def _advice_lines(case: WatchedCase) -> Iterator[str]:
 
 def times_text(about: WatchedCase | Notice) -> str:
     """
-    From when to when deaths came, as people read it.
+    Return the time span of the deaths for people.
     """
     first, last = format_time(about.opened_at), format_time(about.last_death_at)
     return f"{first} UTC" if first == last else f"{first} to {last} UTC"

@@ -1,9 +1,9 @@
 """
-Notices on their way: at least once to every sink, in order for each case, whatever dies in between.
+The outbox: delivers notices at least once to every sink, in order for each case, across kills.
 
-A notice is in the outbox from the transaction that decided on it until its sink took it, so none is lost. One
-goes out twice only if the watcher was killed, or the answer was lost, between sending and noting: then with
-the same `Delivery.id`, by which a receiver can drop it.
+A notice is in the outbox from the transaction that decided on it until its sink has taken it, so none is
+lost. It is sent twice only if the watcher was killed, or the answer was lost, between sending and noting.
+Then it has the same `Delivery.id`, and a receiver can drop the repeat.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from workerdiag.watch.store import Store
 
 class Outbox:
     """
-    Delivers what is put into the outbox of *store*; only one at a time, so take the `Lease` first.
+    Delivers the notices in the outbox of *store*. Acquire the `Lease` first: only one may run at a time.
 
     Args:
-        store: Where the deliveries are.
-        sinks: Each has a name of its own, and gets a thread.
-        retry: When a delivery that failed is tried again, and when it is given up.
-        on_doubt: What becomes of a delivery that a kill cut off, so that it may have arrived.
-        clock: Seconds since the epoch.
-        random: A number from 0 to 1, another one at each call.
+        store: The store with the deliveries.
+        sinks: The sinks, with distinct names. Each gets a thread.
+        retry: When to retry a failed delivery, and when to give it up.
+        on_doubt: How to treat a delivery interrupted by a kill, which may have arrived.
+        clock: Returns seconds since the epoch.
+        random: Returns a random number from 0 to 1.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Outbox:
 
     def start(self) -> None:
         """
-        Begin to deliver: also what is there from before, and what a kill cut off.
+        Begin to deliver, including earlier notices and interrupted deliveries.
 
         Raises:
             StateFileError: The state cannot be read or written.
@@ -72,14 +72,14 @@ class Outbox:
 
     def wake(self) -> None:
         """
-        Deliver now what was just put in; without it, that waits for some seconds.
+        Deliver new notices now; otherwise they wait for some seconds.
         """
         for each in self._threads:
             each.wake()
 
     def status(self) -> tuple[SinkStatus, ...]:
         """
-        How each sink is doing; also those of before that still have deliveries.
+        Return the status of each sink, including earlier ones that still have deliveries.
         """
         found = {each.name: each for each in self._table.sinks()}
         for each in self._threads:
@@ -89,21 +89,22 @@ class Outbox:
 
     def is_waiting(self, sink: str) -> bool:
         """
-        Whether anything for that sink is not sent yet.
+        Whether that sink has unsent notices.
         """
         counts = self._table.counts(sink)
         return counts["pending"] + counts["sending"] > 0
 
     def close(self, timeout_s: float, *, noting_s: float = 0.0) -> tuple[StoredDelivery, ...]:
         """
-        Deliver what can be delivered within *timeout_s* seconds, then stop.
+        Deliver what is possible within *timeout_s* seconds, then stop.
 
         Args:
-            timeout_s: Nothing is begun later than that.
-            noting_s: What a sink has taken by then is noted within this many seconds.
+            timeout_s: No delivery begins later than this.
+            noting_s: Additional seconds for noting what a sink has taken.
 
         Returns:
-            What is not sent, of these sinks. It is sent after the next start, if the state is in a file.
+            The unsent deliveries of these sinks. They are sent after the next start if the state is in a
+            file.
         """
         deadline, noted_by = Deadline.after(timeout_s), Deadline.after(max(timeout_s, noting_s))
         for each in self._threads:

@@ -1,5 +1,5 @@
 """
-The rows of the state file that tell what is silent, and what was held back.
+The rows of the state file for silences and held-back notices.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from workerdiag.watch.store_values import value_from_json, value_to_json
 
 class PolicyTable:
     """
-    Silences of all clusters, and of each cluster what was held back; `Store` hands both on.
+    Silences of all clusters, and the policy state of each cluster; `Store` delegates to it.
     """
 
     def __init__(self, file: StateFile) -> None:
@@ -21,7 +21,7 @@ class PolicyTable:
 
     def silences(self) -> tuple[Silence, ...]:
         """
-        All silences, also those that are over, the first to end first.
+        Return all silences, including expired ones, ordered by their end.
         """
         with self._file.transaction() as connection:
             rows = connection.execute("SELECT id, body FROM silence").fetchall()
@@ -33,7 +33,7 @@ class PolicyTable:
 
     def add_silence(self, silence: Silence) -> None:
         """
-        Keep a silence.
+        Store a silence.
         """
         with self._file.transaction() as connection:
             connection.execute(
@@ -42,7 +42,7 @@ class PolicyTable:
 
     def remove_silence(self, silence_id: str) -> bool:
         """
-        End a silence at once; whether there was one of that id.
+        Delete a silence. Returns whether it existed.
         """
         with self._file.transaction() as connection:
             ended = connection.execute("DELETE FROM silence WHERE id = ?", (utf8_safe(silence_id),))
@@ -50,7 +50,7 @@ class PolicyTable:
 
     def state(self, cluster: str) -> PolicyState:
         """
-        What is remembered of the notices of a cluster.
+        Return the policy state of a cluster.
         """
         with self._file.transaction() as connection:
             rows = connection.execute(
@@ -63,7 +63,7 @@ class PolicyTable:
 
     def set_state(self, cluster: str, state: PolicyState) -> None:
         """
-        Remember it.
+        Store the policy state of a cluster.
         """
         with self._file.transaction() as connection:
             connection.execute(
@@ -72,7 +72,7 @@ class PolicyTable:
 
     def prune(self, before: float) -> None:
         """
-        Forget the silences that ended before that time.
+        Delete the silences that ended before that time.
         """
         for each in self.silences():
             if each.until < before:

@@ -1,5 +1,5 @@
 """
-How a watcher is doing, as `Watcher.status` tells it.
+The status of a watcher, for `Watcher.status`.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from workerdiag.model.vocabulary import WatcherState
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.watch.deliveries import SinkStatus
 
-#: The newest notes are kept.
+#: Maximum number of notes; the newest are kept.
 _MAX_NOTES = 20
 
 
 @frozen(kw_only=True)
 class WatcherNote:
     """
-    Something that failed in the watcher, which went on.
+    A failure in the watcher, which continued.
     """
 
-    #: What it was doing: ``judge deaths``.
+    #: The activity that failed: ``judge deaths``.
     doing: str
     #: What was wrong, for a person, without secrets.
     problem: str
-    #: Seconds since the epoch, of the first and the last time.
+    #: The first and the last time, in seconds since the epoch.
     first_at: float
     last_at: float
     count: int = 1
@@ -41,27 +41,27 @@ class WatcherNote:
 @frozen(kw_only=True)
 class WatcherStatus:
     """
-    How a watcher is doing.
+    The status of a watcher.
     """
 
     state: WatcherState
     #: Name of the cluster; empty until it was seen.
     cluster: str = ""
-    #: When the scheduler answered last, in seconds since the epoch; None: never.
+    #: When the scheduler last answered, in seconds since the epoch; None: never.
     seen_at: float | None = None
-    #: Why it is blind, or not connected; empty: it sees.
+    #: Why it is blind or not connected; empty: it sees.
     problem: str = ""
-    #: Deaths that this watcher read, deliberate stops included.
+    #: Number of deaths that this watcher has read, including deliberate stops.
     death_count: int = 0
     sinks: tuple[SinkStatus, ...] = ()
-    #: What failed, the newest last.
+    #: Failures, the newest last.
     notes: tuple[WatcherNote, ...] = ()
 
 
 @define(eq=False)
 class WatcherProgress:
     """
-    The status as the watcher's thread changes it and others read it.
+    The status that the watcher's thread changes and other threads read.
     """
 
     _status: WatcherStatus = field(factory=lambda: WatcherStatus(state="connecting"), init=False)
@@ -70,14 +70,14 @@ class WatcherProgress:
 
     def status(self) -> WatcherStatus:
         """
-        The status now.
+        Return the current status.
         """
         with self._lock:
             return evolve(self._status, notes=tuple(self._notes))
 
     def seen(self, now: float, cluster: str, death_count: int) -> None:
         """
-        The scheduler answered, with this many new deaths.
+        Note an answer of the scheduler with this many new deaths.
         """
         with self._lock:
             more = self._status.death_count + death_count
@@ -92,21 +92,21 @@ class WatcherProgress:
 
     def changed(self, state: WatcherState, problem: str = "") -> None:
         """
-        It is in another state.
+        Note a new state of the watcher.
         """
         with self._lock:
             self._status = evolve(self._status, state=state, problem=redact_text(problem))
 
     def not_seen(self, problem: str) -> None:
         """
-        The scheduler did not answer; it may be too early to call the watcher blind.
+        Note that the scheduler did not answer. The watcher is not necessarily blind yet.
         """
         with self._lock:
             self._status = evolve(self._status, problem=redact_text(problem))
 
     def note(self, doing: str, problem: BaseException, now: float) -> None:
         """
-        Something failed; the same again is counted.
+        Note a failure. Repeats are counted.
         """
         text = redact_text(describe_error(problem))
         with self._lock:

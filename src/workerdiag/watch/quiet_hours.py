@@ -1,5 +1,5 @@
 """
-Quiet hours: a time of each day, by the clocks of some place, in which notices wait.
+Quiet hours: a daily time span in some time zone in which notices wait.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WRITTEN = re.compile(r"\s*(\d{1,2}):(\d\d)\s*-\s*(\d{1,2}):(\d\d)\s+(\S+)\s*")
 @frozen(kw_only=True)
 class QuietHours:
     """
-    From one time of the day to another, past midnight if the second is the earlier one.
+    A daily time span, across midnight if its end is before its start.
     """
 
     begin: time
@@ -40,10 +40,10 @@ class QuietHours:
     @classmethod
     def parse(cls, text: str) -> QuietHours:
         """
-        Quiet hours as people write them: ``22:00-07:00 Europe/Berlin``.
+        Parse quiet hours such as ``22:00-07:00 Europe/Berlin``.
 
         Raises:
-            QuietHoursError: They are written otherwise, or the zone is not known.
+            QuietHoursError: The format is different, or the time zone is not known.
         """
         found = _WRITTEN.fullmatch(text[:200])
         times = (_time_of(found[1], found[2]), _time_of(found[3], found[4])) if found else (None, None)
@@ -56,7 +56,7 @@ class QuietHours:
 
     def holds(self, now: float) -> bool:
         """
-        Whether *now*, in seconds since the epoch, is in them; summer time is that of the zone.
+        Whether *now*, in seconds since the epoch, is in them, with the daylight saving time of the zone.
         """
         clock = datetime.fromtimestamp(now, UTC).astimezone(self._zone_info).time()
         if self.begin <= self.end:

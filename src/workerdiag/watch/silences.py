@@ -1,5 +1,5 @@
 """
-What somebody knows of a trouble: silences, for a time and a reason, and known issues from a file.
+Silences, with an end and a reason, and known issues from a file.
 
 .. code-block:: toml
 
@@ -33,31 +33,31 @@ from workerdiag.watch.watched_case import Notice
 if TYPE_CHECKING:
     from cattrs import Converter
 
-#: A list of known issues is smaller than that, in bytes.
+#: Maximum size of a file of known issues, in bytes.
 _MAX_BYTES = 4 * 2**20
 
-#: The longest silence, in seconds: what is silent for more than a year is forgotten, not known.
+#: Maximum length of a silence, in seconds: one of more than a year would be forgotten.
 MAX_SILENCE_S = 366 * 86_400.0
 
 
 @frozen(kw_only=True)
 class Silence:
     """
-    Holds back the notices that it matches, until its end.
+    Holds back matching notices until its end.
     """
 
     id: str
-    #: A pattern (``*``, ``?``, ``[abc]``) for the id or the key of a case, the id of a cause, or a cluster.
+    #: A pattern (``*``, ``?``, ``[abc]``) for the id or key of a case, the id of a cause, or a cluster.
     matches: str
-    #: Seconds since the epoch, by the watcher's clock, as `created_at`.
+    #: Its end in seconds since the epoch, by the watcher's clock, as `created_at`.
     until: float
-    #: Why, for those who wonder later.
+    #: The reason, for later readers.
     reason: str
     created_at: float
 
     def covers(self, notice: Notice, now: float) -> bool:
         """
-        Whether the notice is held back now.
+        Whether it holds the notice back now.
         """
         names = (notice.case_id, notice.key, notice.cause or "", notice.cluster)
         return now < self.until and any(name and fnmatchcase(name, self.matches) for name in names)
@@ -65,10 +65,10 @@ class Silence:
 
 def new_silence(matches: str, *, until: float, reason: str, now: float) -> Silence:
     """
-    A silence from *now* on.
+    Return a silence from *now* on.
 
     Raises:
-        SilenceError: It matches nothing, has no reason, or no end in the future and within a year.
+        SilenceError: It has no pattern, no reason, or no end in the future and within a year.
     """
     matches, reason = matches.strip(), one_line(reason)
     if not matches:
@@ -85,7 +85,7 @@ def new_silence(matches: str, *, until: float, reason: str, now: float) -> Silen
 
 def parse_until(text: str, now: float) -> float:
     """
-    The end of a silence: a time with a zone (``2026-11-23T08:00:00+01:00``), or how long it lasts (``2h``).
+    Parse the end of a silence: a time with a zone (``2026-11-23T08:00:00+01:00``) or a duration (``2h``).
 
     Raises:
         SilenceError: It is neither.
@@ -104,17 +104,17 @@ def parse_until(text: str, now: float) -> float:
 @frozen(kw_only=True)
 class KnownIssue:
     """
-    A trouble that somebody works on.
+    A trouble that somebody is working on.
     """
 
-    #: Of the case; or the id of its cause, or a pattern for it (``nanny.*``).
+    #: Key of the case; or the id of its cause, or a pattern for that (``nanny.*``).
     key: str | None = None
     cause: str | None = None
-    #: A pattern for the clusters that it concerns.
+    #: A pattern for the clusters concerned.
     cluster: str = "*"
     note: str = ""
     link: str = ""
-    #: Whether notices are held back.
+    #: Whether to hold notices back.
     hold: bool = False
 
     def __attrs_post_init__(self) -> None:
@@ -136,7 +136,7 @@ class KnownIssue:
 @frozen(kw_only=True)
 class _IssueFile:
     """
-    The tables of the file; the field has the name of its table.
+    The content of the file; the field is named like the table.
     """
 
     issue: tuple[KnownIssue, ...] = ()
@@ -144,18 +144,18 @@ class _IssueFile:
 
 def known_issue_of(notice: Notice, issues: Sequence[KnownIssue]) -> KnownIssue | None:
     """
-    The first issue that the notice is about.
+    Return the first issue that the notice is about.
     """
     return next((each for each in issues if each.covers(notice)), None)
 
 
 def read_known_issues(path: str | os.PathLike[str]) -> tuple[KnownIssue, ...]:
     """
-    The known issues in a TOML file.
+    Return the known issues in a TOML file.
 
     Raises:
         UnreadableInputError: The file cannot be read.
-        RuleFileError: It says something else than it may; all mistakes at once.
+        RuleFileError: It is not valid; all mistakes are listed.
     """
     name = os.fspath(path)
     try:

@@ -1,5 +1,5 @@
 """
-One sink at work: its deliveries one after the other, in a thread that holds nobody if it hangs.
+The thread of one sink: it delivers one notice after another, and delays no other sink if it hangs.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from workerdiag.watch.deliveries import Claim, RetrySettings
 from workerdiag.watch.delivery_table import DeliveryTable
 from workerdiag.watch.sinks.sink import Delivery, DeliveryError, Sink
 
-#: What other processes put back into the outbox is seen after at most this long, in seconds; this often, too,
-#: it is tried whether a state file can be written again.
+#: Seconds between two looks for deliveries that other processes put back, and for whether a state file can be
+#: written again.
 _POLL_S = 5.0
-#: What a sink returns for its next delivery has at most this many characters as JSON.
+#: Maximum length of a receipt as JSON.
 _MAX_RECEIPT_CHARS = 2048
 _MAX_PROBLEM_CHARS = 500
-#: A secret that is cut off is not known as one, so more is read than is kept.
+#: A truncated secret would not be recognized, so more text is read than is kept.
 _MAX_READ_CHARS = 8192
 
 
@@ -39,11 +39,11 @@ class SinkThread:
     Delivers what the outbox has for one sink.
 
     Args:
-        sink: Called once at a time, with no lock held and no transaction open.
+        sink: The sink. It is called without a lock or an open transaction, one call at a time.
         table: The outbox.
-        retry: When to try again.
-        clock: Seconds since the epoch.
-        random: A number from 0 to 1, another one at each call.
+        retry: When to retry.
+        clock: Returns seconds since the epoch.
+        random: Returns a random number from 0 to 1.
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class SinkThread:
         self._random = random
         self._wakes = threading.Event()
         self._has_ended = threading.Event()
-        #: The sink asked for a pause until then.
+        #: End of the pause that the sink asked for.
         self._resumes_at = 0.0
-        #: Once it is to end: until when it may go on.
+        #: Deadline for its end, once it is to end.
         self._deadline: Deadline | None = None
 
     def start(self) -> None:
         """
-        Begin to deliver, but not before the end of a pause that was asked for before a restart.
+        Begin to deliver, after the end of a pause that was requested before a restart.
 
         Raises:
             StateFileError: The state cannot be read.
@@ -83,20 +83,20 @@ class SinkThread:
 
     def wake(self) -> None:
         """
-        Look at the outbox now.
+        Check the outbox now.
         """
         self._wakes.set()
 
     def finish(self, deadline: Deadline) -> None:
         """
-        End as soon as nothing is due before *deadline*, and by then at the latest.
+        End when nothing is due before *deadline*, or at *deadline*.
         """
         self._deadline = deadline
         self._wakes.set()
 
     def join(self, deadline: Deadline) -> bool:
         """
-        Wait for the end that `finish` asked for; False if the sink is still at a delivery by then.
+        Wait for the end requested by `finish`; False if the sink is still delivering.
         """
         return self._has_ended.wait(deadline.left_s)
 
@@ -106,7 +106,7 @@ class SinkThread:
                 try:
                     wait_s = self._deliver_next()
                     self.problem = ""
-                except StateInUseError as problem:  # the other watcher goes on with all of it
+                except StateInUseError as problem:  # the other watcher continues with all of it
                     self.problem = str(problem)
                     return
                 except Exception as problem:  # noqa: BLE001  a thread that ends holds back all that is to come
@@ -120,7 +120,7 @@ class SinkThread:
 
     def _deliver_next(self) -> float | None:
         """
-        Deliver what is due; then how long to wait, in seconds, None if this is to end.
+        Deliver what is due. Returns the seconds to wait; None if the thread is to end.
         """
         resumes_in_s = self._resumes_at - self._clock()
         if resumes_in_s > 0:
@@ -145,7 +145,7 @@ class SinkThread:
 
     def _deliver(self, claim: Claim) -> None:
         """
-        Deliver, and write down what came of it; an outcome that cannot be noted is a failed attempt.
+        Deliver, and note the outcome. If it cannot be noted, the attempt counts as failed.
         """
         outcome = self._attempt(claim.delivery)
         try:
@@ -171,7 +171,7 @@ class SinkThread:
 
     def _note(self, claim: Claim, outcome: Mapping[str, str] | _Failure) -> None:
         """
-        Write down what came of it, and try that until it is possible: else it would go out again.
+        Note the outcome, and retry until that succeeds: otherwise the notice would be sent again.
         """
         id_, due_at, is_pause = claim.delivery.id, 0.0, False
         if isinstance(outcome, _Failure):
@@ -197,7 +197,7 @@ class SinkThread:
 
 def _receipt(returned: object) -> Mapping[str, str]:
     """
-    What a sink returned, if the next delivery can have it; else nothing: it was sent all the same.
+    Return the receipt of a sink, or an empty one if it cannot be stored: the notice was sent anyway.
     """
     try:
         receipt = {str(key): str(value) for key, value in returned.items()}  # type: ignore[attr-defined]
@@ -208,6 +208,6 @@ def _receipt(returned: object) -> Mapping[str, str]:
 
 def _shown(problem: str) -> str:
     """
-    What went wrong, for the status: errors of libraries like to quote URLs with tokens.
+    Return the error text for the status, without secrets: library errors often quote URLs with tokens.
     """
     return redact_text(problem[:_MAX_READ_CHARS])[:_MAX_PROBLEM_CHARS]

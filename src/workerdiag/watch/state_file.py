@@ -1,8 +1,8 @@
 """
-The SQLite file that the watcher's state is in: opening it, its tables, and transactions.
+The SQLite file with the watcher's state: opening, tables and transactions.
 
-A transaction that was committed survives a kill and a loss of power (``synchronous=FULL``). Whatever SQLite
-reports becomes a `StateFileError`; the file is never replaced, emptied or repaired.
+A committed transaction survives a kill and a power failure (``synchronous=FULL``). Every error of SQLite
+becomes a `StateFileError`; the file is never replaced, emptied or repaired.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 from workerdiag.errors import StateFileError, error_text, utf8_safe
 from workerdiag.incidents.state_file_reader import APPLICATION_ID, SCHEMA_VERSION
 
-#: A process that only writes a row is waited for this long, in seconds.
+#: Seconds to wait for another process that writes.
 BUSY_S = 10.0
 
 #: What to do about a row that cannot be read.
 CHANGED_REMEDY = "it was changed by hand or by another version; keep a copy of it and name another file"
-#: Of the file beside it that SQLite writes first, so much is left once it is copied.
+#: Size limit of the write-ahead log after a checkpoint, in bytes.
 _MAX_IDLE_LOG_BYTES = 1024 * 1024
 _MEMORY = "memory"
 _TABLES = """
@@ -49,7 +49,7 @@ CREATE INDEX delivery_of_notice ON delivery (notice_id);
 CREATE TABLE lease (holder TEXT NOT NULL, process TEXT NOT NULL, expires_at REAL NOT NULL);
 """  # noqa: E501  one table, one statement
 
-#: By SQLite's primary result code (https://sqlite.org/rescode.html): what to do about it.
+#: Advice by SQLite's primary result code (https://sqlite.org/rescode.html).
 _REMEDIES = {
     sqlite3.SQLITE_NOTADB: "name another file; this one was left as it is",
     sqlite3.SQLITE_CORRUPT: "keep a copy of it and name another file",
@@ -66,16 +66,16 @@ _NO_FILE = "give the path that the watcher was started with, in a folder that is
 
 class StateFile:
     """
-    One open state file, or a state in memory. Threads may share it: transactions take turns.
+    An open state file, or a state in memory. Threads may share it: transactions take turns.
 
     Args:
-        path: Of the file, which is made if it is not there; None: in memory.
-        must_exist: Whether it is an error if it is not there.
+        path: Path of the file, which is created if necessary; None: in memory.
+        must_exist: Whether a missing file is an error.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, *, must_exist: bool = False) -> None:
         self.name = _MEMORY if path is None else utf8_safe(str(path))
-        #: Called first in each transaction: a lease raises here as soon as another watcher has it.
+        #: Called first in each transaction: the lease raises here if another watcher has it.
         self.guard: Callable[[sqlite3.Connection], None] | None = None
         self._path = None if path is None else Path(path)
         self._lock = threading.RLock()
@@ -98,11 +98,11 @@ class StateFile:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """
-        All that is written within is kept, or nothing if it raises. Within another one it is a part of that.
+        Run a transaction: everything is written, or nothing if it raises. It may be part of another one.
 
         Raises:
-            StateFileError: SQLite could not do it; nothing of it was written.
-            StateInUseError: Another watcher took the lease over.
+            StateFileError: SQLite failed; nothing was written.
+            StateInUseError: Another watcher has taken the lease over.
         """
         with self._lock, self._naming_errors():
             begin, commit, rollback = _statements(self._depth)
@@ -115,7 +115,7 @@ class StateFile:
                 yield self._connection
                 self._connection.execute(commit)
             except BaseException:
-                if self._connection.in_transaction:  # SQLite ends one by itself if the disk is full
+                if self._connection.in_transaction:  # SQLite rolls back by itself if the disk is full
                     for statement in rollback:
                         self._connection.execute(statement)
                 raise
@@ -124,23 +124,23 @@ class StateFile:
 
     def shrink(self) -> None:
         """
-        Give pages that are free back to the disk.
+        Return free pages to the file system.
         """
         with self._lock, self._naming_errors():
             self._connection.execute("PRAGMA incremental_vacuum").fetchall()
 
     def close(self) -> None:
         """
-        Close it; every later call raises `StateFileError`.
+        Close it. Every later call raises `StateFileError`.
         """
         with self._lock, self._naming_errors():
             self._connection.close()
 
     def _is_new(self, path: Path, *, must_exist: bool) -> bool:
         """
-        Whether it is still to be made; if that cannot be, it raises.
+        Whether the file does not exist yet. Raises if it cannot be created.
 
-        The file is never opened here: closing it would take away the locks of all connections of this process
+        The file is never opened here: closing it would release the locks of all connections of this process
         (https://sqlite.org/howtocorrupt.html, 2.2).
         """
         try:
@@ -158,9 +158,9 @@ class StateFile:
         run("PRAGMA synchronous=FULL")
         run(f"PRAGMA journal_size_limit={_MAX_IDLE_LOG_BYTES}")
         if not self._check_version():
-            run("PRAGMA auto_vacuum=INCREMENTAL")  # counts only where there is no table yet
+            run("PRAGMA auto_vacuum=INCREMENTAL")  # has an effect only before the first table
         if is_new and self._path is not None:
-            # Diagnoses name hosts and tasks. SQLite has made it, empty; what it puts beside it will be alike.
+            # Diagnoses name hosts and tasks. The files that SQLite puts beside this one get the same mode.
             with suppress(OSError):  # file systems without modes
                 self._path.chmod(0o600)
         run("PRAGMA journal_mode=WAL")
@@ -175,7 +175,7 @@ class StateFile:
 
     def _check_version(self) -> bool:
         """
-        Whether the tables are there; if they are not ours, it raises.
+        Whether the tables exist. Raises if they are not ours.
         """
         application, version, tables = (
             int(self._connection.execute(each).fetchone()[0])
@@ -195,7 +195,7 @@ class StateFile:
 
     def _check_place(self) -> None:
         """
-        Raise if the file is no longer in its place: what is written to it would be lost.
+        Raise if the file was moved or deleted: what is written to it would be lost.
         """
         if self._inode is not None and self._path is not None and _inode(self._path) != self._inode:
             raise StateFileError(
@@ -207,13 +207,13 @@ class StateFile:
         try:
             yield
         except sqlite3.Error as problem:
-            code = getattr(problem, "sqlite_errorcode", 0) & 0xFF  # the higher bits say it more exactly
+            code = getattr(problem, "sqlite_errorcode", 0) & 0xFF  # the higher bits are the extended code
             raise StateFileError(self.name, error_text(problem), _REMEDIES.get(code, "")) from problem
 
 
 def _statements(depth: int) -> tuple[str, str, tuple[str, ...]]:
     """
-    How a transaction within this many others begins, is kept and is undone.
+    Return the statements that begin, commit and roll back a transaction at this nesting depth.
     """
     if depth == 0:
         return "BEGIN IMMEDIATE", "COMMIT", ("ROLLBACK",)

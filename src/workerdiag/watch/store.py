@@ -1,8 +1,8 @@
 """
-What the watcher knows, in one SQLite file: deaths, how far they were read, cases, silences and the outbox.
+The store: deaths, cursors, cases, silences and the outbox in one SQLite file.
 
-Whatever belongs together is written in one `Store.transaction`, so a watcher that is killed goes on where the
-last one was committed: a death that was read is in it, and so is the notice about it.
+Related changes are written in one `Store.transaction`. After a kill the watcher resumes at the last commit,
+which has both a death and the notice about it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from workerdiag.watch.store_values import (
 )
 from workerdiag.watch.watched_case import Notice, WatchedCase
 
-#: What is over is forgotten after this long, in seconds: 30 days.
+#: Seconds after which closed things are deleted: 30 days.
 KEEP_S = 30 * 86400.0
 
 _T = TypeVar("_T")
@@ -40,16 +40,16 @@ _T = TypeVar("_T")
 
 class Store:
     """
-    The watcher's state. Threads may share it; each method is a transaction, or a part of the one around it.
+    The watcher's state. Threads may share it. Each method is a transaction, or a part of the one around it.
 
-    Every method raises `StateFileError` if the file cannot be read or written, and then nothing was written.
+    Every method raises `StateFileError` if the file cannot be read or written; then nothing is written.
     """
 
     def __init__(self, file: StateFile, *, clock: Callable[[], float] = time.time) -> None:
         self.file = file
         self.clock = clock
         self.outbox = DeliveryTable(file, clock=clock)
-        #: Silences, and what was held back.
+        #: Silences and held-back notices.
         self.policy_table = PolicyTable(file)
 
     @classmethod
@@ -61,9 +61,9 @@ class Store:
         clock: Callable[[], float] = time.time,
     ) -> Self:
         """
-        The state in the file at *path*, which is made if it is not there; without one, a state in memory.
+        Open the state in the file at *path*, and create it if necessary; without a path, a state in memory.
 
-        With *must_exist* it is an error if it is not there: for those who only look at it.
+        With *must_exist* a missing file is an error, for readers.
         """
         return cls(StateFile(path, must_exist=must_exist), clock=clock)
 
@@ -76,21 +76,21 @@ class Store:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """
-        All that is written within is kept, or nothing if it raises. Others wait meanwhile, so be short.
+        Run a transaction: everything is written, or nothing if it raises. Keep it short: others wait.
         """
         with self.file.transaction():
             yield
 
     def cursor(self, cluster: str) -> Cursor | None:
         """
-        How far the deaths of a cluster were read; None if it is new.
+        Return the cursor of a cluster; None if it is new.
         """
         rows = self._rows("SELECT epoch, position FROM cursor WHERE cluster = ?", cluster)
         return Cursor(epoch=rows[0][0], position=rows[0][1]) if rows else None
 
     def set_cursor(self, cluster: str, cursor: Cursor) -> None:
         """
-        Note how far they were read.
+        Store the cursor of a cluster.
         """
         self._rows(
             "INSERT OR REPLACE INTO cursor VALUES (?, ?, ?, ?)",
@@ -102,24 +102,24 @@ class Store:
 
     def clusters(self) -> dict[str, float]:
         """
-        When each cluster was read last, in seconds since the epoch, by its name.
+        Return when each cluster was last read, in seconds since the epoch, by its name.
         """
         rows = self._rows("SELECT cluster, seen_at FROM cursor ORDER BY cluster")
         return {cluster: seen_at for cluster, seen_at in rows}  # noqa: C416  a row is no pair for types
 
     def add_deaths(self, cluster: str, deaths: Iterable[WatchedDeath]) -> int:
         """
-        Keep those that are new; evidence that is new of a known one is added, as long as it is pending.
+        Store new deaths, and add new evidence to known ones that are pending.
 
         Returns:
-            How many are new.
+            The number of new deaths.
         """
         with self.transaction():
             return sum(self._add_death(cluster, each) for each in deaths)
 
     def pending_deaths(self, cluster: str | None = None) -> tuple[WatchedDeath, ...]:
         """
-        Those that were not assigned yet, with their evidence, oldest first.
+        Return the deaths that are not assigned yet, with their evidence, oldest first.
         """
         rows = self._rows(
             "SELECT id, at, identity, is_expected, evidence FROM death"
@@ -139,7 +139,7 @@ class Store:
 
     def case_ids(self, death_ids: Iterable[str]) -> dict[str, str]:
         """
-        Of each death that was assigned to a case, the id of that case.
+        Return the id of the case of each death that was assigned to one.
         """
         with self.transaction():
             rows = [
@@ -153,7 +153,7 @@ class Store:
 
     def assign(self, death_ids: Iterable[str], case_id: str | None) -> None:
         """
-        Note that they were judged, and of which case they are (None: of none). Their evidence is let go.
+        Note that deaths were judged, and their case (None: no case). Their evidence is deleted.
         """
         with self.transaction():
             for each in death_ids:
@@ -165,7 +165,7 @@ class Store:
 
     def cases(self, cluster: str | None = None) -> tuple[WatchedCase, ...]:
         """
-        All cases, of one cluster or of all, those that changed first first.
+        Return the cases of one cluster or of all, in the order of their last changes.
         """
         rows = self._rows(
             "SELECT id, body FROM watch_case WHERE cluster = coalesce(?, cluster) ORDER BY changed_at, id",
@@ -175,14 +175,14 @@ class Store:
 
     def case(self, case_id: str) -> WatchedCase | None:
         """
-        The case of that id.
+        Return the case with that id.
         """
         rows = self._rows("SELECT body FROM watch_case WHERE id = ?", case_id)
         return self._read(f"case {case_id}", rows[0][0], WatchedCase) if rows else None
 
     def put_case(self, case: WatchedCase) -> None:
         """
-        Keep a case as it is now.
+        Store the current state of a case.
         """
         self._rows(
             "INSERT OR REPLACE INTO watch_case VALUES (?, ?, ?, ?, ?)",
@@ -195,7 +195,7 @@ class Store:
 
     def confirm(self, case_id: str, by: str) -> WatchedCase:
         """
-        Note that somebody is at work on a case, also while a watcher runs.
+        Note that somebody works on a case, even while a watcher runs.
 
         Raises:
             NoSuchCaseError: There is no such open case.
@@ -209,21 +209,21 @@ class Store:
 
     def enqueue(self, notice: Notice, sink_names: Iterable[str]) -> None:
         """
-        Put a notice into the outbox, once for each sink; one that is there already stays as it is.
+        Put a notice into the outbox, once for each sink. An existing one stays unchanged.
         """
         self.outbox.enqueue(notice, sink_names)
 
     def deliveries(self, state: DeliveryState | None = None) -> tuple[StoredDelivery, ...]:
         """
-        What is in the outbox, oldest first: all of it, or what is in one state.
+        Return the deliveries in the outbox, oldest first: all, or those in one state.
         """
         return self.outbox.stored(state)
 
     def prune(self, *, keep_s: float = KEEP_S) -> None:
         """
-        Forget what has been over for *keep_s* seconds: deaths that were judged, cases and deliveries.
+        Delete judged deaths, cases and deliveries that have been over for *keep_s* seconds.
 
-        What waits to be sent, and the last receipt of a case that goes on, is kept.
+        Waiting deliveries, and the last receipt of an open case, stay.
         """
         before = self.clock() - keep_s
         with self.transaction():

@@ -24,38 +24,38 @@ _T = TypeVar("_T")
 
 def value_to_json(value: object) -> str:
     """
-    A case, a notice or another attrs value as ASCII text; defaults are left out.
+    Return a case, a notice or another attrs value as ASCII JSON, without defaults.
     """
     return _dump(_value_converter().unstructure(value))
 
 
 def value_from_json(text: str, kind: type[_T]) -> _T:
     """
-    The value that `value_to_json` was given.
+    Return the value that `value_to_json` wrote.
 
     Raises:
-        Exception: It has something else than it may have.
+        Exception: The text is not valid.
     """
     return _value_converter().structure(json.loads(text), kind)
 
 
 def evidence_to_json(evidence: Iterable[Evidence]) -> str:
     """
-    Evidence with the text of logs in it.
+    Return evidence as JSON, including the text of logs.
     """
     return _dump([any_piece_to_dict(each) for each in evidence])
 
 
 def evidence_from_json(text: str) -> tuple[Evidence, ...]:
     """
-    The evidence again; a piece that cannot be read is a `Gap`.
+    Return the evidence in JSON. A piece that cannot be read becomes a `Gap`.
     """
     return tuple(_piece(each) for each in json.loads(text))
 
 
 def merge_evidence(kept: str, other: str) -> str:
     """
-    All pieces of both, each once; of a log that both have, the longer text.
+    Merge two lists of evidence: each piece once, and the longer text of a log that both have.
     """
     old, new = json.loads(kept), json.loads(other)
     old_sizes, new_sizes = _log_sizes(old), _log_sizes(new)
@@ -73,7 +73,7 @@ def merge_evidence(kept: str, other: str) -> str:
 
 def _log_sizes(pieces: Iterable[dict[str, Any]]) -> Counter[str]:
     """
-    How many characters there are of each log.
+    Return the number of characters of each log.
     """
     sizes: Counter[str] = Counter()
     for each in pieces:
@@ -95,7 +95,7 @@ def _piece(plain: object) -> Evidence:
 
 def _dump(plain: object) -> str:
     """
-    As ASCII: half a surrogate pair is no text for SQLite.
+    Return JSON in ASCII: SQLite does not accept half a surrogate pair.
     """
     return json.dumps(plain, separators=(",", ":"))
 

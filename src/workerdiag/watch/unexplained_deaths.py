@@ -1,8 +1,8 @@
 """
-Deaths whose cause is not known, and the case beside which they are counted.
+Deaths without a known cause, and the case with which they are counted.
 
-Where many workers end at once a nanny may fail to learn how its own did, or is not asked in time. Such a
-death is no news while a case fires of which it may be one more; it is said there, as of unknown cause.
+If many workers end at once, a nanny may not learn how its worker ended, or is not asked in time. Such a death
+is not news while a case fires to which it may belong: it is listed there with an unknown cause.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ def case_beside(
     incident: WatchedIncident, cases: Iterable[WatchedCase], settings: WatchSettings
 ) -> WatchedCase | None:
     """
-    The case with whose deaths those of *incident* came, the nearest in time; None if it is news of its own.
+    Return the case with the nearest deaths to those of *incident*; None if the incident is news.
 
-    It is news where a cause is likely, where an exit is known and the best guess is no case's cause, where
-    nobody died of a likely cause on the same machines within the time for which deaths are judged together,
-    or where such deaths are fewer than the unexplained ones.
+    It is news if a cause is likely; if an exit is known and no case has the best guess as its cause; if
+    nobody died of a likely cause on the same machines within the window in which deaths are judged together;
+    or if such deaths are fewer than the unexplained ones.
     """
     if is_likely(incident.diagnosis) or not incident.deaths:
         return None
@@ -52,9 +52,9 @@ def case_of_guess(
     incident: WatchedIncident, cases: Iterable[WatchedCase], settings: WatchSettings
 ) -> WatchedCase | None:
     """
-    The case that was opened with the cause of *incident* as a guess, or came to it since; None: none.
+    Return the case with the cause of *incident* as its guess; None if there is none.
 
-    Of a standstill, the one that goes on and whose cause was not known.
+    For a standstill, return the open one without a known cause.
     """
     if not is_likely(incident.diagnosis):
         return None
@@ -69,7 +69,7 @@ def case_of_guess(
 
 def with_unexplained(case: WatchedCase, incident: WatchedIncident, now: float) -> WatchedCase:
     """
-    The case with the deaths of *incident* counted beside its own: nothing is over while they go on.
+    Return the case with the deaths of *incident* as unexplained ones. It stays open while they continue.
     """
     return evolve(
         case,
@@ -81,7 +81,7 @@ def with_unexplained(case: WatchedCase, incident: WatchedIncident, now: float) -
 
 def without_deaths(case: WatchedCase, ids: frozenset[str]) -> WatchedCase:
     """
-    The case after those of its deaths turned out to be of another cause.
+    Return the case without deaths that turned out to have another cause.
     """
     own_count = len(ids - case.unexplained_ids)
     return evolve(
@@ -98,7 +98,7 @@ def _guess(incident: WatchedIncident) -> str | None:
 
 def _is_near(incident: WatchedIncident, case: WatchedCase, settings: WatchSettings) -> bool:
     """
-    Whether the deaths of both came within the time for which deaths are judged together.
+    Whether the deaths of both are within the window in which deaths are judged together.
     """
     within_s = MOST_TIMES * settings.settle_s
     return case.is_open and case.death_count > 0 and _distance_s(incident, case) <= within_s
@@ -106,7 +106,7 @@ def _is_near(incident: WatchedIncident, case: WatchedCase, settings: WatchSettin
 
 def _distance_s(incident: WatchedIncident, case: WatchedCase) -> float:
     """
-    The seconds between the deaths of both, by the scheduler's clock; 0 where they overlap.
+    Return the seconds between the deaths of both, by the scheduler's clock; 0 if they overlap.
     """
     last_at = max(each.when for each in incident.deaths)
     return max(0.0, case.opened_at - last_at, incident.when - case.last_death_at)

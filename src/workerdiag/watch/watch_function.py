@@ -1,5 +1,5 @@
 """
-``workerdiag.watch``: from the arguments of a person to a watcher at work.
+``workerdiag.watch``: starts a watcher from its arguments.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What the watcher keeps and tells: cases and notices.
+The values of the watcher: cases and notices.
 """
 
 from __future__ import annotations
@@ -15,44 +15,44 @@ from workerdiag.model.vocabulary import CaseState, NoticeReason, Verdict
 @frozen(kw_only=True)
 class CaseProgress:
     """
-    What the next step of a case depends on, beside what people are told.
+    The internal state of a case, which notices do not show.
 
-    It counts from when the case was opened, or opened again.
+    It begins when the case is opened, or opened again.
     """
 
     #: When the cluster was last seen alive, by the watcher's clock.
     seen_at: float | None = None
-    #: For how many seconds it was seen alive since the last death of this key.
+    #: Seconds for which it was seen alive since the last death of this key.
     quiet_s: float = 0.0
     #: When the case was resolved or ended, by the watcher's clock.
     closed_at: float | None = None
     #: Deaths and hosts of the first incident.
     first_death_count: int = 0
     first_host_count: int = 0
-    #: Deaths are counted by windows of equal length: the begin of the last one, its count, the highest count.
+    #: Deaths are counted in windows of equal length: start and count of the last one, and the highest count.
     window_at: float = 0.0
     window_count: int = 0
     peak_count: int = 0
-    #: The level of escalation that people know of.
+    #: The escalation level of the last notice.
     told_level: int = 0
-    #: The sure causes that people were told, in that order.
+    #: The certain causes in notices, in order.
     told_causes: tuple[str, ...] = ()
-    #: Who said that somebody is at work on it; empty: nobody.
+    #: Who confirmed that somebody works on it; empty: nobody.
     confirmed_by: str = ""
 
 
 @frozen(kw_only=True)
 class WatchedCase:
     """
-    All incidents of one key on one cluster, and what was said about them.
+    All incidents of one key on one cluster, and the notices about them.
     """
 
-    #: The same for the same key on the same cluster, whoever watches.
+    #: The same for the same key and cluster, for all watchers.
     id: str
     key: str
     cluster: str
     state: CaseState
-    #: Of the likeliest cause, as last judged; the key stays when it changes.
+    #: The likeliest cause of the last judgement. The key stays when it changes.
     cause: str | None = None
     title: str
     probability: float = 0.0
@@ -64,17 +64,17 @@ class WatchedCase:
     last_death_at: float
     #: Since the case was opened, or opened again.
     death_count: int = field(default=0, validator=ge(0))
-    #: Ids of deaths that came with these and whose cause is not known; they are not counted.
+    #: Ids of deaths without a known cause that came with these; they are not counted.
     unexplained_ids: frozenset[str] = frozenset()
     hosts: frozenset[str] = frozenset()
     #: Address or name of the worker that died first.
     first_victim: str = ""
-    #: Key of the task that Dask blames, or that ran alone on the first victim, as last judged.
+    #: Key of the task that Dask blames, or the only one on the first victim, by the last judgement.
     task: str = ""
     #: Number of the last notice, from 1; 0: none yet.
     sequence: int = field(default=0, validator=ge(0))
     last_notice_at: float | None = None
-    #: Path or URL of the death bundle, where one was saved.
+    #: Path or URL of the death bundle, if one was saved.
     bundle: str = ""
     progress: CaseProgress = CaseProgress()
     #: `Diagnosis.to_json` of the last incident.
@@ -83,7 +83,7 @@ class WatchedCase:
     @property
     def is_open(self) -> bool:
         """
-        Whether more may be said of it without another incident.
+        Whether it may have further notices without another incident.
         """
         return self.state not in ("resolved", "ended")
 
@@ -91,10 +91,10 @@ class WatchedCase:
 @frozen(kw_only=True)
 class Notice:
     """
-    One thing that the watcher says about a case, complete in itself and free of secrets.
+    One notice of the watcher about a case, self-contained and free of secrets.
     """
 
-    #: Case, its opening and number in it, the same in each delivery of this notice to any sink.
+    #: Case, opening time and number, the same in every delivery to any sink.
     id: str
     reason: NoticeReason
     case_id: str
@@ -110,7 +110,7 @@ class Notice:
     blame: Verdict = "unknown"
     advice: tuple[str, ...] = ()
     death_count: int = 0
-    #: Deaths that came with these and whose cause is not known.
+    #: Number of deaths without a known cause that came with these.
     unexplained_count: int = 0
     hosts: tuple[str, ...] = ()
     first_victim: str = ""

@@ -1,5 +1,5 @@
 """
-`Watcher`: the rounds in a thread of their own, and the ways to hear what they say.
+The watcher: its loop in a thread, and the ways to receive its notices.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from workerdiag.watch.watched_case import Notice, WatchedCase
 CLOSE_S = 10.0
 #: The same at the end of a program that did not close it.
 _EXIT_S = 2.0
-#: Of that, what the rounds may take for a last look and a last judgement; the rest is for delivering.
+#: Share of that for a last look and a last judgement; the rest is for deliveries.
 _ROUND_SHARE = 0.7
-#: After the end of a cluster: how often it is looked whether the last notices were taken, in seconds.
+#: Seconds between two checks, after the end of a cluster, of whether the last notices were taken.
 _DRAIN_POLL_S = 0.2
 
 
@@ -67,7 +67,7 @@ class Watcher:
     _is_iterated: bool = field(init=False)
     _lease: Lease = field(init=False)
     _outbox: Outbox = field(init=False)
-    #: That of the loop over this watcher alone: it is closed at once.
+    #: The outbox for the loop over this watcher only: it is closed at once.
     _loop_outbox: Outbox = field(init=False)
     _book: Casebook = field(init=False)
     _loop: WatchLoop = field(init=False)
@@ -157,7 +157,7 @@ class Watcher:
 
     def next_notice(self, timeout_s: float | None = None) -> Notice | None:
         """
-        The next notice, as iterating yields it; None after the last one.
+        Return the next notice, as iteration does; None after the last one.
 
         Raises:
             TimeoutError: There is none within *timeout_s* seconds.
@@ -167,10 +167,10 @@ class Watcher:
 
     def cases(self) -> tuple[WatchedCase, ...]:
         """
-        All cases of the cluster: open, resolved and ended ones, and the deaths whose evidence still arrives.
+        Return all cases of the cluster: open, resolved and ended ones, and one for the deaths that settle.
 
         Raises:
-            StateFileError: The state cannot be read; it cannot after the watcher was closed.
+            StateFileError: The state cannot be read, for example after the watcher was closed.
         """
         return self._book.cases()
 
@@ -182,7 +182,7 @@ class Watcher:
 
     def status(self) -> WatcherStatus:
         """
-        Whether it sees the cluster, what waits for its sinks, and what failed.
+        Return whether it sees the cluster, what waits for its sinks, and what failed.
         """
         if self._is_elsewhere:
             return WatcherStatus(state="closed", cluster=self._cluster)
@@ -207,7 +207,7 @@ class Watcher:
 
     def confirm(self, case_id: str, *, by: str) -> None:
         """
-        Note who is at work on an open case: nobody is reminded of it until it is opened again.
+        Note who works on an open case: there are no reminders of it until it is opened again.
 
         Raises:
             NoSuchCaseError: There is no such open case.
@@ -217,16 +217,16 @@ class Watcher:
 
     def close(self, *, timeout_s: float = CLOSE_S) -> None:
         """
-        Stop watching: look once more, judge what has not settled, deliver what is due; within *timeout_s*.
+        Stop watching within *timeout_s*: look once more, judge all deaths, and deliver what is due.
 
-        With a state file, what is not delivered by then is delivered by the next watcher.
+        With a state file, the next watcher delivers the rest.
         """
         self._close(timeout_s, is_worked_on=True)
 
     @property
     def _is_elsewhere(self) -> bool:
         """
-        Whether this is a forked copy, whose threads are in the process that it was forked from.
+        Whether this is a forked copy, whose threads are in the parent process.
         """
         return os.getpid() != self._pid
 
@@ -257,7 +257,7 @@ class Watcher:
 
     def _drain(self) -> None:
         """
-        Let the loop over this watcher end once it had the last notice.
+        End the loop over this watcher after its last notice.
         """
         try:
             while self._outbox.is_waiting(INBOX_NAME) and not self._is_closed.wait(_DRAIN_POLL_S):
@@ -288,7 +288,7 @@ class Watcher:
 
     def _close_outboxes(self, deadline: Deadline) -> None:
         """
-        Deliver what can be delivered; the rest stays in the state for the next watcher.
+        Deliver what is possible; the rest stays in the state for the next watcher.
         """
         for close in (
             lambda: self._loop_outbox.close(0.0, noting_s=deadline.left_s),
