@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+#: Milliseconds to wait for a page, as a busy machine may need.
+PATIENCE_MS = 100_000
 #: A browser that asks nobody but the page's own server.
 ARGUMENTS = [
     "--no-sandbox",
@@ -54,6 +56,7 @@ def seen(chromium: Browser) -> Iterator[Seen]:
     """
     context = chromium.new_context(viewport={"width": 1280, "height": 800})
     seen = Seen(context.new_page())
+    seen.page.set_default_timeout(PATIENCE_MS)
     seen.page.on("request", lambda request: seen.requests.append(request.url))
     seen.page.on(
         "console",
