@@ -1,3 +1,3 @@
 """
-Where other programs meet the diagnosis: a module for each, with the extra of its name, and what they share.
+Integrations with other programs: a module for each, with an extra of the same name, and what they share.
 """

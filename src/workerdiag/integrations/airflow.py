@@ -1,13 +1,13 @@
 """
-Airflow: retry a task only where the death of Dask's workers allows it.
+Airflow: retry a task only if the death of Dask's workers allows it.
 
     @task(retries=3, retry_policy=DeathRetryPolicy())
     def total():
         with Client(cluster) as client, workerdiag.explaining(client):
             ...
 
-Airflow asks a policy in the process of the task, after the task has failed (task SDK 1.3). A cluster that
-the task itself started is gone by then: ``explaining`` finds the reason before.
+Airflow asks a policy in the process of the task, after the task has failed (task SDK 1.3). A cluster that the
+task started is gone by then, so ``explaining`` finds the reason earlier.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ except ImportError as problem:
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-#: Airflow keeps this many characters of a reason (task_runner.py, task SDK 1.3).
+#: Characters of a reason that Airflow keeps (task_runner.py, task SDK 1.3).
 _MAX_REASON_CHARS: Final = 500
 
 
@@ -39,16 +39,17 @@ class DeathRetryPolicy(RetryPolicy):
     Decides by `Decision.policy` whether Airflow tries a task again; the task's ``retries`` stay the limit.
 
     ``retry`` and ``retry-elsewhere`` are tried again. ``do-not-retry`` fails at once, and so does
-    ``retry-with-memory`` unless *give_memory* sees to it that the next try gets more. ``ask``, and all that
-    did not come from Dask, is left to the task's own settings.
+    ``retry-with-memory`` unless *give_memory* gives the next try more. ``ask``, and exceptions that did not
+    come from Dask, are left to the settings of the task.
 
     Args:
         scheduler: Address of a scheduler that outlives the task; None: what `explaining` found, the client at
             hand, or Dask's setting ``scheduler-address``.
-        retry_delay: Time before the next try; None: the task's own.
-        give_memory: Called with the memory that each worker should have at least, in bytes, and Airflow's
-            context. It notes the size where the next try finds it, and returns True; or False if the task has
-            been given more before, as nobody knows whether still more would help.
+        retry_delay: Time before the next try; None: that of the task.
+        give_memory: Called with the minimum memory for each worker, in bytes, and Airflow's context. It
+            stores
+            the size for the next try and returns True; or False if the task has had more memory before, since
+            nobody knows whether even more would help.
         timeout_s: Seconds that the diagnosis may take; None: the setting ``workerdiag.explain.timeout``.
     """
 
@@ -73,7 +74,7 @@ class DeathRetryPolicy(RetryPolicy):
         context: Context | None = None,
     ) -> RetryDecision:
         """
-        What Airflow does with the task, and why; the reason stands in the task's log.
+        Return what Airflow does with the task, and why. The reason goes to the log of the task.
         """
         diagnosis = diagnose(exception, self.scheduler, timeout_s=self.timeout_s)
         if diagnosis is None:

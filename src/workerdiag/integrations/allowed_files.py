@@ -1,5 +1,5 @@
 """
-Files that a program may name: those below folders that its user has allowed, and no others.
+Files that a program may name: only those below folders that its user has allowed.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from attrs import frozen
 
 from workerdiag.rendering.wording import clip
 
-#: Files that one folder stands for, at most.
+#: Maximum number of files in one folder.
 MAX_FILES: Final = 200
-#: Characters of a path in a message.
+#: Maximum characters of a path in a message.
 _MAX_CHARS: Final = 200
 
 
 class NotAllowedError(Exception):
     """
-    The path is outside of the allowed folders, or not there; the message is for whoever named it.
+    The path is outside of the allowed folders, or does not exist. The message is for whoever named it.
     """
 
 
@@ -31,22 +31,22 @@ class AllowedFiles:
     """
     The files below some folders.
 
-    A link that leads out of them is outside; where a folder is named, links in it are passed over.
+    A link that leads out of them is outside. Links in a named folder are skipped.
     """
 
-    #: Resolved.
+    #: Resolved paths.
     roots: tuple[Path, ...]
 
     @classmethod
     def below(cls, folders: Iterable[str | Path]) -> AllowedFiles:
         """
-        The files below these folders.
+        Return the files below these folders.
         """
         return cls(tuple(Path(each).resolve() for each in folders))
 
     def files(self, path: str) -> Sequence[Path]:
         """
-        The file of that path, or the files in the folder of that path.
+        Return the file at that path, or the files in the folder there.
 
         Args:
             path: Absolute, or relative to one of the folders.

@@ -1,8 +1,8 @@
 """
-Watches the clusters that this process has clients of, without a change to the program that uses them.
+Observes the clusters that this process has clients of, without a change to the program.
 
-The scheduler's events tell which workers went. They are read whenever somebody wants to know, and once more
-before a client or a cluster closes, because nobody can be asked after that.
+The scheduler's events name the lost workers. They are read on demand, and once more before a client or a
+cluster closes, since nobody can be asked after that.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from workerdiag.recorder.internals.clients import is_made_asynchronous, open_cli
 from workerdiag.sources.cluster.queries import answer_in_time, fetch_events
 from workerdiag.sources.exception.slots import classes_of
 
-#: Seconds in which a scheduler answers what it has noted; one that does not is not asked again.
+#: Seconds to wait for the events of a scheduler. One that does not answer is not asked again.
 _EVENTS_S: Final = 2.0
-#: Seconds that all diagnoses of one process may take together.
+#: Total time limit for the diagnoses of one process, in seconds.
 _TOTAL_S: Final = 300.0
-#: A diagnosis that may take less than this is not begun.
+#: Minimum time for a diagnosis, in seconds; with less, it is not begun.
 _LEAST_S: Final = 0.5
 
 
 @frozen(kw_only=True)
 class ObservedDeaths:
     """
-    Workers that died without being asked to, and why.
+    Workers that died unexpectedly, and why.
     """
 
     deaths: tuple[Death, ...]
@@ -51,25 +51,25 @@ class ObservedDeaths:
 @define(eq=False)
 class ClusterObserver:
     """
-    Notes the deaths that nobody asked for. Nothing it does raises.
+    Collects unexpected deaths. It never raises.
 
     Args:
-        timeout_s: Seconds that one diagnosis may take.
+        timeout_s: Time limit of one diagnosis, in seconds.
     """
 
     _timeout_s: float
     _left_s: float = field(default=_TOTAL_S, init=False)
-    #: Earlier ones are none of ours: a cluster may be older than this process.
+    #: Earlier deaths do not count: a cluster may be older than this process.
     _removals: Removals = field(factory=lambda: Removals(since=time.time()), init=False)
     #: Ids of the clients whose scheduler did not answer.
     _silent: set[str] = field(factory=set, init=False)
     _observed: list[ObservedDeaths] = field(factory=list, init=False)
-    #: Class, name, its own method, and ours in place of it.
+    #: Class, name, original method and replacement.
     _replaced: list[tuple[type, str, object, object]] = field(factory=list, init=False)
 
     def start(self) -> None:
         """
-        Look at each client also before it closes, or its cluster does.
+        Also look before each client or cluster closes.
         """
         from distributed import Client
         from distributed.deploy.cluster import Cluster
@@ -81,11 +81,11 @@ class ClusterObserver:
 
     def stop(self) -> None:
         """
-        Undo that.
+        Undo `start`.
         """
         while self._replaced:
             owner, name, original, ours = self._replaced.pop()
-            if vars(owner).get(name) is ours:  # another program may have put its own over it
+            if vars(owner).get(name) is ours:  # another program may have replaced it since
                 setattr(owner, name, original)
 
     def look(self, *, of: object = None, judge: bool = True) -> None:
@@ -93,8 +93,8 @@ class ClusterObserver:
         Ask the schedulers of all open clients.
 
         Args:
-            of: One client, or the clients of one cluster, in place of all.
-            judge: Find out why; else what happened counts as known.
+            of: One client, or the clients of one cluster; None: all.
+            judge: Whether to diagnose; otherwise the deaths count as known.
         """
         for client in open_clients():
             if (of is None or of is client or of is client.cluster) and client.id not in self._silent:
@@ -105,7 +105,7 @@ class ClusterObserver:
 
     def take(self) -> tuple[ObservedDeaths, ...]:
         """
-        What was observed since the last time.
+        Return the observations since the last call.
         """
         observed = tuple(self._observed)
         self._observed.clear()
@@ -113,11 +113,11 @@ class ClusterObserver:
 
     def explain(self, exc: BaseException, observed: Sequence[ObservedDeaths]) -> Diagnosis | None:
         """
-        Why *exc* was raised, if that is a matter of workers; else None.
+        Return why *exc* was raised, if workers are the reason; else None.
 
         Args:
             exc: The exception.
-            observed: The deaths of late.
+            observed: Recent deaths.
         """
         diagnosis = None
         with suppress(Exception):
@@ -138,7 +138,7 @@ class ClusterObserver:
             if client is None or not (has_deaths or timed_out):
                 return diagnose(exc, client=client, timeout_s=timeout_s)
             diagnosis: Diagnosis = explain(exc, client, timeout=timeout_s)
-        return diagnosis if has_deaths or not diagnosis.deaths else None  # deaths of earlier are not of this
+        return diagnosis if has_deaths or not diagnosis.deaths else None  # earlier deaths do not count
 
     def _look(self, client: Any, *, judge: bool = True) -> None:
         entries = client.sync(fetch_events, client, "all", callback_timeout=_EVENTS_S)
@@ -156,7 +156,7 @@ class ClusterObserver:
 
     def _note(self, workers: Sequence[str], diagnosis: Diagnosis) -> None:
         """
-        Keep those that nobody asked to stop; one that could not be judged counts.
+        Keep unexpected deaths, and those that could not be judged.
         """
         if diagnosis.outcome == "no-death":
             return
@@ -170,7 +170,7 @@ class ClusterObserver:
     @contextmanager
     def _spend(self) -> Iterator[float]:
         """
-        Seconds for one diagnosis, 0 if the time of all is used up.
+        Return the seconds for one diagnosis; 0 if the total time is used up.
         """
         begin = monotonic_s()
         try:
@@ -198,7 +198,7 @@ class ClusterObserver:
         @wraps(close)
         async def look_and_close(client: Any, *args: object, **kwargs: object) -> object:
             with suppress(Exception):
-                if is_made_asynchronous(client):  # of any other it is known
+                if is_made_asynchronous(client):  # for any other it is known
                     await self._look_async(client)
             return await close(client, *args, **kwargs)
 

@@ -1,5 +1,5 @@
 """
-The diagnosis of an exception that another program hands us, often when the cluster is gone.
+The diagnosis of an exception from another program, often after the cluster is gone.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from workerdiag.sources.exception.slots import cause_of, context_of, members_of,
 if TYPE_CHECKING:
     from distributed import Client
 
-#: Of the time, connecting to a scheduler takes at most this share, and leaving it this many seconds.
+#: Limits for connecting to a scheduler, as a share of the time, and for disconnecting, in seconds.
 _CONNECT_SHARE, _CLOSE_S = 0.4, 1.0
-#: Exceptions that one is linked to, at most.
+#: Maximum number of linked exceptions.
 _MAX_LINKED = 50
 
 
@@ -33,16 +33,16 @@ def diagnose(
     timeout_s: float | None = None,
 ) -> Diagnosis | None:
     """
-    Why workers died, if *exc* came from Dask; else None.
+    Return why workers died, if *exc* came from Dask; else None.
 
-    The cause that `annotate`, `auto` or `explaining` found while the cluster was there comes first. Else the
-    scheduler is queried: the one at *scheduler*, that of the client at hand, or that of Dask's setting
-    ``scheduler-address``.
+    The diagnosis that `annotate`, `auto` or `explaining` made while the cluster existed comes first.
+    Otherwise the scheduler is queried: the one at *scheduler*, that of the current client, or that of Dask's
+    setting ``scheduler-address``.
 
     Args:
         exc: The exception; its causes, contexts and members count too.
         scheduler: Address of the scheduler.
-        client: A synchronous client to ask through, in place of all that.
+        client: A synchronous client to use instead.
         timeout_s: Seconds in total; None: the setting ``workerdiag.explain.timeout``.
     """
     known = next((found for each in linked_exceptions(exc) if (found := remembered(each))), None)
@@ -62,14 +62,14 @@ def diagnose(
 
 def is_from_dask(exc: BaseException) -> bool:
     """
-    Whether Dask's scheduler or client raised it, or something that it is linked to.
+    Whether Dask's scheduler or client raised the exception or a linked one.
     """
     return any("distributed" in packages_of(each) for each in linked_exceptions(exc))
 
 
 def linked_exceptions(exc: BaseException) -> Iterator[BaseException]:
     """
-    The exception and all that it is linked to, the nearest first.
+    Yield the exception and all linked ones, the nearest first.
     """
     ahead: list[BaseException | None] = [exc]
     known: set[int] = set()
@@ -84,7 +84,7 @@ def linked_exceptions(exc: BaseException) -> Iterator[BaseException]:
 @contextmanager
 def open_client(scheduler: str | None, timeout_s: float) -> Iterator[Client | None]:
     """
-    A synchronous client to ask through, or None; one that is opened here is closed again.
+    Yield a synchronous client, or None. A client opened here is closed again.
     """
     import dask
     import distributed
@@ -98,7 +98,7 @@ def open_client(scheduler: str | None, timeout_s: float) -> Iterator[Client | No
         scheduler = dask.config.get("scheduler-address", None)
     opened = None
     if scheduler is not None:
-        with suppress(Exception):  # gone, or an address of nobody
+        with suppress(Exception):  # the scheduler is gone, or the address is wrong
             opened = connect(scheduler, timeout_s=timeout_s)
     try:
         yield opened

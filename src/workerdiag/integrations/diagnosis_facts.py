@@ -1,5 +1,5 @@
 """
-A diagnosis as a few plain values, for programs that file it under names: tags, attributes, properties.
+A diagnosis as a few named plain values, for tags, attributes and properties of other programs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from workerdiag.scoring.retry_policy import SURE_ENOUGH_TO_ACT
 
 def facts(findings: Findings) -> dict[str, str | int | float]:
     """
-    What was concluded, by short names; what is not known is left out.
+    Return the conclusion by short names. Unknown values are left out.
     """
     top, decision = findings.top, findings.decision
     known = {
@@ -31,14 +31,14 @@ def facts(findings: Findings) -> dict[str, str | int | float]:
 
 def is_answer(findings: Findings) -> bool:
     """
-    Whether anything died or stands still, or may have: what reports and logs tell.
+    Whether anything died or stands still, or may have.
     """
     return findings.outcome in ("explained", "unknown")
 
 
 def is_sure(findings: Findings) -> bool:
     """
-    Whether its cause is likely enough to act upon without reading.
+    Whether its cause is likely enough for automatic action.
     """
     top = findings.top
     return findings.outcome == "explained" and top is not None and top.probability >= SURE_ENOUGH_TO_ACT

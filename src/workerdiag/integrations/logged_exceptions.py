@@ -1,8 +1,8 @@
 """
-The diagnosis of an exception that passes by in a program's logging or error reporting.
+The diagnosis of an exception in a program's logging or error reporting.
 
-That runs in any thread, also in the event loop of a client, and for errors of any kind. So it is never late,
-never raises, never stops an event loop, and asks once for each exception, and not about all of many.
+This runs in any thread, even in the event loop of a client, and for errors of any kind. So it keeps its time
+limit, never raises, never blocks an event loop, asks once for each exception, and limits its rate.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time, monotonic
 from workerdiag.integrations.diagnose import diagnose, is_from_dask, linked_exceptions
 from workerdiag.settings import seconds
 
-#: Of the time, the diagnosis itself ends earlier by this share, so that what it has is not thrown away.
+#: Share of the time by which the diagnosis ends earlier, so that its result is not lost.
 _ENDING_SHARE: Final = 0.1
 
-#: In this many seconds at most this many exceptions are asked about: broken connections let each call raise.
+#: Rate limit: a window in seconds, and exceptions per window. A broken connection makes every call raise.
 _WINDOW_S, _MAX_ASKED = 60.0, 10
 
 _ASKED_AT: Final[deque[float]] = deque(maxlen=_MAX_ASKED)
-#: The attribute of an exception that has its answer, or None where there was none.
+#: Attribute of an exception with its answer, or None if there was none.
 _ANSWER: Final = "_workerdiag_in_passing"
-#: Whether this thread is asking: what the answer itself logs or reports is not asked about.
+#: Whether this thread is asking: errors that the diagnosis itself logs are ignored.
 _IS_ASKING: Final = contextvars.ContextVar("workerdiag_is_asking", default=False)
 
 
@@ -36,9 +36,9 @@ def diagnose_in_passing(
     exc: BaseException, scheduler: str | None = None, *, timeout_s: float | None = None
 ) -> Diagnosis | None:
     """
-    Why workers died, if *exc* came from Dask and there is an answer in time; else None. It does not raise.
+    Return why workers died, if *exc* came from Dask and there is an answer in time; else None. Never raises.
 
-    Within a running event loop the answer is what `annotate`, `auto` or `explaining` found.
+    Within a running event loop the answer is the one that `annotate`, `auto` or `explaining` found.
 
     Args:
         exc: The exception; its causes, contexts and members count too.
@@ -67,7 +67,7 @@ def _answer(exc: BaseException, scheduler: str | None, timeout_s: float | None) 
 
 
 def _ask(exc: BaseException, scheduler: str | None, timeout_s: float) -> Diagnosis | None:
-    token = _IS_ASKING.set(True)  # also for the thread, which runs in a copy of this context
+    token = _IS_ASKING.set(True)  # the thread too runs in a copy of this context
     try:
         run = partial(diagnose, exc, scheduler, timeout_s=timeout_s * (1 - _ENDING_SHARE))
         call = partial(contextvars.copy_context().run, run)
@@ -80,7 +80,7 @@ def _ask(exc: BaseException, scheduler: str | None, timeout_s: float) -> Diagnos
 
 def _has_asked_enough() -> bool:
     """
-    Whether others were asked about lately; if not, this one counts.
+    Whether the rate limit is reached; if not, count this exception.
     """
     now = monotonic_s()
     if len(_ASKED_AT) == _MAX_ASKED and now - _ASKED_AT[0] < _WINDOW_S:

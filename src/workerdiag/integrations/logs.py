@@ -1,5 +1,5 @@
 """
-Logging: what ``log.exception("...")`` writes says why the workers died.
+Logging: ``log.exception("...")`` says why the workers died.
 
     handler.addFilter(DiagnosisFilter())
 
@@ -18,15 +18,15 @@ from workerdiag.integrations.logged_exceptions import diagnose_in_passing
 
 class DiagnosisFilter(logging.Filter):
     """
-    Adds the diagnosis to each record whose exception came from Dask; all records pass, nothing is raised.
+    Adds the diagnosis to each record whose exception came from Dask. All records pass, and it never raises.
 
-    On a handler it serves all loggers; on a logger only that one. Within an event loop, and for an exception
-    seen before, it adds what is known already.
+    On a handler it serves all loggers; on a logger only that one. Within an event loop, and for a known
+    exception, it adds what is known already.
 
     Args:
         scheduler: Address of a scheduler that outlives the program; None: what `annotate`, `auto` or
             `explaining` found, the client at hand, or Dask's setting ``scheduler-address``.
-        timeout_s: Seconds that a record is held up for, at most; None: the setting
+        timeout_s: Seconds by which a record is delayed, at most; None: the setting
             ``workerdiag.telemetry.timeout``.
     """
 
@@ -37,7 +37,7 @@ class DiagnosisFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """
-        Always true.
+        Return True for every record.
         """
         exc = record.exc_info[1] if isinstance(record.exc_info, tuple) else record.exc_info
         if not isinstance(exc, BaseException) or hasattr(record, "workerdiag"):
@@ -46,5 +46,5 @@ class DiagnosisFilter(logging.Filter):
         if diagnosis is not None and is_answer(diagnosis):
             add_note(exc, diagnosis)
             record.workerdiag = facts(diagnosis)
-            record.exc_text = None  # a handler before this one may have kept the traceback without the note
+            record.exc_text = None  # an earlier handler may have cached the traceback without the note
         return True

@@ -1,8 +1,8 @@
 """
 A server of the Model Context Protocol: an assistant asks why workers died, and reads the knowledge base.
 
-It only reads, only below the folders and from the schedulers that its user allows, and hides secrets. What
-logs say is handed on as untrusted text.
+It only reads, only below the folders and from the schedulers that its user allows, and it hides secrets. Text
+of logs is marked as untrusted.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _INSTRUCTIONS: Final = (
     f"or an allowed scheduler. {NOTICE}"
 )
 _READ_ONLY: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-#: Seconds that one question may take: by default, and at most.
+#: Time limits of one question, in seconds: default and maximum.
 _TIMEOUT_S, _MAX_TIMEOUT_S = 15.0, 60.0
-#: Of that, connecting to a scheduler takes at most this share.
+#: Share of that for connecting to a scheduler, at most.
 _CONNECT_SHARE: Final = 0.4
 _MAX_FOUND, _MAX_LINES = 20, 200
 #: Columns of a cause's page.
@@ -61,7 +61,7 @@ _WIDTH: Final = 100
 @frozen
 class DeathTools:
     """
-    What an assistant may ask; each method is a tool, and its docstring is what the assistant is told of it.
+    The tools of an assistant: each method is a tool, described by its docstring.
     """
 
     book: Rulebook
@@ -178,7 +178,7 @@ class DeathTools:
 
 def make_server(tools: DeathTools) -> MCPServer[Any]:
     """
-    The server with its tools; ``run("stdio")`` serves until its input ends.
+    Return the server with its tools; ``run("stdio")`` serves until its input ends.
     """
     server: MCPServer[Any] = MCPServer(
         "workerdiag",

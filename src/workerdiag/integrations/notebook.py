@@ -1,7 +1,7 @@
 """
-The answer in a notebook: under the cell that failed, by itself, and on ``%explain``.
+The answer in a notebook: automatically under a failed cell, and by ``%explain``.
 
-``%load_ext workerdiag`` imports this module in notebooks and in IPython's terminal; nothing else does.
+Only ``%load_ext workerdiag`` imports this module, in notebooks and in IPython's terminal.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """
-    Undo it.
+    Undo `load_ipython_extension`.
     """
     explainer = shell.magics_manager.registry.pop(WorkerdiagMagics.__name__)
     shell.events.unregister(_EVENT, explainer.on_cell_run)
@@ -52,22 +52,22 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
 @magics_class
 class WorkerdiagMagics(Magics):
     """
-    What ``%load_ext workerdiag`` adds to one shell.
+    The magics that ``%load_ext workerdiag`` adds to a shell.
     """
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
         self._variables = shell.user_ns
-        #: Answers of asynchronous clients that are on their way.
+        #: Pending answers of asynchronous clients.
         self._pending: set[asyncio.Task[None]] = set()
-        #: Those that arrived since the last cell: what `_update` is called with.
+        #: Arguments of `_update` for answers that arrived since the last cell.
         self._arrived: list[tuple[object, Diagnosis, BaseException | None]] = []
 
     def on_cell_run(self, result: ExecutionResult) -> None:
         """
         Show the answer under a cell that failed with an exception of Dask: one line if it explains nothing.
 
-        A failure of ours is one line too.
+        A failure of workerdiag is one line too.
         """
         try:
             self._show_again()
@@ -110,7 +110,7 @@ class WorkerdiagMagics(Magics):
 
     def _show_later(self, exc: BaseException | None, client: Client, *, is_asked_for: bool) -> None:
         """
-        Show that the cluster is asked, and the answer in that place; the loop meanwhile runs other cells.
+        Show a placeholder, and later the answer in its place. Meanwhile the loop runs other cells.
 
         Raises:
             UsageError: No loop is running.
@@ -133,7 +133,7 @@ class WorkerdiagMagics(Magics):
 
     def _show_again(self) -> None:
         """
-        For a program that executes notebooks (nbclient): it reads only what the running cell puts out.
+        Show answers again for programs such as nbclient, which read only the output of the running cell.
         """
         while self._arrived:
             _update(*self._arrived.pop())
@@ -148,7 +148,7 @@ class WorkerdiagMagics(Magics):
 
     def _client_of(self, exc: BaseException | None) -> Client | None:
         """
-        The client that waits for a task of *exc*, or else Dask's default client; None if there is none.
+        Return the client that waits for a task of *exc*, else Dask's default client; None if there is none.
         """
         from distributed import default_client
 
@@ -175,9 +175,9 @@ def _update(place: Any, found: Diagnosis | None, exc: BaseException | None) -> N
     Show the answer in its place: one line if it explains nothing and no worker died of *exc*.
 
     Args:
-        place: Where it is shown.
+        place: The display handle.
         found: The answer, if there is one.
-        exc: The exception of the cell above; None if somebody asked.
+        exc: The exception of the cell above; None for ``%explain``.
     """
     is_death = exc is None or any(is_worker_death(each) for each in linked_exceptions(exc))
     if found is not None and (is_death or found.outcome == "explained"):
@@ -192,7 +192,7 @@ def _plain_line(line: str) -> dict[str, str]:
 
 def _last_exception() -> BaseException | None:
     """
-    What the shell showed last, if Dask raised it.
+    Return the last exception that the shell showed, if Dask raised it.
     """
     exc: object = getattr(sys, "last_value", None)
     return exc if isinstance(exc, BaseException) and is_from_dask(exc) else None

@@ -1,12 +1,12 @@
 """
-OpenTelemetry: the diagnosis as a log record, beside the trace in which the work ran.
+OpenTelemetry: the diagnosis as a log record in the trace of the work.
 
     except KilledWorker as exc:
         emit_diagnosis(exc)
         raise
 
-Needs the API only; where it goes is a matter of the SDK that the program has set up. Names are those of the
-semantic conventions (``exception.type``), ours begin with ``workerdiag.``.
+It needs only the API; the SDK of the program decides where records go. Names follow the semantic conventions
+(``exception.type``); our own begin with ``workerdiag.``.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ except ImportError as problem:
         name="opentelemetry",
     ) from problem
 
-#: Name of the event, by which a backend tells our records from others.
+#: Name of the event, which distinguishes our records in a backend.
 EVENT_NAME: Final = "workerdiag.diagnosis"
-#: Characters of a stack trace, of which the end says most.
+#: Maximum characters of a stack trace, counted from its end.
 _MAX_CHARS: Final = 20_000
 
 
@@ -50,10 +50,10 @@ def emit_diagnosis(
 
     Args:
         exc: The exception; None: *diagnosis* alone, e.g. that of a notice.
-        diagnosis: What is known already; None: ask, as for `DiagnosisFilter`.
+        diagnosis: A known diagnosis; None: ask, as for `DiagnosisFilter`.
         scheduler: Address of a scheduler that outlives the program.
         logger_provider: Where to emit; None: the global one.
-        timeout_s: Seconds that asking may take; None: the setting ``workerdiag.telemetry.timeout``.
+        timeout_s: Time limit for asking, in seconds; None: the setting ``workerdiag.telemetry.timeout``.
 
     Returns:
         The diagnosis that was emitted, or None.

@@ -1,9 +1,8 @@
 """
-The deaths of a scheduler in its own dashboard: a page, JSON, reports, and counts for Prometheus.
+The deaths of a scheduler in its dashboard: a page, JSON, reports, and counts for Prometheus.
 
-The recorder on the scheduler opens this by name (`workerdiag.recorder.scheduler.dashboard`), so that it
-imports nothing that reasons. Only public parts of Dask's web server are touched, and `attach` takes all of
-it back.
+The recorder on the scheduler imports this by name (`workerdiag.recorder.scheduler.dashboard`), and without
+the reasoning. Only public parts of Dask's web server are used, and `attach` returns what undoes everything.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("distributed.scheduler.recorder")
 
-#: Takes back what a function here has changed.
+#: Undoes the changes of a function.
 Undo = Callable[[], object]
 
 
 def attach(scheduler: Scheduler) -> Undo | None:
     """
-    Show the deaths of a scheduler that records; returns what ends that, or None without a web server.
+    Show the deaths of a recording scheduler. Returns an undo function, or None without a web server.
 
-    It is called on the scheduler's event loop.
+    It must be called on the scheduler's event loop.
     """
     web: object = getattr(scheduler, "http_application", None)
     ask = getattr(scheduler, "handlers", {}).get(HANDLER)
@@ -82,7 +81,7 @@ def attach(scheduler: Scheduler) -> Undo | None:
 
 def _add_page(scheduler: Scheduler, web: Any, book: DeathBook) -> Undo:
     """
-    Answer for the page, JSON and reports; and have Dask name the page, if it shows a dashboard.
+    Add the routes of the page, JSON and reports, and a link in Dask's dashboard if there is one.
     """
     individual = plain_page()
     page, undo_naming = individual, None
@@ -103,9 +102,9 @@ def _add_page(scheduler: Scheduler, web: Any, book: DeathBook) -> Undo:
 
 def _page_in_dashboard(scheduler: Scheduler, web: Any, plain: bytes) -> tuple[bytes, Undo | None]:
     """
-    The page with Dask's navigation, in which it is named; the *plain* one where Dask shows no dashboard.
+    Return the page with Dask's navigation and a link to it; the *plain* page without a dashboard.
     """
-    # Bokeh's application: there is none where the dashboard is switched off, or Bokeh is not installed.
+    # Bokeh's application is missing if the dashboard is switched off or Bokeh is not installed.
     dashboard = next((each for each in web.applications if hasattr(each, "app_paths")), None)
     if dashboard is None:
         return plain, None
@@ -118,10 +117,10 @@ def _page_in_dashboard(scheduler: Scheduler, web: Any, plain: bytes) -> tuple[by
 
 def _name_page(dashboard: Any, variables: Mapping[str, list[Any]]) -> Undo:
     """
-    Put the page into Dask's navigation, and into the list that JupyterLab's extension reads.
+    Add the page to Dask's navigation, and to the list that JupyterLab's extension reads.
 
     That list has the paths of Bokeh's applications (``IndividualPlots`` in http/scheduler/info.py), so an
-    empty one stands for our page, which is served by `application`.
+    empty application is the placeholder for our page, which `application` serves.
     """
     from bokeh.application import Application
     from bokeh.server.contexts import ApplicationContext

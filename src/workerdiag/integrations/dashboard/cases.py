@@ -1,7 +1,7 @@
 """
-What the dashboard shows of deaths: cases, their victims and the memory of these.
+The cases on the dashboard, with their victims and the memory of these.
 
-A process of its own judges deaths (`judge_process`), so all of this turns into plain data and back.
+A separate process judges deaths (`judge_process`), so all of this converts to plain data and back.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from workerdiag.model.vocabulary import Verdict
 from workerdiag.wire.recorded_death import RecordedDeath
 from workerdiag.wire.removal import Heartbeat
 
-#: Points of one curve: as many as a drawing has room for.
+#: Maximum number of points of a curve: as many as fit into a drawing.
 MAX_POINTS = 120
 _NAME_CHARS = 100
 
@@ -22,19 +22,19 @@ _NAME_CHARS = 100
 @frozen(kw_only=True)
 class DeadWorker:
     """
-    One worker that died, and its memory until then.
+    A worker that died, with its memory until then.
     """
 
-    #: As `RecordedDeath.id` has it.
+    #: As `RecordedDeath.id`.
     id: str
-    #: The id that it has while only a report tells of it; the scheduler may notice a death later.
+    #: Its id while only a report is known: the scheduler may notice a death later.
     report_id: str | None = None
-    #: Address of the worker, or its process id where the address is not known.
+    #: Address of the worker, or its process id if the address is not known.
     worker: str
     name: str = ""
     #: When the scheduler noticed the death, in seconds since the epoch.
     when: float
-    #: Moments of the memory below, in seconds after the death: below zero.
+    #: Times of the memory below, in seconds relative to the death: negative.
     seconds: tuple[float, ...] = ()
     rss_bytes: tuple[int, ...] = ()
     limit_bytes: int | None = None
@@ -43,7 +43,7 @@ class DeadWorker:
 @frozen(kw_only=True)
 class KnownCause:
     """
-    A cause with its family, and who has to change something as a rule.
+    A cause with its family, and who usually has to act.
     """
 
     cause: str
@@ -54,7 +54,7 @@ class KnownCause:
 @frozen(kw_only=True)
 class JudgedCase:
     """
-    Deaths of one trouble, with what is thought of them.
+    Deaths of one trouble, with their judgement.
     """
 
     #: The fingerprint of the diagnosis.
@@ -62,7 +62,7 @@ class JudgedCase:
     title: str
     cause: str | None = None
     family: str | None = None
-    #: Of the cause, from 0 to 1.
+    #: Probability of the cause, from 0 to 1.
     probability: float = 0.0
     #: Whether the cause is more than a guess.
     is_likely: bool = False
@@ -74,14 +74,14 @@ class JudgedCase:
 
 def ids_of(victims: Iterable[DeadWorker]) -> frozenset[str]:
     """
-    All ids by which these deaths may be known.
+    Return all ids of these deaths.
     """
     return frozenset(id_ for each in victims for id_ in (each.id, each.report_id) if id_ is not None)
 
 
 def victim_of(death: RecordedDeath) -> DeadWorker:
     """
-    The worker of one recorded death, with the memory of its box, or of its last heartbeat.
+    Return the worker of a recorded death, with the memory in its box or its last heartbeat.
     """
     who, record, report = death.identity, death.record, death.report
     points = _decimated(_memory(death))
@@ -110,7 +110,7 @@ def _memory(death: RecordedDeath) -> list[tuple[float, int]]:
 
 def _decimated(points: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
     """
-    At most `MAX_POINTS` of the points: of each stretch the highest, and always the last.
+    Return at most `MAX_POINTS` of the points: the highest of each stretch, and always the last.
     """
     if len(points) <= MAX_POINTS:
         return list(points)

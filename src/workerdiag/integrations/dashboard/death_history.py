@@ -1,5 +1,5 @@
 """
-The deaths of one scheduler as the dashboard shows them, in bounded memory.
+The deaths of one scheduler for the dashboard, in bounded memory.
 """
 
 from __future__ import annotations
@@ -20,42 +20,42 @@ from workerdiag.integrations.dashboard.judge_client import Judgement
 
 _T = TypeVar("_T")
 
-#: Shape of the JSON; one more whenever a reader could notice.
+#: Schema number of the JSON, increased with each change that readers could notice.
 JSON_SCHEMA: Final = 1
-#: Cases that are shown; of more, those without a death for longest go.
+#: Maximum number of cases; those without a death for longest are dropped.
 MAX_CASES = 100
-#: Dead workers of a case that are kept, the newest, and that are listed; others are only counted.
+#: Numbers of dead workers of a case to keep and to list, the newest first; others are only counted.
 MAX_VICTIMS, MAX_NAMED = 50, 10
-#: Dead workers whose memory is drawn, the newest of all.
+#: Number of dead workers whose memory is drawn, the newest of all cases.
 MAX_CURVES = 20
-#: Reports that are kept, of the cases with the newest deaths, and how long they may be together, compressed.
+#: Limits of the reports to keep, of the cases with the newest deaths: number and total bytes, compressed.
 MAX_REPORTS, MAX_REPORT_BYTES = 50, 16 * 2**20
-#: Deaths of which is known that they were counted: ten times what a scheduler's recorder keeps.
+#: Number of counted deaths to remember: ten times what the recorder keeps.
 _MAX_KNOWN = 10_000
 _UNKNOWN: Final = "unknown"
 
-#: Cause, family and blame: what deaths are counted by.
+#: Labels of the counts: cause, family and blame.
 Labels = tuple[str, str, str]
 
 
 @define(eq=False)
 class ShownCase:
     """
-    One row: a trouble, and who died of it.
+    One row: a trouble and its victims.
     """
 
     judged: JudgedCase
     first_at: float
     last_at: float
     death_count: int = 0
-    #: By id, in the order in which they were judged.
+    #: Victims by id, in the order of judgement.
     victims: dict[str, DeadWorker] = field(factory=dict)
-    #: The report, compressed; None if it is kept no more.
+    #: The report, compressed; None if it was dropped.
     report: bytes | None = None
 
     def to_plain(self, drawn: Container[str]) -> dict[str, object]:
         """
-        The row as plain data.
+        Return the row as plain data.
 
         Args:
             drawn: Ids of the deaths whose memory is drawn.
@@ -80,61 +80,61 @@ class ShownCase:
 
 class DeathBook:
     """
-    Cases by their id, and counts that only grow.
+    Cases by id, and counts that only grow.
     """
 
     def __init__(self) -> None:
         self._cases: dict[str, ShownCase] = {}
-        #: Case of each death, the newest last.
+        #: The case of each death, the newest last.
         self._case_of: dict[str, str] = {}
         self._counts: Counter[Labels] = Counter()
         self._causes: tuple[KnownCause, ...] = ()
-        #: Of which version it is, and the text.
+        #: Version and text of the cached JSON.
         self._json = (-1, "")
         #: Grows with each change.
         self.version = 0
-        #: Deaths that wait for their judgement.
+        #: Number of deaths that wait to be judged.
         self.settling_count = 0
-        #: Deaths that the recorder let go of before they were read.
+        #: Number of deaths that the recorder dropped unread.
         self.missed_count = 0
 
     @property
     def knows_causes(self) -> bool:
         """
-        Whether the causes are known for which there is nothing to count yet.
+        Whether causes without deaths are known too.
         """
         return bool(self._causes)
 
     @property
     def death_count(self) -> int:
         """
-        All deaths that were counted.
+        The number of deaths counted.
         """
         return self._counts.total()
 
     def cases(self) -> list[ShownCase]:
         """
-        The cases, the one with the newest death first.
+        Return the cases, those with the newest deaths first.
         """
         return sorted(self._cases.values(), key=lambda each: each.last_at, reverse=True)
 
     def counts(self) -> Mapping[Labels, int]:
         """
-        The deaths by cause, family and blame; zero for each known cause that killed nobody.
+        Return the number of deaths by cause, family and blame, with zero for other known causes.
         """
         known = [(each.cause, each.family, each.blame) for each in self._causes]
         return dict.fromkeys([(_UNKNOWN, _UNKNOWN, _UNKNOWN), *known], 0) | self._counts
 
     def report(self, case_id: str) -> bytes | None:
         """
-        The HTML of a case; None if there is no such case, or its report is not kept.
+        Return the HTML report of a case; None if there is no such case, or its report was dropped.
         """
         case = self._cases.get(case_id)
         return zlib.decompress(case.report) if case is not None and case.report is not None else None
 
     def to_json(self) -> str:
         """
-        All that is shown, as docs/dashboard.md describes it; it is made once for each change.
+        Return everything shown, as docs/dashboard.md describes it. It is cached until the next change.
         """
         if self._json[0] != self.version:
             self._json = (self.version, json.dumps(self._plain()))
@@ -142,7 +142,7 @@ class DeathBook:
 
     def settle(self, count: int, missed_count: int = 0) -> None:
         """
-        Note how many deaths wait, and how many more were missed.
+        Note the number of waiting deaths, and of further missed ones.
         """
         if count != self.settling_count or missed_count:
             self.settling_count = count
@@ -151,7 +151,7 @@ class DeathBook:
 
     def add(self, judgement: Judgement) -> None:
         """
-        Take in a judgement. A death that was judged before moves to where it is now thought to belong.
+        Add a judgement. A death that was judged before moves to its new case.
         """
         self._causes = judgement.causes or self._causes
         told = ids_of(each for case in judgement.cases for each in case.victims)
@@ -198,7 +198,7 @@ class DeathBook:
 
     def _remove(self, death_id: str) -> None:
         """
-        Take a death out of its case; it stays counted.
+        Remove a death from its case; it stays counted.
         """
         shown = self._cases.get(self._case_of.get(death_id, ""))
         if shown is None:

@@ -1,7 +1,7 @@
 """
-Follows the deaths of a scheduler from within: collects them, has them judged, and keeps the result.
+Follows the deaths of a scheduler inside its process: collects them, has them judged, and keeps the result.
 
-On the scheduler's event loop it only waits, and takes some tenths of a millisecond for a death.
+On the scheduler's event loop it only waits, and needs some tenths of a millisecond for a death.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from workerdiag.wire.recorded_death import RecordedDeath
 
 logger = logging.getLogger("distributed.scheduler.recorder")
 
-#: Deaths that follow each other within seconds are judged together; the recorder has waited for nannies.
+#: Seconds within which deaths are judged together. The recorder has already waited for nannies.
 SETTLE_S = 2.0
-#: Deaths, and bytes of them, that are judged together at most; the others wait in the recorder.
+#: Limits of one judgement: deaths and bytes. Other deaths wait in the recorder.
 MAX_DEATHS, MAX_BYTES = 100, 4 * 2**20
-#: The recorder is asked to wait this long, and is not asked more often than this.
+#: Wait of one question to the recorder, and minimum interval of questions, in seconds.
 _WAIT_S, _LEAST_WAIT_S = 60.0, 0.05
-#: The thread waits so much longer than the process may take.
+#: Seconds that the thread waits beyond the time limit of the process.
 _SLACK_S = 5.0
 _THREAD = "workerdiag-deaths"
 #: Id of the case for deaths that could not be judged.
 UNJUDGED = "unjudged"
 
-#: Asks the recorder as `DeathWatch.answer` does.
+#: Asks the recorder, like `DeathWatch.answer`.
 Ask = Method
 
 
 class DeathFollower:
     """
-    Follows until it is cancelled, or until the scheduler closes.
+    Follows deaths until it is cancelled or the scheduler closes.
 
     Args:
         ask: The recorder's handler.
-        book: Gets what was concluded.
-        judge: Judges deaths; it is called in a thread.
-        settle_s: How long deaths settle.
+        book: Receives the judgements.
+        judge: Judges deaths; called in a thread.
+        settle_s: Seconds for which deaths settle.
     """
 
     def __init__(self, ask: Ask, book: DeathBook, judge: Judge, *, settle_s: float = SETTLE_S) -> None:
@@ -58,13 +58,13 @@ class DeathFollower:
         self._judge = judge
         self._settling = SettleWindow(settle_s)
         self._epoch, self._position = "", 0
-        #: The deaths that settle, as lines of JSON.
+        #: The settling deaths, as lines of JSON.
         self._deaths: list[bytes] = []
         self._one_at_a_time = asyncio.Lock()
 
     async def run(self) -> None:
         """
-        Follow the deaths. A failure ends it, with a line in the log, and nothing else.
+        Follow the deaths. A failure ends only this, with a line in the log.
         """
         try:
             while await self._look():
@@ -75,7 +75,7 @@ class DeathFollower:
 
     async def learn_causes(self) -> None:
         """
-        Have all known causes in the book, so that the counts of what killed nobody can be told.
+        Add all known causes to the book, so that it can return zero counts.
         """
         if self._book.knows_causes:
             return
@@ -86,7 +86,7 @@ class DeathFollower:
 
     async def _look(self) -> bool:
         """
-        Ask for deaths once; whether there will be more.
+        Ask for deaths once. Returns whether there will be more.
         """
         due_at = self._settling.due_at
         wait_s = _WAIT_S if due_at is None else min(_WAIT_S, max(_LEAST_WAIT_S, due_at - monotonic_s()))
@@ -94,7 +94,7 @@ class DeathFollower:
         missed = reply["missed_count"] if reply["epoch"] == self._epoch else 0
         self._epoch, self._position = reply["epoch"], reply["position"]
         for death in reply["deaths"]:
-            if not _is_deliberate(death):  # a cluster that scales down all day starts no process
+            if not _is_deliberate(death):  # a cluster that scales down all day must not start processes
                 self._deaths.append(json.dumps(death, default=str).encode())
                 self._settling.arrived(monotonic_s())
             await asyncio.sleep(0)  # the scheduler has a whole cluster to serve
@@ -108,7 +108,7 @@ class DeathFollower:
 
     async def _conclude(self) -> None:
         """
-        Judge what has settled, and rest for as long as that took: others need the processor as well.
+        Judge what has settled, then pause for as long as that took: others need the processor too.
         """
         began = monotonic_s()
         deaths, self._deaths = self._deaths, []
@@ -124,7 +124,7 @@ class DeathFollower:
 
     async def _judged(self, deaths: Sequence[bytes]) -> Judgement:
         """
-        The judgement, from a thread.
+        Return the judgement, made in a thread.
 
         Raises:
             JudgingError: They could not be judged.
@@ -145,7 +145,7 @@ def _is_deliberate(death: Reply) -> bool:
 
 def unjudged(deaths: Sequence[bytes], problem: str) -> Judgement:
     """
-    The deaths of which nobody asked for as a case of their own, without a cause.
+    Return a case without a cause for the unexpected deaths.
     """
     known = []
     for line in deaths:

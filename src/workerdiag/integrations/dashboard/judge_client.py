@@ -1,8 +1,8 @@
 """
-Has deaths judged by a process of its own, so that the scheduler neither computes nor loads what reasons.
+Has deaths judged by a separate process, so that the scheduler does not run or import the reasoning.
 
-In a thread of the scheduler it took the interpreter lock from the event loop for some 20 ms at a time, and
-kept 17 to 28 MB (distributed 2026.8.0); a fault of the regular expression engine would end the scheduler.
+In a thread of the scheduler it held the GIL for some 20 ms at a time and kept 17 to 28 MB (distributed
+2026.8.0), and a crash of the regular expression engine would end the scheduler.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from workerdiag.errors import describe_error
 from workerdiag.integrations.dashboard.cases import JudgedCase, KnownCause
 from workerdiag.wire.plain import from_plain
 
-#: The process judges for at most about this many seconds, and is killed after the second number: with its low
-#: priority it waits for all others on a busy machine.
+#: Seconds that the process may judge, and seconds after which it is killed: with its low priority it waits
+#: for all others on a busy machine.
 BUDGET_S, KILL_S = 60.0, 300.0
-#: What it says when it fails is shown so far.
+#: Maximum characters of its error output to show.
 _PROBLEM_CHARS = 300
 
 _T = TypeVar("_T")
@@ -33,13 +33,13 @@ _T = TypeVar("_T")
 @frozen(kw_only=True)
 class Judgement:
     """
-    What was concluded of some deaths.
+    The judgement of some deaths.
     """
 
     cases: tuple[JudgedCase, ...] = ()
-    #: Ids of the deaths that were judged; those in no case were asked for.
+    #: Ids of the judged deaths; those in no case were expected.
     death_ids: frozenset[str] = frozenset()
-    #: All causes that the rules know.
+    #: All causes in the rules.
     causes: tuple[KnownCause, ...] = ()
 
 
@@ -56,21 +56,21 @@ class Judge(Protocol):
 
     def judge(self, deaths: Sequence[bytes]) -> Judgement:
         """
-        The judgement; it may take minutes on a busy machine.
+        Return the judgement, which may take minutes on a busy machine.
 
         Raises:
-            JudgingError: There is none.
+            JudgingError: The deaths could not be judged.
         """
 
     def stop(self) -> None:
         """
-        Let a judgement that is under way fail.
+        Abort a running judgement.
         """
 
 
 class JudgingProcess:
     """
-    Starts a process for each judgement; between deaths there is none.
+    Starts a process for each judgement.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class JudgingProcess:
 
     def judge(self, deaths: Sequence[bytes]) -> Judgement:
         """
-        The judgement; it blocks, so it belongs into a thread.
+        Return the judgement. It blocks, so call it in a thread.
 
         Raises:
             JudgingError: The process cannot be started, failed, or took too long.
@@ -98,7 +98,7 @@ class JudgingProcess:
 
     def stop(self) -> None:
         """
-        End the process, if there is one, and start none any more.
+        Stop the process, if there is one, and start no further one.
         """
         self._is_stopped.set()
         if (process := self._process) is not None:
@@ -122,7 +122,7 @@ class JudgingProcess:
 
 def parse_judgement(lines: Iterable[bytes]) -> Judgement | None:
     """
-    The judgement in the lines of `judge_process`; None if it is not whole.
+    Parse the lines of `judge_process`; None if they are incomplete.
     """
     cases: list[JudgedCase] = []
     causes: list[KnownCause] = []

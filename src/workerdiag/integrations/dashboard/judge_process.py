@@ -1,8 +1,8 @@
 """
 The process that judges deaths for a scheduler: ``python -m workerdiag.integrations.dashboard.judge_process``.
 
-It reads recorded deaths as JSON lines from standard input, and writes what it concludes as JSON lines: all
-known causes, a case each with its report, and at last the deaths that it read.
+It reads recorded deaths as JSON lines from standard input, and writes JSON lines: all known causes, each case
+with its report, and finally the deaths that it read.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from workerdiag.integrations.dashboard.judge_client import BUDGET_S
 from workerdiag.wire.plain import BrokenValueError, from_plain, to_plain
 from workerdiag.wire.recorded_death import RecordedDeath
 
-#: Priority below that of the scheduler, which may have but one processor.
+#: Priority (nice) below that of the scheduler, which may have only one processor.
 _NICENESS = 10
-#: A report that is longer is left out.
+#: Maximum length of a report; a longer one is left out.
 _MAX_REPORT_BYTES = 4 * 2**20
 
 
 def main() -> None:
     """
-    Judge what comes on standard input; nothing but the conclusion goes to standard output.
+    Judge the deaths on standard input. Only the judgement goes to standard output.
     """
     with contextlib.suppress(AttributeError, OSError):
         os.nice(_NICENESS)
@@ -46,7 +46,7 @@ def main() -> None:
 
 def conclude(deaths: list[RecordedDeath]) -> Iterator[Mapping[str, object]]:
     """
-    What is to be said of the deaths, as plain data.
+    Return the judgement of the deaths as plain data.
     """
     book = DEFAULT_RULEBOOK.within(Deadline.after(BUDGET_S))[0]
     for each in book.causes:

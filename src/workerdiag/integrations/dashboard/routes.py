@@ -1,9 +1,9 @@
 """
-What the scheduler's web server answers: the page, ``/workerdiag/deaths.json``, and the report of each case.
+The routes of the scheduler's web server: the page, ``/workerdiag/deaths.json``, and the report of each case.
 
-All of it is ready before anybody asks, or takes a millisecond: the server runs on the scheduler's event
-loop. The page is one text, which asks for ``deaths.json`` and draws by itself: a page of Bokeh, as Dask's own
-are, would hold that loop for 80 ms each time it is opened.
+All replies are prepared or take a millisecond, since the server runs on the scheduler's event loop. The page
+is static and draws ``deaths.json`` in the browser: a Bokeh page, like those of Dask, would hold that loop for
+80 ms each time it is opened.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tornado.web import Application, HTTPError, RequestHandler
 
 from workerdiag.integrations.dashboard.death_history import DeathBook
 
-#: A report needs nothing but itself, so whatever a log has smuggled in can load nothing either.
+#: Content security policy: a report loads nothing, so text smuggled in by a log cannot either.
 _REPORT_MAY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-#: Dask may serve all of its pages below a prefix.
+#: Dask may serve its pages under a prefix.
 _PREFIX = r"(?:/.*)?"
 #: The page with Dask's navigation, and the one for JupyterLab.
 PAGE, INDIVIDUAL_PAGE = "deaths", "individual-deaths"
@@ -63,7 +63,7 @@ class _Report(_Handler):
 
 def application(book: DeathBook, *, page: bytes, individual: bytes) -> Application:
     """
-    The routes, as Dask's web server takes them.
+    Return the routes for Dask's web server.
     """
     return Application(
         [
@@ -77,7 +77,7 @@ def application(book: DeathBook, *, page: bytes, individual: bytes) -> Applicati
 
 def plain_page() -> bytes:
     """
-    The page alone, as JupyterLab's Dask extension shows it.
+    Return the page without navigation, for JupyterLab's Dask extension.
     """
     body = _BODY.read_text(encoding="utf-8")
     viewport = '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -89,10 +89,10 @@ def plain_page() -> bytes:
 
 def page_in_dashboard(variables: Mapping[str, object]) -> bytes:
     """
-    The page with Dask's navigation; only where Dask shows its dashboard, and so has loaded Bokeh.
+    Return the page with Dask's navigation. Dask must show its dashboard, and so have loaded Bokeh.
 
     Args:
-        variables: What Dask's template wants (``template_variables``).
+        variables: Variables of Dask's template (``template_variables``).
     """
     from distributed.dashboard.components.scheduler import env
 
