@@ -1,5 +1,5 @@
 """
-Which scheduler to ask, and a light connection to it that registers no client.
+The scheduler to ask, and a light connection to it that registers no client.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from workerdiag.errors import SchedulerUnreachableError, describe_error
 from workerdiag.model.dask import EventLoop, Method, Rpc, is_disallowed
 from workerdiag.sources.cluster import versions_and_settings
 
-#: A scheduler file has some hundred bytes, and some hundred more for each worker.
+#: Maximum size of a scheduler file, which has some hundred bytes, and some hundred more for each worker.
 _MAX_FILE_BYTES = 64 * 2**20
 _RESOLVE_S = 10.0
-#: ``host:port``, with the protocol or without.
+#: ``host:port``, with or without a protocol.
 _SCHEDULER_ADDRESS = re.compile(r"(\w+://\S+|[\w.\-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5})")
 _EXAMPLE = "tcp://10.0.0.1:8786"
-#: Clusters that nobody named are named so (``deploy/spec.py``): anew each time, so it says nothing.
+#: Generated names of clusters (``deploy/spec.py``): new each time, so they say nothing.
 _RANDOM_NAME = re.compile(r"[0-9a-f]{8}")
 _CONNECT_S = 5.0
-#: A scheduler that has not answered this long after it should have does not answer.
+#: Seconds after the due time at which a scheduler counts as not answering.
 LATE_S = 10.0
 _CLOSE_S = 1.0
 
@@ -37,28 +37,28 @@ _CLOSE_S = 1.0
 @define(kw_only=True)
 class Target:
     """
-    A scheduler, wherever it is at the moment.
+    A scheduler, at whatever address it has now.
     """
 
-    #: What people call it; the same as long as the target is the same.
+    #: Its name for people; stable for a target.
     cluster_name: str
-    #: The address as it is now; may be slow, and raise anything.
+    #: Returns the current address; may be slow, and raise anything.
     find: Callable[[], str] = field(repr=False)
-    #: As ``distributed.comm.connect`` takes them: TLS.
+    #: TLS arguments of ``distributed.comm.connect``.
     connection_args: Mapping[str, object] = field(factory=dict, repr=False)
     #: The cluster object of this process, if there is one.
     cluster: object = field(default=None, repr=False)
-    #: Whether `find` is asked in a thread, as it may wait for a disk or a network.
+    #: Whether to call `find` in a thread, as it may wait for a disk or a network.
     may_block: bool = True
-    #: Where the scheduler was last.
+    #: The last address of the scheduler.
     last_address: str = ""
 
     async def address(self) -> str:
         """
-        Where the scheduler is now.
+        Return the current address of the scheduler.
 
         Raises:
-            SchedulerUnreachableError: That cannot be found out.
+            SchedulerUnreachableError: It cannot be found.
         """
         try:
             if self.may_block:
@@ -88,7 +88,7 @@ class Target:
 
 def read_target(target: object, *, name: str | None = None, security: object = None) -> Target:
     """
-    The scheduler that is meant.
+    Return the scheduler to ask.
 
     Args:
         target: A ``distributed.Client``, an address, the path of a scheduler file (``--scheduler-file``), or
@@ -97,7 +97,7 @@ def read_target(target: object, *, name: str | None = None, security: object = N
         security: A ``distributed.Security``; None: that of the client, or of Dask's configuration.
 
     Raises:
-        TypeError: It is none of these, or a client that was closed.
+        TypeError: It is something else, or a closed client.
     """
     if isinstance(target, str) and _SCHEDULER_ADDRESS.fullmatch(target):
         args = _connection_args(security)
@@ -126,7 +126,7 @@ def read_target(target: object, *, name: str | None = None, security: object = N
 
 def _of_client(client: Any, name: str | None, security: object) -> Target:
     """
-    The scheduler of a client; a cluster object knows it also after it has moved.
+    Return the scheduler of a client. A cluster object knows its address even after it has moved.
     """
     cluster = getattr(client, "cluster", None)
     last = str(getattr(client.scheduler, "address", None) or "")
@@ -151,10 +151,10 @@ def _of_client(client: Any, name: str | None, security: object) -> Target:
 
 def _address_in_file(path: Path) -> str:
     """
-    The address in a scheduler file, as it is now.
+    Return the address in a scheduler file.
 
     Raises:
-        ValueError: It is no scheduler file; it may be just being written.
+        ValueError: It is not a scheduler file, or is being written.
     """
     if not path.exists():
         raise FileNotFoundError(f"there is no scheduler file {path}; an address looks like {_EXAMPLE}")
@@ -178,9 +178,9 @@ def _connection_args(security: Any) -> Mapping[str, object]:
 
 def _configured_refusal() -> str:
     """
-    Why a scheduler with the configuration of this process runs no functions; empty: it does.
+    Return why a scheduler with the configuration of this process runs no functions; empty if it does.
 
-    Clusters often share one configuration. The first refusal of a scheduler takes it some 40 ms.
+    Clusters often share a configuration. The first refusal costs a scheduler some 40 ms.
     """
     import dask
 
@@ -194,15 +194,15 @@ def _configured_refusal() -> str:
 
 class Connection:
     """
-    What `workerdiag.sources.cluster` asks through in place of a ``distributed.Client``.
+    A light substitute for a ``distributed.Client`` for `workerdiag.sources.cluster`.
 
     Args:
-        address: The scheduler's.
+        address: Address of the scheduler.
         connection_args: As ``distributed.comm.connect`` takes them.
         cluster: The cluster object of this process, if there is one.
     """
 
-    #: It waits for nothing, and is used from within its event loop alone.
+    #: It is only used within its event loop.
     asynchronous = True
     futures: Mapping[object, object] = {}
 
@@ -215,14 +215,14 @@ class Connection:
         self._rpc = cast("Method", rpc)(address, timeout=_CONNECT_S, connection_args=dict(connection_args))
         self.scheduler: Rpc = self._rpc
         self.run_on_scheduler: Method = self._run_on_scheduler
-        #: Why no function may run on the scheduler; empty: none was refused.
+        #: Why no function may run on the scheduler; empty: none has been refused.
         self._refusal = _configured_refusal()
 
     async def _run_on_scheduler(self, function: Method, *args: object) -> object:
         """
-        What *function* returns on the scheduler, or whatever it raises there.
+        Run *function* on the scheduler, and return its result or raise its exception.
 
-        After one refusal nothing more is sent: each is a traceback in the scheduler's log.
+        After one refusal nothing more is sent: each refusal is a traceback in the scheduler's log.
 
         Raises:
             PermissionError: No function may run there.
@@ -255,7 +255,7 @@ class Connection:
         is asked for all its versions, which takes it some 10 ms the first time.
         """
         comm = await self._rpc.live_comm()
-        self._rpc.comms[comm] = True  # whoever asks next may use it
+        self._rpc.comms[comm] = True  # the next question may use it
         python = (getattr(comm, "remote_info", None) or {}).get("python")
         if not isinstance(python, tuple | list):
             versions = await versions_and_settings.fetch_versions(self)
@@ -264,13 +264,13 @@ class Connection:
 
     async def close(self) -> None:
         """
-        Let go of the scheduler, also of one that does not answer.
+        Close the connection, even if the scheduler does not answer.
         """
         self.status = "closed"
         with contextlib.suppress(Exception):
             await asyncio.wait_for(self._rpc.close_rpc(), _CLOSE_S)
 
-    # What else a client has, for the type's sake: nobody who has this connection calls it.
+    # Other methods of a client, for the type; nobody calls them on this connection.
     loop: EventLoop = NotImplemented
     sync: Method = NotImplemented
     run: Method = NotImplemented

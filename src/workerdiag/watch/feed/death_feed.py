@@ -1,5 +1,5 @@
 """
-What the watcher learns of a cluster: deaths, how far they were read, and what stands still.
+The values of a feed: deaths, cursors and standstills of a cluster.
 """
 
 from __future__ import annotations
@@ -16,54 +16,54 @@ from workerdiag.wire.watch_answer import ClusterFigures
 @frozen(kw_only=True)
 class Cursor:
     """
-    How far the deaths of a cluster were read.
+    The position up to which the deaths of a cluster were read.
     """
 
-    #: Which run of the scheduler: a restarted one counts from the beginning.
+    #: Identifies the run of the scheduler: a restarted one counts from the beginning.
     epoch: str
-    #: Number of the last death or event that was read, as its keeper counts them.
+    #: Number of the last death or event read, as the scheduler counts them.
     position: int = 0
 
 
 @frozen(kw_only=True)
 class FeedBatch:
     """
-    What one question to the scheduler brought.
+    The result of one question to the scheduler.
     """
 
-    #: Name of the cluster, as people know it; else the address of its scheduler.
+    #: Name of the cluster for people, else the address of its scheduler.
     cluster: str
     cursor: Cursor
     #: The scheduler's clock, in seconds since the epoch.
     now: float
     #: Oldest first.
     deaths: tuple[WatchedDeath, ...] = ()
-    #: Deaths or events that were overwritten before anybody read them.
+    #: Number of deaths or events that were overwritten unread.
     missed_count: int = 0
-    #: Evidence that no work goes on although tasks wait; empty: it does.
+    #: Evidence of a standstill; empty without one.
     standstill: tuple[Evidence, ...] = field(default=(), eq=False, repr=False)
 
 
 @frozen(kw_only=True)
 class StoredDeaths:
     """
-    What a scheduler, which is gone, wrote down before it went.
+    The journal of a scheduler that is gone.
     """
 
     #: Oldest first.
     deaths: tuple[WatchedDeath, ...] = ()
-    #: Deaths that are too many to be read; some of them may be known already.
+    #: Number of further deaths, too many to read; some may be known.
     missed_count: int = 0
 
 
 class DeathFeed(Protocol):
     """
-    Where deaths come from. It connects, and connects again, by itself, and keeps no cluster alive.
+    A source of deaths. It connects and reconnects automatically, and keeps no cluster alive.
     """
 
     async def poll(self, after: Cursor | None, *, wait_s: float) -> FeedBatch:
         """
-        The deaths since *after*, at once if there are any, else after at most *wait_s* seconds.
+        Return the deaths since *after*, at once if there are any, else after at most *wait_s* seconds.
 
         Raises:
             SchedulerUnreachableError: The scheduler does not answer; it may again.
@@ -72,19 +72,19 @@ class DeathFeed(Protocol):
 
     async def stored(self, after: Cursor | None) -> StoredDeaths:
         """
-        The deaths that a scheduler, which is gone, wrote down before it went (the recorder's ``append-to``).
+        Return the deaths in the journal of a scheduler that is gone (the recorder's ``append-to``).
         """
 
     async def close(self) -> None:
         """
-        Let go of the scheduler.
+        Close the connection.
         """
 
 
 @frozen(kw_only=True)
 class Look:
     """
-    What one question brought, from a recorder or from events.
+    The result of one question to a recorder, or of reading events.
     """
 
     cursor: Cursor
@@ -94,9 +94,9 @@ class Look:
     deaths: tuple[WatchedDeath, ...] = ()
     missed_count: int = 0
     figures: ClusterFigures = field(factory=ClusterFigures)
-    #: Ids of deaths that no nanny has reported.
+    #: Ids of deaths without a report of a nanny.
     unreported: frozenset[str] = frozenset()
     #: Why the scheduler closes; None: it does not.
     closing_reason: str | None = None
-    #: Where the scheduler appends its records; None: nowhere, or not known.
+    #: The journal of the scheduler; None: none, or not known.
     journal: str | None = None

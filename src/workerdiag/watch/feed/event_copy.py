@@ -1,5 +1,5 @@
 """
-A copy of the events that a scheduler keeps under ``all``, for where it cannot be asked for the new ones only.
+A copy of the scheduler's events of ``all``, for schedulers that cannot be asked for new events only.
 
 A removal names all tasks of its worker, and Dask sends all events whole: after many removals, one answer
 holds the scheduler's event loop for tens of milliseconds. The scheduler's log has one line for each worker
@@ -20,9 +20,10 @@ from workerdiag.sources.cluster.workers import fetch_identity
 
 Entry = tuple[float, object]
 
-#: An answer whose removals name more tasks holds the scheduler for over 2 ms (`benchmarks/watch_loop.py`).
+#: Maximum number of tasks in the removals of one answer; more hold the scheduler for over 2 ms
+#: (`benchmarks/watch_loop.py`).
 _MOST_TASKS = 6000
-#: Records of the log that are read at a time; more hold it for over 3 ms.
+#: Log records per question; more hold the scheduler for over 3 ms.
 _MOST_RECORDS = 400
 #: Events that a scheduler keeps, by default (``low-level-log-length``).
 _MOST_EVENTS = 1000
@@ -32,7 +33,7 @@ _CHANGE = re.compile(r"(Register|Remove) worker (?:addr: |<WorkerState ')([^\s',
 @frozen
 class _WorkerChange:
     """
-    A worker that came or went, by the scheduler's log.
+    A worker that was added or removed, by the scheduler's log.
     """
 
     when: float
@@ -42,10 +43,10 @@ class _WorkerChange:
 
 class EventCopy:
     """
-    The events of ``all``: as the scheduler sends them while they are small, else kept up by its log.
+    The events of ``all``: sent by the scheduler while they are small, else updated from its log.
 
     The log must account for the number of workers. If it does not, because its level is above INFO or too
-    much happened at once, the scheduler is asked for all events however large they are.
+    much happened at once, the scheduler is asked for all events, even if they are large.
 
     Args:
         client: A connection to the scheduler.
@@ -53,15 +54,15 @@ class EventCopy:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        #: Oldest first; None: never read.
+        #: Oldest first; None: not read yet.
         self._entries: Sequence[Entry] | None = None
-        #: Tasks that the scheduler's removals name, at most.
+        #: Upper bound of the number of tasks in the scheduler's removals.
         self._task_count = 0
-        #: When the last record that was read was written; None: the log may not be read.
+        #: Time of the last log record read; None: the log may not be read.
         self._logged_at: float | None = 0.0
-        #: Whether the log was seen to tell of workers.
+        #: Whether the log has records about workers.
         self._is_told = False
-        #: Workers at that record.
+        #: Number of workers at that record.
         self._worker_count = 0
 
     @property
@@ -73,10 +74,10 @@ class EventCopy:
 
     async def refresh(self, worker_count: int) -> Sequence[Entry]:
         """
-        The events until now, oldest first.
+        Return the events until now, oldest first.
 
         Args:
-            worker_count: How many workers the scheduler has just said it has.
+            worker_count: The current number of workers, by the scheduler.
         """
         changes = await self._read_log()
         is_known = await self._is_accounted_for(changes or (), worker_count)
@@ -92,7 +93,7 @@ class EventCopy:
 
     async def _read_log(self) -> Sequence[_WorkerChange] | None:
         """
-        Who came and went since the last time; None if the log may not tell of all.
+        Return the workers added and removed since the last time; None if the log may be incomplete.
         """
         if (since := self._logged_at) is None:
             return None
@@ -115,7 +116,7 @@ class EventCopy:
 
     async def _is_accounted_for(self, changes: Collection[_WorkerChange], worker_count: int) -> bool:
         """
-        Whether the changes lead from the number of workers before to that of now, which may just change.
+        Whether the changes explain the current number of workers, which may be changing.
         """
         by_log = self._worker_count + sum(1 if each.has_come else -1 for each in changes)
         later = worker_count
@@ -128,7 +129,7 @@ class EventCopy:
 
     async def _new_entries(self, changes: Collection[_WorkerChange]) -> list[Entry]:
         """
-        The events of these changes, as ``all`` has them.
+        Return the events of these changes, as in ``all``.
         """
         new: list[Entry] = [
             (each.when, {"action": "add-worker", "worker": each.worker}) for each in changes if each.has_come

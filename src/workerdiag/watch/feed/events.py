@@ -1,5 +1,5 @@
 """
-Deaths as the events of a scheduler without the recorder tell them, and what else it still knows of them.
+Reads deaths from the events of a scheduler without the recorder, with further evidence that it still has.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from workerdiag.watch.feed.plain_events import PlainEvents
 from workerdiag.wire.recorded_death import removal_id
 from workerdiag.wire.watch_answer import ClusterFigures
 
-#: Removals in one batch: this many are cut to size on the scheduler's event loop in one go.
+#: Maximum removals in a batch, which are shortened in one step on the scheduler's event loop.
 _MOST = 50
-#: Workers that are remembered, also after they have gone.
+#: Number of workers to remember, including lost ones.
 _MAX_WORKERS = 20_000
-#: What an epoch begins with, before the id of the scheduler: its events are counted, or go by their times.
+#: Beginnings of an epoch, before the id of the scheduler: positions are counts of events, or times.
 _COUNTED, _TIMED = "events", "times"
 
 
 @frozen
 class Removed:
     """
-    A removal as the scheduler noted it.
+    A removal in the scheduler's events.
     """
 
     when: float
-    #: Why the worker closes, as it told itself; None: it did not.
+    #: Why the worker closes, in its own words; None: not known.
     close_reason: str | None
     message: Reply = field(hash=False)
 
     def death(self, known: Identity) -> WatchedDeath:
         """
-        The death, with no more evidence than the removal itself.
+        Return the death, with the removal as its only evidence.
 
         Args:
-            known: What else is known of the worker.
+            known: The known identity of the worker.
         """
         worker = str(self.message.get("worker"))
         announced = bool(self.message.get("expected"))
@@ -69,11 +69,11 @@ class Removed:
 
 class EventReader:
     """
-    Reads the removals of one scheduler, and asks at once for what is soon forgotten of those nobody wanted.
+    Reads the removals of one scheduler, and asks at once for the perishable evidence of unexpected ones.
 
     Args:
         client: A connection to the scheduler.
-        lookback_s: Without a cursor, removals of this many seconds before are told.
+        lookback_s: Without a cursor, removals of the last seconds are returned, at most this many.
     """
 
     def __init__(self, client: Connection, *, lookback_s: float) -> None:
@@ -81,19 +81,19 @@ class EventReader:
         self._lookback_s = lookback_s
         self._perishable = PerishableEvidence(client)
         self._plain = PlainEvents(client)
-        #: Who the workers are, or were: a scheduler forgets that with the removal.
+        #: Identities of workers, including lost ones: a scheduler forgets them with the removal.
         self._workers: dict[str, Identity] = {}
         #: Whether the scheduler answers `LOOK`; None: not tried.
         self._can_look: bool | None = None
 
     async def look(self, after: Cursor | None, *, wait_s: float, or_recorder: bool) -> Look | None:
         """
-        The removals after a cursor; without one, those of the last seconds. None: there is a recorder.
+        Return the removals after a cursor; without one, those of the last seconds. None: there is a recorder.
 
         Args:
             after: The cursor.
             wait_s: How long to wait for a removal.
-            or_recorder: Whether to leave it to the recorder where there is one, which knows more.
+            or_recorder: Whether to return None if there is a recorder, which knows more.
 
         Raises:
             TimeoutError: The scheduler does not answer in time.
@@ -122,7 +122,7 @@ class EventReader:
         self, deaths: Sequence[WatchedDeath], reply: LookReply
     ) -> tuple[tuple[WatchedDeath, ...], str | None]:
         """
-        The deaths with evidence, and why the scheduler closes if it began to meanwhile.
+        Return the deaths with evidence, and why the scheduler closes if it begins to meanwhile.
         """
         asking = self.with_evidence(deaths, known_events=self._plain.entries)
         is_short = not self.is_behind and all(each.is_expected for each in deaths)
@@ -143,9 +143,9 @@ class EventReader:
         self, deaths: Sequence[WatchedDeath], *, known_events: Sequence[tuple[float, object]] = ()
     ) -> tuple[WatchedDeath, ...]:
         """
-        The deaths with what the scheduler and its nannies still know of those that nobody wanted.
+        Return the deaths, unexpected ones with the evidence that the scheduler and its nannies still have.
 
-        At most a dozen are asked about at a time; the others come again, with more, once that is known.
+        At most a dozen are asked about at a time. The others are returned again when their evidence is known.
         """
         wanted = [each for each in deaths if not each.is_expected]
         told = await self._perishable.ask(wanted, known_events=known_events)
@@ -154,20 +154,20 @@ class EventReader:
     @property
     def is_behind(self) -> bool:
         """
-        Whether deaths wait to be asked about, so that the next question shall not wait.
+        Whether deaths wait to be asked about, so that the next question must not wait.
         """
         return self._perishable.is_behind
 
     def _remember(self, reply: LookReply) -> None:
         for address, (pid, nanny, name) in reply["workers"].items():
-            self._workers.pop(address, None)  # the address may have gone to another process
+            self._workers.pop(address, None)  # another process may have the address now
             self._workers[address] = identity_of(worker=address, pid=pid, nanny=nanny, name=name)
         while len(self._workers) > _MAX_WORKERS:
             del self._workers[next(iter(self._workers))]
 
     async def _reply(self, after: Cursor | None, *, wait_s: float) -> tuple[str, LookReply]:
         """
-        What the scheduler brings, and how it counts.
+        Return how the scheduler counts, and its reply.
         """
         if self._can_look is None:
             self._can_look = await self._is_look_installed()
@@ -180,7 +180,7 @@ class EventReader:
 
     async def _is_look_installed(self) -> bool:
         """
-        Let the scheduler answer `LOOK`; False where our functions cannot or may not run.
+        Install the handler of `LOOK`; False if our functions cannot or may not run.
         """
         if not await self._client.has_same_python():
             return False
@@ -194,7 +194,7 @@ class EventReader:
 
     def _request(self, after: Cursor | None, kind: str, wait_s: float) -> LookRequest:
         """
-        What to ask for; a cursor that counts otherwise counts for nothing.
+        Return the request. A cursor with another way of counting is ignored.
         """
         counts, _, scheduler_id = after.epoch.partition(" ") if after is not None else ("", "", "")
         is_usable = after is not None and counts == kind

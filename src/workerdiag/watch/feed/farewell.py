@@ -1,5 +1,5 @@
 """
-Whether a scheduler closes while it is asked about deaths: many a program ends soon after a worker has died.
+Notices that a scheduler closes while it is asked about deaths: programs often end soon after one.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from workerdiag.model.dask import Reply
 
-#: A scheduler that closes answers all questions, and then closes all connections; the answer may come second.
+#: A closing scheduler answers all questions, and then closes all connections; the answer may arrive later.
 _GRACE_S = 0.05
-#: The longest wait for a farewell: a question lasts so long also where its asker has gone.
+#: Longest wait for a farewell, in seconds: the question lasts this long even if its asker is gone.
 LISTEN_S = 10.0
 
 _T = TypeVar("_T")
@@ -20,11 +20,11 @@ _T = TypeVar("_T")
 
 async def with_farewell(asking: Awaitable[_T], listening: Awaitable[Reply]) -> tuple[_T, str | None]:
     """
-    What *asking* brings, and why the scheduler began to close meanwhile; None: it did not, or did not say.
+    Return the result of *asking*, and why the scheduler began to close meanwhile; None if unknown.
 
     Args:
         asking: The questions.
-        listening: One more, to which the scheduler answers with its ``closing_reason`` as soon as it closes.
+        listening: A question that the scheduler answers with its ``closing_reason`` as soon as it closes.
     """
     heard = asyncio.ensure_future(listening)
     try:

@@ -1,5 +1,5 @@
 """
-Deaths that a scheduler, which is gone, appended to a file or a store before it went.
+Reads the journal of a scheduler that is gone: deaths that it appended to a file or a store.
 """
 
 from __future__ import annotations
@@ -15,28 +15,27 @@ from workerdiag.watch.feed.death_feed import StoredDeaths
 from workerdiag.wire.messages import DeathMessage
 from workerdiag.wire.recorded_death import RecordedDeath, merge_messages
 
-#: The newest messages that are kept while all are read: some 6 MB, and seconds to compare them.
+#: Number of the newest messages to keep while reading all: some 6 MB, and seconds to compare them.
 _MAX_MESSAGES = 4000
-#: Of this many dead workers it is known when they died, for the count of those that are not kept.
+#: Number of dead workers with a known time, for counting those that are not kept.
 _MAX_COUNTED = 100_000
 _BLOCK_BYTES = 2**20
-#: Address and pid: a nanny's workers may have the same address one after the other.
+#: Address and pid: successive workers of a nanny may have the same address.
 _Worker = tuple[str | None, int | None]
 
 
 def read_journal(target: str, *, since: float | None, lookback_s: float) -> StoredDeaths:
     """
-    The newest deaths in a journal, and how many more there are.
+    Return the newest deaths in a journal, and the number of further ones.
 
     Args:
-        target: What ``workerdiag.recorder.append-to`` names.
-        since: Deaths noticed from then on, in seconds since the epoch; None: those of the last *lookback_s*
-            seconds before the last one.
-        lookback_s: As said.
+        target: The value of ``workerdiag.recorder.append-to``.
+        since: Earliest time, in seconds since the epoch; None: *lookback_s* seconds before the last death.
+        lookback_s: Used without *since*.
 
     Raises:
         OSError: It cannot be read.
-        ImportError: It is in a store whose library is not installed.
+        ImportError: The library of its store is not installed.
     """
     blocks = _store_blocks(target) if "://" in target else _file_blocks(Path(target).expanduser())
     counted: dict[_Worker, float] = {}
@@ -51,7 +50,7 @@ def read_journal(target: str, *, since: float | None, lookback_s: float) -> Stor
 
 def _counting(messages: Iterable[DeathMessage], counted: dict[_Worker, float]) -> Iterator[DeathMessage]:
     """
-    The messages; meanwhile *counted* gets the last time of each worker that they are about.
+    Yield the messages, and store the last time of each worker in *counted*.
     """
     for each in messages:
         if len(counted) < _MAX_COUNTED:
@@ -69,7 +68,7 @@ def _time(message: DeathMessage) -> float:
 
 def _messages(files: Iterable[Iterable[bytes]]) -> Iterator[DeathMessage]:
     """
-    The messages in files; lines that are torn, as the last one may be, are passed over.
+    Yield the messages in files. Torn lines, such as the last one, are skipped.
     """
     for blocks in files:
         parser = RecordParser()
@@ -80,7 +79,7 @@ def _messages(files: Iterable[Iterable[bytes]]) -> Iterator[DeathMessage]:
 
 def _file_blocks(path: Path) -> Iterator[Iterator[bytes]]:
     """
-    The file and, before it, the one that was put aside for it.
+    Yield the blocks of the rotated file, and then of the current one.
     """
     aside = path.with_name(f"{path.name}.1")
     for each in (aside, path) if aside.exists() else (path,):
@@ -97,7 +96,7 @@ def _blocks_of(path: Path) -> Iterator[bytes]:
 
 def _store_blocks(target: str) -> Iterator[list[bytes]]:
     """
-    The newest objects of a store; the time at the end of their names is that of the scheduler's start.
+    Yield the newest objects of a store. Their names end with the start time of the scheduler.
     """
     import fsspec
 

@@ -1,10 +1,10 @@
 """
-What the feed asks a scheduler without the recorder: nested functions, so that it needs no workerdiag.
+The handler that the feed installs in a scheduler without the recorder, which needs no workerdiag for it.
 
-One of them is run there once for each connection. It gives the scheduler one more question that it answers,
-for each run of a function is a line in its log, a note in its events, and code to unpack on its event loop.
-The scheduler counts the events of each topic (``Topic.count`` in broker.py), and keeps the last thousand; it
-notes each function that it runs among those of ``all``. That note is taken out.
+The installing function runs once for each connection. A handler is better than running functions, since each
+run of a function costs a line in the log, an event, and unpickling on the event loop. The scheduler counts
+the events of each topic (``Topic.count`` in broker.py), and keeps the last thousand. The event of the
+installing function in ``all`` is removed.
 """
 
 from __future__ import annotations
@@ -17,44 +17,44 @@ from workerdiag.recorder.internals import schedulers
 from workerdiag.sources.cluster.scheduler_functions import packer, pauses
 from workerdiag.sources.internals import topics_reader
 
-#: The question; with the number of the form of request and reply, as watchers of two releases may ask.
+#: Name of the handler, with the version of request and reply, as watchers of two releases may ask.
 LOOK = "workerdiag_look_2"
 
 
 class LookRequest(TypedDict):
     """
-    What a look is to bring.
+    The request of a look.
     """
 
-    #: The number of the last event that is known, and of which scheduler; empty: none.
+    #: Number of the last known event, and the id of its scheduler; empty: none.
     since: int
     scheduler_id: str
-    #: Whether to bring all workers that are there, or only those that joined since.
+    #: Whether to return all current workers, or only those that joined since.
     all_workers: bool
-    #: At most 60 seconds.
+    #: Longest wait, at most 60 seconds.
     wait_s: float
-    #: Removals, at most.
+    #: Maximum number of removals.
     most: int
-    #: Removals noticed more seconds ago are passed over; None: none are.
+    #: Maximum age of removals, in seconds; None: any age.
     lookback_s: float | None
 
 
 class LookReply(TypedDict):
     """
-    What it brings.
+    The reply of a look.
     """
 
     scheduler_id: str
-    #: Number of the last event that was looked at.
+    #: Number of the last event read.
     position: int
     #: The scheduler's clock, in seconds since the epoch.
     now: float
-    #: When, why the worker closes if it said so, and the scheduler's event; oldest first.
+    #: Time, reason of the worker if it gave one, and the scheduler's event; oldest first.
     removals: list[tuple[float, str | None, Reply]]
     missed_count: int
-    #: Process, nanny and name, by address; the scheduler sends the items as pickles one after the other.
+    #: Process, nanny and name, by address. The scheduler sends the items as concatenated pickles.
     workers: Mapping[str, tuple[object, object, object]]
-    #: As `ClusterFigures` has them.
+    #: Fields of `ClusterFigures`.
     figures: Mapping[str, int]
     #: Why the scheduler closes; None: it does not.
     closing_reason: str | None
@@ -63,9 +63,9 @@ class LookReply(TypedDict):
 
 def look_installer() -> Method:
     """
-    The function to run on the scheduler: it lets it answer `LOOK`.
+    Return the function that installs the handler of `LOOK` in the scheduler.
 
-    The question takes a `LookRequest` as *wanted* and returns a `LookReply`.
+    The handler takes a `LookRequest` as *wanted* and returns a `LookReply`.
     """
     look, forget = _looker(), _forgetter()
 
@@ -105,16 +105,16 @@ def _looker() -> Method:
             while True:
                 removals, joined, position, missed = read(topic, since, wanted["most"], not_before)
                 if removals:
-                    await sleep(0)  # the scheduler has a whole cluster to serve
-                await describe(dask_scheduler, joined, known)  # while they are there
+                    await sleep(0)  # the scheduler serves a whole cluster
+                await describe(dask_scheduler, joined, known)  # while they exist
                 is_over = "workerdiag_watch" in dask_scheduler.handlers or monotonic() >= until
                 if removals or is_over or closing(dask_scheduler) is not None:
                     break
                 await sleep(min(0.2, max(0.0, until - monotonic())))
             if closing(dask_scheduler) is None:
                 workers = await packed(known.items())
-                await sleep(0)  # packing the reply takes a moment as well
-        except CancelledError:  # a scheduler that closes ends all questions so: it is told why
+                await sleep(0)  # packing the reply takes a moment too
+        except CancelledError:  # a closing scheduler cancels all handlers: return its reason
             if closing(dask_scheduler) is None:
                 raise
         return {
@@ -137,9 +137,9 @@ def _forgetter() -> Method:
 
     def forget(scheduler: Scheduler) -> None:
         """
-        Take the note of the function that runs out of the events, which nobody has counted yet.
+        Remove the event of the running function, which nobody has counted yet.
 
-        No other note: a watcher that was away would be told deaths again that lie before it.
+        Other events stay: otherwise a watcher that was away would receive earlier deaths again.
         """
         topic = topics_of(scheduler)["all"]
         message = topic.events[-1][1] if topic.events else None
@@ -154,7 +154,7 @@ def _forgetter() -> Method:
 def _event_reader() -> Method:
     def shorten(message: Reply) -> dict[str, object]:
         """
-        A removal with at most 20 keys of the tasks that were on the worker, and how many there were.
+        Return a removal with at most 20 keys of the tasks on the worker, and their number.
         """
         keys = message.get("processing-tasks") or ()
         shortened = {**message, "processing_count": len(keys)}
@@ -167,9 +167,9 @@ def _event_reader() -> Method:
         topic: Topic, since: int, most: int, not_before: float
     ) -> tuple[list[object], set[str], int, int]:
         """
-        The removals after an event, who joined, the number of the last event, and how many were overwritten.
+        Return removals after an event, workers that joined, the last number, and the overwritten events.
 
-        Where notes of functions were taken out, numbers are too high, and never too low.
+        Removed events of functions make numbers too high, never too low.
         """
         from itertools import islice
 
@@ -197,12 +197,12 @@ def _reason_reader() -> Method:
 
     def reason_of(scheduler: Scheduler, removal: Reply) -> str | None:
         """
-        Why the worker closes, as it told the scheduler itself; None if it did not.
+        Return why the worker closes, in its own words; None if it did not say.
         """
         topics = topics_of(scheduler)
         worker = str(removal.get("worker"))
         if worker not in topics:
-            return None  # asking for it would make it
+            return None  # reading it would create it
         for _, message in reversed(topics[worker].events):
             if isinstance(message, dict) and message.get("action") == "closing-worker":
                 return str(message.get("reason"))[:200]
@@ -218,7 +218,7 @@ def _describer() -> Method:
         scheduler: Scheduler, addresses: Iterable[str], known: dict[str, tuple[object, ...]]
     ) -> None:
         """
-        Add process, nanny and name of workers to those that are *known*.
+        Add process, nanny and name of workers to *known*.
         """
         pause = begin()
         for address in addresses:

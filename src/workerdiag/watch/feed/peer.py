@@ -1,7 +1,8 @@
 """
-What answers at an address that is no scheduler's.
+Recognizes other programs at the address of a scheduler.
 
-Only a scheduler that never answered is asked who it is: the answer of a large one names all its workers.
+Only a peer that never answered like a scheduler is asked for its identity: that of a large scheduler names
+all its workers.
 """
 
 from __future__ import annotations
@@ -22,38 +23,38 @@ _CHECK = (
 
 class WrongPeerError(WorkerdiagError):
     """
-    A worker, a nanny or another Dask server answers in place of a scheduler.
+    A worker, a nanny or another Dask server answers instead of a scheduler.
     """
 
 
 class PeerCheck:
     """
-    Whether what answers at the address is a scheduler.
+    Checks whether a scheduler answers at the address.
     """
 
     def __init__(self) -> None:
-        #: Where a scheduler answered last, and where something else did.
+        #: The last address of a scheduler, and the last address of something else.
         self._scheduler = self._other = ""
 
     def answered(self, address: str) -> None:
         """
-        Note that a scheduler answers there.
+        Note that a scheduler answers at the address.
         """
         self._scheduler, self._other = address, ""
 
     async def check_again(self, connection: Connection) -> None:
         """
-        Ask again who it is, if it was no scheduler: other questions are tracebacks in its log.
+        Ask for its identity again, if it was not a scheduler: other questions cause tracebacks in its log.
 
         Raises:
-            WrongPeerError: It is still none.
+            WrongPeerError: It is still not a scheduler.
         """
         if connection.address == self._other and (problem := await _other_server(connection)):
             raise WrongPeerError(problem)
 
     async def explain(self, connection: Connection | None, problem: Exception) -> str:
         """
-        What to tell people of a question that failed.
+        Return the message for people about a failed question.
         """
         if isinstance(problem, WrongPeerError):
             return str(problem)
@@ -69,7 +70,7 @@ class PeerCheck:
 
 def _described(problem: BaseException) -> str:
     """
-    The problem, and what the operating system says of it: Dask words each failure to connect as a time-out.
+    Return the problem with the error of the system: to Dask every failure to connect is a time-out.
     """
     said, origin = describe_error(problem), problem
     while (earlier := origin.__cause__ or origin.__context__) is not None:
@@ -81,7 +82,7 @@ def _described(problem: BaseException) -> str:
 
 async def _other_server(connection: Connection) -> str | None:
     """
-    Which Dask server it is in place of a scheduler; None if it is one, or does not say.
+    Return the Dask server that answers instead of a scheduler; None for a scheduler, or if it does not say.
     """
     try:
         reply = await asyncio.wait_for(connection.scheduler.identity(), _ASK_S)
@@ -98,7 +99,7 @@ async def _other_server(connection: Connection) -> str | None:
 
 def _may_be_foreign(problem: Exception) -> bool:
     """
-    Whether nothing came back that Dask could read.
+    Whether no reply came that Dask can read.
     """
     from distributed.comm.core import CommClosedError
 
@@ -107,6 +108,6 @@ def _may_be_foreign(problem: Exception) -> bool:
 
 def _is_nobody_there(problem: Exception) -> bool:
     """
-    Whether no connection came about.
+    Whether no connection was made.
     """
     return isinstance(problem, OSError) and not _may_be_foreign(problem)

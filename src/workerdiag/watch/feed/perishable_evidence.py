@@ -1,5 +1,5 @@
 """
-What a scheduler and its nannies still know of a worker that has just died, asked for at once.
+Perishable evidence: what a scheduler and its nannies still know about a worker that has just died.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.asker import Asker
 from workerdiag.sources.cluster.evidence import event_evidence
 
-#: Deaths that are asked about together: this many nannies are asked at most (`selection.MAX_NANNIES`).
+#: Deaths per question: at most this many nannies are asked (`selection.MAX_NANNIES`).
 _PER_ROUND = 4
-#: Rounds in one go, which share one look inside the scheduler; what died beyond that waits for the next.
+#: Rounds per call, which share one snapshot of the scheduler; further deaths wait for the next call.
 _MAX_ROUNDS = 3
-#: Deaths that wait, at most; of what dies beyond that, the removal itself is all that is known.
+#: Maximum number of waiting deaths; for further ones only the removal is known.
 _MAX_WAITING = 200
 _ROUND_S = 5.0
-#: Deaths of which the evidence is kept, as a question may be asked again.
+#: Deaths with remembered evidence, as a question may be repeated.
 _MAX_KEPT = 100
-#: Lines of logs from this long before a death, and after it, may be about it.
+#: Log lines within these seconds before and after a death may be about it.
 _BEFORE_S, _AFTER_S = 120.0, 60.0
-#: How nannies name a process (nanny.py, worker_memory.py).
+#: The process in messages of nannies (nanny.py, worker_memory.py).
 _PID = re.compile(r"Worker process (\d{1,9}) |\(pid=(\d{1,9})\)")
-#: How a nanny says that a process ended, and what it says after each end (nanny.py, 2024.8.1 to 2026.8.0).
+#: Messages of a nanny about the end of a process, and after each end (nanny.py, 2024.8.1 to 2026.8.0).
 _END = re.compile(r"Worker process \d{1,9} (?:was killed|exited)")
 _FOLLOWERS = ("Unregistering worker", "Restarting worker")
-#: How the scheduler says that it retires workers (scheduler.py, ``retire_workers``).
+#: Message of the scheduler that it retires workers (scheduler.py, ``retire_workers``).
 _ORDER = "Retire worker "
 
 
 class PerishableEvidence:
     """
-    Asks as `workerdiag.explain` does, for a few deaths at a time, and remembers what it was told.
+    Asks like `workerdiag.explain`, for a few deaths at a time, and remembers the evidence.
 
     Args:
         client: A connection to the scheduler.
@@ -49,7 +49,7 @@ class PerishableEvidence:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        #: By the id of the death.
+        #: Evidence by the id of the death.
         self._kept: dict[str, tuple[Evidence, ...]] = {}
         self._waiting: dict[str, WatchedDeath] = {}
 
@@ -64,11 +64,11 @@ class PerishableEvidence:
         self, deaths: Sequence[WatchedDeath], *, known_events: Sequence[tuple[float, object]] = ()
     ) -> tuple[WatchedDeath, ...]:
         """
-        The *deaths* with what is told of the first dozen, and earlier ones that waited; it may take seconds.
+        Return the *deaths*, the first dozen with evidence, and earlier ones that waited; takes seconds.
 
         Args:
-            deaths: Those to ask about.
-            known_events: The scheduler's events of ``all``; none: it is asked for them.
+            deaths: The deaths to ask about.
+            known_events: The scheduler's events of ``all``; empty: it is asked for them.
         """
         for each in deaths:
             if each.id not in self._kept and len(self._waiting) < _MAX_WAITING:
@@ -94,7 +94,7 @@ class PerishableEvidence:
 
 def removal_evidence(when: float, message: Reply, identity: Identity) -> tuple[Evidence, ...]:
     """
-    The scheduler's own event, as evidence.
+    Return the scheduler's event as evidence.
     """
     worker = str(identity.worker)
     own = {name: each for name, each in message.items() if name != "worker"}
@@ -103,7 +103,7 @@ def removal_evidence(when: float, message: Reply, identity: Identity) -> tuple[E
 
 def _evidence_of(death: WatchedDeath, pieces: Sequence[Evidence]) -> Iterator[Evidence]:
     """
-    What of these pieces can be about this death: of logs the records around it, nothing of other deaths.
+    Return the pieces that can be about this death: of logs only the records around it.
     """
     others = frozenset(
         each.identity.worker
@@ -132,9 +132,10 @@ def _may_be_about(identity: Identity, victim: Identity) -> bool:
 
 def _records_about(text: str, death: WatchedDeath, others: Collection[str]) -> Iterator[str]:
     """
-    The records that may be about the death: they name the victim, or are of that time and of no other death.
+    Return the records that may be about the death: they name the victim, or have its time and name no other.
 
-    Where nannies share a log, what a nanny does after each end names nobody: of another process it goes too.
+    In a log of several nannies, messages that follow each end name nobody; those after another end are
+    dropped.
     """
     records = [
         (each, _is_around(each, death, others))
@@ -155,7 +156,7 @@ def _records_about(text: str, death: WatchedDeath, others: Collection[str]) -> I
 
 def _is_around(record: str, death: WatchedDeath, others: Collection[str]) -> bool:
     """
-    Whether a record may be about the death: it names the victim, or is of that time and of no other death.
+    Whether a record may be about the death: it names the victim, or has its time and names no other.
     """
     victim = death.identity
     if victim.worker is not None and victim.worker in record:
@@ -174,7 +175,7 @@ def _is_unanswered_order(record: str, death: WatchedDeath) -> bool:
     Whether a record is an order to stop that did not end the worker.
 
     A worker that stops says so first. This one did not, and was gone before a nanny would have killed it: it
-    crashed, or was killed, as its cluster was closed.
+    crashed, or was killed, while its cluster was closing.
     """
     found = RECORD_TIME.match(record) if death.is_unannounced and _ORDER in record else None
     return found is not None and death.when - _utc_timestamp(found[1]) < LEAST_KILL_S

@@ -1,9 +1,8 @@
 """
-The same as a look inside, by what any scheduler answers: another Python there, or functions forbidden.
+The same as a look, with the handlers of any scheduler: for another Python there, or forbidden functions.
 
-It is asked every five seconds, and for all events that it keeps while these are small (`EventCopy`). Their
-times, in microseconds, take the place of their numbers; whether it closes, or which workers are paused, is
-not told.
+It is asked every five seconds, and for all its events while these are small (`EventCopy`). Their times, in
+microseconds, replace their numbers. Whether it closes, and which workers are paused, is not known.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from workerdiag.watch.feed.look_handler import LookReply, LookRequest
 from workerdiag.wire.constants import DEATH_TOPIC
 
 _POLL_S = 5.0
-#: Where the scheduler can be told so (since 2025.4.0), it describes no more workers.
+#: Maximum number of workers that the scheduler describes (an argument since 2025.4.0).
 _MOST_WORKERS = 50
 
 
 class PlainEvents:
     """
-    Reads the removals of one scheduler by questions that every scheduler answers.
+    Reads the removals of one scheduler with handlers that every scheduler has.
 
     Args:
         client: A connection to the scheduler.
@@ -42,13 +41,13 @@ class PlainEvents:
     @property
     def entries(self) -> Sequence[tuple[float, object]]:
         """
-        The events of ``all`` at the last question, oldest first; empty: none was asked.
+        The events of ``all`` at the last question, oldest first; empty before that.
         """
         return self._copy.entries
 
     async def ask(self, wanted: LookRequest) -> LookReply:
         """
-        The removals after a moment, at once if there are any, else after the ``wait_s`` seconds of *wanted*.
+        Return the removals after a time, at once if there are any, else after ``wait_s`` seconds.
         """
         deadline = Deadline.after(wanted["wait_s"])
         while True:
@@ -77,7 +76,7 @@ class PlainEvents:
             "position": max(since, _position(last)),
             "now": now,
             "removals": [(when, await _close_reason(self._client, each), each) for when, each in removals],
-            # the event that the cursor stands for is kept, unless others took its place
+            # the event of the cursor is kept, unless others have replaced it
             "missed_count": int(bool(since and entries and _position(entries[0][0]) > since)),
             "workers": {
                 address: (None, each.get("nanny"), each.get("name"))
@@ -96,7 +95,7 @@ class PlainEvents:
 
 async def _close_reason(client: Client, removal: Reply) -> str | None:
     """
-    Why the worker closes, as it told the scheduler itself; None if it did not.
+    Return why the worker closes, in its own words; None if it did not say.
     """
     if removal.get("expected"):
         return None

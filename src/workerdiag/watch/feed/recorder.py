@@ -1,5 +1,5 @@
 """
-Deaths as the flight recorder on the scheduler tells them, by a long poll.
+Reads deaths from the flight recorder on the scheduler, by a long poll.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from workerdiag.wire.watch_answer import WatchAnswer
 
 class NoRecorderError(Exception):
     """
-    The scheduler does not record, or not in a way that is known here.
+    The scheduler does not record, or has an unknown version of the recorder.
     """
 
 
 async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: float, lookback_s: float) -> Look:
     """
-    The deaths after a cursor; without one, those of the last *lookback_s* seconds.
+    Return the deaths after a cursor; without one, those of the last *lookback_s* seconds.
 
     Raises:
         NoRecorderError: There is no recorder any more.
@@ -47,7 +47,7 @@ async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: floa
             raise NoRecorderError from None
         raise
     if not isinstance(reply, dict) or reply.get("schema") != MESSAGE_SCHEMA:
-        raise NoRecorderError  # also what a server answers that has no such handler: nothing
+        raise NoRecorderError  # a server without this handler answers nothing
     dropped: list[str] = []
     answer = from_plain(WatchAnswer, {name: reply[name] for name in reply if name != "schema"}, dropped)
     is_known = after is not None and after.epoch == answer.epoch
@@ -65,7 +65,7 @@ async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: floa
 
 async def listen_to_recorder(client: Client, after: Cursor) -> Reply:
     """
-    An answer without deaths, which comes as soon as the scheduler closes.
+    Wait for an answer without deaths, which comes as soon as the scheduler closes.
     """
     answer: Reply = await client.scheduler.workerdiag_watch(
         since=sys.maxsize, epoch=after.epoch, wait_s=LISTEN_S

@@ -1,5 +1,5 @@
 """
-The feed of a live cluster, whichever way its scheduler can be asked.
+The feed of a live cluster, with or without the recorder.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from workerdiag.watch.feed.peer import PeerCheck
 from workerdiag.watch.feed.recorder import NoRecorderError, listen_to_recorder, look_at_recorder
 from workerdiag.watch.feed.standstill import StandstillWatch
 
-#: Tasks that have waited for this long for any worker are a standstill: clusters need a while to grow.
+#: Seconds of waiting tasks after which there is a standstill: clusters need a while to grow.
 STANDSTILL_S = 60.0
 _JOURNAL_S = 20.0
-#: What was written down this long before the last word of the scheduler may not have been read.
+#: Seconds before the last answer of a scheduler from which its journal may be unread.
 _OVERLAP_S = 60.0
-#: The same where nobody knows when its last word was: the watcher was restarted meanwhile.
+#: The same if the time of its last answer is not known, after a restart of the watcher.
 _UNKNOWN_S = 24 * 3600.0
-#: A scheduler that a signal stops may start again; any other reason to close is the end of the cluster.
+#: A scheduler stopped by a signal may start again. Any other reason is the end of the cluster.
 _SIGNAL = "signal-"
-#: Schedulers of one cluster whose last words are remembered.
+#: Number of schedulers of a cluster whose last answers are remembered.
 _MAX_SCHEDULERS = 100
 
 
@@ -47,17 +47,17 @@ class SchedulerFeed:
     """
     The deaths of one cluster. It registers no client, connects again by itself, and keeps no cluster alive.
 
-    A death is told once its nanny has reported it, or a second after the removal, and again, with the same
-    id, when more becomes known of it. Without the recorder it is told with what the scheduler and its nannies
-    still know; of many deaths at once, that comes with later batches. A restarted scheduler has another
-    epoch: all that it knows is told.
+    A death is returned when its nanny has reported it, or a second after the removal, and again, with the
+    same id, when more becomes known. Without the recorder it has the evidence that the scheduler and its
+    nannies still have; for many deaths at once, that comes with later batches. A restarted scheduler has
+    another epoch: everything that it knows is returned.
 
     Args:
-        target: The scheduler that is meant.
+        target: The scheduler.
         journal: Where the scheduler appends its records, if it does not say so itself, or not as seen from
             here: a path or an fsspec URL (``workerdiag.recorder.append-to``).
-        lookback_s: Without a cursor, deaths of this many seconds before are told.
-        standstill_s: Tasks that wait for this long while nothing runs are a standstill.
+        lookback_s: Without a cursor, deaths of the last seconds are returned, at most this many.
+        standstill_s: Seconds of waiting tasks, while nothing runs, after which there is a standstill.
     """
 
     def __init__(
@@ -75,29 +75,30 @@ class SchedulerFeed:
         self._connection: Connection | None = None
         self._events: EventReader | None = None
         self._peer = PeerCheck()
-        #: Whether the recorder is asked; and whether one is there that cannot be.
+        #: Whether the recorder is asked; and whether there is one of an unknown version.
         self._is_recorded = self._is_unknown_recorder = False
-        #: By its epoch, the last word of each scheduler; the newest is the last.
+        #: The last answer of each scheduler, by epoch; the newest is the last.
         self._last_words: dict[str, _LastWord] = {}
-        #: The scheduler that said that it was closed on purpose, by its address.
+        #: Address of the scheduler that said that it was closed on purpose.
         self._ended_address: str | None = None
 
     @property
     def cluster(self) -> str:
         """
-        What people call the cluster.
+        Name of the cluster for people.
         """
         return self._target.cluster_name
 
     async def poll(self, after: Cursor | None, *, wait_s: float) -> FeedBatch:
         """
-        The deaths since *after*, at once if there are any, else after at most *wait_s* seconds.
+        Return the deaths since *after*, at once if there are any, else after at most *wait_s* seconds.
 
-        Without a cursor it answers at once.
+        Without a cursor it returns at once.
 
         Raises:
             SchedulerUnreachableError: The scheduler does not answer; it may again.
-            ClusterEndedError: The cluster was closed on purpose, by its own word or the cluster object's.
+            ClusterEndedError: The scheduler or the cluster object says that the cluster was closed on
+                purpose.
         """
         if self._connection is None and self._target.is_closed:
             raise ClusterEndedError(self._target.last_address or self.cluster)
@@ -120,12 +121,12 @@ class SchedulerFeed:
 
     async def stored(self, after: Cursor | None) -> StoredDeaths:
         """
-        The deaths that a scheduler, which is gone, wrote down before it went, some known ones among them.
+        Return the deaths in the journal of a scheduler that is gone; some of them may be known.
 
-        Empty where it wrote nothing down that can be found from here.
+        Empty if there is no journal that can be found from here.
 
         Raises:
-            OSError: The journal is there and cannot be read.
+            OSError: The journal exists and cannot be read.
         """
         last = self._last_words.get(after.epoch) if after is not None else None
         said = [last] if last is not None else reversed(self._last_words.values())
@@ -142,7 +143,7 @@ class SchedulerFeed:
 
     async def close(self) -> None:
         """
-        Let go of the scheduler; the next question connects again.
+        Close the connection; the next question connects again.
         """
         connection, self._connection, self._events = self._connection, None, None
         self._is_recorded = self._is_unknown_recorder = False
@@ -161,7 +162,7 @@ class SchedulerFeed:
         self, connection: Connection, events: EventReader, after: Cursor | None, *, wait_s: float
     ) -> Look:
         """
-        What the recorder says, or the events where there is none; it may come and go.
+        Ask the recorder, or read the events if there is none; it may come and go.
         """
         was_recorded = self._is_recorded
         if not self._is_recorded:
@@ -183,13 +184,13 @@ class SchedulerFeed:
         asking, listening = events.with_evidence(unreported), listen_to_recorder(connection, look.cursor)
         asked, farewell = await with_farewell(asking, listening)
         told = {each.id: each for each in asked}
-        deaths = {**told, **reported}  # what a nanny reported meanwhile is more than what was asked before
+        deaths = {**told, **reported}  # a report that a nanny sent meanwhile has more
         by_time = tuple(sorted(deaths.values(), key=lambda each: each.when))
         return evolve(look, deaths=by_time, closing_reason=look.closing_reason or farewell)
 
     def _batch(self, look: Look, standstill: Sequence[Evidence], address: str) -> FeedBatch:
         """
-        What the watcher is told of a look.
+        Return the batch of a look.
 
         Raises:
             SchedulerUnreachableError: A signal stops the scheduler.
@@ -214,7 +215,7 @@ class SchedulerFeed:
 
     def _note_word(self, look: Look) -> None:
         """
-        Note when a scheduler spoke last, and where it writes: the next one does not know that.
+        Note when a scheduler last answered, and its journal: its successor does not know that.
         """
         before = self._last_words.pop(look.cursor.epoch, None)
         journal = look.journal or (before.journal if before is not None else None)
@@ -237,20 +238,20 @@ def open_feed(
     standstill_s: float = STANDSTILL_S,
 ) -> SchedulerFeed:
     """
-    The feed of a cluster; it connects when it is asked first, and raises nothing before that.
+    Return the feed of a cluster. It connects at the first question, and raises nothing before that.
 
     Args:
         target: A ``distributed.Client``, an address, the path of a scheduler file, or a callable that returns
             an address, called before each question.
-        name: What people call the cluster; None: the name of the client's cluster object, else the address
+        name: Name of the cluster for people; None: the name of the client's cluster object, else the address
             or the path.
-        journal: Path or URL of what ``workerdiag.recorder.append-to`` names; None: as the scheduler says.
+        journal: Path or URL of the journal (``workerdiag.recorder.append-to``); None: as the scheduler says.
         security: A ``distributed.Security``; None: the client's, or that of Dask's configuration.
-        lookback_s: Without a cursor, deaths of this many seconds before are told.
-        standstill_s: Tasks that wait for this long while nothing runs are a standstill.
+        lookback_s: Without a cursor, deaths of the last seconds are returned, at most this many.
+        standstill_s: Seconds of waiting tasks, while nothing runs, after which there is a standstill.
 
     Raises:
-        TypeError: The target is none of these.
+        TypeError: The target is something else.
     """
     found = read_target(target, name=name, security=security)
     return SchedulerFeed(found, journal=journal, lookback_s=lookback_s, standstill_s=standstill_s)

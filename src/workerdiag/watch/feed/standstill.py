@@ -1,5 +1,5 @@
 """
-Whether work stands still although tasks wait, by figures that cost next to nothing, and then the evidence.
+Notices a standstill, work that does not go on although tasks wait, by cheap figures; then collects evidence.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from workerdiag.model.evidence import Evidence
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.wire.watch_answer import ClusterFigures
 
-#: While it lasts, the cluster is asked for the evidence this often.
+#: Seconds between two collections of evidence while it lasts.
 _AGAIN_S = 60.0
 _ASK_S = 5.0
 
 
 class StandstillWatch:
     """
-    Remembers since when no work goes on.
+    Remembers since when work has stood still.
 
     Args:
-        least_s: What stands still for less is no standstill: workers may be on their way.
+        least_s: Minimum duration of a standstill, in seconds: workers may be on their way.
     """
 
     def __init__(self, *, least_s: float) -> None:
         self._least_s = least_s
-        #: The scheduler's clock when it answered last.
+        #: Time of the last answer, by the scheduler's clock.
         self._now = 0.0
         self._since: float | None = None
         self._asked_at: float | None = None
@@ -33,9 +33,9 @@ class StandstillWatch:
     @property
     def due_in_s(self) -> float | None:
         """
-        Seconds from the last answer until what stands still counts as a standstill.
+        Return the seconds from the last answer until it counts as a standstill.
 
-        None if nothing does, or it counts already.
+        None if work goes on, or it counts already.
         """
         if self._since is None or self._asked_at is not None:
             return None
@@ -43,10 +43,10 @@ class StandstillWatch:
 
     async def evidence(self, figures: ClusterFigures, client: Client, *, now: float) -> tuple[Evidence, ...]:
         """
-        The evidence of a standstill; none if there is none.
+        Return the evidence of a standstill; empty without one.
 
         Args:
-            figures: How the cluster stands now.
+            figures: The current figures of the cluster.
             client: A connection to its scheduler, which is asked once a minute while the standstill lasts.
             now: The scheduler's clock, in seconds.
         """
