@@ -1,3 +1,3 @@
 """
-What users call: `explain.explain`, and the `diagnosis.Diagnosis` that it returns.
+The functions that users call: `explain.explain`, and the `diagnosis.Diagnosis` that it returns.
 """

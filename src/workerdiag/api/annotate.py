@@ -1,5 +1,5 @@
 """
-The answer in the exception itself: as a note (PEP 678), and as a diagnosis for whoever handles it later.
+Adds the answer to an exception: as a note (PEP 678), and as a diagnosis for later handlers.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _NAME: Final = "_workerdiag_remembers"
-#: Exceptions looked at in one that leaves a block, in case they are linked in a circle.
+#: Maximum number of linked exceptions to visit, in case they form a circle.
 _MOST_LINKED = 1000
 
 
 @frozen(eq=False)
 class Kept:
     """
-    What stands in an attribute of the exception, in this process alone: a copy of it holds None.
+    The value of an attribute of the exception, in this process only: pickling it gives None.
     """
 
     diagnosis: Diagnosis | None
@@ -40,15 +40,15 @@ class Kept:
 
 def keep(exc: BaseException, name: str, diagnosis: Diagnosis | None) -> None:
     """
-    Keep a diagnosis, or that there was none, in an attribute of an exception, for as long as it lives here.
+    Store a diagnosis, or its absence, in an attribute of an exception.
     """
-    with suppress(Exception):  # its class has a __dict__ of its own kind
+    with suppress(Exception):  # its class has an unusual __dict__
         exc.__dict__[name] = Kept(diagnosis)
 
 
 def kept(exc: BaseException, name: str) -> Kept | None:
     """
-    What `keep` has kept; None if there is nothing.
+    Return what `keep` stored, or None.
     """
     with suppress(Exception):
         found = exc.__dict__.get(name)
@@ -58,14 +58,14 @@ def kept(exc: BaseException, name: str) -> Kept | None:
 
 def remember(exc: BaseException, diagnosis: Diagnosis) -> None:
     """
-    Keep the diagnosis, without its evidence, for as long as the exception lives in this process.
+    Store the diagnosis, without its evidence, in the exception.
     """
     keep(exc, _NAME, evolve(diagnosis, kept_evidence=None))
 
 
 def remembered(exc: BaseException) -> Diagnosis | None:
     """
-    The latest diagnosis of the exception, or None.
+    Return the latest diagnosis of the exception, or None.
     """
     found = kept(exc, _NAME)
     return found.diagnosis if found is not None else None
@@ -79,10 +79,10 @@ def annotate(exc: BaseException, client: Client | None = None, *, timeout: str |
     """
     Add the answer to *exc* as a note of three lines: what to do, how to learn more, the cause and how sure.
 
-    The note is ASCII and free of secrets. Tracebacks, IPython, rich, pytest, logging and Sentry show it,
-    and it survives pickling. An exception gets one note, and none if its class takes no notes; nothing is
-    added if the answer is that nothing died, or that nothing in the exception is known.
-    Safe in an ``except`` block, as `explain` is.
+    The note is ASCII and free of secrets. Tracebacks, IPython, rich, pytest, logging and Sentry show it, and
+    it survives pickling. An exception gets one note, or none if its class does not accept notes. Nothing is
+    added if nothing died, or nothing in the exception is known. Like `explain`, it is safe in an ``except``
+    block.
 
     Args:
         exc: The exception caught.
@@ -111,9 +111,9 @@ async def _annotate_later(exc: BaseException, answer: Awaitable[Diagnosis]) -> D
 
 def add_note(exc: BaseException, diagnosis: Diagnosis) -> None:
     """
-    Add the diagnosis to *exc* once if anything died or may have, replacing a note of no answer.
+    Add the diagnosis to *exc* once, if anything died or may have. It replaces a note without an answer.
 
-    The diagnosis is also kept beside the exception (`remembered`).
+    The diagnosis is also stored in the exception (`remembered`).
     """
     from workerdiag.rendering.note import render_note
 
@@ -121,7 +121,7 @@ def add_note(exc: BaseException, diagnosis: Diagnosis) -> None:
         return
     remember(exc, diagnosis)
     note = render_note(diagnosis)
-    with suppress(Exception):  # a class of exceptions may take no notes, as a frozen dataclass
+    with suppress(Exception):  # a class of exceptions may not accept notes, such as a frozen dataclass
         _put_note(exc, note)
 
 
@@ -139,17 +139,16 @@ def _put_note(exc: BaseException, note: str) -> None:
 
 class explaining:  # noqa: N801  used as a statement: ``with workerdiag.explaining(client):``
     """
-    A block out of which each ``KilledWorker`` comes with its note; other exceptions pass untouched.
+    A context manager that adds the note to each ``KilledWorker`` that leaves its block.
 
-    One in a group of exceptions, as of ``asyncio.TaskGroup``, gets its note too, and so does one from which
-    another was raised.
+    This includes a ``KilledWorker`` in an exception group, such as that of ``asyncio.TaskGroup``, and one
+    that caused another exception.
 
-    ``with`` for a synchronous client, ``async with`` for an asynchronous one. Nothing about the client
-    is changed.
+    Use ``with`` for a synchronous client, ``async with`` for an asynchronous one. The client is not changed.
 
     Args:
         client: The client that the block computes with.
-        timeout: Seconds that the exception is held up for, at most; None: as for `annotate`.
+        timeout: Maximum delay of the exception, in seconds; None: as for `annotate`.
     """
 
     def __init__(self, client: Client, *, timeout: str | float | None = None) -> None:
@@ -179,7 +178,7 @@ class explaining:  # noqa: N801  used as a statement: ``with workerdiag.explaini
 
 def _worker_death_in(exc: BaseException | None) -> BaseException | None:
     """
-    The first ``KilledWorker`` among *exc*, what it was raised from, and the members of groups.
+    Return the first ``KilledWorker`` among *exc*, its causes, and the members of groups.
     """
     from workerdiag.sources.exception.slots import cause_of, members_of
 

@@ -1,13 +1,13 @@
 """
-The answer in each ``KilledWorker`` of a client, by itself.
+Adds the answer to each ``KilledWorker`` of a client automatically.
 
-The scheduler tells a client of a failed task by the message ``task-erred``
-(``Client._stream_handlers``, distributed 2024.8.1 to 2026.8.0). All that raises the exception
-later, be it ``future.result()``, ``gather``, ``dask.compute`` or ``as_completed``, synchronous or not, takes
-the one object that this message brought. So the note is added there, once, before anybody can see it.
+The scheduler reports a failed task to a client by the message ``task-erred`` (``Client._stream_handlers``,
+distributed 2024.8.1 to 2026.8.0). ``future.result()``, ``gather``, ``dask.compute`` and ``as_completed``,
+synchronous or not, all raise the exception object of that message. So the note is added there, once, before
+anybody can see it.
 
-Most programs pass, so this module imports next to nothing: what makes a note is imported with the first
-``KilledWorker``, or by `WarmUp`, so slowly that the program is not slower for it.
+Most programs pass, so this module imports next to nothing. The rest is imported with the first
+``KilledWorker``, or by `WarmUp`, slowly enough not to slow the program down.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from workerdiag.api.held_exceptions import HeldExceptions
     from workerdiag.model.dask import Method
 
-#: Loading takes at most these shares: of the processor's time that the program has taken, and of the time for
-#: which its client is in use. All of it takes a processor 0.4 s (1.7 s from a checkout, which reads and
-#: checks the TOML files), so a program that only waits has it loaded after three minutes.
+#: Limits of loading, as shares of the CPU time of the program, and of the time for which its client is in
+#: use. Everything takes 0.4 s of CPU time (1.7 s from a checkout, which reads and checks the TOML files), so
+#: it is loaded after three minutes in a program that only waits.
 _MOST_OF_PROCESSOR, _MOST_OF_TIME = 0.01, 0.0025
-#: A program may begin to work: this often, in seconds, it is looked at before the next step is taken.
+#: Longest wait between two checks, in seconds, as a program may begin to work.
 _MOST_WAIT_S = 5.0
-#: Nothing is loaded beside a program that is shorter, in seconds: one step takes up to a tenth of a second.
+#: Seconds before the first step, which takes up to a tenth of a second: shorter programs load nothing.
 _FIRST_STEP_S = 5.0
-#: Installed packs that take longer are loaded by the call of `explain` that needs them.
+#: Time limit for loading installed packs, in seconds; slower ones are loaded by `explain`.
 _PACKS_S = 1.0
-#: What an answer imports, from the bottom up.
+#: The imports of an answer, from the bottom up.
 _MODULES = (
     "model.diagnosis",
     "api.held_exceptions",
@@ -60,19 +60,19 @@ _ERRED, _RETRIED = "task-erred", "task-retried"
 
 class WarmUp:
     """
-    The loading for one client: a step at a time, while the client is in use.
+    Loads what an answer needs, one step at a time, while a client is in use.
     """
 
     def __init__(self, client: Any) -> None:
         self._client = client
         self._steps = iter(_STEPS)
         self._began_s = time.monotonic()
-        #: Of the processor, by all steps until now.
+        #: CPU time of all steps so far, in seconds.
         self._taken_s = 0.0
 
     def begin(self) -> None:
         """
-        Have the first step taken when the program has run for a while.
+        Schedule the first step, after the program has run for a while.
         """
         self._after(_FIRST_STEP_S)
 
@@ -83,9 +83,9 @@ class WarmUp:
 
     def next_step(self) -> None:
         """
-        Take a step in a thread; not for a client that is closed, or a program that ends.
+        Take a step in a thread, unless the client is closed or the program ends.
 
-        The loop's own executor would hold up the client as it closes (asyncio.run waits for those threads).
+        The loop's executor would delay closing the client (asyncio.run waits for its threads).
         """
         if self._client.status != "running" or not threading.main_thread().is_alive():
             return
@@ -101,14 +101,14 @@ class WarmUp:
 
     def _wait_s(self) -> float:
         """
-        Seconds until the next step may be taken if the program does nothing until then, or less than 0.
+        Return the seconds until the next step if the program stays idle; negative: now.
         """
         allowed_s = _MOST_OF_PROCESSOR * (time.process_time() - self._taken_s)
         return (self._taken_s - allowed_s) / _MOST_OF_TIME - (time.monotonic() - self._began_s)
 
     def _take(self, step: Callable[[], object]) -> None:
         began_s = time.thread_time()
-        with contextlib.suppress(Exception):  # who needs an answer is told
+        with contextlib.suppress(Exception):  # an answer reports the failure
             step()
         self._taken_s += time.thread_time() - began_s
         self._after(max(0.0, min(self._wait_s(), _MOST_WAIT_S)))
@@ -128,7 +128,7 @@ def _explain_something() -> None:
     explain(logs=LogText("distributed.nanny - INFO - Worker process 1 was killed by signal 9"))
 
 
-#: Each takes a moment; a program that ends waits for one of them at most.
+#: Short steps: a program that ends waits for at most one of them.
 _STEPS: tuple[Callable[[], object], ...] = (
     *(partial(import_module, f"workerdiag.{name}") for name in _MODULES),
     _load_rules,
@@ -138,19 +138,18 @@ _STEPS: tuple[Callable[[], object], ...] = (
 
 def auto(client: Client, *, on: bool = True) -> None:
     """
-    Have each ``KilledWorker`` that *client* is told of carry its diagnosis as a note, as `annotate` adds it.
+    Add a diagnosis as a note to each ``KilledWorker`` that *client* receives, like `annotate`.
 
-    Such an exception comes at most two seconds later (``workerdiag.note.timeout``); other exceptions and
-    results are not touched.
-    The same for every client of a program: ``distributed.client.preload: [workerdiag.auto]`` in Dask's
-    configuration.
+    Such an exception is delayed by at most two seconds (``workerdiag.note.timeout``); other exceptions and
+    results are not. For every client of a program, set ``distributed.client.preload: [workerdiag.auto]`` in
+    Dask's configuration.
 
     Args:
         client: The client, synchronous or not.
         on: False to undo it.
 
     Raises:
-        TypeError: *client* is no `distributed.Client`, or one of a release before 2024.8.1.
+        TypeError: *client* is not a `distributed.Client`, or of a release before 2024.8.1.
     """
     from workerdiag.recorder.internals.clients import stream_handlers
 
@@ -176,13 +175,13 @@ class _Handlers:
 
     def __init__(self, client: Any, originals: dict[str, Method]) -> None:
         self._client = client
-        #: The client's own handlers.
+        #: The original handlers of the client.
         self.originals = originals
         self._held: HeldExceptions | None = None
 
     def on_task_erred(self, key: object = None, exception: object = None, traceback: object = None) -> None:
         """
-        Hold up a ``KilledWorker`` until it has its note; hand on everything else at once.
+        Delay a ``KilledWorker`` until it has its note; pass everything else on at once.
         """
         from workerdiag.model.dask import is_worker_death
 
@@ -215,7 +214,7 @@ class _Handlers:
 
 def _unpack(exception: Any, traceback: Any) -> tuple[Any, object]:
     """
-    The exception and its traceback as objects; where that fails, as they came.
+    Deserialize the exception and its traceback; return them unchanged if that fails.
     """
     from distributed.core import clean_exception
 

@@ -1,5 +1,5 @@
 """
-`Diagnosis`: the findings, with the ways to show and keep them.
+`Diagnosis`: the findings, with methods to show and save them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from attrs import field, frozen
 from workerdiag.bundle.retention.kept_evidence import KeptEvidence
 from workerdiag.model.diagnosis import Findings
 
-#: As application/json it would hide the HTML: JupyterLab prefers that (packages/json-extension, rank 0).
+#: Not application/json, which JupyterLab would prefer to the HTML (packages/json-extension, rank 0).
 _JSON_TYPE = "application/vnd.workerdiag.diagnosis+json"
 
 
@@ -23,15 +23,16 @@ class Diagnosis(Findings):
     """
     Why a worker died, how sure that is, and what to do; see `Findings` for the fields.
 
-    ``str(diagnosis)`` is one screen, `to_text` has all; notebooks show its HTML, and keep all forms.
+    ``str(diagnosis)`` fits one screen, `to_text` gives all of it; notebooks show its HTML, and store all
+    forms.
     """
 
-    #: The evidence it rests on, for `save`; no part of its value, its JSON or a pickle of it.
+    #: Its evidence, for `save`; not part of its value, its JSON or its pickle.
     _kept_evidence: KeptEvidence | None = field(default=None, eq=False, repr=False)
 
     def __await__(self) -> Generator[Any, None, Self]:
         """
-        Itself, so that ``await explain(exc, client)`` is right whatever the client is.
+        Return itself, so that ``await explain(exc, client)`` works with any client.
         """
         yield from ()
         return self
@@ -41,11 +42,12 @@ class Diagnosis(Findings):
 
     def to_text(self, *, full: bool = False, width: int = 80) -> str:
         """
-        The report for a terminal, without control sequences.
+        Return the report for a terminal, without control sequences.
 
         Args:
-            full: Whether to give all of it. Else a report of more than 24 lines is cut down to the answer,
-                the strongest evidence, the deaths and what could not be looked at.
+            full: Whether to give all of it. Otherwise a report of more than 24 lines is cut down to the
+                answer,
+                the strongest evidence, the deaths and what could not be inspected.
             width: Columns of the terminal.
         """
         from workerdiag.rendering.text import render_text
@@ -54,7 +56,7 @@ class Diagnosis(Findings):
 
     def to_markdown(self) -> str:
         """
-        The report as Markdown, everything untrusted escaped.
+        Return the report as Markdown, with everything untrusted escaped.
         """
         from workerdiag.rendering.markdown import render_markdown
 
@@ -62,7 +64,7 @@ class Diagnosis(Findings):
 
     def to_html(self) -> str:
         """
-        The report as one page with drawings, which loads nothing; everything untrusted escaped.
+        Return the report as one page with drawings, which loads nothing; everything untrusted is escaped.
         """
         from workerdiag.rendering.html import render_html
 
@@ -75,7 +77,7 @@ class Diagnosis(Findings):
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         """
-        Every form, for IPython to pick from.
+        Return all forms for IPython.
         """
         return {
             "text/plain": str(self),
@@ -86,7 +88,7 @@ class Diagnosis(Findings):
 
     def to_dict(self) -> dict[str, Any]:
         """
-        The diagnosis as plain values, with the number of its schema under ``schema``.
+        Return the diagnosis as plain values, with its schema number under ``schema``.
         """
         from workerdiag.rendering.json import to_dict
 
@@ -94,7 +96,7 @@ class Diagnosis(Findings):
 
     def to_json(self) -> str:
         """
-        The diagnosis as JSON; `from_json` reads it back, equal.
+        Return the diagnosis as JSON; `from_json` reads it back, equal.
         """
         from workerdiag.rendering.json import to_json
 
@@ -104,15 +106,15 @@ class Diagnosis(Findings):
         """
         Write a death bundle: this diagnosis with the evidence it rests on, in one zip file.
 
-        ``explain(logs="death.zip")`` judges it again, by whatever is known then;
-        ``workerdiag report death.zip`` makes a bug report of it. Of the evidence at most 8 MiB are
-        kept: all that is not text, and of each log its beginning, its end and all messages that
-        say something. docs/death-bundle.md has what is in it.
+        ``explain(logs="death.zip")`` judges it again with the rules of that time; ``workerdiag report
+        death.zip`` makes a bug report of it. At most 8 MiB of evidence are kept: all of it that is not text,
+        and the beginning, the end and all relevant messages of each log. docs/death-bundle.md describes the
+        content.
 
         Args:
-            path: The file to write; one that is there is replaced when the new one is whole.
+            path: The file to write. An existing one is replaced once the new one is complete.
             redact: Hide what looks like a password, key or token.
-            anonymous: Also put stand-ins for IP addresses, host names and user names.
+            anonymous: Also replace IP addresses, host names and user names.
 
         Returns:
             The path.
@@ -127,10 +129,10 @@ class Diagnosis(Findings):
     @classmethod
     def from_json(cls, text: str) -> Diagnosis:
         """
-        The diagnosis that `to_json` wrote.
+        Return the diagnosis that `to_json` wrote.
 
         Raises:
-            BadReportError: The text is something else.
+            BadReportError: The text is not a diagnosis.
         """
         from workerdiag.rendering.json import from_json
 

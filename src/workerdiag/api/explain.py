@@ -1,5 +1,5 @@
 """
-``workerdiag.explain()``, the function that users call, and its arguments, used with care.
+``workerdiag.explain()``, and the checks of its arguments.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from workerdiag.api.diagnosis import Diagnosis
     from workerdiag.sources.logs import LogInput
 
-#: The longest timeout, in seconds: clocks cannot count to infinity.
+#: Longest timeout, in seconds: clocks cannot count to infinity.
 _MAX_S = 86_400.0
-#: Share of the time for what one argument may do: a generator of logs, a property of a client.
+#: Share of the time for the code of one argument: a generator of logs, a property of a client.
 _SHARE = 0.1
-#: At most this many items are taken from a list or a generator.
+#: Maximum number of items taken from a list or a generator.
 MAX_INPUTS = 100_000
 _NO_LIST = object()
-#: What lists are lists of.
+#: Names of the items of lists, for messages.
 _WANTED: Mapping[str, str] = {
     "logs": "paths, URLs, open files or LogText",
     "sources": "a sequence of EvidenceSource objects",
 }
-#: What is not asked, or read, where an argument cannot be used.
+#: Sources that are not asked if an argument is unusable.
 _PLACES: Mapping[str, Place] = {"timeout": "other", "client": "scheduler", "logs": "log", "sources": "other"}
 
 
@@ -83,7 +83,7 @@ def explain(
     arguments = read_arguments(exc, client, logs=logs, sources=sources, rulebook=rulebook, timeout=timeout)
     from workerdiag.api.explain_steps import answer, answer_async
 
-    if arguments.is_asynchronous:  # no type tells which clients are: a Diagnosis can be awaited as well
+    if arguments.is_asynchronous:  # no type tells asynchronous clients apart; a Diagnosis can be awaited too
         return cast("Diagnosis", answer_async(arguments))
     return answer(arguments).diagnosis
 
@@ -97,13 +97,13 @@ class ExplainArguments:
     exc: BaseException | None = None
     client: object = None
     logs: Sequence[Any] = ()
-    #: Who wrote the logs, if the caller knows.
+    #: The writer of the logs, if the caller knows it.
     stream: Stream | None = None
     sources: Sequence[EvidenceSource] | None = None
     rulebook: Rulebook | None = None
-    #: The processes whose deaths are in question, where a watcher knows them.
+    #: The processes in question, if a watcher knows them.
     about: tuple[Identity, ...] = ()
-    #: Deaths of the same trouble that are known of and of which no evidence is given.
+    #: Number of known deaths of the same trouble without evidence.
     more_deaths: int = 0
     gaps: tuple[Gap, ...] = ()
     plan: TimePlan
@@ -123,7 +123,7 @@ def read_arguments(
     exc: object, client: object, *, logs: object, sources: object, rulebook: object, timeout: object
 ) -> ExplainArguments:
     """
-    Check the types of all arguments, and make lists of *logs* and *sources*.
+    Check the types of all arguments, and turn *logs* and *sources* into lists.
 
     Raises TypeError for a wrong type, and for a *timeout* that is written with a minus.
     """
@@ -135,7 +135,7 @@ def read_arguments(
     given_s = _given_seconds(timeout)
     deadline = Deadline.after(parse_timeout(given_s))
     gaps: list[Gap] = []
-    if given_s < 0:  # what is left of a deadline that has passed; that must not raise
+    if given_s < 0:  # the rest of a deadline that has passed must not raise
         problem = ValueError("it is less than no time, so next to nothing was looked at")
         gaps.append(_argument_gap("timeout", problem, 'give seconds, or text like timeout="10s"'))
     client = _usable_client(client, deadline, gaps)
@@ -156,7 +156,7 @@ def read_arguments(
 
 def parse_timeout(timeout: object) -> float:
     """
-    Seconds of a timeout, a number or a duration as Dask writes it; None and NaN are the setting's.
+    Return a timeout in seconds, from a number or a duration of Dask; None and NaN mean the setting.
 
     Raises TypeError for anything else, and for a text or whole number below zero.
     """
@@ -193,7 +193,7 @@ def _usable_client(client: object, deadline: Deadline, gaps: list[Gap]) -> objec
 
 def _is_client(client: object) -> bool:
     known = hasattr(client, "scheduler") or hasattr(client, "sync")
-    getattr(client, "asynchronous", False)  # raises here, in place of where it matters
+    getattr(client, "asynchronous", False)  # raises here rather than later
     return known
 
 
@@ -205,7 +205,7 @@ def _log_inputs(logs: object, deadline: Deadline, gaps: list[Gap]) -> list[objec
 
 def _bounded_list(name: str, values: object, deadline: Deadline, gaps: list[Gap]) -> list[Any]:
     """
-    The items of a list or a generator, or an open file; a generator that fails gives those before.
+    Return the items of a list or a generator, or an open file; those before a failure are kept.
     """
     taken: list[object] = []
     wanted = _WANTED[name]
@@ -216,7 +216,7 @@ def _bounded_list(name: str, values: object, deadline: Deadline, gaps: list[Gap]
             taken += values
         else:
             thread = HelperThread("workerdiag-inputs", partial(_iterate, values))
-            taken.extend(thread.take(deadline.share(_SHARE)))  # what came before a failure is kept
+            taken.extend(thread.take(deadline.share(_SHARE)))  # items before a failure are kept
     except CALL_FAILURES as problem:
         gaps.append(_argument_gap(name, problem, f"give the {name} as a list"))
     if any(each is _NO_LIST for each in taken[:1]):

@@ -1,5 +1,5 @@
 """
-One call of `explain`, step by step: exception, live cluster, logs, diagnosis; and its default rules.
+The steps of one call of `explain`: exception, live cluster, logs, diagnosis; and its default rules.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 @define
 class DefaultRulebook:
     """
-    The shipped rules and installed packs; a pack that is too slow for one call is used by a later one.
+    The shipped rules and installed packs. A pack that loads too slowly is used by a later call.
     """
 
     _whole: tuple[Rulebook, Matcher] | None = field(default=None, init=False)
 
     def within(self, deadline: Deadline) -> tuple[Rulebook, Matcher]:
         """
-        The rules with those packs that load before *deadline*, ready to run.
+        Return the rules with the packs that load before *deadline*, and their matcher.
         """
         if self._whole is not None:
             return self._whole
@@ -52,14 +52,14 @@ class DefaultRulebook:
         return ready
 
 
-#: Frozen values: two callers may share them, and two that come first at once each load them.
+#: Frozen values, so threads may share them. Two first calls at once each load them.
 DEFAULT_RULEBOOK = DefaultRulebook()
 
 
 @frozen(kw_only=True)
 class Answer:
     """
-    A diagnosis, and what became of the inputs it rests on.
+    A diagnosis, with the fate of its inputs.
     """
 
     diagnosis: Diagnosis
@@ -67,13 +67,13 @@ class Answer:
     unread: tuple[Gap, ...] = ()
     #: Whether anything could be read at all.
     has_evidence: bool = False
-    #: The defect of workerdiag for which there is no diagnosis worth the name.
+    #: The defect of workerdiag that prevented a diagnosis.
     failure: Exception | None = None
 
 
 def answer(arguments: ExplainArguments) -> Answer:
     """
-    The answer to one call; failures of sources are gaps, ours are in `Answer.failure`.
+    Return the answer to one call. Failures of sources are gaps, our own are in `Answer.failure`.
     """
     facts = _exception_facts(arguments)
     live = list(gap_on_error("cluster", lambda: _query_live(arguments, facts), place="scheduler"))
@@ -82,7 +82,7 @@ def answer(arguments: ExplainArguments) -> Answer:
 
 async def answer_async(arguments: ExplainArguments) -> Diagnosis:
     """
-    The diagnosis, from within the client's event loop, which is not blocked.
+    Return the diagnosis, without blocking the client's event loop.
     """
     import asyncio  # slow to import, and not needed for logs
 
@@ -183,12 +183,12 @@ def _diagnosis_after_failure(
     arguments: ExplainArguments, rest: Iterator[Evidence], tap: EvidenceTap, problem: Exception
 ) -> tuple[Diagnosis, Exception | None]:
     """
-    The diagnosis without the evidence that the pipeline fails on, or the failure if nothing else is left.
+    Return the diagnosis without the evidence on which the pipeline fails, or the failure.
     """
     from workerdiag.api.fault_isolation import diagnose_without_faults
 
     try:
-        deque(rest, maxlen=0)  # what comes behind the piece at fault is kept as well
+        deque(rest, maxlen=0)  # the evidence behind the faulty piece is kept too
         findings = diagnose_without_faults(
             lambda pieces: _run_pipeline(arguments, pieces),
             list(tap.kept_evidence().evidence()),

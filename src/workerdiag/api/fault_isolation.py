@@ -1,5 +1,5 @@
 """
-If the pipeline fails on some evidence: find those pieces, and diagnose the others.
+Isolates pieces of evidence on which the pipeline fails, and diagnoses the others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from workerdiag.model.evidence import Evidence, Gap
 
 DiagnosePieces = Callable[[Sequence[Evidence]], Findings]
 
-#: At most this many pieces, or runs of pieces, are left out.
+#: Maximum number of pieces, or ranges of pieces, to leave out.
 _MAX_FAULTS = 5
 
 
@@ -21,7 +21,7 @@ def diagnose_without_faults(
     diagnose: DiagnosePieces, pieces: Sequence[Evidence], problem: Exception, *, deadline: Deadline
 ) -> Findings | None:
     """
-    The findings without the *pieces* that the pipeline fails on, or None if those are not found in time.
+    Return the findings without the faulty *pieces*; None if those are not found in time.
 
     *problem* is what *diagnose* raised for all pieces.
     """
@@ -50,7 +50,7 @@ def _faulty_range(
     diagnose: DiagnosePieces, pieces: Sequence[Evidence], deadline: Deadline
 ) -> tuple[int, int]:
     """
-    The first piece at fault and the one after the last, by bisection; if only both halves fail, the second.
+    Return the range of faulty pieces, by bisection.
     """
     first, behind = 0, len(pieces)
     while behind - first > 1:

@@ -1,9 +1,8 @@
 """
 The exceptions of a client that wait for their notes.
 
-This module is imported in the client's loop, so it imports next to nothing. What makes an answer is imported
-in a thread (0.4 s of a processor, some seconds on a busy machine), so that no exception waits for that longer
-than it may.
+This module is imported in the client's loop, so it imports next to nothing. The rest is imported in a thread
+(0.4 s of CPU time, some seconds on a busy machine), so that no exception waits beyond its limit.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ if TYPE_CHECKING:
     from workerdiag.api.diagnosis import Diagnosis
     from workerdiag.model.dask import Method
 
-#: What is left, of the time that an exception is held up, for what comes after the answer, in seconds.
+#: Reserve of the delay for the steps after the answer, in seconds.
 _MARGIN_S = 0.2
-#: Exceptions that arrive within this time and name one worker are of the same death, in seconds.
+#: Seconds within which exceptions that name one worker are of the same death.
 _SAME_DEATH_S = 5.0
-#: What makes a note of an exception.
+#: The modules that make a note.
 _MODULES = ("errors", "api.annotate", "api.explain_steps", "sources.discovery", "rendering.note")
 
 
@@ -31,26 +30,26 @@ class HeldExceptions:
     """
     The ``KilledWorker`` exceptions of one client that wait for their notes.
 
-    Each is handed on to *hand_on*, the client's own handler of failed tasks.
+    Each is passed on to *hand_on*, the client's handler of failed tasks.
     """
 
     def __init__(self, client: Any, hand_on: Method) -> None:
         self._client = client
         self._hand_on = hand_on
-        #: An exception is held up for at most this many seconds.
+        #: Maximum delay of an exception, in seconds.
         self._patience_s = seconds("note.timeout")
-        #: The exception that waits for each task, by its key: of one that ran again, the last.
+        #: The waiting exception of each task, by key; the last one of a task that ran again.
         self._waiting: dict[object, BaseException] = {}
-        #: One answer for all tasks that the death of one worker failed, by its address.
+        #: One answer for all tasks that failed with one worker, by its address.
         self._answers: dict[str, asyncio.Task[Diagnosis]] = {}
         self._deliveries: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Lock()
 
     def hold(self, key: object, state: object, exc: BaseException, trace: object, arrived_s: float) -> None:
         """
-        Hold up the exception of a task, and its traceback, until it has its note.
+        Delay the exception of a task, and its traceback, until it has its note.
 
-        It *arrived_s* by the clock of the loop: importing this module counts, too.
+        *arrived_s* is its arrival by the clock of the loop: importing this module counts too.
         """
         self._waiting[key] = exc
         delivery = asyncio.get_running_loop().create_task(
@@ -69,7 +68,7 @@ class HeldExceptions:
         self, key: object, state: object, exc: BaseException, trace: object, until_s: float
     ) -> None:
         """
-        Add the note, then hand the exception on, if the task still waits for it.
+        Add the note, then pass the exception on, if the task still waits for it.
 
         Meanwhile it may have been cancelled, lost, retried, or submitted anew under the same key.
         """
@@ -116,7 +115,7 @@ class HeldExceptions:
 
 def _retrieve_exception(answer: asyncio.Task[Diagnosis]) -> None:
     """
-    Keep asyncio from logging "Task exception was never retrieved" where nobody waits for the answer any more.
+    Retrieve the exception of an abandoned answer, so that asyncio does not log a complaint.
     """
     if not answer.cancelled():
         answer.exception()
@@ -129,7 +128,7 @@ def _import_all() -> None:
 
 def _is_cut_short(diagnosis: Diagnosis) -> bool:
     """
-    Whether more time might have told: the cause is unknown and the cluster was not read to the end.
+    Whether more time might have helped: the cause is unknown and the cluster was not read to the end.
     """
     return diagnosis.outcome == "unknown" and any(
         gap.reason == "timed-out" and gap.place != "other" for gap in diagnosis.gaps
@@ -138,7 +137,7 @@ def _is_cut_short(diagnosis: Diagnosis) -> bool:
 
 def _failure_note(problem: Exception) -> str:
     """
-    The note where no answer could be made; the least of them where not even that can be worded.
+    Return the note about a failure; a fixed one if even that cannot be worded.
     """
     try:
         from workerdiag.errors import error_text

@@ -1,31 +1,31 @@
 """
-Which share of the time each step of `explain` gets.
+The time plan of `explain`: the share of each step.
 """
 
 from __future__ import annotations
 
 from workerdiag.deadline import Deadline
 
-#: The live cluster and its platforms get this share, the smaller one if there are logs as well: the cluster
-#: forgets, files do not.
+#: Share of the live cluster and its platforms, and a smaller one if there are logs too: the cluster forgets,
+#: files do not.
 _LIVE_SHARE, _LIVE_SHARE_WITH_LOGS = 0.75, 0.6
-#: After this share text is not searched any more, so that scoring ends in time.
+#: Share after which text is not searched any more, so that scoring ends in time.
 _SEARCH_SHARE = 0.85
-#: Code of the exception may run for this share, and for these seconds in any case.
+#: Share for the code of the exception, and its minimum in seconds.
 _EXCEPTION_SHARE = 0.2
 _MIN_EXCEPTION_S = 0.1
-#: Shares of loading installed packs, and of finding the evidence that the pipeline fails on.
+#: Shares for loading installed packs, and for isolating faulty evidence.
 _PACKS_SHARE, _SALVAGE_SHARE = 0.15, 0.1
-#: Logs are read for at least these seconds and this share, however late it is, but no longer than the last.
+#: Minimum time for logs, even if it is late: seconds plus a share, up to a maximum in seconds.
 _MIN_S, _LEAST_SHARE, _MOST_LEAST_S = 0.1, 0.1, 0.5
-#: The share for scoring; of a short time this many seconds, or at most half of it.
+#: Share for scoring; of a short time these seconds, but at most half of it.
 _SCORING_SHARE = 0.1
 _SCORING_S, _MOST_SCORING_SHARE = 0.25, 0.5
 
 
 class TimePlan:
     """
-    The deadlines of one call of `explain`, within that of the *whole*; logs take time from the live cluster.
+    The deadlines of one call of `explain`, within the *whole*. Logs take time from the live cluster.
     """
 
     def __init__(self, whole: Deadline, *, with_logs: bool) -> None:
@@ -35,9 +35,9 @@ class TimePlan:
         self._live_s = budget_s * (_LIVE_SHARE_WITH_LOGS if with_logs else _LIVE_SHARE)
         self._least_logs_s = min(_MOST_LEAST_S, _MIN_S + _LEAST_SHARE * budget_s)
         self._least_salvage_s = _SALVAGE_SHARE * budget_s
-        #: When to conclude from what was found until then.
+        #: Deadline for collecting; then the conclusion begins.
         self.found = Deadline.after(budget_s - scoring_s)
-        #: When to search what live places said no more.
+        #: Deadline for searching the text of live places.
         self.search = Deadline.after(min(_SEARCH_SHARE * budget_s, budget_s - scoring_s))
 
     @property

@@ -1,5 +1,5 @@
 """
-From deaths whose evidence has settled to incidents: one for each trouble, with its diagnosis.
+Turns settled deaths into incidents: one for each trouble, with its diagnosis.
 
-The watcher tells people of them, the dashboard shows them.
+The watcher reports incidents, the dashboard shows them.
 """

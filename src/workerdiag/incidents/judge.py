@@ -1,8 +1,8 @@
 """
-From deaths whose evidence has settled to incidents: one for each trouble, with its diagnosis.
+Turns settled deaths into incidents: one for each trouble, with its diagnosis.
 
-All deaths are judged together, so that each is seen beside the others; then those of one cause once more, by
-their own evidence alone, for the diagnosis and the key that people get.
+All deaths are judged together first, in their context. Then the deaths of each cause are judged again by
+their own evidence, for the final diagnosis and its key.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from workerdiag.model.rules import Rulebook
 from workerdiag.model.signals import UNREADABLE_STATUS
 from workerdiag.scoring.fingerprint import exit_class, fingerprint
 
-#: This many deaths are judged together: `explain` evaluates no more of them one by one.
+#: Maximum number of deaths judged together: `explain` evaluates no more one by one.
 _TOGETHER = 200
-#: The diagnosis of a group rests on this many of its deaths, the first ones.
+#: Number of deaths, the first of a group, on which its diagnosis rests.
 _SAMPLE = 20
-#: A worker that dies this many seconds after another one that had the same task may be its consequence.
+#: Seconds within which the death of another worker with the same task may be a consequence.
 _CONSEQUENCE_S = 10.0
-#: Each step has at least this many seconds, however late it is: a wrong key is worse than a late one.
+#: Minimum time for each step, in seconds, even if it is late: a wrong key is worse than a late one.
 _LEAST_S = 2.0
 
 
 @frozen(kw_only=True)
 class DeathFinding:
     """
-    One death, and what was concluded of it alone.
+    One death, with its own conclusion.
     """
 
     death: WatchedDeath
-    #: None: the diagnosis lists no such death.
+    #: None: the diagnosis does not list this death.
     found: Death | None = None
 
     @property
     def cause(self) -> str | None:
         """
-        Its own cause, if that is likely enough; a guess does not tell deaths apart.
+        Its own cause, if likely enough: a guess does not distinguish deaths.
         """
         found = self.found
         return found.cause if found is not None and found.probability >= SURE_ENOUGH else None
@@ -59,7 +59,7 @@ class DeathFinding:
     @property
     def has_exit(self) -> bool:
         """
-        Whether it is known how it ended; a nanny that could not learn it says status 255.
+        Whether its exit is known; a nanny that could not learn it says status 255.
         """
         found = self.found
         return found is not None and (
@@ -69,7 +69,7 @@ class DeathFinding:
     @property
     def tasks(self) -> frozenset[str]:
         """
-        The tasks that it had.
+        The tasks on the worker.
         """
         found = self.found
         return frozenset() if found is None else frozenset((*found.assigned, *(found.executing or ())))
@@ -77,11 +77,11 @@ class DeathFinding:
 
 def judge(deaths: Sequence[WatchedDeath], *, timeout_s: float) -> list[WatchedIncident]:
     """
-    The incidents that the *deaths* are, the oldest first; deliberate stops are none. It does not raise.
+    Return the incidents of *deaths*, the oldest first, without deliberate stops. Never raises.
 
     Args:
-        deaths: In any order.
-        timeout_s: About how long all of it may take.
+        deaths: The deaths, in any order.
+        timeout_s: Approximate time limit, in seconds.
     """
     lost = sorted((each for each in deaths if not each.is_expected), key=lambda each: each.when)
     if not lost:
@@ -96,12 +96,12 @@ def judge(deaths: Sequence[WatchedDeath], *, timeout_s: float) -> list[WatchedIn
 
 def judge_standstill(pieces: Sequence[Evidence], *, when: float, timeout_s: float) -> WatchedIncident | None:
     """
-    The incident that no work goes on; None if work does, or if nothing has to change. It does not raise.
+    Return the incident of a standstill; None if work goes on, or nothing has to change. Never raises.
 
     Args:
-        pieces: As `FeedBatch.standstill` has it.
-        when: When it began, in seconds since the epoch.
-        timeout_s: About how long it may take.
+        pieces: The evidence, as in `FeedBatch.standstill`.
+        when: Its start, in seconds since the epoch.
+        timeout_s: Approximate time limit, in seconds.
     """
     if not pieces:
         return None
@@ -146,7 +146,7 @@ def _judged(lost: Sequence[WatchedDeath], deadline: Deadline) -> Iterator[DeathF
 
 def _groups(judged: Sequence[DeathFinding]) -> list[list[DeathFinding]]:
     """
-    The deaths by their cause, consequences with what they follow; the others by how they ended.
+    Group the deaths by cause, with their consequences, and the others by exit.
     """
     groups: dict[tuple[str, str], list[DeathFinding]] = {}
     had_task: dict[str, list[DeathFinding]] = {}
@@ -163,7 +163,7 @@ def _groups(judged: Sequence[DeathFinding]) -> list[list[DeathFinding]]:
 
 def _cause_before(judged: DeathFinding, had_task: Mapping[str, Sequence[DeathFinding]]) -> str | None:
     """
-    The cause of the first death, seconds ago, of a worker that had one of the same tasks.
+    Return the cause of the first death, seconds ago, of a worker with one of the same tasks.
     """
     when = judged.death.when
     before = []
@@ -180,7 +180,7 @@ def _when(judged: DeathFinding) -> float:
 
 def _sample(group: Sequence[DeathFinding]) -> list[WatchedDeath]:
     """
-    The first of those whose own cause is known, else the first.
+    Return the first deaths with a known cause of their own, else the first.
     """
     known = [each for each in group if each.cause is not None]
     return [each.death for each in (known or group)[:_SAMPLE]]
@@ -192,7 +192,7 @@ def _evidence(deaths: Sequence[WatchedDeath]) -> list[Evidence]:
 
 def _removal_of(death: WatchedDeath) -> Event:
     """
-    That the scheduler lost the worker, in its own words, where nothing else is known.
+    Return the removal of the worker in the scheduler's words, if nothing else is known.
     """
     topic = death.identity.worker or "recorder"
     fields: dict[str, EventValue] = {"action": "remove-worker", "expected": False}
@@ -201,7 +201,7 @@ def _removal_of(death: WatchedDeath) -> Event:
 
 def _explained_sample(sample: Sequence[WatchedDeath], count: int, deadline: Deadline) -> Diagnosis:
     """
-    The diagnosis of *count* deaths, of which the evidence of some is looked at.
+    Return the diagnosis of *count* deaths by the evidence of some of them.
     """
     return _explained(_evidence(sample), deadline, about=sample, more_deaths=count - len(sample))
 
@@ -213,7 +213,7 @@ def _explained(
     more_deaths: int = 0,
 ) -> Diagnosis:
     """
-    What `explain` says of the evidence; logs may tell of deaths beside those that it is *about*.
+    Return the diagnosis of the evidence; logs may report other deaths than those that it is *about*.
     """
     arguments = read_arguments(
         None,
@@ -239,14 +239,14 @@ def _incident(deaths: Sequence[WatchedDeath], diagnosis: Diagnosis) -> WatchedIn
 
 def _key(diagnosis: Diagnosis) -> str:
     """
-    The fingerprint; a diagnosis that failed has none.
+    Return the fingerprint; a failed diagnosis has none.
     """
     return diagnosis.fingerprint or fingerprint(diagnosis.outcome, diagnosis.causes, diagnosis.deaths, None)
 
 
 class _CollectedEvidence:
     """
-    A source of evidence that is there already.
+    A source of evidence that is already collected.
     """
 
     name = "collected evidence"
@@ -256,7 +256,7 @@ class _CollectedEvidence:
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
-        Yield it; *budget_s* is not needed.
+        Yield the evidence; *budget_s* is not used.
         """
         del budget_s
         yield from self._evidence
@@ -264,7 +264,7 @@ class _CollectedEvidence:
 
 def pair_deaths(watched: Sequence[WatchedDeath], found: Sequence[Death]) -> list[Death | None]:
     """
-    For each watched death the one of the diagnosis, or None. Each is given at most once, the nearest in time.
+    Return for each watched death that of the diagnosis, or None. Each is used once, the nearest in time.
     """
     free: dict[str, list[Death]] = {}
     for death in found:
@@ -288,7 +288,7 @@ def pair_deaths(watched: Sequence[WatchedDeath], found: Sequence[Death]) -> list
 
 def _names(identity: Identity) -> Iterator[str]:
     """
-    By which it can be found: its address, or its process id where it has none.
+    Return the names of a death for lookup: its address, or its process id without one.
     """
     if identity.worker is not None:
         yield identity.worker

@@ -1,5 +1,5 @@
 """
-What of a log is kept for a death: its records, and the excerpts of several deaths put together again.
+Excerpts of a log for deaths: its records, and merging the excerpts of several deaths.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from attrs import evolve
 
 from workerdiag.model.evidence import Evidence, LogChunk
 
-#: How `workerdiag.sources.cluster.logs` writes the time of each record, in UTC.
+#: Format of the time of a record in `workerdiag.sources.cluster.logs`, in UTC.
 RECORD_TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d{3} - ")
 _TIME_CHARS = len("2026-11-21 10:02:03,123")
 
 
 def log_records(text: str) -> Iterator[str]:
     """
-    The records of a log, each with the lines that belong to it.
+    Return the records of a log, each with its continuation lines.
     """
     record = ""
     for line in text.splitlines(keepends=True):
@@ -33,9 +33,9 @@ def log_records(text: str) -> Iterator[str]:
 
 def merge_log_excerpts(pieces: Iterable[Evidence]) -> list[Evidence]:
     """
-    The pieces with all excerpts of one log as one: each record once, in the order of their times.
+    Merge the excerpts of each log: each record once, in order of time.
 
-    What a log says several times in one millisecond stays as often as in the excerpt that has it most.
+    A record that repeats within a millisecond stays as often as in the excerpt with the most copies.
     """
     merged: list[Evidence] = []
     excerpts: dict[LogChunk, tuple[int, Counter[str]]] = {}

@@ -1,24 +1,24 @@
 """
-When deaths are judged: once their evidence had time to arrive, and however long more of them die.
+The settle window: when deaths are judged, after their evidence had time to arrive.
 """
 
 from __future__ import annotations
 
 from attrs import define
 
-#: Deaths that go on arriving hold the judgement up for at most this many times the settling time.
+#: Further deaths delay the judgement by at most this multiple of the settling time.
 MOST_TIMES = 3
 
 
 @define
 class SettleWindow:
     """
-    The deaths that arrived and are not judged yet: since when, and until when they wait.
+    The waiting time of deaths that have arrived and are not judged yet.
     """
 
-    #: Seconds from the first death until it is judged, if no other follows.
+    #: Seconds from the first death until its judgement, if no other follows.
     settle_s: float
-    #: When the first and the last one arrived, by the clock of whoever collects them; None: none waits.
+    #: Arrival of the first and the last one, by the clock of the collector; None: none waits.
     _first_at: float | None = None
     _last_at: float | None = None
 
@@ -33,7 +33,7 @@ class SettleWindow:
     @property
     def due_at(self) -> float | None:
         """
-        When to judge: half the settling time after the last death, within its bounds; None: nothing waits.
+        Return when to judge: half the settling time after the last death, within bounds; None if none waits.
         """
         if self._first_at is None or self._last_at is None:
             return None
@@ -42,13 +42,13 @@ class SettleWindow:
 
     def is_due(self, now: float) -> bool:
         """
-        Whether it is time to judge; also where the clock was set back.
+        Whether it is time to judge, or the clock was set back.
         """
         due_at, first_at = self.due_at, self._first_at
         return due_at is not None and first_at is not None and not first_at <= now < due_at
 
     def judged(self) -> None:
         """
-        Nothing waits any more.
+        Note that all deaths are judged.
         """
         self._first_at = self._last_at = None

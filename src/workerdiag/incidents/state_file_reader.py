@@ -1,7 +1,7 @@
 """
-By what a watcher's state file is known, and its deaths as others than the watcher read them.
+Reads deaths from a watcher's state file, for others than the watcher.
 
-Nothing is written to it; a watcher may run meanwhile.
+It writes nothing; a watcher may run meanwhile.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from workerdiag.errors import StateFileError, describe_error, error_text, utf8_s
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import Verdict
 
-#: ``PRAGMA application_id``, by which a file is known as one of ours: "wdia" in ASCII.
+#: ``PRAGMA application_id`` of our files: "wdia" in ASCII.
 APPLICATION_ID: Final = 0x77646961
-#: ``PRAGMA user_version``: one more whenever an older version could not read the tables.
+#: ``PRAGMA user_version``, increased with each change that older versions cannot read.
 SCHEMA_VERSION: Final = 1
-#: Key of the case that is open while the watcher cannot see.
+#: Key of the case that is open while the watcher is blind.
 BLIND_KEY: Final = "blind"
 
-#: A process that writes is waited for this long, in seconds.
+#: Seconds to wait for a writing process.
 _BUSY_S = 10.0
-#: What was judged and is of no case was no incident.
+#: Deaths that are judged and have no case were no incident.
 _DEATHS = """
 SELECT id, cluster, at, is_expected OR (is_judged AND case_id IS NULL), identity, case_id
 FROM death ORDER BY at, id
@@ -42,29 +42,29 @@ _REMEDY = "give a state file that `workerdiag watch` of this version wrote, with
 @frozen(kw_only=True)
 class KeptDeath:
     """
-    A death in a state file, with what its case says.
+    A death in a state file, with the content of its case.
     """
 
     id: str
     cluster: str
     #: When the scheduler noticed it, in seconds since the epoch.
     at: float
-    #: Whether somebody asked for it, or it was judged to be no incident.
+    #: Whether it was requested, or judged not to be an incident.
     is_expected: bool
     identity: Identity
-    #: Key of the case; empty: it was not judged yet, or the case was forgotten.
+    #: Key of the case; empty: not judged yet, or the case was deleted.
     case_key: str = ""
     cause: str | None = None
     probability: float = 0.0
     blame: Verdict = "unknown"
-    #: Seconds for which the tasks had run that ran when it died; None: not known.
+    #: Seconds that the tasks running at its death had run; None: not known.
     lost_compute_s: float | None = None
 
 
 @frozen(kw_only=True)
 class UnreadableDeath:
     """
-    A row of a state file that is no death.
+    An invalid row of a state file.
     """
 
     id: str
@@ -73,10 +73,10 @@ class UnreadableDeath:
 
 def read_kept_deaths(path: str | os.PathLike[str]) -> Iterator[KeptDeath | UnreadableDeath]:
     """
-    The deaths and stops in a watcher's state file, oldest first.
+    Yield the deaths and stops in a watcher's state file, oldest first.
 
     Raises:
-        StateFileError: It cannot be read, or no further, or is no such file.
+        StateFileError: It cannot be read, or not to its end, or is another kind of file.
     """
     with _reading(path) as connection:
         cases = dict(connection.execute("SELECT id, body FROM watch_case"))
@@ -90,10 +90,10 @@ def read_kept_deaths(path: str | os.PathLike[str]) -> Iterator[KeptDeath | Unrea
 
 def blind_clusters(path: str | os.PathLike[str]) -> tuple[tuple[str, str], ...]:
     """
-    The clusters that the watcher did not see for a while, and why.
+    Return the clusters for which the watcher was blind, and why.
 
     Raises:
-        StateFileError: As `read_kept_deaths`.
+        StateFileError: As for `read_kept_deaths`.
     """
     with _reading(path) as connection:
         rows = connection.execute(
@@ -107,14 +107,14 @@ def blind_clusters(path: str | os.PathLike[str]) -> tuple[tuple[str, str], ...]:
 @frozen
 class _Case:
     """
-    What a case says of its deaths.
+    The content of a case about its deaths.
     """
 
     key: str = ""
     cause: str | None = None
     probability: float = 0.0
     blame: Verdict = "unknown"
-    #: Workers and the seconds that were lost with them, as far as its last diagnosis has them.
+    #: Seconds lost by worker, as far as its last diagnosis has them.
     costs: tuple[tuple[Identity, float], ...] = ()
 
 
@@ -164,7 +164,7 @@ def _kept_death(
 def _reading(path: str | os.PathLike[str]) -> Iterator[sqlite3.Connection]:
     name = utf8_safe(str(path))
     place = Path(path).absolute()
-    # Nobody has it open unless this file is there; and a folder that is read-only needs none then.
+    # Without this file nobody has it open; a read-only folder needs no lock then.
     mode = "mode=ro" if Path(f"{place}-wal").exists() else "immutable=1"
     try:
         with closing(

@@ -1,5 +1,5 @@
 """
-Deaths with their evidence, and what was concluded of those that belong together, worded for all that tell it.
+Watched deaths with their evidence, incidents with their diagnosis, and wording shared by their readers.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from workerdiag.sources.addresses import identity_of_death
 from workerdiag.sources.recorder.evidence import evidence_of_one
 from workerdiag.wire.recorded_death import RecordedDeath
 
-#: Below this probability a stop is not taken for a deliberate one.
+#: Minimum probability for counting a stop as deliberate.
 _SURE_OF_STOP = 0.8
 _SIGKILL = 9
-#: A nanny kills a worker that was asked to stop after four seconds (0.8 * 5 s, ``kill`` in nanny.py): what
-#: ended sooner, without a word, was ended by something else.
+#: A nanny kills a worker four seconds after asking it to stop (0.8 * 5 s, ``kill`` in nanny.py). An earlier
+#: silent end has another reason.
 LEAST_KILL_S = 3.0
 
 
 @frozen(kw_only=True)
 class WatchedDeath:
     """
-    One worker that the scheduler lost, with the evidence that was there at once.
+    A worker that the scheduler lost, with the first evidence.
     """
 
-    #: The same for the same death, however often and from wherever it is read.
+    #: The same in every reading of the death, from any place.
     id: str
-    #: When the scheduler noticed it, in seconds since the epoch, by its own clock.
+    #: When the scheduler noticed it, in seconds since the epoch by its clock.
     when: float
     identity: Identity
-    #: Whether somebody asked for it: a deliberate stop is no incident.
+    #: Whether it was requested: a deliberate stop is not an incident.
     is_expected: bool = False
-    #: Whether the scheduler lost it before it had said that it closes.
+    #: Whether the scheduler lost it before it announced its end.
     is_unannounced: bool = False
-    #: What is known of this death alone; empty if it must be asked for.
+    #: Evidence about this death alone; empty if it must be asked for.
     evidence: tuple[Evidence, ...] = field(default=(), eq=False, repr=False)
 
 
 def watched_deaths(deaths: Iterable[RecordedDeath]) -> tuple[WatchedDeath, ...]:
     """
-    The deaths with their evidence, oldest first; deliberate stops have none, as nobody judges them.
+    Return the deaths with their evidence, oldest first; deliberate stops have none, as they are not judged.
     """
     known = sorted(deaths, key=lambda each: each.time)
     return tuple(_watched_death(each, known) for each in known)
@@ -75,10 +75,10 @@ def _watched_death(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> Wat
 
 def _was_killed_while_awake(death: RecordedDeath) -> bool:
     """
-    Whether a SIGKILL ended a worker whose event loop ran just before.
+    Whether a SIGKILL ended a worker whose event loop was running just before.
 
-    A nanny kills only a worker that does not stop, and one whose event loop runs says that it closes as soon
-    as it is asked: this one was killed by somebody else, and the order came too late to be answered.
+    A nanny kills only a worker that does not stop, and a running event loop announces the end as soon as it
+    is asked. So this worker was killed by something else, and the request came too late.
     """
     record, report = death.record, death.report
     ending = report.exit if report is not None else None
@@ -95,23 +95,23 @@ def _is_order(piece: Evidence) -> bool:
 @frozen(kw_only=True)
 class WatchedIncident:
     """
-    Deaths of one trouble that belong together, with the diagnosis of all of them; or a standstill.
+    Deaths of one trouble that belong together, with a common diagnosis; or a standstill.
     """
 
     #: `Diagnosis.fingerprint`: equal for repeats of the same trouble.
     key: str
     diagnosis: Diagnosis
-    #: Oldest first: the first is the first victim. None of a standstill.
+    #: Oldest first: the first one is the first victim. Empty for a standstill.
     deaths: tuple[WatchedDeath, ...] = ()
-    #: When it began, in seconds since the epoch.
+    #: Its start, in seconds since the epoch.
     when: float
-    #: Whether of none of the deaths the exit or a cause is known: nothing tells them apart from any other.
+    #: Whether neither an exit nor a cause is known of any of the deaths.
     is_unexplained: bool = False
 
 
 def is_likely(diagnosis: Diagnosis) -> bool:
     """
-    Whether a cause is named that is more likely than not; else the first one is a guess.
+    Whether its first cause is more likely than not; else it is a guess.
     """
     top = diagnosis.top
     return diagnosis.outcome == "explained" and top is not None and top.probability >= SURE_ENOUGH
@@ -119,7 +119,7 @@ def is_likely(diagnosis: Diagnosis) -> bool:
 
 def title_of(diagnosis: Diagnosis) -> str:
     """
-    The likeliest cause in one line, or that it is not known.
+    Return the likeliest cause in one line, or that it is not known.
     """
     top = diagnosis.top
     if top is None:
@@ -130,7 +130,7 @@ def title_of(diagnosis: Diagnosis) -> str:
 
 def victim_name(identity: Identity) -> str:
     """
-    The worker in a few words: its address, else its name, else its process id.
+    Return a short name of the worker: its address, else its name, else its process id.
     """
     pid = f"pid {identity.pid}" if identity.pid is not None else ""
     return one_line(identity.worker or identity.name or pid)
@@ -138,9 +138,9 @@ def victim_name(identity: Identity) -> str:
 
 def is_deliberate_stop(death: Death, book: Rulebook) -> bool:
     """
-    Whether somebody asked for it: a rule may know that although the scheduler was not told.
+    Whether it was requested: a rule may know that even if the scheduler does not.
 
-    A stop that the platform asked for (SIGTERM from outside) is none of the user's.
+    A stop by the platform (SIGTERM from outside) is not the user's request.
     """
     if death.stop_requested:
         return True
