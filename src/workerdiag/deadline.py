@@ -24,7 +24,7 @@ from workerdiag.errors import describe_error
 MAX_THREADS = 200
 #: Of a budget, what is left for ending in time.
 _ENDING_SHARE = 0.1
-#: A queue is waited for at least this long, in seconds: what is there already is taken.
+#: Minimum wait for a queue, in seconds: items that are there already are taken.
 _MIN_WAIT_S = 0.001
 #: A thread whose pieces nobody takes looks this often whether it is stopped, in seconds.
 _STOP_POLL_S = 0.1
@@ -43,7 +43,7 @@ _Pieces = queue.Queue[_Piece[_T]] | queue.SimpleQueue[_Piece[_T]]
 
 def monotonic_s() -> float:
     """
-    Seconds of the clock that deadlines go by, for whoever measures how long something takes.
+    Return the seconds of the deadlines' clock, for measuring durations.
     """
     return time.monotonic()
 
@@ -62,7 +62,7 @@ class Deadline:
     @classmethod
     def after(cls, seconds: float) -> Deadline:
         """
-        The deadline this many *seconds* from now.
+        Return the deadline this many *seconds* from now.
         """
         return cls(time.monotonic() + seconds)
 
@@ -128,10 +128,10 @@ CALL_FAILURES = (ForeignError, RuntimeError, TimeoutError)
 
 def start_thread(name: str, run: Callable[[], object], *, is_awaited: bool = False) -> threading.Thread:
     """
-    Start a thread that the process only waits for at its end if it *is_awaited*.
+    Start a thread. The process waits for it at its end only if it *is_awaited*.
 
-    Any other thread that is in a C++ library then can abort the process (``std::terminate``, seen with Python
-    3.11). Raises RuntimeError if there are no more threads, or too many of that name.
+    Another thread that is in a C++ library then can abort the process (``std::terminate``, seen with Python
+    3.11). Raises RuntimeError if the system cannot start another thread, or there are too many of that name.
     """
     if sum(each.name == name for each in threading.enumerate()) >= MAX_THREADS:
         raise RuntimeError(f"{MAX_THREADS} earlier calls have not come back")
@@ -142,7 +142,7 @@ def start_thread(name: str, run: Callable[[], object], *, is_awaited: bool = Fal
 
 def call_in_time(name: str, call: Callable[[], _T], deadline: Deadline) -> _T:
     """
-    Return what *call* returns in a thread called *name*.
+    Run *call* in a thread called *name*, and return its result.
 
     Raises TimeoutError if it is late, ForeignError if it raised anything (also `SystemExit` and
     `KeyboardInterrupt`), RuntimeError if there is no thread for it.

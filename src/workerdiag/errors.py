@@ -18,9 +18,9 @@ _MAX_CHARS = 64 * 1024
 
 def utf8_safe(text: str) -> str:
     r"""
-    The *text* as UTF-8 can have it: half a surrogate pair becomes its escape, ``\udce9``.
+    Return the *text* in valid UTF-8: half a surrogate pair becomes its escape, ``\udce9``.
 
-    A file name that is no UTF-8 has such halves, and no file, terminal or JSON takes them.
+    A file name that is not UTF-8 has such halves, and no file, terminal or JSON accepts them.
     """
     text = str.__str__(text)  # an object of a subclass may do anything
     return text if text.isascii() else text.encode("utf-8", errors="backslashreplace").decode("utf-8")
@@ -28,7 +28,7 @@ def utf8_safe(text: str) -> str:
 
 def describe_error(problem: BaseException, *, most_chars: int = 500) -> str:
     """
-    ``ValueError: what it says``, in text that can be shown, whatever its own ``str()`` does.
+    Return ``ValueError: its message`` as printable text, whatever its ``str()`` does.
     """
     kind = utf8_safe(type(problem).__name__)
     message = error_text(problem)
@@ -86,7 +86,7 @@ def _in_brackets(remedy: str) -> str:
 @define(eq=False)
 class UnusableFileError(WorkerdiagError):
     """
-    Base of those that name a file or place, say why it cannot be used, and what to do about it.
+    Base class of errors that name a file or place, say why it cannot be used, and what to do about it.
     """
 
     name: str
@@ -99,7 +99,7 @@ class UnusableFileError(WorkerdiagError):
 @define(eq=False)
 class UnusableRequestError(WorkerdiagError):
     """
-    Base of those that say why something cannot be done as it was asked for, and what to do about it.
+    Base class of errors that say why a request cannot be fulfilled, and what to do about it.
     """
 
     why: str
@@ -150,13 +150,13 @@ class BadReportError(UnusableRequestError):
 
 class TriageError(UnusableRequestError):
     """
-    Triage cannot go on, or one part of it cannot be done.
+    Triage cannot continue, or a part of it is not possible.
     """
 
 
 class SilenceError(UnusableRequestError):
     """
-    A silence cannot be made as it was asked for.
+    A silence is not valid.
     """
 
     _sentence = "cannot silence: {why}"
@@ -190,7 +190,7 @@ class RuleFileError(WorkerdiagError):
 @define(eq=False)
 class BadBoxError(WorkerdiagError):
     """
-    A file is no black box that this version can read, or cannot be read at all.
+    A file is not a black box that this version can read, or cannot be read at all.
     """
 
     #: Path of the file; empty if there was none.

@@ -21,7 +21,7 @@ from workerdiag.model.rules import Rulebook
 from workerdiag.scoring.conclude import conclude
 from workerdiag.scoring.evaluated_deaths import EvaluatedDeath, evaluate_deaths
 
-#: This many reports of ends are merged however late it is.
+#: Number of reports of ends that are merged even if it is late.
 _ALWAYS_MERGED = 100
 
 
@@ -37,17 +37,17 @@ def diagnose(  # noqa: PLR0913  all but two have defaults
     more_deaths: int = 0,
 ) -> Findings:
     """
-    What happened, by all that was seen and all that is known.
+    Return the findings of the evidence by the rules.
 
     Args:
-        evidence: Chunks of one log follow each other; each is let go of once it was read.
-        book: The rulebook to judge by.
+        evidence: The evidence. Chunks of one log must be consecutive; each is released after reading.
+        book: The rulebook.
         version: Version of workerdiag, for the report.
-        matcher: The compiled patterns of *book*, where the caller keeps them.
-        observer: Is told where in log text something was found.
-        deadline: The answer rests on what was found until then.
-        about: The processes whose deaths are in question; empty: as the evidence says.
-        more_deaths: How many others died of the same, of which no evidence is given.
+        matcher: The compiled patterns of *book*, if the caller has them.
+        observer: Is called with the place of each match in log text.
+        deadline: The answer rests on the matches found until then.
+        about: The processes in question; empty: as the evidence says.
+        more_deaths: Number of further deaths of the same trouble without evidence.
     """
     other_evidence: list[Evidence] = []
 
@@ -77,12 +77,12 @@ def judge_matches(
     matches: Sequence[Match], evidence: Sequence[Evidence], book: Rulebook, matcher: Matcher
 ) -> Iterator[EvaluatedDeath]:
     """
-    Each death by itself that the *matches* of many logs, and other evidence, tell of.
+    Return each death in the *matches* of many logs and in other evidence.
 
     Args:
-        matches: What scanning found in the logs of one cluster run, log by log.
-        evidence: Which logs were read, and which were not; and what else there is.
-        book: The rulebook to judge by.
+        matches: The matches in the logs of one cluster run, log by log.
+        evidence: The logs that were read or not, and other evidence.
+        book: The rulebook.
         matcher: The compiled patterns of *book*.
     """
     found = [*matches, *find_matches(evidence, matcher).matches]

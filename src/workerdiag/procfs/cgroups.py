@@ -1,5 +1,5 @@
 """
-What the control group of this process counts and allows, in versions 1 and 2.
+The counters and limits of this process's control group, in versions 1 and 2.
 
 Names of files and keys are those of the kernel: ``Documentation/admin-guide/cgroup-v2.rst``
 and ``Documentation/admin-guide/cgroup-v1/memory.rst``. Other processes run the text of this module
@@ -90,7 +90,7 @@ class ControlGroup(NamedTuple):
 
     def events(self) -> dict[str, int]:
         """
-        How often each of `EVENTS` happened; of kills, those of processes of this very group.
+        Return the counts of `EVENTS`; kills only of processes of this very group.
 
         Version 2 counts in ``memory.events`` what happens in the groups below as well.
         """
@@ -150,7 +150,7 @@ def find_group(controller: str) -> ControlGroup | None:
             continue
         path, mounts = paths[name], _mounted_hierarchies(kind, name)
         folders = [(_below(mount, root, path), mount) for root, mount in mounts]
-        # Where none is there, the path is that of another namespace; what is mounted is ours.
+        # Without any, the path belongs to another namespace; the mounted one is ours.
         for folder, mount in [*folders, *((Path(mount), mount) for _, mount in mounts)]:
             if ".." not in folder.parts and folder.is_dir() and _has_controller(folder, controller, version):
                 return ControlGroup(folder, Path(mount), path, version)
@@ -159,7 +159,7 @@ def find_group(controller: str) -> ControlGroup | None:
 
 def cgroup_lines() -> list[str]:
     """
-    The lines of ``/proc/self/cgroup``, which name the container as well; empty where there are none.
+    Return the lines of ``/proc/self/cgroup``, which also name the container; empty without any.
     """
     return _read_text(Path("/proc/self/cgroup")).splitlines()
 
@@ -212,7 +212,7 @@ def _below(mount: str, root: str, path: str) -> Path:
 
 def _has_controller(folder: Path, controller: str, version: int) -> bool:
     """
-    Whether the controller is at work there; beside version 1, version 2 is mounted without any.
+    Whether the controller is active there; besides version 1, version 2 may be mounted without controllers.
     """
     names = _read_text(folder / "cgroup.controllers").split()
     return version == 1 or controller in names or (folder / f"{controller}.current").exists()
@@ -233,7 +233,7 @@ def _mounted_hierarchies(kind: str, controller: str) -> list[tuple[str, str]]:
 
 def _read_int(path: Path) -> int | None:
     """
-    The number in a file; None where there is none, and for ``max``.
+    Return the number in a file; None without one, and for ``max``.
     """
     text = _read_text(path).strip()
     return int(text) if text.isdecimal() and int(text) < UNLIMITED else None

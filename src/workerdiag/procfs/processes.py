@@ -19,7 +19,7 @@ from workerdiag import __version__
 
 def process_identity() -> Mapping[str, str]:
     """
-    What identifies this process, as text; what is not known is left out.
+    Return the identity of this process as text; unknown parts are left out.
 
     ``host``, ``pid``, ``started_ms`` (milliseconds from the start of the machine to that of the
     process), ``started`` (the same in seconds since the epoch), ``boot_id``, ``pid_namespace``,

@@ -1,3 +1,3 @@
 """
-What must not leave a process: secrets, and on request who and where it was.
+Redaction of secrets, and on request of names and addresses.
 """

@@ -1,7 +1,7 @@
 """
-What must not leave with a bundle: secrets, and on request who and where it was.
+Redaction for bundles: secrets, and on request names and addresses.
 
-Line ends stay where they are, so that line numbers keep their meaning.
+Line ends stay, so that line numbers keep their meaning.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HOST_OF_IP = re.compile(r"ip-\d{1,3}(?:-\d{1,3}){3}(?:\.[a-z0-9-]{1,63}){0,4}")
 _COMMON_ADDRESSES = ("127.", "0.0.0.0", "255.", "169.254.169.254")  # noqa: S104  nothing is bound to it
 _HOME = re.compile(r"(/home/|/Users/|\\Users\\)([^/\\\s:'\"]{1,64})")
 _HOST_IN_ADDRESS = re.compile(r"\b[a-z]{2,8}://([A-Za-z][\w.-]{0,250}):\d{1,5}")
-#: Names that tell nothing.
+#: Names that identify nobody.
 _COMMON_NAMES = frozenset({"localhost", "root", "user", "dask", "ubuntu", "jovyan", "scheduler", "worker"})
 _MAX_NAMES = 500
 
@@ -49,13 +49,13 @@ class Anonymizer:
     @property
     def hidden(self) -> list[str]:
         """
-        What is hidden, for the manifest.
+        Return what is hidden, for the manifest.
         """
         return ["secrets"] * self._redact + ["hosts", "addresses", "users"] * self._anonymous
 
     def text(self, text: str) -> str:
         """
-        The text without what is to be hidden.
+        Return the text without what must be hidden.
         """
         if self._redact:
             text = redact_text(text, keep_lines=True)
@@ -63,7 +63,7 @@ class Anonymizer:
 
     def data(self, data: bytes) -> bytes:
         """
-        The same for log text; bytes that are no UTF-8 stay what they are.
+        Do the same for log text; bytes that are not UTF-8 stay.
         """
         if not (self._redact or self._anonymous):
             return data
@@ -72,7 +72,7 @@ class Anonymizer:
 
     def values(self, value: object) -> object:
         """
-        The same for every text within dictionaries and lists; a key that says "password" counts too.
+        Do the same for every text in dictionaries and lists; a key such as "password" counts too.
         """
         value = redact_object(value) if self._redact else value
         return self._anonymized(value) if self._anonymous else value
@@ -103,7 +103,7 @@ class Anonymizer:
 
     def _stand_in(self, kind: str, name: str) -> str:
         """
-        Another name, the same each time; an address stays an address.
+        Return a stand-in, the same each time; that of an address is an address.
         """
         if name in self._used_stand_ins or name in _COMMON_NAMES:
             return name
@@ -125,7 +125,7 @@ def _is_in_word(found: re.Match[str]) -> bool:
 
 def names_to_hide(identities: Iterable[Identity], texts: Iterable[str]) -> Iterator[str]:
     """
-    Host names that are known, and the user who asks.
+    Return the known host names, and the current user.
     """
     for identity in identities:
         if identity.host:

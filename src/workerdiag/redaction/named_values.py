@@ -1,7 +1,7 @@
 """
-Values that a name gives away (``password=x``, ``"token": "x"``, ``--api-key x``), and which names do.
+Secrets behind a name (``password=x``, ``"token": "x"``, ``--api-key x``), and the names that introduce them.
 
-Dask writes "key" and "token" of what is no secret, so these need company.
+Dask uses "key" and "token" for other things too, so these words count only with certain others.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _SPOKEN_ASSIGNMENT = re.compile(r"\s(?:is\s|was\s|=\s)?\s?(?=\\{0,16}[\"'])")
 _NETRC = re.compile(r"\b(?:login|machine|account)\s{1,4}\S{1,200}\s{1,20}$")
 _NETRC_VALUE = re.compile(r"\s{1,4}(\S{1,4000})")
 _LOGGER = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):$")
-#: Names of which the value may be more than one word.
+#: Names with values that may be several words.
 _PHRASES = re.compile(r"(?i)pass[wcp_-]|pwd")
 _PASSWORDS = re.compile(r"(?i)pass(?:word|wd|phrase|code)$|pwd$")
 
@@ -79,7 +79,7 @@ _PASSWORDS = re.compile(r"(?i)pass(?:word|wd|phrase|code)$|pwd$")
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
     """
-    Whether *name*, of letters, digits, ``_``, ``-`` and ``.``, is that of a secret.
+    Whether *name*, of letters, digits, ``_``, ``-`` and ``.``, names a secret.
     """
     if _TASK_KEY.fullmatch(name) or _FILE.search(name):
         return False
@@ -151,7 +151,7 @@ class SecretName(NamedTuple):
 
 def name_at(text: str, at: int, hint: str) -> tuple[int, SecretName | None]:
     """
-    Where the name ends of which *hint* stands at *at*, and the name if it is that of a secret.
+    Return the end of the name with *hint* at *at*, and the name if it names a secret.
     """
     if done := _DONE.match(text, at):
         return done.end(), None
@@ -171,7 +171,7 @@ def name_at(text: str, at: int, hint: str) -> tuple[int, SecretName | None]:
 
 def value_of(text: str, secret: SecretName) -> tuple[int, int] | None:
     """
-    The span to hide behind the name, or None if there is no secret.
+    Return the span to hide behind the name; None if there is no secret.
     """
     begins, end, name, before = secret
     if (gives := _ASSIGNMENT.match(text, end)) and not _is_file_or_logger(gives["sign"], before):

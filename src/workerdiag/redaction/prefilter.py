@@ -57,7 +57,7 @@ WINDOW_CHARS = 16 * 1024
 MOST_WORK = WINDOW_CHARS // 8
 #: What reading a value takes, where looking at a hint takes 1.
 _READING = 7
-#: What belongs to a place stands at most this many characters before it.
+#: Maximum distance of related text before a place, in characters.
 _BEFORE_CHARS = 200
 #: Where one may read on: behind the end of a line, a message of a log with its date.
 _MESSAGE = re.compile(r"[\r\n](?=\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d)")
@@ -74,7 +74,7 @@ def searchable(text: str) -> bytes:
 
 def name_hints(data: bytes, begin: int = 0) -> Iterator[tuple[int, str]]:
     """
-    Each place where the word stands that makes a name that of a secret, and how it goes on.
+    Yield each place of a word that makes a name the name of a secret, with its continuation.
     """
     return _hints(_engine(_NAMES), data, begin)
 
@@ -138,7 +138,7 @@ class DenseStretches:
 
     def outside(self, hints: Hints) -> Iterator[tuple[int, str]]:
         """
-        Those of the *hints* that stand in no dense stretch; too many of them make one.
+        Yield the *hints* outside of dense stretches; too many of them form one.
         """
         begin = 0
         while begin < len(self._text):

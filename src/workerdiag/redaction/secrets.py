@@ -1,5 +1,5 @@
 """
-What looks like a secret is hidden before a report can carry it away.
+Hides what looks like a secret before a report can leak it.
 
 Reports go into chats, tickets and bug trackers; log lines, commands and error messages hold
 passwords and keys. Hidden is the value; the name before it stays, as it may be the clue.
@@ -110,7 +110,7 @@ def _merge_spans(spans: Iterable[Span]) -> Iterator[Span]:
 
 def _secret_spans(text: str, data: bytes, most_work: float) -> Iterator[Span]:
     """
-    Where the secrets are, in no order.
+    Return the spans of the secrets, in no order.
     """
     dense = DenseStretches(text, most_work=most_work)
     yield from _named_value_spans(text, dense, partial(name_hints, data))
@@ -146,7 +146,7 @@ def _url_spans(text: str, dense: DenseStretches, hints: Hints) -> Iterator[Span]
 
 class _TokenScanner:
     """
-    Secrets by their looks, or by the program or the scheme before them.
+    Finds secrets by their form, or by the program or the scheme before them.
     """
 
     def __init__(self, text: str, dense: DenseStretches) -> None:

@@ -1,7 +1,7 @@
 """
-Secrets that are known by their looks, whatever stands before them: tokens of services, and private keys.
+Secrets with a recognizable form, in any context: tokens of services, and private keys.
 
-Each begins with something definite. The prefixes are those that the services document for secret scanners.
+Each begins with a fixed prefix, as the services document it for secret scanners.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class InnerHint:
     chars: str
     least: int
     most: int
-    #: How it goes on where the hint stands.
+    #: Its continuation at the hint.
     rest: re.Pattern[str]
 
 
@@ -215,7 +215,7 @@ def _token_shape(prefix: str) -> re.Pattern[str]:
 
 def key_line_at(text: str, at: int) -> list[tuple[int, int]]:
     """
-    A line of a private key of which the marks were cut off: 64 characters of all kinds.
+    Find a line of a private key whose marks were cut off: 64 characters of all kinds.
     """
     found = _KEY_LINE.match(text, at)
     return [found.span()] if found else []

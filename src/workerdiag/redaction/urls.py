@@ -12,7 +12,7 @@ from workerdiag.redaction.values import HIDDEN
 _END = re.compile(r"[\s\"'<>`\\]|://|$")
 _PORT = re.compile(r":\d{1,5}(?:[/?#,;)\]}]|$)")
 _QUERY_VALUE = re.compile(r"([?&;](?:amp;)?[\w.%~\[\]-]{1,64}=)([^&\s\"'<>#`\\;,)}\]]*)")
-#: Schemes in which a name alone, before the host, is that of a user, a container or a bucket.
+#: Schemes with a user, a container or a bucket before the host, which is not a secret.
 _NAMES = frozenset(
     "ssh sftp git scp abfs abfss wasb wasbs adl hdfs tcp tls ucx ucxx inproc smtp s3 gs".split()
 )
@@ -24,7 +24,7 @@ _NO_PASSWORD = re.compile(r"(?:x-oauth-basic)?\Z")
 
 class Userinfo:
     """
-    Users and passwords in the URLs of one text, asked for in the order in which they stand there.
+    Users and passwords in the URLs of one text, requested in the order of the text.
     """
 
     def __init__(self, text: str) -> None:
@@ -34,9 +34,9 @@ class Userinfo:
 
     def at(self, at: int, begin: int) -> tuple[int, list[tuple[int, int]]]:
         """
-        The place up to which a URL was read, and the spans of its user and password to hide.
+        Return the end of the URL read, and the spans of its user and password to hide.
 
-        *at* is the place of ``://``, *begin* that of the user or host.
+        *at* is the place of ``://``, *begin* the place of the user or host.
         """
         text, ends = self._text, self._last_at(begin)
         if ends < begin:

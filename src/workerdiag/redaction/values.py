@@ -80,7 +80,7 @@ def is_no_secret(name: str, value: str) -> bool:
 
 def value_at(text: str, at: int, name: str, *, begins: int, spaced: bool) -> tuple[int, int] | None:
     """
-    The span to hide of the value at *at*, or None if there is none or it is no secret.
+    Return the span to hide of the value at *at*; None if there is none or it is not a secret.
 
     *begins* is where the name begins. With *spaced* an unquoted value may have blanks, as in ``password: two
     words``.
@@ -150,7 +150,7 @@ def _is_line_start(text: str, begins: int) -> bool:
 
 def _unquoted_end(text: str, at: int, *, spaced: bool = False) -> int:
     """
-    Where a value without quotes ends; whatever may be a part of it counts as one.
+    Return the end of a value without quotes, including everything that may belong to it.
     """
     while found := _STOPS.search(text, at):
         at = found.start()
@@ -227,7 +227,7 @@ def _is_about_place(name: str, value: str) -> bool:
 
 def _is_header(name: str) -> bool:
     """
-    Whether it is a header whose value goes on to the end of the line.
+    Whether it is a header whose value extends to the end of the line.
     """
     word = name.lower().rpartition("-")[2]
     return word in {"authorization", "cookie", "cookie2"}

@@ -154,7 +154,7 @@ def _escaped_quote_end(text: str, at: int, quote: str, slashes: int) -> int:
 
 def bracket_end(text: str, at: int) -> int:
     """
-    Where the bracket that opens at *at* is closed; one that is not goes on for 4,000 characters.
+    Return the end of the bracket that opens at *at*; an unclosed one extends for 4,000 characters.
     """
     depth = 0
     last = min(len(text), at + _MAX_IN_BRACKETS)

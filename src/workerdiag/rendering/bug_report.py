@@ -1,5 +1,5 @@
 """
-A diagnosis with what a maintainer asks for beside it, as Markdown for a bug report.
+A diagnosis with the details that maintainers ask for, as Markdown for a bug report.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from workerdiag.units import format_bytes, format_time
 
 #: Lines of deaths that one report shows.
 MAX_DEATHS = 10
-#: At most this many alike are listed one by one.
+#: Maximum number of similar deaths to list one by one.
 MAX_ALIKE = 3
 #: Characters of the reason that Dask gives.
 MAX_REASON_CHARACTERS = 60
@@ -87,7 +87,7 @@ def memory_line(deaths: Sequence[Death]) -> str:
 
 def crash_line(deaths: Sequence[Death]) -> str:
     """
-    Where the workers crashed, by the commonest dump; empty if there is none.
+    Return where the workers crashed, by the most common dump; empty without one.
     """
     places = Counter(each.crashed_in for each in deaths if each.crashed_in)
     if not places:

@@ -1,5 +1,5 @@
 """
-A diagnosis as HTML: a page of its own with drawings, and the same as a part of another page.
+A diagnosis as HTML: a complete page with drawings, and the same as a part of another page.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def unbroken(text: str) -> Markup:
 
 def code(text: str) -> Markup:
     """
-    Escaped lines of code, in which comments behind code are marked: a phone has no room beside it.
+    Return escaped lines of code with marked comments: a phone has no room for them beside the code.
     """
     from markupsafe import Markup
 
@@ -172,7 +172,7 @@ def _certainty(findings: Findings) -> str:
 @cache
 def template_text(name: str) -> Markup:
     """
-    A style sheet or a script of ours, as it stands in its file.
+    Return one of our style sheets or scripts.
     """
     from markupsafe import Markup
 

@@ -1,7 +1,7 @@
 """
-What a report is made of, whatever it is written in: sections of entries, such as a clue, advice or a gap.
+The items of a report in any format: sections of entries, such as a clue, advice or a gap.
 
-Texts come in cleaned (`workerdiag.rendering.wording.printable_object`); none is escaped or wrapped here.
+Texts are already clean (`workerdiag.rendering.wording.printable_object`), and not escaped or wrapped here.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MAX_QUOTED_LINES = 6
 MAX_QUOTED_CHARACTERS = 300
 #: Stands in the text of a match for the lines between two that are quoted.
 _LEFT_OUT = " … "
-#: Messages that begin with the same characters, this many, are one, however they arrived.
+#: Messages with this many equal first characters are the same message.
 _SAME_CHARS = 120
 
 
@@ -88,7 +88,7 @@ class Section:
 
     title: str
     items: tuple[Item, ...]
-    #: None in what is no report of a diagnosis.
+    #: None outside of reports of a diagnosis.
     topic: Topic | None = None
     #: How many more there are, e.g. ``and 7 more``.
     more: str = ""
@@ -125,9 +125,9 @@ class Outline:
 
 def unique_clues(clues: Iterable[Clue]) -> list[Clue]:
     """
-    The clues; of those that end in the same line, seen at two places, only the one of the strongest grade.
+    Return the clues. Of those that end in the same line, seen at two places, only the strongest one stays.
 
-    What is quoted whole by another of the same place is left out.
+    A clue that another one of the same place quotes completely is left out.
     """
     strongest: dict[str, Clue] = {}
     for clue in clues:
@@ -211,7 +211,7 @@ def advice_item(advice: Advice) -> Item:
 
 def open_next_steps(findings: Findings) -> list[NextStep]:
     """
-    The next steps beside those that only close a gap, which stand there.
+    Return the next steps, except those that only close a gap, which are listed there.
     """
     remedies = {gap.remedy for gap in findings.gaps}
     return [step for step in findings.next_steps if step.command not in remedies or not step.command]
@@ -262,7 +262,7 @@ def candidate_line(cause: RankedCause) -> str:
 
 def blame_items(blame: Blame, *, died: bool) -> list[Item]:
     """
-    Who needs to act, whether Dask blames the right task, and why; empty where nothing is known.
+    Return who needs to act, whether Dask blames the right task, and why; empty if nothing is known.
     """
     if blame == Blame():
         return []

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _BOUNDS = {">=": "minimum", "<=": "maximum"}
-#: In a longer text only the first mistake is told, without its place: each takes some kB to word.
+#: Length of a text beyond which only the first mistake is reported, without its place: each takes some kB.
 _MAX_PLACED_CHARS = 64 * 1024
 _MAX_WHY_CHARS = 8 * 1024
 

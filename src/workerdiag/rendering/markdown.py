@@ -86,7 +86,7 @@ def code_block(lines: Sequence[str], indent: int) -> TrustedMarkdown:
 
 def link(address: str) -> TrustedMarkdown:
     """
-    A link to a page, or the escaped text if it is no plain web address.
+    Return a link to a page, or the escaped text if it is not a plain web address.
     """
     return (
         TrustedMarkdown(f"<{address}>") if _ADDRESS.fullmatch(address) else TrustedMarkdown(escape(address))

@@ -40,7 +40,7 @@ from workerdiag.rendering.wording import (
 
 #: Candidates less likely than this are not worth a line.
 MIN_CHANCE = 0.01
-#: A cause that is less likely is no guess at what it was.
+#: Minimum probability of a best guess.
 GUESS_CHANCE = 0.05
 #: What one report shows of each kind; the JSON form has everything.
 MAX_CLUES = 8
@@ -145,14 +145,14 @@ def _first_step(findings: Findings) -> str:
 
 def is_nobody_to_act(findings: Findings) -> bool:
     """
-    Whether all went as it should, so that what could be changed is no first step.
+    Whether everything went as it should, so that changes are not the first step.
     """
     return findings.outcome == "explained" and findings.blame.verdict == "nobody"
 
 
 def failed_at(findings: Findings) -> str:
     """
-    Where a task failed of which no death is the reason; empty where that is not the answer.
+    Return where a task failed without a death as the reason; empty for other answers.
     """
     failure, has_deaths = findings.failure, bool(findings.deaths) and not findings.deaths_are_separate
     is_answer = findings.outcome == "no-death" or (findings.outcome != "explained" and not has_deaths)

@@ -16,7 +16,7 @@ _HEIGHTS, _NO_SAMPLE = "▁▂▃▄▅▆▇█", "·"
 _COLUMNS = 32
 #: Workers that are shown; more of them say the same.
 _MAX_WORKERS = 3
-#: The text in place of memory over time where there is none.
+#: The text instead of memory over time if there is none.
 NOT_SAMPLED = "nobody sampled it before the death; `workerdiag.install(client)` has each worker do so"
 
 
@@ -43,7 +43,7 @@ def blocks(columns: Iterable[int | None], top: int) -> str:
 
 def memory_lines(findings: Findings) -> list[tuple[str, str]]:
     """
-    For each dead worker a sparkline and what it shows in words; without samples only that there are none.
+    Return for each dead worker a sparkline with its description; without samples, that there are none.
     """
     shown = [line for each in findings.timeline.histories if (line := _history_line(each)) is not None]
     return shown[:_MAX_WORKERS] or ([("", NOT_SAMPLED)] if is_unsampled(findings) else [])

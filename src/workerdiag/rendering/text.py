@@ -51,7 +51,7 @@ _SECOND_COLUMN = "\ue000"
 _NO_BREAK = "\xa0"
 #: Lines that each text of the lead may take.
 _LEAD_LINES = 3
-#: A report of at most this many lines is shown whole: a small terminal has 24, and the prompt takes one.
+#: Maximum number of lines of a report that is shown whole: a small terminal has 24, and the prompt takes one.
 _SCREEN_LINES = 24
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 _TINTS: Mapping[Outcome, str] = {
@@ -83,7 +83,7 @@ def _first_step_code(findings: Findings) -> tuple[str, ...]:
         return ()
     if findings.top and findings.outcome != "unknown":
         return command_lines("".join(each.example for each in findings.top.mitigations[:1]))
-    if failed_at(findings):  # that line is to be mended; it is no command
+    if failed_at(findings):  # that line must be edited; it is not a command
         return ()
     return command_lines("".join(each.command for each in open_next_steps(findings)[:1]))
 

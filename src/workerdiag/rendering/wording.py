@@ -120,7 +120,7 @@ def printable_object(value: T) -> T:
 
 def map_texts(change: Callable[[str], str], value: T) -> T:
     """
-    The same object with every text in it changed, at any depth; what is no part of its value stays.
+    Return the object with every text in it changed, at any depth. What is not part of its value stays.
     """
     if isinstance(value, str):
         return cast("T", change(value))

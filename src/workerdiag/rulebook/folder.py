@@ -31,12 +31,12 @@ _T = TypeVar("_T")
 
 def read_folder(folder: Path) -> Rulebook:
     """
-    All TOML files of one folder, strictly: every problem of every file is reported at once.
+    Read all TOML files of one folder, and report every problem of every file at once.
 
-    Rules that want a newer engine (`engine` in a cause) are left out, with a note.
+    Rules that require a newer engine (`engine` in a cause) are left out, with a note.
 
     Raises:
-        RuleFileError: There is no such folder, nothing in it, or a file has problems.
+        RuleFileError: The folder does not exist or is empty, or a file has problems.
     """
     book, problems = read_lenient(folder)
     if problems:
@@ -130,7 +130,7 @@ class _FolderReader:
         self, path: Path, content: dict[str, object], cls: type[_T], expected_id: str, rule: str
     ) -> Iterator[_T]:
         """
-        The object in a file of its own, if it has the id that the file's place demands.
+        Return the rule in a file, if its id agrees with the path of the file.
         """
         where, given_id = path.relative_to(self._folder), content.get("id")
         if given_id != expected_id:
@@ -195,7 +195,7 @@ def _long_patterns(content: object, key: str = "") -> Iterator[str]:
 
 def _is_newer(engine: object) -> bool:
     """
-    Whether a rule names an engine that is newer than this one; nonsense is told as a mistake later.
+    Whether a rule requires a newer engine; an invalid value is reported later.
     """
     parts = str(engine).split(".") if isinstance(engine, str) else []
     return bool(parts) and all(part.isdigit() for part in parts) and tuple(map(int, parts)) > ENGINE

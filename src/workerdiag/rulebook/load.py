@@ -66,7 +66,7 @@ def load_rulebook_in_time(deadline: Deadline) -> tuple[Rulebook, bool]:
 
 def shipped_folder() -> Path:
     """
-    Where the shipped TOML files are: in the wheel, or in the checkout beside ``src``.
+    Return the folder of the shipped TOML files: in the wheel, or in the checkout beside ``src``.
     """
     inside = _PACKAGE / "knowledge"
     return inside if inside.is_dir() else _PACKAGE.parents[1] / "knowledge"

@@ -15,7 +15,7 @@ from workerdiag.model.signs import Sign
 #: Stand among causes for "no cause is known" and "only a task failed".
 UNKNOWN = "unknown"
 FAILED_TASK = "failed-task"
-#: This many of a cause's own mitigations come before what it shares with others.
+#: Number of a cause's own mitigations before the shared ones.
 OWN_FIRST = 2
 
 
@@ -29,7 +29,7 @@ class SharedRules:
     id: str = field(validator=matches_re(r"[a-z0-9]+(-[a-z0-9]+)*"))
     #: Ids of causes, families as ``signal.*``, ``unknown`` or ``failed-task``.
     causes: tuple[str, ...] = field(validator=min_len(1))
-    #: Causes of those families that do not get them.
+    #: Causes of those families without the shared rules.
     exceptions: tuple[str, ...] = ()
     against: tuple[Sign, ...] = ()
     mitigations: tuple[Mitigation, ...] = ()
@@ -51,10 +51,9 @@ class SharedRules:
 
 def with_shared(cause: Cause, rules: Iterable[SharedRules]) -> Cause:
     """
-    The *cause* with all of *rules* that is for it; mitigations come after the first of its own.
+    Return the *cause* with the shared *rules* for it; their mitigations follow its own first ones.
 
-    Those that need a sign do not count: where none shows, the shared ones would come before the
-    cause's own.
+    Own mitigations that need a sign do not count: without the sign, shared ones would come first.
     """
     shared = [each for each in rules if each.is_for(cause.id)]
     always = [at for at, each in enumerate(cause.mitigations, start=1) if not each.signs]
@@ -81,7 +80,7 @@ def advice_for_outcome(name: str, rules: Iterable[SharedRules]) -> tuple[Mitigat
 
 def unknown_cause_problems(causes: Iterable[Cause], rules: Iterable[SharedRules]) -> Iterable[str]:
     """
-    One line for each name in *rules* that is no cause of this folder.
+    Return a line for each name in *rules* that is not a cause of this folder.
     """
     ids = {each.id for each in causes}
     known = {UNKNOWN, FAILED_TASK, *ids, *(f"{each.partition('.')[0]}.*" for each in ids)}

@@ -175,7 +175,7 @@ def decode_finished_task(cell: Cell) -> tuple[int, FinishedTask]:
 
 def decode_sample(cell: Cell) -> Sample:
     """
-    The numbers this release knows; those of a later one stand behind them.
+    Return the numbers that this release knows; those of a later release follow them.
     """
     at, _ = _check_finite(*MOMENT.unpack_from(cell.payload))
     count = min((len(cell.payload) - MOMENT.size) // NUMBER.size, len(SAMPLE_NUMBERS))

@@ -1,8 +1,8 @@
 """
-Where black boxes lie, which of them are of the dead, and when they are thrown away.
+The folders of black boxes: where boxes are, which belong to dead processes, and when they are removed.
 
-Never in a worker's local directory, which the nanny deletes before anybody could look. A box is named
-``<host>-<pid>-<start>.box``, with the start of its process in milliseconds after that of the machine.
+They are never in a worker's local directory, which the nanny deletes before anybody can look. A box is named
+``<host>-<pid>-<start>.box``, with the start of its process in milliseconds after the start of the machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_RETAINED_BOXES = 64
 SILENCE_S = 600.0
 #: Where temporary files are on a file system that keeps no room, shared memory (man 7 shm_overview) may.
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  only a folder in it that is this user's alone
-#: A folder is not read further than this, whatever else lies there.
+#: Maximum number of entries of a folder to read.
 _MAX_ENTRIES = 10_000
 _NAME = re.compile(
     r"(?P<host>[\w.-]{1,64})-(?P<pid>\d{1,10})-(?P<start>\d{1,16})(?:\.(?P<nth>\d{1,3}))?\.box"
@@ -63,7 +63,7 @@ def box_name(identity: Mapping[str, str], nth: int = 1) -> str:
 
 def parse_box_name(path: Path) -> BoxName | None:
     """
-    What the name of a file says, or None if it is no name of a box.
+    Parse the name of a file; None if it is not the name of a box.
     """
     found = _NAME.fullmatch(path.name)
     return BoxName(found["host"], int(found["pid"]), int(found["start"])) if found else None
@@ -101,7 +101,7 @@ def _user_id() -> int:
 
 def writable_directory(local_directory: str | None = None) -> Path:
     """
-    The folder for a new box, made if need be: the first that can keep room and is nobody else's.
+    Return the folder for a new box, created if necessary: the first with enough room that is our own.
 
     Raises:
         OSError: There is none, or it is in *local_directory*, that of the worker.
@@ -135,9 +135,9 @@ def _ensure_directory(directory: Path, local_directory: str | None) -> Path:
 
 def find_boxes(folders: Iterable[Path] | None = None, *, pid: int | None = None) -> tuple[Path, ...]:
     """
-    The boxes in *folders* (default: `box_directories`), the latest first; only those of *pid*, if given.
+    Return the boxes in *folders* (default: `box_directories`), the latest first, or those of *pid* only.
 
-    Where a pid was used more than once, the process that started last comes first.
+    If a pid was used several times, the process that started last comes first.
     """
     found = []
     for folder in box_directories() if folders is None else folders:
@@ -163,9 +163,9 @@ def is_orphan(path: Path, *, now: float | None = None) -> bool:
     """
     Whether the process that wrote a box is certainly gone; False also if the box cannot be read.
 
-    On one kernel the lock on the file says so, whichever container the process was in. If it is held,
-    perhaps by a child that survived, pid and start of the process say so. A box of an earlier start of
-    the same machine is of the dead; that of another machine is if nothing was written for ten minutes.
+    On the same kernel the lock on the file decides, whatever the container of the process. If it is held,
+    perhaps by a surviving child, pid and start of the process decide. A box from before a restart of the
+    machine belongs to a dead process; a box of another machine does if nothing was written for ten minutes.
     """
     return _writer_state(path, time.time() if now is None else now) == "dead"
 
@@ -232,9 +232,9 @@ def discard(path: Path) -> None:
 
 def sweep(folders: Iterable[Path] | None = None, *, now: float | None = None) -> tuple[Path, ...]:
     """
-    Remove boxes of the dead that are older than a day or more than 64 in a folder; what was removed.
+    Remove boxes of dead processes, older than a day or beyond 64 in a folder. Returns the removed ones.
 
-    Never that of a living process, however long it was silent; nor do those of the living count.
+    A box of a living process is never removed and does not count, however long it has been silent.
     """
     moment = time.time() if now is None else now
     removed: list[Path] = []

@@ -159,10 +159,10 @@ def pack_header(size_bytes: int, regions: dict[str, Region], created_at: float) 
 
 def unpack_header(data: bytes) -> tuple[float, dict[str, Region]]:
     """
-    When the box was made, and its regions.
+    Return when the box was created, and its regions.
 
     Raises:
-        ValueError: It is no header that this release understands; the text says why.
+        ValueError: This release does not understand the header; the text says why.
     """
     try:
         magic, checksum, size = HEADER_HEAD.unpack_from(data)

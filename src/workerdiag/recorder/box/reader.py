@@ -30,13 +30,13 @@ MISSING_PIECE = b"[...]"
 
 def read_box(source: str | os.PathLike[str] | bytes) -> BlackBox:
     """
-    All that can be read of a black box: a path, or the bytes of one.
+    Read a black box, given as a path or as bytes.
 
-    What is damaged or was being written is left out, and named in `BlackBox.unreadable_parts`. At most
-    4 MiB are read, and 128 KiB of the companion with what `faulthandler` wrote.
+    Damaged or half-written parts are left out, and named in `BlackBox.unreadable_parts`. At most 4 MiB are
+    read, and 128 KiB of the companion file of `faulthandler`.
 
     Raises:
-        BadBoxError: It is no black box, of another format, or cannot be read. Nothing else is raised.
+        BadBoxError: It is not a black box, has another format, or cannot be read. Nothing else is raised.
     """
     if isinstance(source, bytes):
         return _decode_box(source[:MAX_BYTES], name="", fault="")

@@ -1,10 +1,9 @@
 """
-The writing end of a black box: what a worker does, noted while it does it.
+The writer of a black box: notes what a worker does, as it happens.
 
-The file is mapped into memory, so that a note is a copy of some bytes and no system call, and the
-kernel has it even if the process is killed the next instant. Nothing waits for a lock: each thread
-that runs tasks has a slot of its own, and the places in rings are dealt out by `itertools.count`,
-whose ``next`` is one step for all threads.
+The file is mapped into memory, so a note is a copy of some bytes without a system call, and the kernel has it
+even if the process is killed the next instant. Nothing waits for a lock: each thread that runs tasks has its
+own slot, and `itertools.count`, whose ``next`` is atomic, assigns the places in rings.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ class BoxWriter:
     @property
     def slots(self) -> int:
         """
-        How many threads have a slot of their own.
+        Return the number of threads with their own slot.
         """
         return len(self._running)
 
@@ -197,12 +196,12 @@ class BoxWriter:
 
     def sample(self, **numbers: int | None) -> None:
         """
-        Note the state of process, control group and host; about once a second, of which the last 64 stay.
+        Note the state of process, control group and host, about once a second; the last 64 samples stay.
 
-        The names are those of `layout.SAMPLE_NUMBERS`; None, or left out: not known.
+        The names are those of `layout.SAMPLE_NUMBERS`; None or missing: not known.
 
         Raises:
-            TypeError: There is no such number.
+            TypeError: A name is not known.
         """
         if unknown := numbers.keys() - set(SAMPLE_NUMBERS):
             raise TypeError(f"a black box has no room for {', '.join(sorted(unknown))}")
@@ -232,7 +231,7 @@ class BoxWriter:
 
     def close(self, *, remove: bool) -> None:
         """
-        Write no more, and remove the box with its companion if there is nothing to report.
+        Stop writing, and remove the box with its companion if there is nothing to report.
         """
         self._memory.close()
         if remove:

@@ -24,9 +24,9 @@ def stream_handlers(client: object) -> dict[str, Method]:
 
 def is_made_asynchronous(client: object) -> bool:
     """
-    Whether a client was made with ``asynchronous=True``, whoever asks (``Client._asynchronous``).
+    Whether a client was created with ``asynchronous=True`` (``Client._asynchronous``).
 
-    ``Client.asynchronous`` is also true for others, in a coroutine on their event loop.
+    ``Client.asynchronous`` is also true for synchronous clients in a coroutine on their event loop.
     """
     return bool(getattr(client, "_asynchronous", False))
 

@@ -1,5 +1,5 @@
 """
-Private parts of `distributed.Nanny`: how its process ends, and who asked for it.
+Private parts of `distributed.Nanny`: the exit of its process, and requests to stop it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
-Opt-in: losses of workers that somebody asked for do not count towards ``allowed-failures``.
+Opt-in: requested stops of workers do not count towards ``allowed-failures``.
 
-docs/fair-blame.md says exactly which, and what cannot be spared.
+docs/fair-blame.md says which stops, and what cannot be spared.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class SparePlatformDeaths(SchedulerPlugin):
 
     async def start(self, scheduler: Any) -> None:
         """
-        Begin, with the workers that are there already.
+        Begin, with the current workers.
         """
         self._scheduler = scheduler
         for address in list(scheduler.workers):
@@ -105,7 +105,7 @@ class SparePlatformDeaths(SchedulerPlugin):
                 reason = str(msg.get("reason"))
                 if is_stop_request_beyond_tasks(reason):
                     self._stop_reasons[topic] = reason
-        except Exception:  # a count that stays is no harm
+        except Exception:  # a count that stays does no harm
             if not self._has_failed:
                 self._has_failed = True
                 logger.warning("Losses of workers may not be spared", exc_info=True)

@@ -17,10 +17,10 @@ _MAX_PATH_BYTES = 500
 
 def stderr_location() -> Mapping[str, str]:
     """
-    ``stderr_path``, ``stderr_file`` (see `file_id`) and ``stderr_offset``, its size in bytes now.
+    Return ``stderr_path``, ``stderr_file`` (see `file_id`) and ``stderr_offset``, its current size in bytes.
 
-    Empty where standard error is no regular file that has a name (a pipe, a terminal, a deleted file), and
-    where there is no ``/proc`` (``man 5 proc``).
+    Empty if standard error is not a regular file with a name (a pipe, a terminal, a deleted file), or without
+    ``/proc`` (``man 5 proc``).
     """
     try:
         about = os.fstat(STDERR)

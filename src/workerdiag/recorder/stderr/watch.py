@@ -52,7 +52,7 @@ class StderrWatch:
 
     def stop(self) -> None:
         """
-        Promise no more; what is written until the worker knows is passed on.
+        Withdraw the promise; output until the worker knows is passed on.
         """
         forwarder, self._forwarder, self._is_enabled = self._forwarder, None, False
         if forwarder is not None:

@@ -63,7 +63,7 @@ class LogCapture(logging.Handler):
 
     def detach(self) -> None:
         """
-        Copy no more.
+        Stop copying.
         """
         for name in LOGGERS:
             logging.getLogger(name).removeHandler(self)
@@ -72,10 +72,10 @@ class LogCapture(logging.Handler):
 
 class StderrCapture:
     """
-    In the place of ``sys.stderr``: hands everything on, and copies what is written to where *write* leads.
+    Replaces ``sys.stderr``: passes everything on, and copies it with *write*.
 
-    A line may be written in pieces; it is copied once it is whole. What was a handler's stream before
-    (that of Dask's log messages, above all) does not come here, and so is not copied twice.
+    A line may be written in pieces; it is copied when it is complete. Handlers with the earlier stream, above
+    all those of Dask's log messages, do not write here, so nothing is copied twice.
     """
 
     def __init__(self, write: Write) -> None:
@@ -112,7 +112,7 @@ class StderrCapture:
 
     def detach(self) -> None:
         """
-        Copy no more. Whoever took the stream meanwhile keeps it, and it only hands on.
+        Stop copying. Later users of the stream keep it, and it only passes text on.
         """
         self._copy = None
         if sys.stderr is cast("TextIO", self):
@@ -151,7 +151,7 @@ class FaulthandlerCapture:
 
     def leave(self) -> None:
         """
-        Watch no more; also for forked children, whose stacks do not belong in the worker's box.
+        Stop watching; also in forked children, whose stacks do not belong in the worker's box.
         """
         if self._active:
             self._active = False

@@ -60,7 +60,7 @@ class Sampler(threading.Thread):
 
     def stop(self) -> None:
         """
-        Sample no more; returns at once.
+        Stop sampling; returns at once.
         """
         self._stopped.set()
 

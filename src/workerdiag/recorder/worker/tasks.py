@@ -48,7 +48,7 @@ class TaskSlots:
             box.started(slot, key if type(key) is str else str(key), thread, name)
         except IndexError:
             self.note_missed()
-        except Exception:  # noqa: BLE001, S110  a task must not fail for us, whatever its key
+        except Exception:  # noqa: BLE001, S110  a task must not fail because of us
             pass
 
     def end(self, holder: object) -> None:
@@ -143,10 +143,10 @@ def _thread_name(thread: int) -> str:
 
 class OffThreadTasks(set[object]):
     """
-    For the place of ``Worker.active_keys``: keys of all running tasks, of which it notes those on no thread.
+    Replaces ``Worker.active_keys``: keys of all running tasks, and notes those without a thread.
 
     Args:
-        where: Thread and name of where a task runs that enters in no `ThreadTasks`; None of all others.
+        where: Returns thread and name of a task that is in no `ThreadTasks`; None for all others.
     """
 
     __slots__ = ("_slots", "_where")

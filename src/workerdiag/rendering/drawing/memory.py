@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 #: Victims whose memory is drawn, at most, and the height of the plots of all but the first, in pixels.
 MAX_VICTIMS, _SMALL_PX = 6, 96
 _MAX_ROWS, _MAX_NAME_CHARS = 20, 80
-#: What happened after the last sample is missing from this many seconds on.
+#: Seconds after the last sample from which memory counts as missing.
 _STALE_S = 0.3
-#: What was seen within less time is no course, nor are readings that are further apart, in seconds.
+#: Minimum time span of a curve, and maximum distance of readings, in seconds.
 _LEAST_S, _MAX_APART_S = 0.2, 30.0
 #: How Dask says at which share of its limit a worker paused.
 _PAUSED_AT = re.compile(r"\bat (\d+%) memory usage")
@@ -37,7 +37,7 @@ _PAUSED_AT = re.compile(r"\bat (\d+%) memory usage")
 
 def memory_figure(findings: Findings) -> Figure | None:
     """
-    The memory of the first process with samples, and small that of others; None without any.
+    Return the drawing of the memory of the first process with samples, and small ones of others; or None.
     """
     drawable = [each for known in _histories_to_draw(findings) if (each := _Memory(known)).is_worth_drawing]
     if not drawable:
@@ -138,7 +138,7 @@ def _caption(known: ProcessHistory, first: ProcessHistory) -> str:
 
 def _is_course(times: Sequence[float], *, recorded: bool) -> bool:
     """
-    Whether a line between these moments shows how memory changed, and is no guess.
+    Whether a line between these moments shows how memory changed, rather than a guess.
     """
     if not times or times[-1] - times[0] < _LEAST_S:
         return False
@@ -213,7 +213,7 @@ def _limit_notes(known: ProcessHistory, moments: Iterable[Moment]) -> Iterator[s
 
 def _thresholds_note(paused: Sequence[Moment]) -> str:
     """
-    What is not known of spilling and pausing, beside what the log says about a pause.
+    Return what is not known about spilling and pausing, besides what the log says about a pause.
     """
     if not paused:
         return "At how much memory the worker spills and pauses is not known, or it never does."

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _BAR_PX = 48
 #: What is less than this share of the plot cannot be seen.
 _LEAST_SHARE = 0.003
-#: Pixels of a wide screen: more points than two for each cannot be told apart.
+#: Pixels of a wide screen: more than two points per pixel cannot be distinguished.
 _COLUMNS = 800
 #: So few samples are also drawn as dots.
 _MAX_DOTS = 16

@@ -14,7 +14,7 @@ from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.timeline import Moment, MomentKind
 from workerdiag.rendering.wording import clip, exit_text, identity_text, one_line, shorten_bytes
 
-#: A drawing has at most this many numbers; at least the second count is kept for what is no death.
+#: Limits of the numbers in a drawing: all, and those reserved for other moments than deaths.
 MAX_MARKS, _LEAST_OTHERS = 12, 4
 #: Moments this long before the first death and after the last one are drawn, in seconds.
 BEFORE_S, AFTER_S = 60.0, 5.0
@@ -39,7 +39,7 @@ _WORDS: Mapping[MomentKind, str] = {
 }
 #: In words, what says nothing to those who do not know Dask's log.
 _PLAINER: Mapping[str, str] = {"End worker": "the command dask worker ended"}
-#: Kinds whose words are those of the message.
+#: Kinds that are worded by their message.
 _QUOTED: tuple[MomentKind, ...] = ("blame", "trouble")
 
 
@@ -84,7 +84,7 @@ def numbered_marks(
 
 def _unique_moments(moments: Iterable[Moment]) -> list[Moment]:
     """
-    The moments; of those that quote the same message within a second only one, a blame rather than trouble.
+    Return the moments. Of those with the same message within a second, only one stays, preferably a blame.
     """
     unique: list[Moment] = []
     latest: dict[str, int] = {}
@@ -126,7 +126,7 @@ def _quote(moment: Moment) -> str:
 
 def who_text(identity: Identity) -> str:
     """
-    A worker by its address, else by whatever is known of it.
+    Return a name of a worker: its address, else whatever is known.
     """
     if identity == NO_IDENTITY:
         return "a worker"

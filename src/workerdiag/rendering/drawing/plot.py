@@ -69,7 +69,7 @@ class Plot:
     @property
     def is_small(self) -> bool:
         """
-        Whether it stands beside others.
+        Whether there are others beside it.
         """
         return self.plot_px < _PLOT_PX
 

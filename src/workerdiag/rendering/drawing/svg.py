@@ -22,7 +22,7 @@ class Figure:
 
     #: What it shows, in one short line.
     title: str
-    #: The drawing itself; it has title and description for whoever cannot see it.
+    #: The drawing, with title and description for screen readers.
     svg: Markup
     #: Colour class and text of what is drawn, for the legend.
     legend: tuple[tuple[str, str], ...] = ()

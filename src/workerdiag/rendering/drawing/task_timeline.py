@@ -67,7 +67,7 @@ def timeline_figure(findings: Findings) -> Figure | None:
     marks, more = numbered_marks(unasked, findings.timeline.moments, begin - (_EARLIER_S if spans else 0))
     begin = min([begin if spans else first, *(each.at for each in marks)])
     end = max(last, *(each.at for each in marks))
-    if not spans and end - begin < _LEAST_S:  # a single moment is no course of events
+    if not spans and end - begin < _LEAST_S:  # a single moment is not a sequence of events
         return None
     across = _with_margin(begin, end)
     svg = _draw(shown, marks, across, first, findings.blame.task)
@@ -98,7 +98,7 @@ def _lane(death: Death, findings: Findings) -> Lane:
 
 def _by_thread(history: ProcessHistory) -> Iterator[tuple[str, tuple[TaskSpan, ...]]]:
     """
-    Tasks by thread; those of unknown threads each in a row of its own.
+    Group tasks by thread; tasks of unknown threads get separate rows.
     """
     threads: dict[str, list[TaskSpan]] = {}
     for number, span in enumerate(history.tasks):
