@@ -8,6 +8,7 @@ all its workers.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 
 from workerdiag.errors import WorkerdiagError, describe_error, utf8_safe
@@ -58,7 +59,7 @@ class PeerCheck:
         """
         if isinstance(problem, WrongPeerError):
             return str(problem)
-        said = _described(problem)
+        said = await _described(problem, connection)
         if connection is None or connection.address == self._scheduler or _is_nobody_there(problem):
             return said
         if _may_be_foreign(problem):
@@ -68,16 +69,38 @@ class PeerCheck:
         return other or said
 
 
-def _described(problem: BaseException) -> str:
+async def _described(problem: Exception, connection: Connection | None) -> str:
     """
     Return the problem with the error of the system: to Dask every failure to connect is a time-out.
+
+    Dask's last attempt may have had too little time to fail by itself (comm/core.py, 2024.8.1 to 2026.8.0).
     """
-    said, origin = describe_error(problem), problem
-    while (earlier := origin.__cause__ or origin.__context__) is not None:
-        origin = earlier
-    if isinstance(origin, OSError) and origin is not problem and origin.strerror:
-        return f"{said}: {origin.strerror}"
-    return said
+    said, origin = describe_error(problem), _origin_of(problem)
+    reason = (origin.strerror if isinstance(origin, OSError) and origin is not problem else None) or ""
+    if not reason and connection is not None and _is_nobody_there(problem):
+        reason = await _connection_error(connection.address)
+    return f"{said}: {reason}" if reason else said
+
+
+def _origin_of(problem: BaseException) -> BaseException:
+    while (earlier := problem.__cause__ or problem.__context__) is not None:
+        problem = earlier
+    return problem
+
+
+async def _connection_error(address: str) -> str:
+    """
+    Return the error of the system for a plain connection, such as "Connection refused"; empty without one.
+    """
+    from distributed.comm.addressing import get_address_host_port
+
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(*get_address_host_port(address)), _ASK_S)
+        writer.close()
+    except Exception as problem:  # noqa: BLE001  the failure before it is reported
+        number = problem.errno if isinstance(problem, OSError) else None
+        return os.strerror(number) if number and number > 0 else ""
+    return ""
 
 
 async def _other_server(connection: Connection) -> str | None:
@@ -86,7 +109,7 @@ async def _other_server(connection: Connection) -> str | None:
     """
     try:
         reply = await asyncio.wait_for(connection.scheduler.identity(), _ASK_S)
-    except Exception:  # noqa: BLE001  the failure before it is told
+    except Exception:  # noqa: BLE001  the failure before it is reported
         return None
     if not isinstance(reply, Mapping) or "type" not in reply or "workers" in reply:
         return None
