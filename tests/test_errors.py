@@ -70,3 +70,14 @@ def test_every_error_can_be_worded(problem, text):
     """
     assert errors.describe_error(problem) == text
     assert len(errors.error_text(ValueError("é" * 10**6))) < 100_000
+
+
+def test_a_failure_to_connect_names_the_error_of_the_system():
+    """
+    Dask words each one as a time-out, and keeps the reason among the causes.
+    """
+    late = OSError("Timed out trying to connect to tcp://10.0.0.1:8786 after 5 s")
+    late.__cause__ = ConnectionRefusedError(111, "Connection refused")
+    said = errors.describe_connection_error(late)
+    assert said == "OSError: Timed out trying to connect to tcp://10.0.0.1:8786 after 5 s: Connection refused"
+    assert errors.describe_connection_error(TimeoutError("late")) == "TimeoutError: late"

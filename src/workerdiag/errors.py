@@ -35,6 +35,24 @@ def describe_error(problem: BaseException, *, most_chars: int = 500) -> str:
     return f"{kind}: {message}"[:most_chars] if message else kind[:most_chars]
 
 
+def describe_connection_error(problem: BaseException) -> str:
+    """
+    Return `describe_error`, with the system's error: to Dask every failure to connect is a time-out.
+    """
+    reason = system_error(problem)
+    return f"{describe_error(problem)}: {reason}" if reason else describe_error(problem)
+
+
+def system_error(problem: BaseException) -> str:
+    """
+    Return the error of the system from which *problem* comes, e.g. "Connection refused"; empty without one.
+    """
+    origin = problem
+    while (earlier := origin.__cause__ or origin.__context__) is not None:
+        origin = earlier
+    return utf8_safe((isinstance(origin, OSError) and origin is not problem and origin.strerror) or "")
+
+
 def error_text(problem: BaseException) -> str:
     """
     The beginning of an error's own message; empty if it has none.

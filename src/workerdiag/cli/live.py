@@ -12,7 +12,7 @@ import distributed  # noqa: F401  here, as a thread that imports it cannot be gi
 from attrs import frozen
 
 from workerdiag.deadline import Deadline
-from workerdiag.errors import describe_error
+from workerdiag.errors import describe_connection_error
 from workerdiag.model.event_topics import scheduler_topics
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.rules import Rulebook
@@ -49,7 +49,7 @@ class SchedulerSource:
                 source=self.name,
                 place=self.place,
                 reason="unreachable",
-                detail=f"cannot connect to {self.address}: {describe_error(problem)}"[:500],
+                detail=f"cannot connect to {self.address}: {describe_connection_error(problem)}"[:500],
                 remedy="an address looks like tcp://10.0.0.1:8786; check it and that the scheduler runs",
             )
             return

@@ -22,7 +22,7 @@ from workerdiag.cli.commands import (
     load_checked_rulebook,
 )
 from workerdiag.cli.terminal import note, status_line, warn
-from workerdiag.errors import TriageError, describe_error
+from workerdiag.errors import TriageError, describe_connection_error
 from workerdiag.rendering.wording import pluralize, printable
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _client_of(address: str) -> Iterator[Client]:
             client = connect(address, timeout_s=_CONNECT_S, name="workerdiag-triage")
     except Exception as problem:
         raise TriageError(
-            f"cannot connect to {address}: {describe_error(problem)}",
+            f"cannot connect to {address}: {describe_connection_error(problem)}",
             "check the address and that the scheduler runs",
         ) from problem
     with client:

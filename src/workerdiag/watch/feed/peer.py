@@ -11,7 +11,7 @@ import asyncio
 import os
 from collections.abc import Mapping
 
-from workerdiag.errors import WorkerdiagError, describe_error, utf8_safe
+from workerdiag.errors import WorkerdiagError, describe_error, system_error, utf8_safe
 from workerdiag.watch.feed.connection import Connection
 
 _ASK_S = 5.0
@@ -75,17 +75,10 @@ async def _described(problem: Exception, connection: Connection | None) -> str:
 
     Dask's last attempt may have had too little time to fail by itself (comm/core.py, 2024.8.1 to 2026.8.0).
     """
-    said, origin = describe_error(problem), _origin_of(problem)
-    reason = (origin.strerror if isinstance(origin, OSError) and origin is not problem else None) or ""
+    reason = system_error(problem)
     if not reason and connection is not None and _is_nobody_there(problem):
         reason = await _connection_error(connection.address)
-    return f"{said}: {reason}" if reason else said
-
-
-def _origin_of(problem: BaseException) -> BaseException:
-    while (earlier := problem.__cause__ or problem.__context__) is not None:
-        problem = earlier
-    return problem
+    return f"{describe_error(problem)}: {reason}" if reason else describe_error(problem)
 
 
 async def _connection_error(address: str) -> str:
