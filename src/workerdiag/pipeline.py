@@ -77,7 +77,7 @@ def judge_matches(
     matches: Sequence[Match], evidence: Sequence[Evidence], book: Rulebook, matcher: Matcher
 ) -> Iterator[EvaluatedDeath]:
     """
-    Return each death in the *matches* of many logs and in other evidence.
+    Yield each death in the *matches* of many logs and in other evidence.
 
     Args:
         matches: The matches in the logs of one cluster run, log by log.

@@ -288,7 +288,7 @@ def pair_deaths(watched: Sequence[WatchedDeath], found: Sequence[Death]) -> list
 
 def _names(identity: Identity) -> Iterator[str]:
     """
-    Return the names of a death for lookup: its address, or its process id without one.
+    Yield the names of a death for lookup: its address, or its process id without one.
     """
     if identity.worker is not None:
         yield identity.worker

@@ -19,7 +19,7 @@ _TIME_CHARS = len("2026-11-21 10:02:03,123")
 
 def log_records(text: str) -> Iterator[str]:
     """
-    Return the records of a log, each with its continuation lines.
+    Yield the records of a log, each with its continuation lines.
     """
     record = ""
     for line in text.splitlines(keepends=True):

@@ -170,7 +170,7 @@ class ClusterObserver:
     @contextmanager
     def _spend(self) -> Iterator[float]:
         """
-        Return the seconds for one diagnosis; 0 if the total time is used up.
+        Yield the seconds for one diagnosis; 0 if the total time is used up.
         """
         begin = monotonic_s()
         try:

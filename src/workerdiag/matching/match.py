@@ -135,7 +135,7 @@ def find_matches(
 
 def _clipped_reports(found: Iterable[Match], work: WorkBudget) -> Iterator[ClippedReports]:
     """
-    Return the number of reports of ends in one log, if it may have more than are kept.
+    Yield the number of reports of ends in one log, if it may have more than are kept.
     """
     kept = Counter(each.owner for each in found if each.role in END_ROLES and not each.sign)
     for landmark, count in kept.items():

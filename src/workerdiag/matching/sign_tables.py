@@ -77,7 +77,7 @@ class SignTables:
 
 def pattern_texts(sign: Sign) -> tuple[str, ...]:
     """
-    Yield the patterns of a sign that are not searched for in log text.
+    Return the patterns of a sign that are not searched for in log text.
     """
     if isinstance(sign, LandmarkSign):
         return tuple(sign.where.values())

@@ -116,7 +116,7 @@ class WorkBudget:
 
     def gaps(self, source: str, place: Place, what: str) -> Iterator[Gap]:
         """
-        Return the gaps for the skipped parts of *source*, counted in *what*.
+        Yield the gaps for the skipped parts of *source*, counted in *what*.
         """
         if self.late_bytes:
             yield Gap(

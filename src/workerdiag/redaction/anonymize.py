@@ -125,7 +125,7 @@ def _is_in_word(found: re.Match[str]) -> bool:
 
 def names_to_hide(identities: Iterable[Identity], texts: Iterable[str]) -> Iterator[str]:
     """
-    Return the known host names, and the current user.
+    Yield the known host names, and the current user.
     """
     for identity in identities:
         if identity.host:

@@ -110,7 +110,7 @@ def _merge_spans(spans: Iterable[Span]) -> Iterator[Span]:
 
 def _secret_spans(text: str, data: bytes, most_work: float) -> Iterator[Span]:
     """
-    Return the spans of the secrets, in no order.
+    Yield the spans of the secrets, in no order.
     """
     dense = DenseStretches(text, most_work=most_work)
     yield from _named_value_spans(text, dense, partial(name_hints, data))

@@ -112,7 +112,7 @@ def _sign_item(sign: Sign) -> Item:
 
 def _sign_details(sign: Sign) -> Iterator[tuple[str, str]]:
     """
-    Return the keys of a sign that are set, except those that every sign has.
+    Yield the keys of a sign that are set, except those that every sign has.
     """
     for part in fields(type(sign)):
         value = getattr(sign, part.name)
@@ -136,7 +136,7 @@ def _mitigation_items(cause: Cause) -> Iterator[Item]:
 
 def _example_lines(mitigation: Mitigation) -> Iterator[str]:
     """
-    Return the command, and under comments the commands for other deployments.
+    Yield the command, and under comments the commands for other deployments.
     """
     yield from printable(mitigation.example).strip("\n").splitlines()
     for deployment, example in sorted(mitigation.examples.items()):

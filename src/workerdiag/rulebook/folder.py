@@ -130,7 +130,7 @@ class _FolderReader:
         self, path: Path, content: dict[str, object], cls: type[_T], expected_id: str, rule: str
     ) -> Iterator[_T]:
         """
-        Return the rule in a file, if its id agrees with the path of the file.
+        Yield the rule in a file, if its id agrees with the path of the file.
         """
         where, given_id = path.relative_to(self._folder), content.get("id")
         if given_id != expected_id:

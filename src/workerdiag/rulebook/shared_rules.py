@@ -80,7 +80,7 @@ def advice_for_outcome(name: str, rules: Iterable[SharedRules]) -> tuple[Mitigat
 
 def unknown_cause_problems(causes: Iterable[Cause], rules: Iterable[SharedRules]) -> Iterable[str]:
     """
-    Return a line for each name in *rules* that is not a cause of this folder.
+    Yield a line for each name in *rules* that is not a cause of this folder.
     """
     ids = {each.id for each in causes}
     known = {UNKNOWN, FAILED_TASK, *ids, *(f"{each.partition('.')[0]}.*" for each in ids)}

@@ -46,7 +46,7 @@ def main() -> None:
 
 def conclude(deaths: list[RecordedDeath]) -> Iterator[Mapping[str, object]]:
     """
-    Return the judgement of the deaths as plain data.
+    Yield the judgement of the deaths as plain data.
     """
     book = DEFAULT_RULEBOOK.within(Deadline.after(BUDGET_S))[0]
     for each in book.causes:

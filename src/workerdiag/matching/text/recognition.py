@@ -91,7 +91,7 @@ class Recognition:
 
 def _lines_by_logger(head: bytes) -> dict[Stream | None, tuple[int, ParsedLine]]:
     """
-    Yield for each stream the first line with a header of one of Dask's loggers.
+    Return for each stream the first line with a header of one of Dask's loggers.
     """
     found: dict[Stream | None, tuple[int, ParsedLine]] = {}
     known: set[bytes] = set()
@@ -131,7 +131,7 @@ def _places(head: bytes, text: bytes) -> Iterator[int]:
 
 def _lines_by_shape(head: bytes) -> dict[Stream | None, tuple[int, ParsedLine]]:
     """
-    Yield the same by the forms of lines that kernels, batch systems and Kubernetes write.
+    Return the same by the forms of lines that kernels, batch systems and Kubernetes write.
     """
     found: dict[Stream | None, tuple[int, ParsedLine]] = {}
     at = 0

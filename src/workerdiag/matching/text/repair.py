@@ -197,7 +197,7 @@ def split_log_records(data: bytes) -> list[tuple[int, bytes]] | None:
 
 def _lists(data: bytes) -> Iterator[list[tuple[int, str]]]:
     """
-    Return the records of each list, with their line numbers.
+    Yield the records of each list, with their line numbers.
     """
     records: list[tuple[int, str]] = []
     number, counted, end = 1, 0, 0

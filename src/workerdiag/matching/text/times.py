@@ -96,7 +96,7 @@ def in_year(when: float | None, year: int) -> float | None:
 
 def in_year_of_log(found: Iterable[tuple[int, Match]], assumed: Container[int]) -> Iterator[Match]:
     """
-    Return the matches of one log, with *assumed* years replaced by the year of the first other match.
+    Yield the matches of one log, with *assumed* years replaced by the year of the first other match.
     """
     found = list(found)
     known = (match.when for at, match in found if match.when and at not in assumed)

@@ -103,7 +103,7 @@ def removal_evidence(when: float, message: Reply, identity: Identity) -> tuple[E
 
 def _evidence_of(death: WatchedDeath, pieces: Sequence[Evidence]) -> Iterator[Evidence]:
     """
-    Return the pieces that can be about this death: of logs only the records around it.
+    Yield the pieces that can be about this death: of logs only the records around it.
     """
     others = frozenset(
         each.identity.worker
@@ -132,7 +132,7 @@ def _may_be_about(identity: Identity, victim: Identity) -> bool:
 
 def _records_about(text: str, death: WatchedDeath, others: Collection[str]) -> Iterator[str]:
     """
-    Return the records that may be about the death: they name the victim, or have its time and name no other.
+    Yield the records that may be about the death: they name the victim, or have its time and name no other.
 
     In a log of several nannies, messages that follow each end name nobody; those after another end are
     dropped.
