@@ -275,6 +275,7 @@ def test_rules_with_mistakes_are_status_2(spoiled):
     assert "coffee" in result.stderr or "cause.toml" in result.stderr
 
 
+@pytest.mark.slow
 @gives_up
 def test_a_scheduler_that_does_not_answer_is_left_behind():
     """

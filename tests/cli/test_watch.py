@@ -163,6 +163,7 @@ def test_the_address_of_a_dashboard_is_told_without_a_wait(run):
     assert "give the scheduler's, such as tcp://" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_missing_scheduler_file_is_an_error(run, monkeypatch):
     """
     The message names the file.

@@ -326,6 +326,7 @@ def test_orphans_are_delivered_and_removed(folder):
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_gone_leaves_the_box_to_the_next(folder, monkeypatch):
     """
     Nothing is lost, and nobody waits for ever.

@@ -235,6 +235,7 @@ def test_the_checkout_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyP
         runner.lay_over(tmp_path / "site", tmp_path / "laid")
 
 
+@pytest.mark.slow
 def test_tests_run_with_explain_beside_them(tmp_path: Path):
     """
     In a pytest of their own, with our plugin in it.

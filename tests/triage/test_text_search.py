@@ -7,6 +7,8 @@ from __future__ import annotations
 import re
 from unittest.mock import patch
 
+import pytest
+
 from support.triage_work import triage_here
 from workerdiag.triage import segments, text_search
 from workerdiag.triage.outcome import unpack_matches
@@ -54,6 +56,7 @@ def test_where_nobody_dies_the_first_and_the_last_of_the_part_are_kept(tmp_path)
     assert near_ends == []
 
 
+@pytest.mark.slow
 @patch.object(segments, "_SEGMENT_BYTES", 2 * MIB)
 def test_near_a_death_all_is_kept(tmp_path):
     """
@@ -72,6 +75,7 @@ def test_near_a_death_all_is_kept(tmp_path):
     assert len(places) == len(set(places))
 
 
+@pytest.mark.slow
 def test_a_death_in_the_middle_of_a_long_part_is_as_well_known(tmp_path):
     """
     In parts and segments of any size.
@@ -95,6 +99,7 @@ def crash_loop(deaths):
     return "".join(death.format(10_000 + pid) + calm(pid, 2) for pid in range(deaths))
 
 
+@pytest.mark.slow
 @patch.object(segments, "_SEGMENT_BYTES", MIB // 16)
 def test_a_part_full_of_ends_is_read_and_says_what_is_left_out(tmp_path, monkeypatch):
     """

@@ -9,6 +9,7 @@ import pytest
 from support.outbox_kills import kill_again_and_again
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["direct", "rounds"])
 def test_no_kill_loses_a_notice_or_repeats_it_under_another_id(tmp_path, way):
     """

@@ -103,6 +103,7 @@ def test_a_death_becomes_a_row_with_a_report(judge_at_once):
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_a_death_of_which_more_is_told_is_counted_once(judge_at_once):
     """
     The nanny's report and the scheduler's record of one death are one in the counter, whenever they come.

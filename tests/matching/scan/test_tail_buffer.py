@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -69,6 +70,7 @@ def found(data: bytes, step: int) -> tuple[list[Match], Excerpts]:
     return list(MATCHER.matches(chunks, observer)), observer
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @example([*[(DEATH, 1)] * 6, (LONG, 18), (DEATH, 50)], 60_000, 0, 50)
 @example([(DEATH, 9), (OTHERS, 1), (LONG, 15), (FAILED_TASK, 109)], 1, 0, 1_000_000)
