@@ -27,7 +27,7 @@ _OF_A_STACK = ('File "', "Traceback (most recent call last)")
 #: Characters of a message that a match quotes.
 QUOTED_CHARS = 600
 #: For each sign and log, this many matches are kept from the start, and as many from the end.
-MATCHES_PER_END = 400
+MATCHES_PER_END = 250
 
 
 class PatternHit(NamedTuple):

@@ -22,7 +22,7 @@ from workerdiag.matching.work_budget import WorkBudget
 
 #: Limits for the bytes of blocks, and of messages cut out of older blocks. More bytes mean fewer places to
 #: look at; the rest of a process that reads a log takes 65 MB.
-MAX_BLOCK_BYTES = 56 * 2**20
+MAX_BLOCK_BYTES = 48 * 2**20
 MAX_MESSAGE_BYTES = 8 * 2**20
 #: Beyond the limit the oldest are evicted until this share is left: the more stay, the more signs have enough
 #: certain matches among them, and nothing is cut out for those.

@@ -88,21 +88,21 @@ def _holds_messages(line: bytes) -> bool:
 
 
 def _mended_lines(data: bytes) -> list[tuple[int, bytes]] | None:
-    lines = [(number, line) for number, line in enumerate(data.split(b"\n"), 1)]
-    rejoined = _rejoin_wrapped(lines)
+    lines = list(enumerate(data.split(b"\n"), 1))
+    rejoined = _rejoin_wrapped(lines, is_plain=data.isascii() and b"\r" not in data)
     text = b"\n".join([line for _, line in rejoined]) if rejoined else data
     separated = _split_escaped_ends(rejoined or lines, text)
     recorded = _split_record_tuples(separated or rejoined or lines) if _PRINTED_RECORD.search(text) else None
     return recorded or separated or rejoined
 
 
-def _rejoin_wrapped(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
+def _rejoin_wrapped(lines: list[tuple[int, bytes]], *, is_plain: bool) -> list[tuple[int, bytes]] | None:
     """
     Join lines of exactly the maximum width with the next line, unless that begins a message.
+
+    Each byte of *is_plain* lines takes one column.
     """
-    lengths = [
-        len(line) if line.isascii() and line[-1:] != b"\r" else _line_columns(line) for _, line in lines
-    ]
+    lengths = [len(line) if is_plain else _line_columns(line) for _, line in lines]
     width = max(lengths, default=0)
     if width not in _WIDTHS:
         return None

@@ -23,9 +23,9 @@ from workerdiag.sources.logs.input_kinds import MAGIC_BYTES, Readable, sniff
 BLOCK_BYTES = 1024 * 1024
 #: Bytes given to a decompressor at once; a call that meets damage loses what it decompressed before.
 _FEED_BYTES = 16 * 1024
-#: The ``zstandard`` package has no limit on its output. This many bytes become at most 8 MiB: a block of
+#: The ``zstandard`` package has no limit on its output. This many bytes become at most 16 MiB: a block of
 #: 128 KiB takes at least four bytes (RFC 8878, section 3.1.1.2).
-_ZSTD_FEED_BYTES = 256
+_ZSTD_FEED_BYTES = 512
 #: Memory for decompression: a window of ``zstd --long`` (128 MiB), or a dictionary of ``xz -9`` (64 MiB).
 _WINDOW_LOG = 27
 _XZ_MEMORY_BYTES = 96 * 2**20
