@@ -6,7 +6,16 @@ from __future__ import annotations
 
 import pytest
 
-from workerdiag.model.stop_reasons import is_dask_stop_request, is_stop_request, is_stop_request_beyond_tasks
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.identity import Identity
+from workerdiag.model.rules import RETIREMENT
+from workerdiag.model.stop_reasons import (
+    is_dask_stop_request,
+    is_retirement,
+    is_stop_request,
+    is_stop_request_beyond_tasks,
+    may_retire,
+)
 
 #: Reason: whether somebody asked, whether Dask did, whether it was surely not a task.
 REASONS = {
@@ -38,3 +47,48 @@ def test_a_reason_says_who_asked(reason):
     """
     asked = is_stop_request(reason), is_dask_stop_request(reason), is_stop_request_beyond_tasks(reason)
     assert asked == REASONS[reason]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "expected"),
+    [
+        ("Retire worker names (3, 4)", "3", True),
+        ("Retire worker names (3, 4)", "5", False),
+        ("Retire worker names (3, 4)", None, True),
+        ("Retire worker names ('w-3', 'w-4')", "dask-1f-worker-7", False),
+        (
+            "Retire workers {<WorkerState 'tcp://10.0.0.9:1', name: w-3, memory: 0, processing: 0>}",
+            None,
+            False,
+        ),
+        (
+            "Retire workers {<WorkerState 'tcp://10.0.0.4:1', name: w-3, memory: 0, processing: 0>}",
+            None,
+            True,
+        ),
+    ],
+)
+def test_a_retirement_is_for_the_workers_that_it_lists(text, name, expected):
+    """
+    By address, by name, or by the scheduler's state of them; where that does not tell, it may be for each.
+    """
+    order = Match(owner=RETIREMENT, role="stop-request", origin="log", line=1, text=text)
+
+    assert may_retire(order, Identity(worker="tcp://10.0.0.4:1", name=name)) is expected
+
+
+@pytest.mark.parametrize(
+    ("stimulus", "expected"),
+    [
+        ("retire-workers-1795249445.79", True),
+        ("worker-close-gracefully-1795249445.79", True),
+        ("handle-worker-cleanup-1795249445.79", False),
+        ("client-restart-1795249445.79", False),
+        ("", False),
+    ],
+)
+def test_a_stimulus_says_whether_a_removal_was_expected(stimulus, expected):
+    """
+    Those of a retirement are of the two forms that ``retire_workers`` gives.
+    """
+    assert is_retirement(stimulus) is expected

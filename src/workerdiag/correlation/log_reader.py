@@ -16,7 +16,7 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import decimal
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import RETIREMENT, STILL_ALIVE
+from workerdiag.model.rules import EXPECTED_REMOVALS, RETIREMENT, STILL_ALIVE
 from workerdiag.model.stop_reasons import may_retire
 
 #: Seconds between the messages of one end in one log at most.
@@ -147,9 +147,12 @@ class LogReader:
 
     def _removal(self, mark: Match) -> None:
         end = self._ends.latest_of(mark.identity.worker) or self._new_end(mark)
-        polite = self._last_goodbye is not None and 0 <= mark.line - self._last_goodbye.line <= GOODBYE_LINES
+        goodbye = self._last_goodbye
+        is_near = goodbye is not None and 0 <= mark.line - goodbye.line <= GOODBYE_LINES
+        polite = is_near or "follows" in mark.captures
         end.deregistered = end.deregistered or polite
         end.lost = end.lost or not polite
+        end.stop_requested = end.stop_requested or mark.owner in EXPECTED_REMOVALS
         self._ends.learn(end, mark, reporter=_log_name(mark))
 
     def _restart(self, mark: Match) -> None:

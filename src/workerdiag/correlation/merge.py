@@ -18,7 +18,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Lifetimes
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import START_FAILED
-from workerdiag.model.stop_reasons import is_stop_request
+from workerdiag.model.stop_reasons import is_retirement, is_stop_request
 from workerdiag.model.vocabulary import Stream
 
 #: Seconds between a source and a log in which a pid is the same process.
@@ -178,7 +178,8 @@ def _ends_from_events(marks: Iterable[Match]) -> list[ProcessEnd]:
         end.learn_from(mark, reporter="scheduler events")
         reason = mark.captures.get("reason", "")
         if mark.role == "removal":
-            expected = mark.captures.get("expected") == "True"
+            stimulus = mark.captures.get("stimulus_id", "")
+            expected = mark.captures.get("expected") == "True" or is_retirement(stimulus)
             end.stop_requested, end.lost = end.stop_requested or expected, end.lost or not expected
         elif mark.role == "stop-request" or is_stop_request(reason):
             end.stop_requested = True

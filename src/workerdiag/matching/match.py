@@ -14,9 +14,9 @@ from workerdiag.deadline import NO_DEADLINE, Deadline, GraceDeadline
 from workerdiag.matching.messages.log_record import MatchObserver
 from workerdiag.matching.other_programs import guesses, without_other_programs
 from workerdiag.matching.regex import pattern, uses_re2
-from workerdiag.matching.scan.confirmation import MATCHES_PER_END
 from workerdiag.matching.scan.database_cache import available
 from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.scan.pattern_table import END_REPORTS_PER_END
 from workerdiag.matching.sign_tables import SignTables
 from workerdiag.matching.text.last_line import LastLine
 from workerdiag.matching.text.recognition import Recognition
@@ -25,7 +25,7 @@ from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Gap, LogChunk
 from workerdiag.model.incident import END_ROLES, ClippedReports
-from workerdiag.model.rules import Rulebook
+from workerdiag.model.rules import EXPECTED_REMOVALS, Rulebook
 from workerdiag.model.signals import reported_exit
 from workerdiag.model.signs import EventSign, ExceptionSign
 from workerdiag.model.vocabulary import MatchRole
@@ -137,12 +137,20 @@ def _clipped_reports(found: Iterable[Match], work: WorkBudget) -> Iterator[Clipp
     """
     Yield the number of reports of ends in one log, if it may have more than are kept.
     """
-    kept = Counter(each.owner for each in found if each.role in END_ROLES and not each.sign)
-    for landmark, count in kept.items():
+    ends = (each for each in found if each.role in END_ROLES and not each.sign)
+    kept = Counter((each.owner, "follows" in each.captures) for each in ends)
+    for (landmark, follows), count in kept.items():
+        following = work.following[landmark]
+        told = following if follows else work.reports[landmark] - following
         is_exact = landmark not in work.unsure_reports
-        if count >= 2 * MATCHES_PER_END and not (is_exact and work.reports[landmark] == count):
-            total = max(count, work.reports[landmark])
-            yield ClippedReports(landmark=landmark, kept=count, count=total, is_exact=is_exact)
+        if count >= 2 * END_REPORTS_PER_END and not (is_exact and told == count):
+            yield ClippedReports(
+                landmark=landmark,
+                kept=count,
+                count=max(count, told),
+                is_exact=is_exact,
+                of_losses=not follows and landmark not in EXPECTED_REMOVALS,
+            )
 
 
 def derive_matches(found: Sequence[Match], signs: SignTables) -> list[Match]:

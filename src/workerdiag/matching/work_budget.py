@@ -52,6 +52,8 @@ class WorkBudget:
     keeps_all: bool = False
     #: Minimum number of reports of ends by landmark, and the landmarks that may have more.
     reports: Counter[str] = field(factory=Counter)
+    #: How many of them follow the text of their landmark (`Landmark.follows`).
+    following: Counter[str] = field(factory=Counter)
     unsure_reports: set[str] = field(factory=set)
     _spent: int = field(default=0, init=False)
     _spent_again: int = field(default=0, init=False)

@@ -180,6 +180,8 @@ class ClippedReports:
     count: int
     #: Whether there are no more.
     is_exact: bool
+    #: Whether those left out may be of lost workers: they are neither announced nor below a goodbye.
+    of_losses: bool = True
 
 
 @frozen(kw_only=True)

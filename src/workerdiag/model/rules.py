@@ -39,6 +39,8 @@ CAPTURE_PLACEHOLDERS = ("module", "task", "seconds", "path", "port", "address")
 REGISTRATIONS = ("scheduler.register-worker", "event.add-worker")
 #: A scheduler retires the workers that it lists.
 RETIREMENT = "scheduler.retire"
+#: A scheduler removes a worker at the end of its retirement.
+EXPECTED_REMOVALS = ("scheduler.expected-removal", "scheduler.expected-removal-old")
 #: A nanny loses patience with a worker process that was asked to close.
 STILL_ALIVE = "nanny.still-alive"
 #: The command of a nanny whose worker did not start ends with a traceback that says so.
@@ -173,7 +175,7 @@ class Landmark:
 
     Captures with these names mean the same everywhere: ``pid``, ``worker``, ``nanny``,
     ``name``, ``host``, ``container``, ``signal``, ``signal_name``, ``status``, ``reason``, ``stimulus``,
-    ``task``.
+    ``task``, ``follows``.
     """
 
     id: str = field(validator=matches_re(r"[a-z0-9-]+\.[a-z0-9-]+"))
@@ -187,6 +189,9 @@ class Landmark:
     unless: str | None = None
     #: The same for the matching lines only: a denial in one line says nothing about another.
     unless_in_line: str | None = None
+    #: Text that the three lines above may have. Matches below it get the capture ``follows``, and the first
+    #: and last of them are kept apart from those of the others: thousands of the ones hide no other.
+    follows: str = ""
     streams: tuple[Stream, ...] = ()
     #: Exit that the message implies if it captures none.
     signal: int | None = None

@@ -44,6 +44,9 @@ _REQUESTS_BEYOND_TASKS = (
     "nanny-plugin-",
     "worker-lifetime-reached",
 )
+#: Prefixes of the stimulus of removals that end a retirement, asked for or at the end of a worker's lifetime
+#: (scheduler.py, ``retire_workers``: ``expected=True``; in the line "Remove worker" since 2023.7.1).
+_RETIREMENTS = ("retire-workers-", "worker-close-gracefully-")
 #: Stimulus of removals after missing heartbeats; the scheduler then has the nanny stop the worker.
 UNRESPONSIVE = "check-worker-ttl"
 #: Prefixes of all reasons that Dask itself gives, requested or not.
@@ -62,6 +65,7 @@ _DASK_REASONS = (
 )
 #: The scheduler's event of a restart, logged when the restart is over.
 _RESTARTED = "restart-workers"
+_ADDRESS = re.compile(r"\b\w{2,9}://[^ '\",>]+")
 _WORKER_LIST = re.compile(r"[(\[{]([^()\[\]{}=]*)[)\]}]\s*$")
 #: A quoted message of at least this many characters was cut.
 _CUT_CHARS = 600
@@ -88,6 +92,13 @@ def is_stop_request_beyond_tasks(reason: str) -> bool:
     Whether the tasks on the worker certainly did not cause the stop.
     """
     return reason.startswith(_REQUESTS_BEYOND_TASKS)
+
+
+def is_retirement(stimulus: str) -> bool:
+    """
+    Whether a removal with this stimulus ends a retirement, so that the scheduler expected it.
+    """
+    return stimulus.startswith(_RETIREMENTS)
 
 
 def is_deliberate(*, announced: bool, close_reason: object) -> bool:
@@ -145,4 +156,6 @@ def _retired_workers(worker: str | None, text: str) -> frozenset[str]:
 
 
 def _split(listed: str) -> frozenset[str]:
+    if "<Worker" in listed:  # the scheduler's states of workers, before 2024.3.0
+        return frozenset(_ADDRESS.findall(listed))
     return frozenset(each.strip(" '\"") for each in listed.split(",")) - {""}

@@ -32,7 +32,14 @@ from workerdiag.scoring.memory_numbers import MemoryNumbers, memory_numbers
 from workerdiag.scoring.next_steps import next_steps
 from workerdiag.scoring.probabilities import Distribution, weighted_mean
 from workerdiag.scoring.retry_policy import retry_policy
-from workerdiag.scoring.summary import LostWorkers, deaths_beyond_cases, listed, separate_matter, summary
+from workerdiag.scoring.summary import (
+    LostWorkers,
+    deaths_beyond_cases,
+    listed,
+    losses_beyond_cases,
+    separate_matter,
+    summary,
+)
 from workerdiag.scoring.timeline_assembly import make_timeline
 
 #: The first death counts double, because later ones may be its consequences.
@@ -74,11 +81,12 @@ def conclude(
     death_of = {each: _death_of_case(each, incident) for each in evaluated}
     deaths = listed(tuple(death_of.values()))
     beyond = deaths_beyond_cases(incident, gaps)
+    lost_beyond = losses_beyond_cases(incident, gaps)
     unexpected = [each for each in in_question if each.is_unexpected]
     lost = [death_of[each] for each in unexpected]
     lost_workers = LostWorkers(
         deaths=lost,
-        beyond=beyond if incident.about or len(in_question) == len(evaluated) else UnlistedDeaths(),
+        beyond=lost_beyond if incident.about or len(in_question) == len(evaluated) else UnlistedDeaths(),
         all_evaluated=all(each.is_evaluated for each in unexpected),
     )
     verdict = redact_object(blame(ranked, book, of_exception))

@@ -75,6 +75,14 @@ def deaths_beyond_cases(incident: Incident, gaps: Sequence[Gap]) -> UnlistedDeat
     )
 
 
+def losses_beyond_cases(incident: Incident, gaps: Sequence[Gap]) -> UnlistedDeaths:
+    """
+    The same without departures that were announced: however many there are, they hide no death.
+    """
+    clipped = tuple(each for each in incident.clipped_reports if each.of_losses)
+    return deaths_beyond_cases(evolve(incident, clipped_reports=clipped), gaps)
+
+
 def _reported_deaths(incident: Incident) -> tuple[int, bool]:
     """
     The least number of deaths in logs of which not all reports are kept, and whether it is exact.
@@ -110,10 +118,11 @@ class LostWorkers:
     @property
     def count_text(self) -> str:
         """
-        ``a worker``, ``3 workers``, ``10,000 workers`` or ``at least 800 workers``.
+        ``a worker``, ``3 workers``, ``10,000 workers`` or ``at least 500 workers``.
         """
         count = len(self.deaths) + self.beyond.count
-        text = "a worker" if count == 1 else f"{count:,} workers"
+        one = "one worker" if self.beyond.maybe_more else "a worker"
+        text = one if count == 1 else f"{count:,} workers"
         return f"at least {text}" if self.beyond.maybe_more else text
 
     def share_text(self, cause: str) -> str:

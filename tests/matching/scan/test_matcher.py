@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from workerdiag.matching import regex
 from workerdiag.matching.match import search
 from workerdiag.matching.scan import database_cache
-from workerdiag.matching.scan.confirmation import MATCHES_PER_END
 from workerdiag.matching.scan.literals import NoLiteralError, literals
 from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.scan.pattern_table import END_REPORTS_PER_END
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Cause, Landmark, Rulebook
@@ -206,10 +206,10 @@ def test_of_endless_repeats_the_first_and_the_last_are_kept():
     """
     Memory is bounded: a million equal lines leave only so many matches.
     """
-    matches = found("\n".join([DEATH] * (3 * MATCHES_PER_END)))
+    matches = found("\n".join([DEATH] * (3 * END_REPORTS_PER_END)))
 
-    assert len(matches) == 2 * MATCHES_PER_END
-    assert (matches[0].line, matches[-1].line) == (1, 3 * MATCHES_PER_END)
+    assert len(matches) == 2 * END_REPORTS_PER_END
+    assert (matches[0].line, matches[-1].line) == (1, 3 * END_REPORTS_PER_END)
 
 
 def test_both_ways_of_finding_literals_agree(monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from workerdiag.matching.scan import confirmation, matcher, prefilter, sure_matches, tail_buffer
+from workerdiag.matching.scan import matcher, pattern_table, prefilter, tail_buffer
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
@@ -91,9 +91,8 @@ def test_what_waits_is_found_as_if_it_did_not(runs, block_bytes, message_bytes, 
     data = "\n".join(lines).encode()
     with (
         patch.object(matcher, "MAX_BYTES", 1),
-        patch.object(confirmation, "MATCHES_PER_END", 3),
-        patch.object(tail_buffer, "MATCHES_PER_END", 3),
-        patch.object(sure_matches, "MATCHES_PER_END", 3),
+        patch.object(pattern_table, "MATCHES_PER_END", 3),
+        patch.object(pattern_table, "END_REPORTS_PER_END", 3),
     ):
         whole, seen = found(data, len(data) or 1)
         with (
@@ -121,7 +120,7 @@ def test_what_later_text_surely_shows_is_not_looked_at():
         kept = list(MATCHER.matches(chunks, work=work))
 
     deaths = [each for each in kept if each.owner == "nanny.killed-by-signal"]
-    assert len(deaths) == 2 * confirmation.MATCHES_PER_END
+    assert len(deaths) == 2 * pattern_table.END_REPORTS_PER_END
     assert work.line_bytes < len(data) / 3
     assert (work.reports["nanny.killed-by-signal"], work.unsure_reports) == (10_000, set())
 

@@ -134,6 +134,12 @@ class LogRecord:
         note = self.lines[max(at - NOTE_LINES + 1, 0) : at + 1]
         return any(line.message.lstrip().startswith(NOTE_START) for line in note)
 
+    def follows(self, at: int, text: bytes) -> bool:
+        """
+        Whether the lines above line *at* contain *text*, which is in lower case.
+        """
+        return follows(self.window.data, self.line_offsets[at] - self.window.base, text)
+
     def number_lines(self) -> None:
         """
         Number its lines.
@@ -158,6 +164,13 @@ class LogRecord:
             places = self.line_offsets[first], self.line_offsets[last]
             self._excerpts[key] = message_excerpt(window.data, window.base, *places, line)
         return self._excerpts[key]
+
+
+def follows(data: bytes, at: int, text: bytes) -> bool:
+    """
+    Whether the three lines above the line at offset *at* contain *text*, which is in lower case.
+    """
+    return text in data[_context_start(data, at) : at].lower()
 
 
 def message_excerpt(data: bytes, base: int, first: int, last: int, line: int) -> LogExcerpt:

@@ -26,8 +26,6 @@ _TASK_FAILED = "compute failed"
 _OF_A_STACK = ('File "', "Traceback (most recent call last)")
 #: Characters of a message that a match quotes.
 QUOTED_CHARS = 600
-#: For each sign and log, this many matches are kept from the start, and as many from the end.
-MATCHES_PER_END = 250
 
 
 class PatternHit(NamedTuple):
@@ -43,6 +41,8 @@ class PatternHit(NamedTuple):
     #: Indices of its first and last line in the record.
     first: int
     last: int
+    #: Whether it is below the text of `PatternOwner.follows`.
+    follows: bool
 
     def match(self, like: LogChunk) -> Match:
         """
@@ -52,6 +52,8 @@ class PatternHit(NamedTuple):
         captures = dict(wanted.implied)
         if self.groups:
             captures |= {key: value for key, value in self.groups.items() if value}
+        if self.follows:
+            captures["follows"] = wanted.follows.decode()
         line = record.header or record.lines[first]
         return Match(
             owner=wanted.owner,
@@ -85,7 +87,8 @@ class KeptMatches:
     The first and last matches of one sign with their offsets, in bounded memory; or all of them.
     """
 
-    keeps_all: bool = False
+    #: How many are kept from the start and from the end; None: all.
+    per_end: int | None
     first: list[tuple[int, Match]] = field(factory=list)
     last: list[tuple[int, Match]] = field(factory=list)
     #: New hits. Only those that are kept become matches.
@@ -97,7 +100,7 @@ class KeptMatches:
         """
         Whether enough first matches are known, so that only the last ones are still wanted.
         """
-        return not self.keeps_all and len(self.first) + len(self._new_first) >= MATCHES_PER_END
+        return self.per_end is not None and len(self.first) + len(self._new_first) >= self.per_end
 
     def add(self, hit: PatternHit) -> None:
         """
@@ -111,10 +114,10 @@ class KeptMatches:
         """
         self.first += [(hit.at, make_match(hit)) for hit in self._new_first]
         self._new_first = []
-        if not self._new_last:
+        if not self._new_last or self.per_end is None:
             return
         places = sorted((*(at for at, _ in self.last), *(hit.at for hit in self._new_last)))
-        least = places[-MATCHES_PER_END:][0]
+        least = places[-self.per_end :][0]
         new = sorted((hit for hit in self._new_last if hit.at >= least), key=lambda hit: hit.at)
         self._new_last = []
         self.last = [each for each in self.last if each[0] >= least]
@@ -184,7 +187,8 @@ class Confirmation:
             if key not in self._seen and _is_sign(owner, record, first, last, self.log_stream):
                 self._seen.add(key)
                 groups = found.groupdict() if groups is None else groups
-                hits.append(PatternHit(at, owner, record, groups, first, last))
+                follows = bool(owner.follows) and record.follows(first, owner.follows)
+                hits.append(PatternHit(at, owner, record, groups, first, last, follows))
 
 
 def _is_sign(

@@ -4,7 +4,6 @@ The scan of one log: block by block, from prefilter hits to candidates to confir
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,8 +13,8 @@ from attrs import evolve
 from workerdiag.matching.messages.log_record import LogRecord, MatchObserver
 from workerdiag.matching.messages.log_window import REACH_AHEAD, REACH_BEHIND, LogWindow, NewlineMarks
 from workerdiag.matching.scan.candidates import fresh_candidates
-from workerdiag.matching.scan.confirmation import MATCHES_PER_END, Confirmation, KeptMatches, PatternHit
-from workerdiag.matching.scan.pattern_table import PatternTable
+from workerdiag.matching.scan.confirmation import Confirmation, KeptMatches, PatternHit
+from workerdiag.matching.scan.pattern_table import END_REPORTS_PER_END, PatternOwner, PatternTable
 from workerdiag.matching.scan.prefilter import LONGEST_LITERAL, LiteralHits, LogPrefilter
 from workerdiag.matching.scan.report_count import ReportCount
 from workerdiag.matching.text.times import in_year_of_log
@@ -50,9 +49,8 @@ class LogScan:
         #: Newlines before the first byte held, and before some offsets.
         self._newlines = 0
         self._marks = NewlineMarks()
-        self._kept: defaultdict[tuple[str, str], KeptMatches] = defaultdict(
-            partial(KeptMatches, self.work.keeps_all)
-        )
+        #: Of each sign; those that follow a text (`Landmark.follows`) apart from the others.
+        self._kept: dict[tuple[tuple[str, str], bool], KeptMatches] = {}
         self._prefilter = LogPrefilter(table.literals, table.texts)
         self._confirmation = Confirmation(table, self.work, self.like.stream)
         #: The blocks to search for the last matches of saturated patterns, once there are any.
@@ -195,17 +193,21 @@ class LogScan:
     def _confirm(self, record: LogRecord, texts: Iterable[str]) -> None:
         for text in texts:
             for hit in self._confirmation.run(text, record, again=False):
-                self._kept[hit.wanted.key].add(hit)
+                self._kept_of(hit.wanted, follows=hit.follows).add(hit)
                 self._reports.add(hit)
-            if all(
-                each.key in self._kept and self._kept[each.key].is_saturated
-                for each in self._table.owners(text)
-            ):
+            if all(self._kept_of(each, follows=False).is_saturated for each in self._table.owners(text)):
                 self._prefilter.saturate(text)
 
     def _add(self, hits: Iterable[PatternHit]) -> None:
         for hit in hits:
-            self._kept[hit.wanted.key].add(hit)
+            self._kept_of(hit.wanted, follows=hit.follows).add(hit)
+
+    def _kept_of(self, wanted: PatternOwner, *, follows: bool) -> KeptMatches:
+        kept = self._kept.get((wanted.key, follows))
+        if kept is None:
+            per_end = None if self.work.keeps_all else wanted.kept_per_end
+            kept = self._kept[wanted.key, follows] = KeptMatches(per_end)
+        return kept
 
     def _settle(self) -> None:
         """
@@ -228,6 +230,6 @@ class LogScan:
         self._base += count
         base = None if self._tail is None else self._tail.base
         self._confirmation.forget_before(self._base if base is None else base)
-        if len(self._year_assumed) > 100 * MATCHES_PER_END:  # a long log: keep those that still matter
+        if len(self._year_assumed) > 100 * END_REPORTS_PER_END:  # a long log: keep those that still matter
             kept = (at for each in self._kept.values() for at, _ in (*each.first, *each.last))
             self._year_assumed.intersection_update(kept)

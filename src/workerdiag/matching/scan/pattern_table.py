@@ -11,9 +11,15 @@ from attrs import field, frozen
 from workerdiag.matching.scan.literals import NoLiteralError, literals
 from workerdiag.matching.scan.pattern_sets import PatternSets, is_over_lines, is_within_line
 from workerdiag.matching.scan.prefilter import LiteralScan
+from workerdiag.model.incident import END_ROLES
 from workerdiag.model.rules import Landmark, Rulebook
 from workerdiag.model.vocabulary import MatchRole, Stream
 
+#: For each sign and log, this many matches are kept from the start, and as many from the end.
+MATCHES_PER_END = 250
+#: The same for reports of ends and for what explains them: each end counts.
+END_REPORTS_PER_END = 400
+_ROLES_OF_ENDS: frozenset[MatchRole] = END_ROLES | {"restart", "stop-request", "deregistered"}
 #: Limit of the cache of patterns to try, by set of literals.
 _MAX_TOGETHER = 4096
 
@@ -36,12 +42,21 @@ class PatternOwner:
     implied: tuple[tuple[str, str], ...] = ()
     #: Whether the pattern is for ``logger - LEVEL - message``.
     in_header: bool = False
+    #: Text of the lines above (`Landmark.follows`), in lower case.
+    follows: bytes = b""
     #: The sign's owner, and its name.
     key: tuple[str, str] = field(init=False)
 
     @key.default
     def _key(self) -> tuple[str, str]:
         return self.owner, self.sign
+
+    @property
+    def kept_per_end(self) -> int:
+        """
+        How many matches are kept from the start of a log, and how many from its end.
+        """
+        return END_REPORTS_PER_END if self.role in _ROLES_OF_ENDS else MATCHES_PER_END
 
 
 def left_out_note(owner: str, sign: str, problem: Exception) -> str:
@@ -116,6 +131,12 @@ class PatternTable:
         """
         return self._owners[text]
 
+    def kept_per_end(self, text: str) -> int:
+        """
+        Return how many matches of the pattern *text* are kept from the start of a log, and from its end.
+        """
+        return max(each.kept_per_end for each in self._owners[text])
+
     def matching(self, texts: tuple[str, ...], message: bytes) -> tuple[str, ...]:
         """
         Return at least those of the patterns *texts* that match *message* (ASCII) or its heading.
@@ -162,6 +183,7 @@ def _pattern_owners(book: Rulebook) -> Iterator[PatternOwner]:
                 streams=rule.streams,
                 implied=_implied_captures(mark) if mark else (),
                 in_header=mark.in_header if mark else False,
+                follows=mark.follows.lower().encode() if mark else b"",
             )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve
 
+from workerdiag.matching.messages.log_record import follows
 from workerdiag.matching.scan.confirmation import PatternHit
 from workerdiag.matching.scan.pattern_table import PatternTable
 from workerdiag.matching.work_budget import WorkBudget
@@ -51,6 +52,7 @@ class ReportCount:
         """
         if hit.wanted.role in END_ROLES:
             self._work.reports[hit.wanted.owner] += 1
+            self._work.following[hit.wanted.owner] += hit.follows
             self._counted_to[hit.wanted.pattern] = hit.at
             if not self._is_void:
                 self.counted.add(hit.wanted.pattern)
@@ -63,30 +65,35 @@ class ReportCount:
         Count the messages in a block that match *saturated* patterns.
         """
         for text in self._counted_to.keys() & saturated:
-            owners = [each.owner for each in self._table.owners(text) if each.role in END_ROLES]
-            count, is_sure = (0, False) if self._is_void else self._count_in(block, text)
-            self._work.reports.update(dict.fromkeys(owners, count))
-            if not is_sure:
-                self._work.unsure_reports.update(owners)
+            owners = [each for each in self._table.owners(text) if each.role in END_ROLES]
+            starts, is_sure = ([], False) if self._is_void else self._starts_in(block, text)
+            for each in owners:
+                self._work.reports[each.owner] += len(starts)
+                if each.follows:
+                    places = (start - block.base for start in starts)
+                    those = (follows(block.window.data, place, each.follows) for place in places)
+                    self._work.following[each.owner] += sum(those)
+                if not is_sure:
+                    self._work.unsure_reports.add(each.owner)
 
-    def _count_in(self, block: TailBlock, text: str) -> tuple[int, bool]:
+    def _starts_in(self, block: TailBlock, text: str) -> tuple[list[int], bool]:
         """
-        Return the number of certain matches, and whether there are no others.
+        Return the offsets of the certain new matches, and whether there are no others.
         """
         from workerdiag.matching.scan.sure_matches import PIECE_PLACES, sure_test  # for large logs
 
         if text not in self._tests:
             self._tests[text] = sure_test(text, self._table.owners(text))
-        test, total, is_sure = self._tests[text], 0, True
+        test, found, is_sure = self._tests[text], list[int](), True
         hits = block.hits((text,), self._work)
         for low in range(0, len(hits.packed), PIECE_PLACES):
             if test is None or not self._work.has_time():
-                return total, False
+                return found, False
             piece = evolve(hits, packed=hits.packed[low : low + PIECE_PLACES])
             starts, all_known = test.starts(block, piece, self._work)
             new = [each for each in starts if each > self._counted_to[text]]
-            total += len(new)
+            found += new
             is_sure &= all_known
             if new:
                 self._counted_to[text] = new[-1]
-        return total, is_sure
+        return found, is_sure

@@ -16,7 +16,6 @@ from attrs import define, evolve, field, frozen
 from workerdiag.matching.other_programs import OPENINGS, guesses
 from workerdiag.matching.regex import pattern, pattern_set
 from workerdiag.matching.scan.candidates import Candidate, find_candidates, single_line_messages
-from workerdiag.matching.scan.confirmation import MATCHES_PER_END
 from workerdiag.matching.scan.pattern_sets import is_within_line, is_within_message, kept_within_line
 from workerdiag.matching.scan.pattern_table import PatternOwner, PatternTable
 from workerdiag.matching.scan.prefilter import LiteralHits
@@ -139,17 +138,17 @@ class SureMatches:
         if not self._may_be_enough(text, blocks):
             return False
         if text not in self._tests:
-            wanted = len(self._tests) < _MAX_TESTS
-            self._tests[text] = sure_test(text, self.table.owners(text)) if wanted else None
+            may_test = len(self._tests) < _MAX_TESTS
+            self._tests[text] = sure_test(text, self.table.owners(text)) if may_test else None
         test = self._tests[text]
         if test is None:
             return False
-        known = self._starts.get(text, [])
+        known, wanted = self._starts.get(text, []), self.table.kept_per_end(text)
         known = known[bisect_left(known, blocks[0].base + blocks[0].begin) :]
-        if len(known) < MATCHES_PER_END:
-            known = (known + self._new_starts(test, blocks))[-MATCHES_PER_END:]
+        if len(known) < wanted:
+            known = (known + self._new_starts(test, blocks, wanted))[-wanted:]
             self._starts[text], self._searched_to[text] = known, blocks[-1].searched_to
-        return len(known) >= MATCHES_PER_END
+        return len(known) >= wanted
 
     def _may_be_enough(self, text: str, blocks: Sequence[TailBlock]) -> bool:
         """
@@ -160,11 +159,11 @@ class SureMatches:
             if any(text in self.table.texts(each) for each in block.unplaced):
                 return True
             known += sum(number for each, number in block.places().items() if text in self.table.texts(each))
-        return known >= MATCHES_PER_END
+        return known >= self.table.kept_per_end(text)
 
-    def _new_starts(self, test: SureTest, blocks: Sequence[TailBlock]) -> list[int]:
+    def _new_starts(self, test: SureTest, blocks: Sequence[TailBlock], wanted: int) -> list[int]:
         """
-        Return the offsets of new certain matches, from the end until enough are found.
+        Return the offsets of new certain matches, from the end until there are as many as *wanted*.
         """
         low = self._searched_to.get(test.text, 0)
         found: list[int] = []
@@ -173,7 +172,7 @@ class SureMatches:
                 break
             hits = block.hits((test.text,), self.work)
             for end in range(len(hits.packed), 0, -PIECE_PLACES):
-                if len(found) >= MATCHES_PER_END or not self.work.has_time():
+                if len(found) >= wanted or not self.work.has_time():
                     return [each for each in found if each >= low]
                 piece = evolve(hits, packed=hits.packed[max(0, end - PIECE_PLACES) : end])
                 starts, _ = test.starts(block, piece, self.work)

@@ -14,7 +14,7 @@ from attrs import define, field
 
 from workerdiag.matching.messages.log_record import LogRecord
 from workerdiag.matching.scan.candidates import Candidate
-from workerdiag.matching.scan.confirmation import MATCHES_PER_END, PatternHit
+from workerdiag.matching.scan.confirmation import PatternHit
 from workerdiag.matching.scan.pattern_table import PatternTable
 from workerdiag.matching.scan.sure_matches import SureMatches
 from workerdiag.matching.scan.tail_block import TailBlock
@@ -164,5 +164,6 @@ class _LastHits:
             counts = self._counts[text]
             counts.update(hit.wanted.key for hit in hits)
             self.found += hits
-            if min(counts[each.key] for each in self.table.owners(text)) >= MATCHES_PER_END:
+            owners = self.table.owners(text)
+            if all(counts[each.key] >= each.kept_per_end for each in owners):
                 self.wanted.remove(text)
