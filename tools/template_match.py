@@ -19,7 +19,7 @@ from attrs import frozen
 from fixed_text import LEAST_LETTERS, fixed_runs
 
 from workerdiag.matching.regex import pattern
-from workerdiag.matching.scan.literals import literals
+from workerdiag.matching.scan.literals import NoLiteralError, literals
 from workerdiag.matching.text.line_parser import parse_line
 from workerdiag.model.rules import Landmark
 from workerdiag.model.signs import LogSign
@@ -104,7 +104,7 @@ class TemplateMatch:
         self.is_wholly_own = (
             self.is_in(templates)
             and not _OF_FRAMES.search(text)
-            and all(any(each in text for text in (*own, *templates.values())) for each in literals(text))
+            and all(any(each in text for text in (*own, *templates.values())) for each in _literals(text))
         )
 
     def is_in(self, templates: Container[object], *, surely: bool = False) -> bool:
@@ -276,3 +276,13 @@ def _loose(piece: str) -> str:
     A regex for *piece* that takes any blanks for its blanks; at its ends there may be none.
     """
     return r"\s+".join(map(re.escape, piece.split()))
+
+
+def _literals(text: str) -> tuple[str, ...]:
+    """
+    The literals of a pattern; the pattern itself where its alternatives together have no small set of them.
+    """
+    try:
+        return literals(text)
+    except NoLiteralError:
+        return (text,)
