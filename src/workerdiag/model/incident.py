@@ -180,7 +180,7 @@ class ClippedReports:
     count: int
     #: Whether there are no more.
     is_exact: bool
-    #: Whether those left out may be of lost workers: they are neither announced nor below a goodbye.
+    #: Whether those left out may be of lost workers. Expected removals and those below a goodbye are not.
     of_losses: bool = True
 
 

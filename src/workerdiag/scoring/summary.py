@@ -77,7 +77,7 @@ def deaths_beyond_cases(incident: Incident, gaps: Sequence[Gap]) -> UnlistedDeat
 
 def losses_beyond_cases(incident: Incident, gaps: Sequence[Gap]) -> UnlistedDeaths:
     """
-    The same without departures that were announced: however many there are, they hide no death.
+    As `deaths_beyond_cases`, but without departures in order: however many there are, they hide no death.
     """
     clipped = tuple(each for each in incident.clipped_reports if each.of_losses)
     return deaths_beyond_cases(evolve(incident, clipped_reports=clipped), gaps)
@@ -118,7 +118,7 @@ class LostWorkers:
     @property
     def count_text(self) -> str:
         """
-        ``a worker``, ``3 workers``, ``10,000 workers`` or ``at least 500 workers``.
+        ``a worker``, ``3 workers``, ``10,000 workers`` or ``at least 800 workers``.
         """
         count = len(self.deaths) + self.beyond.count
         one = "one worker" if self.beyond.maybe_more else "a worker"
