@@ -41,7 +41,7 @@ class SimulatedScheduler:
         self.has_same_python = True
         self.workers, self.running, self.unrunnable, self.queued = {}, [], {}, []
         self.status = SimpleNamespace(name="running")
-        self.handlers, self.ran = {}, []
+        self.handlers, self.plugins, self.ran = {}, {}, []
         #: Its log: time, level and text, oldest first; nothing is kept while `is_logging` is False.
         self.log, self.is_logging = [], True
         #: Topics of events that were requested.
@@ -73,6 +73,12 @@ class SimulatedScheduler:
         self.ring.add(decoded(message))
         self.watch.notify()
 
+    def add_plugin(self, plugin, *, name):
+        """
+        Add a plugin.
+        """
+        self.plugins[name] = plugin
+
     def log_event(self, topic, message, *, when=NOW):
         """
         Note an event.
@@ -97,6 +103,8 @@ class SimulatedScheduler:
         self.workers[address] = worker
         self.running.append(worker)
         self.log_event("all", {"action": "add-worker", "worker": address}, when=when)
+        for plugin in self.plugins.values():
+            plugin.add_worker(self, address)
 
     def remove(self, address, *, expected=False, when=NOW, keys=()):
         """
@@ -111,6 +119,8 @@ class SimulatedScheduler:
         message["stimulus_id"] = stimulus
         self.log_event(address, message, when=when)
         self.log_event("all", {**message, "worker": address}, when=when)
+        for plugin in self.plugins.values():
+            plugin.remove_worker(self, address, stimulus_id=stimulus)
 
 
 class SimulatedConnection:
@@ -145,11 +155,11 @@ class SimulatedConnection:
         self._reached()
         return answer
 
-    async def workerdiag_look_2(self, **arguments):
+    async def workerdiag_look_3(self, **arguments):
         """
         Ask the question that the feed installed.
         """
-        answer = await self._reached().handlers["workerdiag_look_2"](**arguments)
+        answer = await self._reached().handlers["workerdiag_look_3"](**arguments)
         self._reached()
         return answer.data
 

@@ -6,18 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from attrs import field, frozen
 
 from workerdiag.deadline import Deadline
 from workerdiag.incidents.watched_incident import WatchedDeath
 from workerdiag.model.dask import Method, Reply, is_disallowed
-from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.stop_reasons import is_deliberate
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.cluster.queries import answer_in_time
-from workerdiag.sources.cluster.snapshot import unpickled
 from workerdiag.watch.feed.connection import LATE_S, Connection
 from workerdiag.watch.feed.death_feed import Cursor, Look
 from workerdiag.watch.feed.farewell import LISTEN_S, with_farewell
@@ -29,8 +26,6 @@ from workerdiag.wire.watch_answer import ClusterFigures
 
 #: Maximum removals in a batch, which are shortened in one step on the scheduler's event loop.
 _MOST = 50
-#: Number of workers to remember, including lost ones.
-_MAX_WORKERS = 20_000
 #: Beginnings of an epoch, before the id of the scheduler: positions are counts of events, or times.
 _COUNTED, _TIMED = "events", "times"
 
@@ -44,18 +39,18 @@ class Removed:
     when: float
     #: Why the worker closes, in its own words; None: not known.
     close_reason: str | None
+    #: Its process, nanny and name; None: not known.
+    who: tuple[object, object, object] | None
     message: Reply = field(hash=False)
 
-    def death(self, known: Identity) -> WatchedDeath:
+    def death(self) -> WatchedDeath:
         """
         Return the death, with the removal as its only evidence.
-
-        Args:
-            known: The known identity of the worker.
         """
         worker = str(self.message.get("worker"))
         announced = bool(self.message.get("expected"))
-        identity = identity_of(worker=worker).merged_with(known)
+        pid, nanny, name = self.who or (None, None, None)
+        identity = identity_of(worker=worker, pid=pid, nanny=nanny, name=name)
         is_expected = is_deliberate(announced=announced, close_reason=self.close_reason)
         return WatchedDeath(
             id=removal_id(worker, str(self.message.get("stimulus_id"))[:500]),
@@ -81,8 +76,6 @@ class EventReader:
         self._lookback_s = lookback_s
         self._perishable = PerishableEvidence(client)
         self._plain = PlainEvents(client)
-        #: Identities of workers, including lost ones: a scheduler forgets them with the removal.
-        self._workers: dict[str, Identity] = {}
         #: Whether the scheduler answers `LOOK`; None: not tried.
         self._can_look: bool | None = None
 
@@ -101,13 +94,9 @@ class EventReader:
         wait_s = 0.0 if self.is_behind else wait_s
         ask = partial(self._reply, after, wait_s=wait_s)
         kind, reply = await answer_in_time(ask, Deadline.after(wait_s + LATE_S))
-        self._remember(reply)
         if reply["has_recorder"] and or_recorder:
             return None
-        removals = [Removed(*each) for each in reply["removals"]]
-        deaths = [
-            each.death(self._workers.get(str(each.message.get("worker")), NO_IDENTITY)) for each in removals
-        ]
+        deaths = [Removed(*each).death() for each in reply["removals"]]
         told, farewell = await self._with_evidence_or_farewell(deaths, reply)
         return Look(
             cursor=Cursor(epoch=f"{kind} {reply['scheduler_id']}", position=reply["position"]),
@@ -131,7 +120,6 @@ class EventReader:
         request: LookRequest = {
             "since": reply["position"],
             "scheduler_id": reply["scheduler_id"],
-            "all_workers": False,
             "wait_s": LISTEN_S,
             "most": 0,
             "lookback_s": None,
@@ -158,13 +146,6 @@ class EventReader:
         """
         return self._perishable.is_behind
 
-    def _remember(self, reply: LookReply) -> None:
-        for address, (pid, nanny, name) in reply["workers"].items():
-            self._workers.pop(address, None)  # another process may have the address now
-            self._workers[address] = identity_of(worker=address, pid=pid, nanny=nanny, name=name)
-        while len(self._workers) > _MAX_WORKERS:
-            del self._workers[next(iter(self._workers))]
-
     async def _reply(self, after: Cursor | None, *, wait_s: float) -> tuple[str, LookReply]:
         """
         Return how the scheduler counts, and its reply.
@@ -173,8 +154,7 @@ class EventReader:
             self._can_look = await self._is_look_installed()
         if self._can_look:
             ask: Method = getattr(self._client.scheduler, LOOK)
-            reply: Any = await ask(wanted=self._request(after, _COUNTED, wait_s))
-            reply["workers"] = dict(unpickled(reply["workers"]))
+            reply: LookReply = await ask(wanted=self._request(after, _COUNTED, wait_s))
             return _COUNTED, reply
         return _TIMED, await self._plain.ask(self._request(after, _TIMED, wait_s))
 
@@ -201,7 +181,6 @@ class EventReader:
         return LookRequest(
             since=after.position if after is not None and is_usable else 0,
             scheduler_id=scheduler_id if is_usable else "",
-            all_workers=not self._workers,
             wait_s=wait_s,
             most=_MOST,
             lookback_s=self._lookback_s if after is None else None,

@@ -9,16 +9,16 @@ installing function in ``all`` is removed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TypedDict, cast
 
 from workerdiag.model.dask import Method, Reply, Scheduler, Topic
 from workerdiag.recorder.internals import schedulers
-from workerdiag.sources.cluster.scheduler_functions import packer, pauses
 from workerdiag.sources.internals import topics_reader
+from workerdiag.watch.feed.worker_memory import WORKER_MEMORY, worker_memory
 
 #: Name of the handler, with the version of request and reply, as watchers of two releases may ask.
-LOOK = "workerdiag_look_2"
+LOOK = "workerdiag_look_3"
 
 
 class LookRequest(TypedDict):
@@ -29,8 +29,6 @@ class LookRequest(TypedDict):
     #: Number of the last known event, and the id of its scheduler; empty: none.
     since: int
     scheduler_id: str
-    #: Whether to return all current workers, or only those that joined since.
-    all_workers: bool
     #: Longest wait, at most 60 seconds.
     wait_s: float
     #: Maximum number of removals.
@@ -49,11 +47,10 @@ class LookReply(TypedDict):
     position: int
     #: The scheduler's clock, in seconds since the epoch.
     now: float
-    #: Time, reason of the worker if it gave one, and the scheduler's event; oldest first.
-    removals: list[tuple[float, str | None, Reply]]
+    #: Oldest first: time; reason of the worker if it gave one; its process, nanny and name if they are known;
+    #: the scheduler's event.
+    removals: list[tuple[float, str | None, tuple[object, object, object] | None, Reply]]
     missed_count: int
-    #: Process, nanny and name, by address. The scheduler sends the items as concatenated pickles.
-    workers: Mapping[str, tuple[object, object, object]]
     #: Fields of `ClusterFigures`.
     figures: Mapping[str, int]
     #: Why the scheduler closes; None: it does not.
@@ -67,28 +64,31 @@ def look_installer() -> Method:
 
     The handler takes a `LookRequest` as *wanted* and returns a `LookReply`.
     """
-    look, forget = _looker(), _forgetter()
+    look, forget, remember = _looker(), _forgetter(), worker_memory()
+    plugin_name = WORKER_MEMORY
 
     async def workerdiag_looks_for_removals(name: str, dask_scheduler: Scheduler) -> None:
         from distributed.protocol.serialize import to_serialize
 
         pack = cast("Method", to_serialize)
 
-        async def answer(wanted: LookRequest) -> object:
-            return pack(await look(wanted, dask_scheduler))
-
         forget(dask_scheduler)
+        memory = await remember(plugin_name, dask_scheduler)
+
+        async def answer(wanted: LookRequest) -> object:
+            return pack(await look(wanted, dask_scheduler, memory.who_was))
+
         dask_scheduler.handlers[name] = answer
 
     return workerdiag_looks_for_removals
 
 
 def _looker() -> Method:
-    read, describe, reason_of, packed = _event_reader(), _describer(), _reason_reader(), packer()
+    read, reason_of = _event_reader(), _reason_reader()
     figures, closing = schedulers.figures_reader(), schedulers.closing_reader()
     topics_of = topics_reader()
 
-    async def look(wanted: LookRequest, dask_scheduler: Scheduler) -> dict[str, object]:
+    async def look(wanted: LookRequest, dask_scheduler: Scheduler, who_was: Method) -> dict[str, object]:
         from asyncio import CancelledError, sleep
         from time import monotonic, time
 
@@ -97,23 +97,16 @@ def _looker() -> Method:
         since = min(wanted["since"], topic.count) if is_known else 0
         until = monotonic() + min(wanted["wait_s"], 60.0)
         not_before = 0.0 if wanted["lookback_s"] is None else time() - wanted["lookback_s"]
-        known: dict[str, tuple[object, ...]] = {}
-        removals, position, missed, workers = [], since, 0, b""
+        removals, position, missed = [], since, 0
         try:
-            if wanted["all_workers"]:
-                await describe(dask_scheduler, list(dask_scheduler.workers), known)
             while True:
-                removals, joined, position, missed = read(topic, since, wanted["most"], not_before)
+                removals, position, missed = read(topic, since, wanted["most"], not_before)
                 if removals:
                     await sleep(0)  # the scheduler serves a whole cluster
-                await describe(dask_scheduler, joined, known)  # while they exist
                 is_over = "workerdiag_watch" in dask_scheduler.handlers or monotonic() >= until
                 if removals or is_over or closing(dask_scheduler) is not None:
                     break
                 await sleep(min(0.2, max(0.0, until - monotonic())))
-            if closing(dask_scheduler) is None:
-                workers = await packed(known.items())
-                await sleep(0)  # packing the reply takes a moment too
         except CancelledError:  # a closing scheduler cancels all handlers: return its reason
             if closing(dask_scheduler) is None:
                 raise
@@ -121,9 +114,10 @@ def _looker() -> Method:
             "scheduler_id": dask_scheduler.id,
             "position": position,
             "now": time(),
-            "removals": [(when, reason_of(dask_scheduler, each), each) for when, each in removals],
+            "removals": [
+                (when, reason_of(dask_scheduler, each), who_was(each), each) for when, each in removals
+            ],
             "missed_count": missed if is_known else 0,
-            "workers": workers,
             "figures": figures(dask_scheduler),
             "closing_reason": closing(dask_scheduler),
             "has_recorder": "workerdiag_watch" in dask_scheduler.handlers,
@@ -163,11 +157,9 @@ def _event_reader() -> Method:
             shortened[lost] = len(message.get(lost) or ())
         return shortened
 
-    def read(
-        topic: Topic, since: int, most: int, not_before: float
-    ) -> tuple[list[object], set[str], int, int]:
+    def read(topic: Topic, since: int, most: int, not_before: float) -> tuple[list[object], int, int]:
         """
-        Return removals after an event, workers that joined, the last number, and the overwritten events.
+        Return removals after an event, the last number, and the number of overwritten events.
 
         Removed events of functions make numbers too high, never too low.
         """
@@ -176,18 +168,15 @@ def _event_reader() -> Method:
         events = topic.events
         position = first = max(since, topic.count - len(events))
         found: list[object] = []
-        joined: set[str] = set()
         for when, message in list(islice(reversed(events), topic.count - first))[::-1]:
             if len(found) == most:
                 break
             position += 1
-            action = message.get("action") if isinstance(message, dict) else None
-            if action == "add-worker":
-                joined.add(message["worker"])
-            elif action == "remove-worker" and when >= not_before:
+            is_removal = isinstance(message, dict) and message.get("action") == "remove-worker"
+            if is_removal and when >= not_before:
                 found.append((when, shorten(message)))
         was_full = len(events) >= (events.maxlen or 0) - 10
-        return found, joined, position, first - since if was_full else 0
+        return found, position, first - since if was_full else 0
 
     return read
 
@@ -209,22 +198,3 @@ def _reason_reader() -> Method:
         return None
 
     return reason_of
-
-
-def _describer() -> Method:
-    begin = pauses()
-
-    async def describe(
-        scheduler: Scheduler, addresses: Iterable[str], known: dict[str, tuple[object, ...]]
-    ) -> None:
-        """
-        Add process, nanny and name of workers to *known*.
-        """
-        pause = begin()
-        for address in addresses:
-            worker = scheduler.workers.get(address)
-            if worker is not None and address not in known:
-                known[address] = (worker.pid, worker.nanny, str(worker.name)[:200])
-            await pause()
-
-    return describe

@@ -24,6 +24,8 @@ from workerdiag.wire.constants import DEATH_TOPIC
 _POLL_S = 5.0
 #: Maximum number of workers that the scheduler describes (an argument since 2025.4.0).
 _MOST_WORKERS = 50
+#: Number of workers to remember, including lost ones.
+_MAX_KNOWN = 20_000
 
 
 class PlainEvents:
@@ -37,6 +39,8 @@ class PlainEvents:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._copy = EventCopy(client)
+        #: Nannies and names of workers, by address, including lost ones; the scheduler forgets them.
+        self._known: dict[str, tuple[object, object, object]] = {}
 
     @property
     def entries(self) -> Sequence[tuple[float, object]]:
@@ -59,6 +63,7 @@ class PlainEvents:
     async def _ask_once(self, wanted: LookRequest) -> LookReply:
         identity = await fetch_identity(self._client, most_workers=_MOST_WORKERS)
         since = wanted["since"] if wanted["scheduler_id"] == identity["id"] else 0
+        self._remember(identity["workers"])
         worker_count = int(identity.get("n_workers", len(identity["workers"])))
         entries = await self._copy.refresh(worker_count)
         now = last_noted(identity["workers"], entries)
@@ -75,13 +80,12 @@ class PlainEvents:
             "scheduler_id": str(identity["id"]),
             "position": max(since, _position(last)),
             "now": now,
-            "removals": [(when, await _close_reason(self._client, each), each) for when, each in removals],
+            "removals": [
+                (when, await _close_reason(self._client, each), self._known.get(str(each["worker"])), each)
+                for when, each in removals
+            ],
             # the event of the cursor is kept, unless others have replaced it
             "missed_count": int(bool(since and entries and _position(entries[0][0]) > since)),
-            "workers": {
-                address: (None, each.get("nanny"), each.get("name"))
-                for address, each in identity["workers"].items()
-            },
             "figures": {
                 "worker_count": worker_count,
                 "running_worker_count": worker_count,
@@ -91,6 +95,13 @@ class PlainEvents:
             "closing_reason": None,
             "has_recorder": is_recording(await queries.fetch_events(self._client, DEATH_TOPIC)),
         }
+
+    def _remember(self, workers: Mapping[str, Reply]) -> None:
+        for address, each in workers.items():
+            self._known.pop(address, None)  # the newest last
+            self._known[address] = (None, each.get("nanny"), each.get("name"))
+        while len(self._known) > _MAX_KNOWN:
+            del self._known[next(iter(self._known))]
 
 
 async def _close_reason(client: Client, removal: Reply) -> str | None:
