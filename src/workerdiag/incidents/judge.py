@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from math import inf
 
 from attrs import evolve, frozen
 
@@ -19,10 +18,10 @@ from workerdiag.api.explain_steps import DEFAULT_RULEBOOK, answer
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.incidents.log_excerpts import merge_log_excerpts
+from workerdiag.incidents.pair_deaths import pair_deaths
 from workerdiag.incidents.watched_incident import WatchedDeath, WatchedIncident, is_deliberate_stop, is_likely
 from workerdiag.model.diagnosis import SURE_ENOUGH, Death
 from workerdiag.model.evidence import Event, Evidence
-from workerdiag.model.identity import Identity
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.signals import UNREADABLE_STATUS
@@ -260,41 +259,3 @@ class _CollectedEvidence:
         """
         del budget_s
         yield from self._evidence
-
-
-def pair_deaths(watched: Sequence[WatchedDeath], found: Sequence[Death]) -> list[Death | None]:
-    """
-    Return for each watched death that of the diagnosis, or None. Each is used once, the nearest in time.
-    """
-    free: dict[str, list[Death]] = {}
-    for death in found:
-        for name in _names(death.identity):
-            free.setdefault(name, []).append(death)
-    taken: set[int] = set()
-    pairs = []
-    for each in watched:
-        same = [
-            death
-            for name in _names(each.identity)
-            for death in free.get(name, ())
-            if id(death) not in taken and each.identity.same_process(death.identity)
-        ]
-        nearest = min(same, key=lambda death: _seconds_to_death(each, death), default=None)
-        if nearest is not None:
-            taken.add(id(nearest))
-        pairs.append(nearest)
-    return pairs
-
-
-def _names(identity: Identity) -> Iterator[str]:
-    """
-    Yield the names of a death for lookup: its address, or its process id without one.
-    """
-    if identity.worker is not None:
-        yield identity.worker
-    if identity.pid is not None:
-        yield f"pid {identity.pid}"
-
-
-def _seconds_to_death(watched: WatchedDeath, death: Death) -> float:
-    return abs(watched.when - death.when) if death.when is not None else inf
