@@ -4,6 +4,8 @@ Deaths are judged together and told by what they died of.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from attrs import evolve
 from hypothesis import given, settings
@@ -23,9 +25,9 @@ from support.watched_deaths import (
 )
 from workerdiag.incidents import judge as judge_module
 from workerdiag.incidents.judge import DeathFinding, judge, judge_standstill
-from workerdiag.incidents.watched_incident import watched_deaths
+from workerdiag.incidents.watched_incident import WatchedDeath, watched_deaths
 from workerdiag.model.diagnosis import Death
-from workerdiag.model.evidence import Event, Inspected
+from workerdiag.model.evidence import Event, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.sources.cluster.state import ClusterState, state_events
 from workerdiag.wire.recorded_death import merge_messages
@@ -78,6 +80,33 @@ def test_deaths_that_only_the_log_tells_of_do_not_count():
     (incident,) = judge([evolve(death, evidence=(*others, *death.evidence))], timeout_s=LONG_S)
     assert incident.diagnosis.top.id == SEGFAULT
     assert incident.key == judge([death], timeout_s=LONG_S)[0].key
+
+
+def test_each_exit_in_a_log_is_that_of_one_death():
+    """
+    Nobody knows the processes of workers whose nannies share a log: alone, each could have the exit of another.
+    """
+    ends = (
+        "exited with status 3",
+        "was killed by signal 11",
+        "exited with status 3",
+        "was killed by signal 9",
+    )
+    stamp = f"{datetime.fromtimestamp(NOW, tz=UTC):%Y-%m-%d %H:%M:%S}"
+    log = "".join(
+        f"{stamp},{10 * number:03} - distributed.nanny - INFO - Worker process {70 + number} {how}\n"
+        for number, how in enumerate(ends)
+    ).encode()
+    deaths = []
+    for number in range(1, 5):
+        worker = Identity(worker=f"tcp://10.0.0.4:{number}")
+        fields = {"action": "remove-worker", "expected": False}
+        when = NOW + 0.04 + 0.001 * number
+        removal = Event(topic=worker.worker, fields=fields, when=when, identity=worker)
+        evidence = (removal, LogChunk(origin="nanny log", data=log, stream="nanny"))
+        deaths.append(WatchedDeath(id=f"death-{number}", when=when, identity=worker, evidence=evidence))
+    counts = {cause: len(ids) for cause, ids in causes(judge(deaths, timeout_s=LONG_S))}
+    assert counts == {EXIT: 2, SEGFAULT: 1, "external.sigkill": 1}
 
 
 def test_the_key_does_not_depend_on_what_died_beside_it():

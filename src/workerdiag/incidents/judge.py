@@ -19,9 +19,10 @@ from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.incidents.log_excerpts import merge_log_excerpts
 from workerdiag.incidents.pair_deaths import pair_deaths
+from workerdiag.incidents.records_about import records_about
 from workerdiag.incidents.watched_incident import WatchedDeath, WatchedIncident, is_deliberate_stop, is_likely
 from workerdiag.model.diagnosis import SURE_ENOUGH, Death
-from workerdiag.model.evidence import Event, Evidence
+from workerdiag.model.evidence import Event, Evidence, LogChunk
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.signals import UNREADABLE_STATUS
@@ -140,7 +141,27 @@ def _incidents(lost: Sequence[WatchedDeath], book: Rulebook, deadline: Deadline)
 def _judged(lost: Sequence[WatchedDeath], deadline: Deadline) -> Iterator[DeathFinding]:
     diagnosis = _explained(_evidence(lost), deadline)
     for death, found in zip(lost, pair_deaths(lost, diagnosis.deaths), strict=True):
-        yield DeathFinding(death=death, found=found)
+        yield DeathFinding(death=_with_process(death, found), found=found)
+
+
+def _with_process(death: WatchedDeath, found: Death | None) -> WatchedDeath:
+    """
+    Return the death with the process that all deaths together gave it, without what logs say of others.
+
+    By its own evidence alone, the exit of a worker that died beside it could be taken for its own.
+    """
+    if death.identity.pid is not None or found is None or found.identity.pid is None:
+        return death
+    known = evolve(death, identity=death.identity.merged_with(found.identity))
+    return evolve(known, evidence=tuple(_own_records(known)))
+
+
+def _own_records(death: WatchedDeath) -> Iterator[Evidence]:
+    for piece in death.evidence:
+        if not isinstance(piece, LogChunk):
+            yield piece
+        elif kept := "".join(records_about(death, piece.data.decode("utf-8", "replace"))):
+            yield evolve(piece, data=kept.encode())
 
 
 def _groups(judged: Sequence[DeathFinding]) -> list[list[DeathFinding]]:
