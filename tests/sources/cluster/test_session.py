@@ -177,11 +177,14 @@ def test_without_a_python_like_ours_no_code_is_sent():
     assert states == [{"state": "memory", "count": 3}]
 
 
-def test_each_refusal_is_a_gap_and_the_rest_is_still_asked():
+@pytest.mark.parametrize(
+    "kind", [ValueError, PermissionError], ids=["of Dask", "of the watcher's connection"]
+)
+def test_each_refusal_is_a_gap_and_the_rest_is_still_asked(kind):
     """
     One handler that is forbidden, or fails, costs its own answer only.
     """
-    forbidden = ValueError("The 'logs' handler has been explicitly disallowed in Scheduler")
+    forbidden = kind("The 'logs' handler has been explicitly disallowed in Scheduler")
     evidence = collect(
         Client(logs=forbidden, get_task_prefix_states=KeyError("x"), broadcast=OSError("gone"))
     )

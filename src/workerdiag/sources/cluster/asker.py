@@ -10,7 +10,7 @@ from typing import Any
 from attrs import frozen
 
 from workerdiag.deadline import NO_DEADLINE, Deadline
-from workerdiag.model.dask import Client, Reply
+from workerdiag.model.dask import Client, Reply, is_disallowed
 from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import GapReason, Place
@@ -91,9 +91,7 @@ class Asker:
             answer = await queries.answer_in_time(call, self.request_deadline())
         except Exception as problem:  # noqa: BLE001  the scheduler passes on whatever its handlers raise
             status = self.status()
-            self.is_responsive = status == "running" and not isinstance(
-                problem, OSError
-            )  # a TimeoutError is one
+            self.is_responsive = status == "running" and not _is_silence(problem)
             source = place if self.is_responsive else f"scheduler: {place}"
             place = place if self.is_responsive else "scheduler"
             self.gaps.append(queries.query_gap(source, problem, place=place, status=status))
@@ -126,3 +124,10 @@ class Asker:
         Return the client's connection status, such as ``running``.
         """
         return str(getattr(self._client, "status", "unknown"))
+
+
+def _is_silence(problem: Exception) -> bool:
+    """
+    Whether nothing answered: a time-out or another error of the connection; a refusal is an answer.
+    """
+    return isinstance(problem, OSError) and not is_disallowed(problem)
