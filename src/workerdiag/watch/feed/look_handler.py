@@ -15,7 +15,7 @@ from typing import TypedDict, cast
 from workerdiag.model.dask import Method, Reply, Scheduler, Topic
 from workerdiag.recorder.internals import schedulers
 from workerdiag.sources.internals import topics_reader
-from workerdiag.watch.feed.worker_memory import WORKER_MEMORY, worker_memory
+from workerdiag.watch.feed.worker_identities import WORKER_IDENTITIES, worker_identities
 
 #: Name of the handler, with the version of request and reply, as watchers of two releases may ask.
 LOOK = "workerdiag_look_3"
@@ -64,19 +64,18 @@ def look_installer() -> Method:
 
     The handler takes a `LookRequest` as *wanted* and returns a `LookReply`.
     """
-    look, forget, remember = _looker(), _forgetter(), worker_memory()
-    plugin_name = WORKER_MEMORY
+    look, forget, remember = _looker(), _forgetter(), worker_identities()
+    plugin_name = WORKER_IDENTITIES
 
     async def workerdiag_looks_for_removals(name: str, dask_scheduler: Scheduler) -> None:
         from distributed.protocol.serialize import to_serialize
 
         pack = cast("Method", to_serialize)
-
         forget(dask_scheduler)
-        memory = await remember(plugin_name, dask_scheduler)
+        plugin = await remember(plugin_name, dask_scheduler)
 
         async def answer(wanted: LookRequest) -> object:
-            return pack(await look(wanted, dask_scheduler, memory.who_was))
+            return pack(await look(wanted, dask_scheduler, plugin.who_was))
 
         dask_scheduler.handlers[name] = answer
 

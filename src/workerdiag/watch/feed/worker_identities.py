@@ -13,38 +13,38 @@ from workerdiag.model.dask import Method, Reply, Scheduler
 from workerdiag.sources.cluster.scheduler_functions import pauses
 
 #: Name of the plugin, with the version of `who_was`, as watchers of two releases may share it.
-WORKER_MEMORY = "workerdiag_worker_memory_1"
+WORKER_IDENTITIES = "workerdiag_worker_identities_1"
 
 
-def worker_memory() -> Method:
+def worker_identities() -> Method:
     """
     Return a function that runs in the scheduler and returns the plugin, which it adds if it is not there.
 
     The plugin stays when a watcher goes: others use it. Its ``who_was(removal)`` returns process, nanny and
     name of the worker in a removal, an event of the scheduler, or None.
     """
-    create, begin = _memory_factory(), pauses()
+    create, begin = _plugin_factory(), pauses()
 
     async def remember(name: str, scheduler: Scheduler) -> Any:
         if name not in scheduler.plugins:
-            memory, pause = create(), begin()
-            scheduler.add_plugin(memory, name=name)
+            plugin, pause = create(), begin()
+            scheduler.add_plugin(plugin, name=name)
             for worker in list(scheduler.workers):
-                memory.add_worker(scheduler, worker)
+                plugin.add_worker(scheduler, worker)
                 await pause()
         return scheduler.plugins[name]
 
     return remember
 
 
-def _memory_factory() -> Method:
-    def create() -> object:
+def _plugin_factory() -> Method:
+    def create() -> Any:
         from distributed.diagnostics.plugin import SchedulerPlugin
 
-        class WorkerMemory(SchedulerPlugin):
+        class WorkerIdentities(SchedulerPlugin):
             def __init__(self) -> None:
                 self._joined: dict[str, tuple[object, ...]] = {}
-                self._removed: dict[tuple[str, str], tuple[object, ...]] = {}
+                self._removed: dict[tuple[object, object], tuple[object, ...]] = {}
 
             def add_worker(self, scheduler: Any, worker: str) -> None:
                 state = scheduler.workers.get(worker)
@@ -60,8 +60,8 @@ def _memory_factory() -> Method:
                     del self._removed[next(iter(self._removed))]
 
             def who_was(self, removal: Reply) -> tuple[object, ...] | None:
-                return self._removed.get((removal["worker"], removal["stimulus_id"]))
+                return self._removed.get((removal.get("worker"), removal.get("stimulus_id")))
 
-        return WorkerMemory()
+        return WorkerIdentities()
 
     return create
