@@ -43,3 +43,26 @@ def test_a_kill_after_the_order_to_stop_ends_that_worker():
     A nanny kills what does not close in time, and its log may have no more than the pid.
     """
     assert unexpected_signals(DEATH.format(9), STOP.format("31,200")) == []
+
+
+def test_workers_that_die_together_ended_in_the_order_in_which_they_were_removed():
+    """
+    The nannies of one machine report how, the scheduler who, some hundredths of a second later.
+    """
+    nannies = "".join(
+        f"2026-05-04 11:30:31,{400 + 6 * number} - distributed.nanny - INFO - Worker process {number} {how}\n"
+        for number, how in enumerate(
+            ("was killed by signal 11", "exited with status 3", "was killed by signal 9"), 1
+        )
+    )
+    scheduler = "".join(
+        f"2026-05-04 11:30:31,{424 + number} - distributed.scheduler - INFO - Remove worker addr: "
+        f"tcp://10.0.0.4:4000{number} name: w-{number} (stimulus_id='handle-worker-cleanup-1')\n"
+        for number in (1, 2, 3)
+    )
+    deaths = workerdiag.explain(logs=[LogText(nannies), LogText(scheduler)]).deaths
+    assert [(each.identity.worker[-1], each.identity.pid) for each in deaths] == [
+        ("1", 1),
+        ("2", 2),
+        ("3", 3),
+    ]
