@@ -17,6 +17,16 @@ TOLD = [
 ]
 
 
+ENDED_WITH_ONE = [
+    *BEFORE,
+    ServerLogRecord(1.0, "INFO", "distributed.nanny - INFO - Worker process 7012 exited with status 1"),
+]
+RESTARTED = [
+    *ENDED_WITH_ONE,
+    ServerLogRecord(1.0, "WARNING", "distributed.nanny - WARNING - Restarting worker"),
+]
+
+
 def ask_until(
     *answers: list[ServerLogRecord], pids: tuple[int, ...] = (7012,), within_s: float = 10.0
 ) -> tuple[list[ServerLogRecord], int]:
@@ -46,6 +56,14 @@ def test_an_exit_that_is_noted_costs_no_wait():
     One question is enough where the answer is there.
     """
     assert ask_until(TOLD) == (TOLD, 1)
+
+
+def test_what_the_nanny_does_after_status_one_is_waited_for():
+    """
+    It says so some milliseconds later, and the status alone could be that of a start that failed.
+    """
+    assert ask_until(BEFORE, ENDED_WITH_ONE, RESTARTED) == (RESTARTED, 3)
+    assert ask_until(ENDED_WITH_ONE, pids=(8000,), within_s=0.0) == (ENDED_WITH_ONE, 1)
 
 
 def test_without_a_process_to_hear_of_there_is_no_wait():

@@ -8,6 +8,7 @@ KilledWorker may reach an ``except`` block between the two. Hence a short wait.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 
@@ -23,6 +24,11 @@ _NANNY_S = 5.0
 #: Longest wait for a logged exit, in seconds. A nanny never logs exit status 0, so such a death costs this.
 EXIT_WAIT_S = 0.6
 _POLL_S = 0.1
+#: The status of every error that Python does not catch: only whether the nanny starts the worker again, which
+#: it says some milliseconds later, tells such an end from a start that failed.
+_STATUS_ONE = re.compile(r"exited with status 1\b")
+#: What a nanny says after an exit, last of all (``_on_worker_exit`` and ``close`` in nanny.py).
+_NEXT = ("Restarting worker", "Closing Nanny")
 #: The records of a nanny's log, or why it did not answer.
 NannyAnswer = Sequence[ServerLogRecord] | BaseException
 
@@ -118,5 +124,15 @@ async def wait_for_exits(
 
 
 def _are_ends_noted(records: Iterable[ServerLogRecord], pids: Collection[int]) -> bool:
-    noted = {int(found[1]) for each in records if (found := PROCESS_ENDED.search(each.text))}
-    return noted.issuperset(pids)
+    """
+    Whether the log has the exits of all *pids*, and what the nanny did after one with status 1.
+    """
+    noted: set[int] = set()
+    is_next_due = False
+    for each in records:
+        found = PROCESS_ENDED.search(each.text)
+        if found is not None:
+            noted.add(int(found[1]))
+            is_next_due |= int(found[1]) in pids and _STATUS_ONE.search(each.text) is not None
+        is_next_due &= not any(said in each.text for said in _NEXT)
+    return noted.issuperset(pids) and not is_next_due
