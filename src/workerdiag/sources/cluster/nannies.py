@@ -27,7 +27,8 @@ _POLL_S = 0.1
 #: The status of every error that Python does not catch: only whether the nanny starts the worker again, which
 #: it says some milliseconds later, tells such an end from a start that failed.
 _STATUS_ONE = re.compile(r"exited with status 1\b")
-#: What a nanny says after an exit, last of all (``_on_worker_exit`` and ``close`` in nanny.py).
+#: A nanny's last message about an exit: it starts the worker again, or closes (``_on_worker_exit`` and
+#: ``close`` in nanny.py).
 _NEXT = ("Restarting worker", "Closing Nanny")
 #: The records of a nanny's log, or why it did not answer.
 NannyAnswer = Sequence[ServerLogRecord] | BaseException

@@ -39,7 +39,7 @@ class PlainEvents:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._copy = EventCopy(client)
-        #: Nannies and names of workers, by address, including lost ones; the scheduler forgets them.
+        #: Process (not known here), nanny and name of workers, by address, including lost ones.
         self._known: dict[str, tuple[object, object, object]] = {}
 
     @property
