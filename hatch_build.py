@@ -1,5 +1,4 @@
-"""
-Puts what we know into the wheel: ``knowledge/`` as it is, and compiled beside it. The README describes it.
+"""Puts what we know into the wheel: ``knowledge/`` as it is, and compiled beside it. The README describes it.
 
 Reading TOML and checking it costs 100 ms and cattrs; the compiled JSON loads in a few.
 An editable install gets neither: it reads the folder of the checkout.
@@ -29,28 +28,20 @@ _WHERE_PAGES_ARE = (
 
 
 class DescriptionHook(MetadataHookInterface):
-    """
-    Describes the package by its README, without links that lead nowhere.
-    """
+    """Describes the package by its README, without links that lead nowhere."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """
-        Add the text of the README.
-        """
+        """Add the text of the README."""
         text = Path(self.root, "README.md").read_text(encoding="utf-8")
         text = _LOCAL_LINK.sub(r"\1", text)
         metadata["readme"] = {"content-type": "text/markdown", "text": f"{text}\n{_WHERE_PAGES_ARE}"}
 
 
 class KnowledgeBuildHook(BuildHookInterface[Any]):
-    """
-    Adds ``workerdiag/knowledge/`` and ``workerdiag/knowledge.json`` to a wheel.
-    """
+    """Adds ``workerdiag/knowledge/`` and ``workerdiag/knowledge.json`` to a wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """
-        Compile the rules; a rule with a mistake fails the build with all mistakes listed.
-        """
+        """Compile the rules; a rule with a mistake fails the build with all mistakes listed."""
         if version == "editable":
             return
         root = Path(self.root)
@@ -61,17 +52,13 @@ class KnowledgeBuildHook(BuildHookInterface[Any]):
         build_data["force_include"][str(compiled)] = "workerdiag/knowledge.json"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
-        """
-        Leave nothing behind.
-        """
+        """Leave nothing behind."""
         if version != "editable":
             self._scratch.cleanup()
 
 
 def compiled_knowledge(root: Path) -> str:
-    """
-    The JSON text of *root*'s ``knowledge/``, made by the code of that same checkout.
-    """
+    """The JSON text of *root*'s ``knowledge/``, made by the code of that same checkout."""
     with _importable(root / "src"):
         from workerdiag.matching.scan.literals import literals
         from workerdiag.matching.sign_tables import compilable_patterns
@@ -85,9 +72,7 @@ def compiled_knowledge(root: Path) -> str:
 
 @contextmanager
 def _importable(folder: Path) -> Iterator[None]:
-    """
-    Modules of *folder* can be imported, and leave no bytecode in it.
-    """
+    """Modules of *folder* can be imported, and leave no bytecode in it."""
     bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     sys.path.insert(0, str(folder))
     try:

@@ -1,5 +1,4 @@
-"""
-Every chore of the project, and why it is there.
+"""Every chore of the project, and why it is there.
 
 CI runs these sessions and nothing else (``.ci/run``). ``nox -l`` lists them; what stands
 after ``--`` goes to the tool: ``nox -s tests -- -k literals``.
@@ -33,8 +32,7 @@ RETRY_LAB_ERRORS = ("--reruns", "1", "--only-rerun", "LabError", "--only-rerun",
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """
-    Test the wheel, not the checkout, so that a rule file left out fails here.
+    """Test the wheel, not the checkout, so that a rule file left out fails here.
 
     Runs on the interpreter that runs nox; ``tests-3.11`` and so on run on the others. What takes
     longest, and what asks the packages of cloud providers, runs in ``tests_slow``.
@@ -45,16 +43,13 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def tests_slow(session: nox.Session) -> None:
-    """
-    Run what ``tests`` leaves out: many examples, inputs or processes, and 150 MB of providers' packages.
-    """
+    """Run what ``tests`` leaves out: many examples, inputs or processes, and 150 MB of providers' packages."""
     session.install(".", *groups("tests"), *groups("clouds"))
     session.run("pytest", "-n", "2", "-m", "not lab and slow", *session.posargs)
 
 
 def every_test(session: nox.Session) -> None:
-    """
-    Install what users install, and run all tests, or those chosen after ``--``.
+    """Install what users install, and run all tests, or those chosen after ``--``.
 
     ``PYTEST_ADDOPTS=--cov`` measures the coverage of branches, which takes half as long again.
     """
@@ -68,9 +63,7 @@ for python in PYTHONS:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """
-    Check our types strictly, and that they reach users: their view is the installed wheel.
-    """
+    """Check our types strictly, and that they reach users: their view is the installed wheel."""
     session.install(".", *groups("types"))
     session.run("mypy", *session.posargs)
     session.run("mypy", "--config-file=", "--strict", "tests/typing")
@@ -78,9 +71,7 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """
-    Keep form out of reviews: what a tool can see, no person should have to say.
-    """
+    """Keep form out of reviews: what a tool can see, no person should have to say."""
     session.install(*groups("lint"))
     session.run("ruff", "check", *session.posargs)
     session.run("ruff", "format", "--check")
@@ -88,9 +79,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def knowledge(session: nox.Session) -> None:
-    """
-    Check the rules as a rule's author does, with the commands that ship to everyone.
-    """
+    """Check the rules as a rule's author does, with the commands that ship to everyone."""
     session.install(".")
     session.run("workerdiag", "knowledge", "lint", "knowledge")
     session.run("workerdiag", "knowledge", "test", "knowledge", "--incidents", "tests/cases", "--strict")
@@ -99,8 +88,7 @@ def knowledge(session: nox.Session) -> None:
 
 @nox.session
 def calibrate(session: nox.Session) -> None:
-    """
-    Hold the probabilities against what came true; fail when they got worse than in the last release.
+    """Hold the probabilities against what came true; fail when they got worse than in the last release.
 
     ``-- --write`` writes the tables of the current release to ``docs/calibration.md``.
     """
@@ -110,8 +98,7 @@ def calibrate(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def lab(session: nox.Session) -> None:
-    """
-    Kill real workers of real clusters, because recorded text cannot change under us.
+    """Kill real workers of real clusters, because recorded text cannot change under us.
 
     Every fault on the newest distributed; with ``-- oldest`` or ``-- middle`` the
     commonest, and the recorder, on that release. Linux only; takes minutes.
@@ -129,9 +116,7 @@ def lab(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def browser(session: nox.Session) -> None:
-    """
-    Look at every page of ours as people do: in a real browser, Debian's Chromium.
-    """
+    """Look at every page of ours as people do: in a real browser, Debian's Chromium."""
     session.install(".", *groups("browser"))
     session.run("pytest", "tests/browser", *session.posargs)
 
@@ -139,8 +124,7 @@ def browser(session: nox.Session) -> None:
 @nox.session(default=False)
 @nox.parametrize("program", ["airflow", "prefect", "mcp"])
 def integrations(session: nox.Session, program: str) -> None:
-    """
-    Have Airflow and Prefect themselves run into dead workers, and a client of the Model Context Protocol ask.
+    """Have Airflow and Prefect themselves run into dead workers, and a client of the Model Context Protocol ask.
 
     Each in an environment of its own: none bears the others' requirements.
     """
@@ -150,9 +134,7 @@ def integrations(session: nox.Session, program: str) -> None:
 
 @nox.session(default=False)
 def lab_s3(session: nox.Session) -> None:
-    """
-    Triage logs on a server that speaks S3, by s3fs. It needs another botocore than boto3 does.
-    """
+    """Triage logs on a server that speaks S3, by s3fs. It needs another botocore than boto3 does."""
     session.install(".[triage]", *groups("s3"))
     names = ("test_triage_s3", "test_triage_s3_kill", "test_triage_s3_troubles")
     files = [f"tests/lab/{name}.py" for name in names]
@@ -161,17 +143,14 @@ def lab_s3(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def lab_slurm(session: nox.Session) -> None:
-    """
-    Let a real Slurm end real workers. Needs root and Debian's packages of Slurm; takes three minutes.
-    """
+    """Let a real Slurm end real workers. Needs root and Debian's packages of Slurm; takes three minutes."""
     session.install(".", "dask-jobqueue", *groups("lab"))
     session.run("pytest", "tests/lab_slurm", "-m", "lab", *session.posargs)
 
 
 @nox.session(default=False)
 def lab_kubernetes(session: nox.Session) -> None:
-    """
-    Kill real workers in pods of a real Kubernetes, compiled from Debian's source. Needs root, takes minutes.
+    """Kill real workers in pods of a real Kubernetes, compiled from Debian's source. Needs root, takes minutes.
 
     The compiling has no time limit, and goes on where it was interrupted. Set
     ``WORKERDIAG_K8S_BIN`` to a folder that keeps its result.
@@ -183,8 +162,7 @@ def lab_kubernetes(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def fuzz(session: nox.Session) -> None:
-    """
-    Try inputs that nobody would write: mutated logs, exceptions, clients, bundles, black boxes and rules.
+    """Try inputs that nobody would write: mutated logs, exceptions, clients, bundles, black boxes and rules.
 
     For two minutes, or ``-- --minutes N``. Inputs with which something went wrong are kept in
     ``--folder``; moved to ``tests/fuzz`` they are tried again by the tests.
@@ -195,8 +173,7 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def peers(session: nox.Session) -> None:
-    """
-    Ask about deaths that others wrote: distributed's own failure tests, of a checkout (``-- CHECKOUT``).
+    """Ask about deaths that others wrote: distributed's own failure tests, of a checkout (``-- CHECKOUT``).
 
     Its tests are in neither wheel nor sdist. The newest release is what runs; the checkout stays as
     it is. Takes half an hour; ``-- CHECKOUT --sample 10`` some minutes. ``--keep FOLDER`` keeps the
@@ -208,8 +185,7 @@ def peers(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """
-    Hold speed, memory and accuracy against the goals: one table, printed.
+    """Hold speed, memory and accuracy against the goals: one table, printed.
 
     Folders of labelled deaths may follow ``--``; accuracy is measured on each. It takes half an hour, and
     Debian's Chromium.
@@ -220,8 +196,7 @@ def bench(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def wording(session: nox.Session) -> None:
-    """
-    Hold the releases that rules claim to be worded for against released wheels: one by one, from pip.
+    """Hold the releases that rules claim to be worded for against released wheels: one by one, from pip.
 
     Those since 2024.8.1; with ``-- --since 2.2.0`` all that log text is claimed for. ``-- --write``
     also writes ``docs/wording.md``; ``-- --cache FOLDER`` keeps the wheels.
@@ -233,8 +208,7 @@ def wording(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """
-    Build ``build/site``: examples run, links lead somewhere, nothing is loaded from another host.
+    """Build ``build/site``: examples run, links lead somewhere, nothing is loaded from another host.
 
     What ``docs/write_*.py`` make from rules, settings, commands and a recorded death is in it.
     """
@@ -249,9 +223,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def build(session: nox.Session) -> None:
-    """
-    Build what would be released, the wheel from the sdist, and see that both are whole.
-    """
+    """Build what would be released, the wheel from the sdist, and see that both are whole."""
     dist = Path(session.create_tmp(), "dist")
     shutil.rmtree(dist, ignore_errors=True)
     session.install("build")
@@ -266,9 +238,7 @@ def build(session: nox.Session) -> None:
 
 
 def due_in_wheel() -> set[str]:
-    """
-    Names that a wheel of this checkout must hold.
-    """
+    """Names that a wheel of this checkout must hold."""
     folders = {Path("src/workerdiag"): "workerdiag", Path("knowledge"): "workerdiag/knowledge"}
     return {"workerdiag/knowledge.json"} | {
         f"{name}/{path.relative_to(folder).as_posix()}"
@@ -279,7 +249,5 @@ def due_in_wheel() -> set[str]:
 
 
 def groups(*names: str) -> tuple[str, ...]:
-    """
-    The requirements of dependency groups of pyproject.toml.
-    """
+    """The requirements of dependency groups of pyproject.toml."""
     return nox.project.dependency_groups(PYPROJECT, *names)

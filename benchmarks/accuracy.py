@@ -1,5 +1,4 @@
-"""
-How often the answer is right, on a folder of labelled deaths.
+"""How often the answer is right, on a folder of labelled deaths.
 
     python benchmarks/accuracy.py FOLDER [--wrong]
 
@@ -52,9 +51,7 @@ CONFIDENT = 0.8
 
 @frozen(kw_only=True)
 class Case:
-    """
-    A death, or a quiet log, with what is known to be true of it.
-    """
+    """A death, or a quiet log, with what is known to be true of it."""
 
     name: str
     logs: tuple[workerdiag.LogText, ...]
@@ -65,9 +62,7 @@ class Case:
 
 @frozen(kw_only=True)
 class Answer:
-    """
-    What `explain` said of a case.
-    """
+    """What `explain` said of a case."""
 
     case: Case
     causes: tuple[str, ...]
@@ -77,23 +72,17 @@ class Answer:
 
     @property
     def is_strict(self) -> bool:
-        """
-        The first cause is the primary label.
-        """
+        """The first cause is the primary label."""
         return self.causes[0] == self.case.right[0]
 
     @property
     def is_lenient(self) -> bool:
-        """
-        The first cause is one of the labels.
-        """
+        """The first cause is one of the labels."""
         return self.causes[0] in self.case.right
 
 
 def cases(folder: Path) -> Iterator[Case]:
-    """
-    All cases of *folder*, whichever of the two shapes they have.
-    """
+    """All cases of *folder*, whichever of the two shapes they have."""
     for path in sorted(folder.glob("*.yaml")):
         yield _written(path)
     for path in sorted(folder.glob("*/meta.json")):
@@ -129,9 +118,7 @@ def _labels(label: dict[str, Any]) -> tuple[str, ...]:
 
 
 def answer_for(case: Case) -> Answer:
-    """
-    The answer to one case, from its text alone.
-    """
+    """The answer to one case, from its text alone."""
     began = time.perf_counter()
     diagnosis = workerdiag.explain(logs=case.logs)
     said = tuple(cause.id for cause in diagnosis.causes)
@@ -146,9 +133,7 @@ def answer_for(case: Case) -> Answer:
 
 
 def rows(answers: Sequence[Answer], name: str, *, goal: float) -> Iterator[Row]:
-    """
-    Shares from 0 to 1 over the fair deaths, and counts of what must not happen.
-    """
+    """Shares from 0 to 1 over the fair deaths, and counts of what must not happen."""
     died = [each for each in answers if each.case.fair and each.case.right[0] not in ("none", "unknown")]
     alarms = [
         each
@@ -181,16 +166,12 @@ def rows(answers: Sequence[Answer], name: str, *, goal: float) -> Iterator[Row]:
 
 
 def share(answers: Sequence[Answer], good: Callable[[Answer], bool]) -> float:
-    """
-    How many of *answers* are good, from 0 to 1.
-    """
+    """How many of *answers* are good, from 0 to 1."""
     return sum(map(good, answers)) / len(answers) if answers else 0.0
 
 
 def calibration_error(pairs: Iterable[tuple[float, bool]]) -> float:
-    """
-    Expected calibration error over ten bins: how far what was promised is from what came true.
-    """
+    """Expected calibration error over ten bins: how far what was promised is from what came true."""
     bins: dict[int, list[tuple[float, bool]]] = {}
     for sure, right in pairs:
         bins.setdefault(min(9, int(sure * 10)), []).append((sure, right))
@@ -203,9 +184,7 @@ def calibration_error(pairs: Iterable[tuple[float, bool]]) -> float:
 
 
 def main() -> int:
-    """
-    Exit status 2 when the folder holds no cases.
-    """
+    """Exit status 2 when the folder holds no cases."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--json", action="store_true")

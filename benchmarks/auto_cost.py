@@ -1,5 +1,4 @@
-"""
-What `workerdiag.auto` costs a program that passes: with and without it, in pairs, on one cluster.
+"""What `workerdiag.auto` costs a program that passes: with and without it, in pairs, on one cluster.
 
     python benchmarks/auto_cost.py [--pairs 12] [--rounds 40]
 
@@ -38,9 +37,7 @@ with Client(sys.argv[1]) as client:
 
 @frozen(kw_only=True)
 class Run:
-    """
-    What one program took.
-    """
+    """What one program took."""
 
     seconds: float
     #: Of the processor.
@@ -48,9 +45,7 @@ class Run:
 
 
 def rows(pairs: int, lengths: Sequence[int]) -> Iterator[Row]:
-    """
-    For each length: the program with notes, and against itself.
-    """
+    """For each length: the program with notes, and against itself."""
     with cluster() as client:
         address = client.scheduler.address
         run(address, min(lengths), PRELOAD)  # nobody's: files are in the system's cache after it
@@ -68,9 +63,7 @@ def rows(pairs: int, lengths: Sequence[int]) -> Iterator[Row]:
 
 
 def in_pairs(address: str, rounds: int, extra: Mapping[str, str], pairs: int) -> Iterator[tuple[Run, Run]]:
-    """
-    A bare program and one with *extra* in its environment; which runs first is a matter of chance.
-    """
+    """A bare program and one with *extra* in its environment; which runs first is a matter of chance."""
     chance = Random(1)
     for _ in range(pairs):
         environments = ({}, extra)
@@ -79,9 +72,7 @@ def in_pairs(address: str, rounds: int, extra: Mapping[str, str], pairs: int) ->
 
 
 def run(address: str, rounds: int, extra: Mapping[str, str]) -> Run:
-    """
-    One program, from its start until its end.
-    """
+    """One program, from its start until its end."""
     began, cpu_began = time.perf_counter(), _children_cpu_s()
     command = [sys.executable, "-c", PROGRAM, address, str(rounds)]
     subprocess.run(command, env={**os.environ, **extra}, stderr=subprocess.DEVNULL, check=True)
@@ -89,9 +80,7 @@ def run(address: str, rounds: int, extra: Mapping[str, str]) -> Run:
 
 
 def option(name: str) -> int | None:
-    """
-    The number behind an option of the command line, if it is given.
-    """
+    """The number behind an option of the command line, if it is given."""
     return int(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else None
 
 

@@ -1,6 +1,4 @@
-"""
-What a black box costs: noting one task, and reading the worst box that anybody could make.
-"""
+"""What a black box costs: noting one task, and reading the worst box that anybody could make."""
 
 from __future__ import annotations
 
@@ -18,18 +16,14 @@ from workerdiag.recorder.box.writer import BoxWriter
 
 
 def rows() -> Iterator[Row]:
-    """
-    Tasks may last a microsecond; reading may take seconds, not minutes.
-    """
+    """Tasks may last a microsecond; reading may take seconds, not minutes."""
     yield Row(what="noting a task in the black box", measured=noting_us(), unit="us", goal=50)
     what = f"reading {layout.MAX_BYTES >> 20} MiB of the smallest cells, processor time"
     yield Row(what=what, measured=reading_s(), unit="s", goal=10)
 
 
 def noting_us() -> float:
-    """
-    Microseconds for the beginning and the end of one task, the best of five rounds.
-    """
+    """Microseconds for the beginning and the end of one task, the best of five rounds."""
     with tempfile.TemporaryDirectory() as folder:
         writer = BoxWriter.create(Path(folder), slots=4, worker="tcp://10.0.0.4:34937", name="alice")
 
@@ -43,9 +37,7 @@ def noting_us() -> float:
 
 
 def reading_s() -> float:
-    """
-    Seconds of processor time for the largest box of nothing but cells that are damaged.
-    """
+    """Seconds of processor time for the largest box of nothing but cells that are damaged."""
     cells = (layout.MAX_BYTES - layout.HEADER_BYTES) // 16
     regions = {"lines": layout.Region("lines", layout.HEADER_BYTES, 16, cells)}
     header = layout.pack_header(layout.MAX_BYTES, regions, 0.0).ljust(layout.HEADER_BYTES, b"\0")

@@ -1,5 +1,4 @@
-"""
-Workers that are killed in the middle of writing their black box: what the box says afterwards must be true.
+"""Workers that are killed in the middle of writing their black box: what the box says afterwards must be true.
 
     python benchmarks/box_kill.py [--tries 10000] [--seed 1] [--json]
 
@@ -38,16 +37,13 @@ BEGINNING, BEGUN, ENDING, ENDED = range(4)
 
 
 def pattern(thread: int, number: int, most: int = 190) -> str:
-    """
-    Text from which its own numbers can be read and checked to the last character.
-    """
+    """Text from which its own numbers can be read and checked to the last character."""
     stem = f"{thread}:{number}:"
     return stem + f"{crc32(stem.encode()):08x}" * ((most - len(stem)) * (number % 7 + 1) // 56)
 
 
 def numbers(text: str, most: int = 190) -> tuple[int, int]:
-    """
-    Thread and number of such a text.
+    """Thread and number of such a text.
 
     Raises:
         AssertionError: It was never written so.
@@ -60,9 +56,7 @@ def numbers(text: str, most: int = 190) -> tuple[int, int]:
 
 
 def write_forever(writer: BoxWriter, thread: int, progress: memoryview) -> None:
-    """
-    Write to all parts of the box, and note beside it how far that is.
-    """
+    """Write to all parts of the box, and note beside it how far that is."""
     number, at = 0, thread * 4
     while True:
         number += 1
@@ -82,9 +76,7 @@ def write_forever(writer: BoxWriter, thread: int, progress: memoryview) -> None:
 
 
 def child(folder: Path, threads: int, progress: memoryview, ready: int) -> None:
-    """
-    A worker with one or several threads; never returns.
-    """
+    """A worker with one or several threads; never returns."""
     try:
         writer = BoxWriter.create(folder, slots=THREADS)
         for thread in range(1, threads):
@@ -99,9 +91,7 @@ def child(folder: Path, threads: int, progress: memoryview, ready: int) -> None:
 
 @frozen(kw_only=True)
 class Death:
-    """
-    One try.
-    """
+    """One try."""
 
     box: BlackBox
     #: By thread: `BEGINNING`, `BEGUN`, `ENDING`, `ENDED`.
@@ -110,9 +100,7 @@ class Death:
 
 
 def kill_child(folder: Path, threads: int, wait_s: float) -> Death:
-    """
-    The box of a child that was killed after *wait_s* seconds of writing.
-    """
+    """The box of a child that was killed after *wait_s* seconds of writing."""
     memory = mmap.mmap(-1, mmap.PAGESIZE)
     progress = memoryview(memory).cast("Q")
     read, ready = os.pipe()
@@ -133,8 +121,7 @@ def kill_child(folder: Path, threads: int, wait_s: float) -> Death:
 
 
 def check(death: Death) -> None:
-    """
-    Compare a box with what is known of its writer.
+    """Compare a box with what is known of its writer.
 
     Raises:
         AssertionError: It says something that was not so.
@@ -166,9 +153,7 @@ def check(death: Death) -> None:
 
 
 def check_tasks(box: BlackBox, progress: list[list[int]]) -> None:
-    """
-    What ran and what ended, thread by thread.
-    """
+    """What ran and what ended, thread by thread."""
     running = {each.slot: each for each in box.running_tasks}
     assert len(running) == len(box.running_tasks)
     for thread, (beginning, begun, ending, ended) in enumerate(progress):
@@ -194,16 +179,12 @@ def check_tasks(box: BlackBox, progress: list[list[int]]) -> None:
 
 
 def slot_of(box: BlackBox, thread: int) -> Iterator[object]:
-    """
-    The finished tasks of one thread.
-    """
+    """The finished tasks of one thread."""
     return (each for each in box.finished_tasks if each.slot == thread)
 
 
 def rows(tries: int, seed: int) -> Iterator[Row]:
-    """
-    How many of the boxes told the truth, and how many were hit while a cell was half written.
-    """
+    """How many of the boxes told the truth, and how many were hit while a cell was half written."""
     chance = random.Random(seed)
     right = torn = 0
     with tempfile.TemporaryDirectory() as folder:

@@ -1,5 +1,4 @@
-"""
-How long the page of deaths holds a scheduler's event loop: per death, and per request.
+"""How long the page of deaths holds a scheduler's event loop: per death, and per request.
 
 Each callback of the loop is timed by the processor time of its thread, so that other programs on the machine
 do not count. Dask's own pages stand beside for comparison. Needs bokeh and prometheus-client.
@@ -38,9 +37,7 @@ _own: set[int] = set()
 
 @contextmanager
 def timed_callbacks() -> Iterator[None]:
-    """
-    Note the processor time of each callback of any event loop.
-    """
+    """Note the processor time of each callback of any event loop."""
     run = asyncio.Handle._run  # noqa: SLF001  there is no public place
 
     def timed(handle: asyncio.Handle) -> None:
@@ -56,9 +53,7 @@ def timed_callbacks() -> Iterator[None]:
 
 
 def death(number: int) -> dict[str, object]:
-    """
-    A nanny's report with as much in it as one may have.
-    """
+    """A nanny's report with as much in it as one may have."""
     report = nanny_report(number, noticed_at=time.time())
     samples = [
         {"at": NOW + at, "process_rss_bytes": 10**8 + at * 10**6, "memory_limit_bytes": 10**9}
@@ -73,9 +68,7 @@ def death(number: int) -> dict[str, object]:
 
 
 async def measure() -> AsyncIterator[Row]:
-    """
-    The longest callback of each step.
-    """
+    """The longest callback of each step."""
     preload = {"distributed.scheduler.preload": ["workerdiag.recorder.preload"]}
     with dask.config.set(preload), timed_callbacks():
         async with Scheduler(host="127.0.0.1", port=0, dashboard_address="127.0.0.1:0") as scheduler:
@@ -97,9 +90,7 @@ async def measure() -> AsyncIterator[Row]:
 
 
 async def told(scheduler: Scheduler, number: int) -> None:
-    """
-    Have the recorder told of a death; what the recorder itself takes for that is not counted.
-    """
+    """Have the recorder told of a death; what the recorder itself takes for that is not counted."""
     report = death(number)
     await asyncio.sleep(0)
     scheduler.log_event(DEATH_TOPIC, report)
@@ -108,9 +99,7 @@ async def told(scheduler: Scheduler, number: int) -> None:
 
 
 async def judged(base: str, count: int) -> None:
-    """
-    Return when so many deaths are in the answer.
-    """
+    """Return when so many deaths are in the answer."""
     while True:
         if json.loads(await get(base + "workerdiag/deaths.json"))["death_count"] >= count:
             return
@@ -118,9 +107,7 @@ async def judged(base: str, count: int) -> None:
 
 
 async def repeated(base: str, path: str, goal_ms: float | None) -> Row:
-    """
-    Ask twice; the second answer counts, as what is loaded once is loaded then.
-    """
+    """Ask twice; the second answer counts, as what is loaded once is loaded then."""
     await get(base + path)
     _held.clear()
     await get(base + path)
@@ -128,9 +115,7 @@ async def repeated(base: str, path: str, goal_ms: float | None) -> Row:
 
 
 async def get(url: str) -> bytes:
-    """
-    What the server answers, asked from a thread.
-    """
+    """What the server answers, asked from a thread."""
 
     def ask() -> bytes:
         try:
@@ -142,9 +127,7 @@ async def get(url: str) -> bytes:
 
 
 def longest(what: str, goal_ms: float | None) -> Row:
-    """
-    The longest callback since the last one that was returned.
-    """
+    """The longest callback since the last one that was returned."""
     most_ms = max((each for at, each in enumerate(_held) if at not in _own), default=0.0)
     _held.clear()
     _own.clear()
@@ -152,9 +135,7 @@ def longest(what: str, goal_ms: float | None) -> Row:
 
 
 async def main() -> None:
-    """
-    Print the rows.
-    """
+    """Print the rows."""
     publish([row async for row in measure()])
 
 

@@ -1,5 +1,4 @@
-"""
-Whether the flight recorder tells each death rightly: how the process ended, and which tasks ran in it then.
+"""Whether the flight recorder tells each death rightly: how the process ended, and which tasks ran in it then.
 
     python benchmarks/deaths.py [--seconds 240] [--seed 1] [--busy 0] [--json]
 
@@ -54,9 +53,7 @@ GROUP_MB = 400
 
 @frozen(kw_only=True)
 class Way:
-    """
-    A way to die.
-    """
+    """A way to die."""
 
     name: str
     #: The deadly task; where somebody else is deadly, one that waits for it.
@@ -72,9 +69,7 @@ class Way:
 
 
 def crash(after_s: float) -> Way:
-    """
-    A segfault so many seconds after the task has begun.
-    """
+    """A segfault so many seconds after the task has begun."""
     name = "segfault at once" if not after_s else "segfault within 50 ms"
     return Way(name=name, task=tasks.segfault, arguments=(None, after_s), signal=11, crashes=True)
 
@@ -107,24 +102,19 @@ BURST = Way(name="burst OOM in a cgroup", task=tasks.burst, arguments=(GROUP_MB 
 
 @frozen
 class Reports:
-    """
-    What was told of the deaths, by pid.
-    """
+    """What was told of the deaths, by pid."""
 
     reports: dict[int, list[DeathReport]] = field(factory=lambda: defaultdict(list))
 
     def hear(self, event: tuple[float, dict[str, Any]]) -> None:
-        """
-        Take one event of the topic.
-        """
+        """Take one event of the topic."""
         report = decode_message(event[1])
         if isinstance(report, DeathReport):
             self.reports[report.pid or 0].append(report)
 
 
 class Seat:
-    """
-    A place where one worker after the other dies.
+    """A place where one worker after the other dies.
 
     Args:
         lab: What starts them.
@@ -143,9 +133,7 @@ class Seat:
         self._nth = 0
 
     def start(self) -> Daemon:
-        """
-        Start a nanny, and have it start workers from now on.
-        """
+        """Start a nanny, and have it start workers from now on."""
         self._started += 1
         limit = "4GB" if self._group is not None else f"{LIMIT_MB}MB"
         self.daemon = self._lab.worker(
@@ -154,9 +142,7 @@ class Seat:
         return self.daemon
 
     def dies(self, client: Client, way: Way) -> str:
-        """
-        Have the worker die; what is wrong with what was told of it, nothing if it is right.
-        """
+        """Have the worker die; what is wrong with what was told of it, nothing if it is right."""
         self._nth += 1
         address, pid = self._worker(client)
         marks = [self._lab.mark(f"{self._name}-{self._nth}-{each}") for each in ("beside", "mark")]
@@ -188,9 +174,7 @@ class Seat:
             self.start()
 
     def _worker(self, client: Client) -> tuple[str, int]:
-        """
-        Address and pid of the next worker, once it is there and its nanny knows it.
-        """
+        """Address and pid of the next worker, once it is there and its nanny knows it."""
 
         def look() -> tuple[str, int] | None:
             address = client.run_on_scheduler(address_of, f"{self._name}-{self._started}")
@@ -229,16 +213,12 @@ class Seat:
 
 
 def address_of(name: str, dask_scheduler: Any) -> str | None:
-    """
-    Address of a worker; runs on the scheduler.
-    """
+    """Address of a worker; runs on the scheduler."""
     return next((each.address for each in dask_scheduler.workers.values() if each.name == name), None)
 
 
 def is_gone(pid: int) -> bool:
-    """
-    Whether a process has ended; its parent may not have asked how.
-    """
+    """Whether a process has ended; its parent may not have asked how."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except OSError:
@@ -246,9 +226,7 @@ def is_gone(pid: int) -> bool:
 
 
 def rows(seconds: float, seed: int, busy: int) -> Iterator[Row]:
-    """
-    The share of the deaths that were told rightly, how many there were, and of which kinds.
-    """
+    """The share of the deaths that were told rightly, how many there were, and of which kinds."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         os.environ["WORKERDIAG_RECORDER_DIRECTORY"] = str(folder / "boxes")
@@ -285,9 +263,7 @@ def rows(seconds: float, seed: int, busy: int) -> Iterator[Row]:
 
 
 def start_seats(lab: Lab, reports: Reports) -> dict[Seat, tuple[Choice, ...]]:
-    """
-    The seats, each with its first worker under way, and the ways to die there.
-    """
+    """The seats, each with its first worker under way, and the ways to die there."""
     seats = {Seat(lab, f"seat{number}", reports): WAYS for number in range(SEATS)}
     try:
         group = lab.enter_context(memory_group(limit_bytes=GROUP_MB * tasks.MB))
@@ -303,9 +279,7 @@ def start_seats(lab: Lab, reports: Reports) -> dict[Seat, tuple[Choice, ...]]:
 def kill_repeatedly(
     client: Client, seat: Seat, ways: tuple[Choice, ...], chance: random.Random, until: float
 ) -> list[tuple[str, str]]:
-    """
-    The name of each way, and what was wrong with what was told; all ways in turn, each time in another order.
-    """
+    """The name of each way, and what was wrong with what was told; all ways in turn, each time in another order."""
     results: list[tuple[str, str]] = []
     deck: list[Choice] = []
     while time.monotonic() < until:

@@ -1,6 +1,4 @@
-"""
-How long `explain` takes when all sources fail, each way in turn: goal is the budget plus a tenth.
-"""
+"""How long `explain` takes when all sources fail, each way in turn: goal is the budget plus a tenth."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ _DENSE = b"2026-05-04 11:22:33,444 - distributed.nanny - WARNING - Worker proces
 
 
 def rows() -> Iterator[Row]:
-    """
-    One for each way to fail, all sources at once.
-    """
+    """One for each way to fail, all sources at once."""
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
         LocalCluster(n_workers=1, dashboard_address="127.0.0.1:0", silence_logs=50) as cluster,
@@ -52,9 +48,7 @@ def rows() -> Iterator[Row]:
 
 
 def death(client: Client) -> KilledWorker:
-    """
-    The exception of a worker that a task ended.
-    """
+    """The exception of a worker that a task ended."""
     try:
         client.submit(os._exit, 3).result(timeout=60)
     except KilledWorker as exc:
@@ -63,9 +57,7 @@ def death(client: Client) -> KilledWorker:
 
 
 def ways() -> Iterator[tuple[str, Collect, bool]]:
-    """
-    What a source may do, with a name, and whether nobody can tell that it is wrong.
-    """
+    """What a source may do, with a name, and whether nobody can tell that it is wrong."""
     for behaviour in HOSTILE_BEHAVIOURS:
         with hostile_server(behaviour) as url:
             yield f"ask a server that {behaviour}", partial(believing, url), behaviour == "garbage"
@@ -76,40 +68,30 @@ def ways() -> Iterator[tuple[str, Collect, bool]]:
 
 
 def hanging(_: Scene) -> Iterator[Evidence]:
-    """
-    A source that waits for ever.
-    """
+    """A source that waits for ever."""
     threading.Event().wait()
     yield from ()
 
 
 def raising(scene: Scene) -> Iterator[Evidence]:
-    """
-    A source with a mistake in it.
-    """
+    """A source with a mistake in it."""
     raise KeyError(scene)
 
 
 def believing(url: str, scene: Scene) -> Iterator[Evidence]:
-    """
-    A source that reads all that a server sends, without a limit.
-    """
+    """A source that reads all that a server sends, without a limit."""
     with urllib.request.urlopen(url) as answer:
         yield LogChunk(origin=url, data=answer.read(), identity=scene.victims[0].identity)
 
 
 def flooding(scene: Scene, block: bytes = b"x" * 2**20) -> Iterator[Evidence]:
-    """
-    A source that does not end.
-    """
+    """A source that does not end."""
     while True:
         yield LogChunk(origin="flood", data=block, identity=scene.victims[0].identity)
 
 
 def explained_in_s(exc: KilledWorker, client: Client, collect: Collect) -> tuple[float, set[str]]:
-    """
-    Seconds for an explanation while every source does the same wrong thing, and those not named in it.
-    """
+    """Seconds for an explanation while every source does the same wrong thing, and those not named in it."""
 
     class Source:
         def __init__(self, scene: Scene, name: str) -> None:
@@ -134,9 +116,7 @@ def explained_in_s(exc: KilledWorker, client: Client, collect: Collect) -> tuple
 
 
 def _flooded(diagnosis: workerdiag.Diagnosis, names: list[str]) -> set[str]:
-    """
-    All of them, where it is said that text was not searched: that names origins.
-    """
+    """All of them, where it is said that text was not searched: that names origins."""
     return set(names) if any("were not searched" in gap.detail for gap in diagnosis.gaps) else set()
 
 

@@ -1,6 +1,4 @@
-"""
-What ``import workerdiag`` costs over a bare interpreter, and what the first explanation loads.
-"""
+"""What ``import workerdiag`` costs over a bare interpreter, and what the first explanation loads."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ RUNS = 15
 
 
 def started_ms(code: str) -> float:
-    """
-    Median wall time of an interpreter that runs *code*, in milliseconds.
-    """
+    """Median wall time of an interpreter that runs *code*, in milliseconds."""
     taken = []
     for _ in range(RUNS):
         began = time.perf_counter()
@@ -28,9 +24,7 @@ def started_ms(code: str) -> float:
 
 
 def rows() -> Iterator[Row]:
-    """
-    The import, and the import with everything that explaining needs.
-    """
+    """The import, and the import with everything that explaining needs."""
     bare = started_ms("pass")
     yield Row(
         what="import workerdiag, over the interpreter",

@@ -1,5 +1,4 @@
-"""
-What `explain` costs where 10,000 workers live, 10,000 have died, and the scheduler has 1,000,000 tasks.
+"""What `explain` costs where 10,000 workers live, 10,000 have died, and the scheduler has 1,000,000 tasks.
 
 The state is simulated: the scheduler is a real process, its workers and tasks are its own objects, and each
 worker is removed by its own `remove_worker`. Of the scheduler's loop the processor time of each step of the
@@ -28,9 +27,7 @@ GOAL_MB = 300
 
 
 def rows() -> Iterator[Row]:
-    """
-    Loop, time and bytes of one answer, and whether its number of deaths is right.
-    """
+    """Loop, time and bytes of one answer, and whether its number of deaths is right."""
     size = f"{WORKERS:,} workers, {TASKS:,} tasks, {LOST:,} lost"
     with scheduler() as (_, address), Client(address) as client:
         client.run_on_scheduler(_fill, WORKERS, LOST, TASKS)
@@ -54,9 +51,7 @@ def _peak_mb() -> float:
 
 
 async def _fill(live: int, lost: int, tasks: int, dask_scheduler: Any = None) -> None:
-    """
-    Workers of which some are lost at once; tasks of 3,000 kinds, half of them on the others; a clock.
-    """
+    """Workers of which some are lost at once; tasks of 3,000 kinds, half of them on the others; a clock."""
     import asyncio
     import gc
     import time
@@ -128,9 +123,7 @@ async def _fill(live: int, lost: int, tasks: int, dask_scheduler: Any = None) ->
 
 
 def _count_bytes(state: Any) -> None:
-    """
-    Note the size of what functions that run inside answer.
-    """
+    """Note the size of what functions that run inside answer."""
     import pickle
 
     handler = state.handlers["run_function"]
@@ -146,9 +139,7 @@ def _count_bytes(state: Any) -> None:
 
 
 def _longest(dask_scheduler: Any = None) -> tuple[float, float, int]:
-    """
-    Seconds of the longest step and of all, and bytes of the largest answer, since the last time.
-    """
+    """Seconds of the longest step and of all, and bytes of the largest answer, since the last time."""
     found, dask_scheduler.looks = tuple(dask_scheduler.looks), [0.0, 0.0, 0]
     return found
 

@@ -1,6 +1,4 @@
-"""
-How long `explain` takes on a live cluster: one with a dead worker, one whose scheduler is stuck.
-"""
+"""How long `explain` takes on a live cluster: one with a dead worker, one whose scheduler is stuck."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ TIMEOUT_S = 2.0
 
 
 def rows() -> Iterator[Row]:
-    """
-    Both clusters, each started for the purpose.
-    """
+    """Both clusters, each started for the purpose."""
     yield Row(what="explain(exc, client), local cluster", measured=after_a_death_s(), unit="s", goal=1)
     yield Row(
         what=f"explain(client), stuck scheduler, timeout {TIMEOUT_S:g} s",
@@ -38,9 +34,7 @@ def rows() -> Iterator[Row]:
 
 
 def after_a_death_s() -> float:
-    """
-    Seconds for the first explanation of a worker that a task ended with ``os._exit``.
-    """
+    """Seconds for the first explanation of a worker that a task ended with ``os._exit``."""
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
         LocalCluster(
@@ -59,9 +53,7 @@ def after_a_death_s() -> float:
 
 
 def with_a_stuck_scheduler_s() -> float:
-    """
-    Seconds until `explain` gives up on a scheduler that is stopped, as a swapping one is.
-    """
+    """Seconds until `explain` gives up on a scheduler that is stopped, as a swapping one is."""
     with scheduler() as (process, address), Client(address) as client:
         process.send_signal(signal.SIGSTOP)
         try:
@@ -74,9 +66,7 @@ def with_a_stuck_scheduler_s() -> float:
 
 @contextmanager
 def scheduler() -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """
-    A scheduler in a process of its own, and its address.
-    """
+    """A scheduler in a process of its own, and its address."""
     command = [
         sys.executable,
         "-m",

@@ -1,6 +1,4 @@
-"""
-Logs made up for measuring: what healthy applications say, or a scheduler whose workers come and go.
-"""
+"""Logs made up for measuring: what healthy applications say, or a scheduler whose workers come and go."""
 
 from __future__ import annotations
 
@@ -50,9 +48,7 @@ COMING_AND_GOING = """distributed.scheduler - INFO - Register worker addr: tcp:/
 
 
 def lines(count: int, *, deaths: int, seed: int = 0) -> str:
-    """
-    A log of *count* messages with *deaths* of them deaths; one in 1000 is a failed task.
-    """
+    """A log of *count* messages with *deaths* of them deaths; one in 1000 is a failed task."""
     chance = random.Random(seed)
     dying = set(chance.sample(range(count), deaths))
     return "".join(
@@ -61,9 +57,7 @@ def lines(count: int, *, deaths: int, seed: int = 0) -> str:
 
 
 def landmarks(count: int, *, deaths: int, seed: int = 0) -> str:
-    """
-    A scheduler's log of *count* workers that come and go, *deaths* of which die.
-    """
+    """A scheduler's log of *count* workers that come and go, *deaths* of which die."""
     chance = random.Random(seed)
     dying = set(chance.sample(range(count), deaths))
     return "".join(
@@ -90,9 +84,7 @@ def _message(index: int, shape: str, chance: random.Random) -> str:
 
 
 def write(path: Path, size: int, *, long_line: int = 0, messages: Callable[..., str] = lines) -> None:
-    """
-    A file of about *size* bytes of such *messages*, one line of *long_line* bytes in its middle.
-    """
+    """A file of about *size* bytes of such *messages*, one line of *long_line* bytes in its middle."""
     with path.open("wb") as file:
         for block in _blocks(size - long_line, messages):
             if long_line and file.tell() >= (size - long_line) // 2:
@@ -107,9 +99,7 @@ def write(path: Path, size: int, *, long_line: int = 0, messages: Callable[..., 
 
 
 def _blocks(size: int, messages: Callable[..., str]) -> Iterator[bytes]:
-    """
-    Blocks of different messages, repeated; a death in one of a hundred blocks.
-    """
+    """Blocks of different messages, repeated; a death in one of a hundred blocks."""
     calm = [messages(20_000, deaths=0, seed=seed).encode() for seed in range(4)]
     deadly = messages(20_000, deaths=1, seed=99).encode()
     written = index = 0

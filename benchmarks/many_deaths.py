@@ -1,5 +1,4 @@
-"""
-What 10,000 deaths in one incident cost: from logs, from events, and as a watcher judges them.
+"""What 10,000 deaths in one incident cost: from logs, from events, and as a watcher judges them.
 
 Processor time is counted, and memory at its highest, of a process that does nothing else.
 """
@@ -27,9 +26,7 @@ NOON = datetime(2026, 5, 4, 12, tzinfo=UTC).timestamp()
 
 
 def rows() -> Iterator[Row]:
-    """
-    Each way on which so many deaths arrive, and what is made of them.
-    """
+    """Each way on which so many deaths arrive, and what is made of them."""
     explain(logs=[])  # what is imported on the way is there then
     with tempfile.TemporaryDirectory() as folder:
         logs = write_logs(Path(folder))
@@ -44,9 +41,7 @@ def rows() -> Iterator[Row]:
 
 
 def answer_rows(what: str, act: Callable[[], Diagnosis]) -> Iterator[Row]:
-    """
-    An answer, and its renderings and its bundle.
-    """
+    """An answer, and its renderings and its bundle."""
     taken_s, found = cpu_s(act)
     yield Row(what=what, measured=taken_s, unit="s", goal=GOAL_S)
     yield Row(what="  deaths told", measured=found.death_count, unit="")
@@ -55,40 +50,30 @@ def answer_rows(what: str, act: Callable[[], Diagnosis]) -> Iterator[Row]:
 
 
 def cpu_s(act: Callable[[], Any]) -> tuple[float, Any]:
-    """
-    Seconds of processor time that it takes, and what it returns.
-    """
+    """Seconds of processor time that it takes, and what it returns."""
     began = time.process_time()
     found = act()
     return time.process_time() - began, found
 
 
 def peak_mb() -> float:
-    """
-    Memory of this process at its highest.
-    """
+    """Memory of this process at its highest."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def address(number: int) -> str:
-    """
-    Of a worker.
-    """
+    """Of a worker."""
     return f"tcp://10.0.{number // 100}.{number % 100}:{30_000 + number}"
 
 
 def when(number: int) -> float:
-    """
-    Two hundred die in each second.
-    """
+    """Two hundred die in each second."""
     return NOON + number / 200
 
 
 def write_logs(folder: Path) -> list[Path]:
-    """
-    The scheduler's log, in which all come and go, and those of the first hundred nannies.
-    """
+    """The scheduler's log, in which all come and go, and those of the first hundred nannies."""
     lines = [line(NOON - 600 + n / 200, "scheduler", registered(n)) for n in range(COUNT)]
     lines += [line(when(n), "scheduler", removed(n)) for n in range(COUNT)]
     (folder / "scheduler.log").write_text("".join(lines), encoding="utf-8")
@@ -101,33 +86,25 @@ def write_logs(folder: Path) -> list[Path]:
 
 
 def registered(number: int) -> str:
-    """
-    As the scheduler words it.
-    """
+    """As the scheduler words it."""
     return f"Register worker addr: {address(number)} name: w{number}"
 
 
 def removed(number: int) -> str:
-    """
-    As the scheduler words it.
-    """
+    """As the scheduler words it."""
     stimulus = f"handle-worker-cleanup-{when(number)}"
     return f"Remove worker addr: {address(number)} name: w{number} (stimulus_id='{stimulus}')"
 
 
 def line(moment: float, logger: str, text: str) -> str:
-    """
-    One message as Dask logs it.
-    """
+    """One message as Dask logs it."""
     stamp = datetime.fromtimestamp(moment, tz=UTC)
     time_text = f"{stamp:%Y-%m-%d %H:%M:%S},{stamp.microsecond // 1000:03d}"
     return f"{time_text} - distributed.{logger} - INFO - {text}\n"
 
 
 def watched(number: int) -> WatchedDeath:
-    """
-    A death as a recorder tells of it: one task was there, and a signal ended the process.
-    """
+    """A death as a recorder tells of it: one task was there, and a signal ended the process."""
     identity = Identity(worker=address(number), pid=number + 5000, name=f"w{number}")
     return WatchedDeath(
         id=f"death-{number}", when=when(number), identity=identity, evidence=(gone(number), killed(number))
@@ -135,33 +112,25 @@ def watched(number: int) -> WatchedDeath:
 
 
 def gone(number: int) -> Event:
-    """
-    That the scheduler lost the worker.
-    """
+    """That the scheduler lost the worker."""
     fields = {"action": "remove-worker", "worker": address(number), "processing": f"('x', {number})"}
     identity = Identity(worker=address(number), pid=number + 5000)
     return Event(topic="all", fields=fields | {"expected": False}, when=when(number), identity=identity)
 
 
 def killed(number: int) -> ProcessExit:
-    """
-    How its process ended.
-    """
+    """How its process ended."""
     identity = Identity(worker=address(number), pid=number + 5000)
     return ProcessExit(identity=identity, signal=9, when=when(number) + 0.02, reporter="nanny report")
 
 
 class Known:
-    """
-    A source that has all deaths at hand.
-    """
+    """A source that has all deaths at hand."""
 
     name = "all deaths"
 
     def collect(self, *, budget_s: float) -> Iterator[Any]:
-        """
-        Two pieces of each.
-        """
+        """Two pieces of each."""
         del budget_s
         for number in range(COUNT):
             yield gone(number)

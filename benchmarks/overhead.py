@@ -1,5 +1,4 @@
-"""
-What the flight recorder costs a cluster that runs well: rounds with and without it, by turns, on one cluster.
+"""What the flight recorder costs a cluster that runs well: rounds with and without it, by turns, on one cluster.
 
     python benchmarks/overhead.py [--tasks 100000]
 
@@ -34,9 +33,7 @@ GOAL = 0.99
 
 
 def rows(tasks: int) -> Iterator[Row]:
-    """
-    With nothing, with the recorder on the scheduler, with the whole of it; then what starting costs.
-    """
+    """With nothing, with the recorder on the scheduler, with the whole of it; then what starting costs."""
     with cluster() as client:
         shares = measured(client, tasks // ROUND)
     for what, share in shares.items():
@@ -51,9 +48,7 @@ def rows(tasks: int) -> Iterator[Row]:
 
 
 class cluster(ExitStack):  # noqa: N801  used as a function
-    """
-    A scheduler and workers in processes of their own, and a client.
-    """
+    """A scheduler and workers in processes of their own, and a client."""
 
     def __enter__(self) -> Client:  # type: ignore[override]
         super().__enter__()
@@ -70,9 +65,7 @@ class cluster(ExitStack):  # noqa: N801  used as a function
 
 
 def measured(client: Client, turns: int) -> dict[str, float]:
-    """
-    Throughput as a share of that without, each turn in an order of its own; bare against bare is the noise.
-    """
+    """Throughput as a share of that without, each turn in an order of its own; bare against bare is the noise."""
     ways: dict[str, tuple[Any, Any]] = {
         "": (_nothing, _nothing),
         "nothing": (_nothing, _nothing),
@@ -95,15 +88,11 @@ def measured(client: Client, turns: int) -> dict[str, float]:
 
 
 def _nothing(client: Client) -> None:
-    """
-    Nothing is switched on or off.
-    """
+    """Nothing is switched on or off."""
 
 
 def once(client: Client, count: int) -> float:
-    """
-    Seconds of the scheduler's processor time for so many trivial tasks, until they are forgotten.
-    """
+    """Seconds of the scheduler's processor time for so many trivial tasks, until they are forgotten."""
     before = client.run_on_scheduler(time.process_time)
     futures = client.map(trivial, range(count), pure=False)
     wait(futures)
@@ -114,32 +103,24 @@ def once(client: Client, count: int) -> float:
 
 
 def trivial(number: int) -> int:
-    """
-    The least that a task can do.
-    """
+    """The least that a task can do."""
     return number
 
 
 def how_many_tasks(dask_scheduler: Any) -> int:
-    """
-    Runs on the scheduler.
-    """
+    """Runs on the scheduler."""
     return len(dask_scheduler.tasks)
 
 
 def on_scheduler(client: Client) -> None:
-    """
-    Only the scheduler records.
-    """
+    """Only the scheduler records."""
     from workerdiag.recorder.scheduler.plugin import RecorderScheduler
 
     client.register_plugin(RecorderScheduler())
 
 
 def off_scheduler(client: Client) -> None:
-    """
-    It does no more.
-    """
+    """It does no more."""
     from workerdiag.recorder.install import remove_from_scheduler
 
     client.run_on_scheduler(remove_from_scheduler)

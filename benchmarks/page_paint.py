@@ -1,5 +1,4 @@
-"""
-When Chromium shows the page of a report: of each incident of tests/cases, from opening it to the first text.
+"""When Chromium shows the page of a report: of each incident of tests/cases, from opening it to the first text.
 
     python benchmarks/page_paint.py [--times 3]
 
@@ -37,9 +36,7 @@ SHOWN = """new Promise(done => new PerformanceObserver(list => {
 
 
 def rows(times: int) -> Iterator[Row]:
-    """
-    The browser's own time, and that of the reports.
-    """
+    """The browser's own time, and that of the reports."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         texts = pages()
         files = {name: _written(Path(folder, f"{name}.html"), text) for name, text in texts.items()}
@@ -68,9 +65,7 @@ def rows(times: int) -> Iterator[Row]:
 
 
 def pages() -> Mapping[str, str]:
-    """
-    The page of each incident, by its name.
-    """
+    """The page of each incident, by its name."""
     book = workerdiag.load_rulebook(packs=False)
     matcher = Matcher(book)
     return {
@@ -80,9 +75,7 @@ def pages() -> Mapping[str, str]:
 
 
 def shown_ms(browser: Browser, file: Path) -> tuple[float, float]:
-    """
-    First contentful paint in a new tab after the page was asked for, and the main thread's processor time.
-    """
+    """First contentful paint in a new tab after the page was asked for, and the main thread's processor time."""
     page = browser.new_page(viewport={"width": 390, "height": 844})
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
@@ -94,9 +87,7 @@ def shown_ms(browser: Browser, file: Path) -> tuple[float, float]:
 
 
 def _best(pairs: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    """
-    The least of each: other programs only add to it.
-    """
+    """The least of each: other programs only add to it."""
     shown, work = zip(*pairs, strict=True)
     return min(shown), min(work)
 

@@ -1,5 +1,4 @@
-"""
-How close to its budget each shipped source comes when whom it asks hangs: the goal is a tenth more.
+"""How close to its budget each shipped source comes when whom it asks hangs: the goal is a tenth more.
 
 Servers accept and say nothing, commands sleep, a nanny does not answer, nobody writes to a pipe. The worst of
 three tries counts; the first also loads what the source needs. A source whose package is not installed is
@@ -38,9 +37,7 @@ Make = Callable[[], EvidenceSource]
 
 
 def rows() -> Iterator[Row]:
-    """
-    One for each source, then for parts of them that have a time of their own.
-    """
+    """One for each source, then for parts of them that have a time of their own."""
     with tempfile.TemporaryDirectory() as folder, silent_port() as url, ExitStack() as opened:
         opened.enter_context(patch.dict(os.environ, environment(url, Path(folder))))
         known = makers(url, Path(folder))
@@ -55,9 +52,7 @@ def rows() -> Iterator[Row]:
 
 
 def of_source(name: str, make: Make) -> Iterator[Row]:
-    """
-    Seconds that a source takes while all that it asks hangs; none where its package is not installed.
-    """
+    """Seconds that a source takes while all that it asks hangs; none where its package is not installed."""
     tries = [time_source(make, BUDGET_S) for _ in range(TRIES)]
     for _, pieces in tries:
         reasons = {each.reason for each in pieces if isinstance(each, Gap)}
@@ -69,9 +64,7 @@ def of_source(name: str, make: Make) -> Iterator[Row]:
 
 
 def time_source(make: Make, budget_s: float) -> tuple[float, list[Evidence]]:
-    """
-    Seconds that asking takes, and what is said.
-    """
+    """Seconds that asking takes, and what is said."""
     source = make()
     began = time.perf_counter()
     pieces = list(source.collect(budget_s=budget_s))
@@ -79,27 +72,21 @@ def time_source(make: Make, budget_s: float) -> tuple[float, list[Evidence]]:
 
 
 def pipe(opened: ExitStack) -> object:
-    """
-    The reading end of a pipe that nobody writes to.
-    """
+    """The reading end of a pipe that nobody writes to."""
     out, into = os.pipe()
     opened.callback(os.close, into)
     return opened.enter_context(os.fdopen(out, "rb", buffering=0))
 
 
 def two_inputs(silent: object) -> Row:
-    """
-    A pipe is left alone after its share of the time, where another input waits.
-    """
+    """A pipe is left alone after its share of the time, where another input waits."""
     taken_s, pieces = time_source(lambda: LogSource([silent, LogText("distributed.nanny - INFO - x\n")]), 2.5)
     assert len(pieces) > 1, "the other input was not read"
     return seconds("LogSource, a pipe that nobody writes to and a text, budget 2.5 s", taken_s, 2.0)
 
 
 def many_files(make: Make, folder: Path) -> Row:
-    """
-    The output of one job is looked for among that of all jobs of a year.
-    """
+    """The output of one job is looked for among that of all jobs of a year."""
     for number in range(10_000):
         (folder / f"dask-worker-{number + 100}.err").touch()
     (folder / "dask-worker-17.err").write_text("distributed.worker - INFO - x\n")
@@ -109,9 +96,7 @@ def many_files(make: Make, folder: Path) -> Row:
 
 
 def of_the_host() -> Iterator[Row]:
-    """
-    The machine that we run on, asked in this process, and the parts of its answer that may hang.
-    """
+    """The machine that we run on, asked in this process, and the parts of its answer that may hang."""
     dead = Victim(
         identity=Identity(worker="tcp://127.0.0.1:1", pid=2**22 + 5, host="127.0.0.1"), when=time.time()
     )
@@ -140,9 +125,7 @@ def of_the_host() -> Iterator[Row]:
 
 
 def of_hostile_servers(known: dict[str, Make]) -> Iterator[Row]:
-    """
-    Servers that answer, badly, are left before the time is up.
-    """
+    """Servers that answer, badly, are left before the time is up."""
     taken = []
     with tempfile.TemporaryDirectory() as folder:
         for behaviour in (each for each in HOSTILE_BEHAVIOURS if each != "hangs"):
@@ -155,9 +138,7 @@ def of_hostile_servers(known: dict[str, Make]) -> Iterator[Row]:
 
 
 def unreadable(*_: object) -> None:
-    """
-    As kernel.dmesg_restrict makes the kernel log.
-    """
+    """As kernel.dmesg_restrict makes the kernel log."""
     raise PermissionError(1, "Operation not permitted")
 
 

@@ -1,5 +1,4 @@
-"""
-How long people wait for real clusters that do not answer: a frozen scheduler, a frozen nanny, none at all.
+"""How long people wait for real clusters that do not answer: a frozen scheduler, a frozen nanny, none at all.
 
 Frozen is a process that was stopped (SIGSTOP): it holds its connections and answers nobody.
 """
@@ -40,9 +39,7 @@ TIMEOUT_S = 6.0
 
 
 def rows() -> Iterator[Row]:
-    """
-    One for each who may not answer, then for who does, and for the command line.
-    """
+    """One for each who may not answer, then for who does, and for the command line."""
     yield seconds(
         f"ClusterSource, frozen scheduler, budget {BUDGET_S:g} s", frozen_scheduler_s(), BUDGET_S * 1.1
     )
@@ -64,9 +61,7 @@ def rows() -> Iterator[Row]:
 
 
 def frozen_scheduler_s() -> float:
-    """
-    Seconds until the scheduler is left alone.
-    """
+    """Seconds until the scheduler is left alone."""
     with scheduler() as (process, address), Client(address) as client, frozen(process.pid):
         taken_s, pieces = time_round(client, BUDGET_S)
     assert [each.reason for each in pieces if isinstance(each, Gap)] == ["timed-out"], pieces
@@ -74,9 +69,7 @@ def frozen_scheduler_s() -> float:
 
 
 def frozen_nanny_s() -> tuple[float, float]:
-    """
-    Seconds for what the cluster says, and for an explanation, of a death whose nanny is frozen.
-    """
+    """Seconds for what the cluster says, and for an explanation, of a death whose nanny is frozen."""
     with (
         patch.dict(os.environ, {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}),
         scheduler() as (_, address),
@@ -97,9 +90,7 @@ def frozen_nanny_s() -> tuple[float, float]:
 
 
 def dead_scheduler_s() -> float:
-    """
-    Seconds until it is clear that nobody can be asked, through an open client and then a closed one.
-    """
+    """Seconds until it is clear that nobody can be asked, through an open client and then a closed one."""
     with scheduler() as (process, address):
         client = Client(address)
         process.kill()
@@ -111,9 +102,7 @@ def dead_scheduler_s() -> float:
 
 
 def local_cluster_s() -> tuple[float, float]:
-    """
-    Seconds for where the dead of a local cluster lived, and for what that machine says.
-    """
+    """Seconds for where the dead of a local cluster lived, and for what that machine says."""
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
         LocalCluster(n_workers=1, dashboard_address="127.0.0.1:0", silence_logs=50) as cluster,
@@ -129,9 +118,7 @@ def local_cluster_s() -> tuple[float, float]:
 
 
 def silent_s() -> float:
-    """
-    Seconds for the command about a scheduler that accepts and says nothing, without and with a log.
-    """
+    """Seconds for the command about a scheduler that accepts and says nothing, without and with a log."""
     with socket.create_server(("127.0.0.1", 0)) as silent, tempfile.NamedTemporaryFile("w") as log:
         log.write(
             "2026-05-04 11:22:33,444 - distributed.nanny - INFO - Worker process 7 exited with status 3\n"
@@ -142,23 +129,17 @@ def silent_s() -> float:
 
 
 def demo_s(death: str) -> float:
-    """
-    Seconds for a real cluster, a real death and its explanation.
-    """
+    """Seconds for a real cluster, a real death and its explanation."""
     return run_s("demo", "--death", death)
 
 
 def run_s(*arguments: str) -> float:
-    """
-    Seconds that the command takes.
-    """
+    """Seconds that the command takes."""
     return timed(lambda: CliRunner().invoke(main, arguments, catch_exceptions=False))
 
 
 def crash() -> None:
-    """
-    Ends its process, but not before its nanny is frozen.
-    """
+    """Ends its process, but not before its nanny is frozen."""
     time.sleep(2)
     os._exit(3)
 
@@ -166,9 +147,7 @@ def crash() -> None:
 def time_round(
     client: Client, budget_s: float, exc: BaseException | None = None
 ) -> tuple[float, list[Evidence]]:
-    """
-    Seconds for one round of questions, and the answers.
-    """
+    """Seconds for one round of questions, and the answers."""
     facts = exception_facts(exc) if exc is not None else []
     about = tuple(each.identity for each in facts if getattr(each, "identity", None) and each.identity.worker)
     began = time.perf_counter()
@@ -178,9 +157,7 @@ def time_round(
 
 @contextmanager
 def frozen(pid: int) -> Iterator[None]:
-    """
-    The process is stopped in this context.
-    """
+    """The process is stopped in this context."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -190,9 +167,7 @@ def frozen(pid: int) -> Iterator[None]:
 
 @contextmanager
 def nannies(address: str, *names: str) -> Iterator[list[int]]:
-    """
-    The process ids of nannies, each with a worker of that name.
-    """
+    """The process ids of nannies, each with a worker of that name."""
     command = [
         sys.executable,
         "-m",

@@ -1,5 +1,4 @@
-"""
-What every benchmark prints: rows of what was measured, with the goal beside it.
+"""What every benchmark prints: rows of what was measured, with the goal beside it.
 
 A benchmark is a command of its own; with ``--json`` it prints the rows for ``run.py``.
 """
@@ -17,9 +16,7 @@ from attrs import asdict, frozen
 
 @frozen(kw_only=True)
 class Row:
-    """
-    One measurement.
-    """
+    """One measurement."""
 
     what: str
     measured: float
@@ -30,9 +27,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """
-        ``ok`` or ``MISSED``; nothing where there is no goal.
-        """
+        """``ok`` or ``MISSED``; nothing where there is no goal."""
         if self.goal is None:
             return ""
         good = self.measured >= self.goal if self.at_least else self.measured <= self.goal
@@ -40,33 +35,25 @@ class Row:
 
 
 def usual(values: Sequence[float]) -> float:
-    """
-    The mean of the middle half: what else the machine does makes some rounds very slow.
-    """
+    """The mean of the middle half: what else the machine does makes some rounds very slow."""
     low, _, high = quantiles(values, n=4)
     return mean(each for each in values if low <= each <= high)
 
 
 def timed(act: Callable[[], object]) -> float:
-    """
-    Seconds that it takes.
-    """
+    """Seconds that it takes."""
     began = time.perf_counter()
     act()
     return time.perf_counter() - began
 
 
 def seconds(what: str, measured: float, goal: float) -> Row:
-    """
-    Seconds, with the most that is allowed.
-    """
+    """Seconds, with the most that is allowed."""
     return Row(what=what, measured=measured, unit="s", goal=goal)
 
 
 def publish(rows: Iterable[Row]) -> None:
-    """
-    Print *rows*: as a table, or as JSON where ``run.py`` asks for it.
-    """
+    """Print *rows*: as a table, or as JSON where ``run.py`` asks for it."""
     rows = list(rows)
     if "--json" in sys.argv:
         print(json.dumps([asdict(row) for row in rows]))
@@ -75,9 +62,7 @@ def publish(rows: Iterable[Row]) -> None:
 
 
 def table(rows: Iterable[Row]) -> str:
-    """
-    Rows as aligned text.
-    """
+    """Rows as aligned text."""
     lines = [("", "measured", "goal", "")]
     for row in rows:
         sign = ">=" if row.at_least else "<="

@@ -1,5 +1,4 @@
-"""
-Runs every benchmark and prints one table.
+"""Runs every benchmark and prints one table.
 
     python benchmarks/run.py [FOLDER...]
 
@@ -19,9 +18,7 @@ HERE = Path(__file__).parent
 
 
 def measured(script: str, *arguments: str) -> list[Row]:
-    """
-    The rows of one benchmark, run in a process of its own; one row that misses its goal if it fails.
-    """
+    """The rows of one benchmark, run in a process of its own; one row that misses its goal if it fails."""
     command = [sys.executable, str(HERE / script), "--json", *arguments]
     run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if run.returncode:
@@ -30,9 +27,7 @@ def measured(script: str, *arguments: str) -> list[Row]:
 
 
 def main() -> int:
-    """
-    Exit status 1 when a goal was missed.
-    """
+    """Exit status 1 when a goal was missed."""
     rows = [
         *measured("import_time.py"),
         *measured("small_log.py"),

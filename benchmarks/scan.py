@@ -1,5 +1,4 @@
-"""
-Speed and memory on logs of any size, beside what the machine can do at best, in CPU seconds.
+"""Speed and memory on logs of any size, beside what the machine can do at best, in CPU seconds.
 
     python benchmarks/scan.py [--mib 10,300,1024]
 
@@ -47,9 +46,7 @@ print(json.dumps([taken, int(peak.split()[1]) / 1024]))
 
 
 def rows(sizes: list[int]) -> Iterator[Row]:
-    """
-    For every size speed and peak memory, how both grow, and for the middle one the comparison.
-    """
+    """For every size speed and peak memory, how both grow, and for the middle one the comparison."""
     with tempfile.TemporaryDirectory(prefix="workerdiag-bench-") as folder:
         speeds = []
         for mib in sizes:
@@ -80,9 +77,7 @@ def rows(sizes: list[int]) -> Iterator[Row]:
 
 
 def explained(path: Path, label: str, at_least: float | None = None) -> tuple[float, list[Row]]:
-    """
-    Seconds that `explain` took on *path*, and rows of its speed and of the peak memory of its process.
-    """
+    """Seconds that `explain` took on *path*, and rows of its speed and of the peak memory of its process."""
     command = [sys.executable, "-c", EXPLAIN, str(path)]
     run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     taken_s, peak_mib = json.loads(run.stdout)
@@ -94,16 +89,12 @@ def explained(path: Path, label: str, at_least: float | None = None) -> tuple[fl
 
 
 def megabytes(path: Path) -> float:
-    """
-    Size of the file.
-    """
+    """Size of the file."""
     return path.stat().st_size / 1e6
 
 
 def compared(path: Path, taken_s: float) -> Iterator[Row]:
-    """
-    The same file by hyperscan alone with the same literals, and by ``rg`` with the same patterns.
-    """
+    """The same file by hyperscan alone with the same literals, and by ``rg`` with the same patterns."""
     bare_s, rg_s = scanned_s(path), searched_s(path)
     yield Row(what="bare hyperscan, same literals: speed", measured=megabytes(path) / bare_s, unit="MB/s")
     yield Row(what="explain took, of bare hyperscan's time", measured=taken_s / bare_s, unit="x", goal=1.5)
@@ -112,9 +103,7 @@ def compared(path: Path, taken_s: float) -> Iterator[Row]:
 
 
 def scanned_s(path: Path) -> float:
-    """
-    Seconds for hyperscan over the file in blocks of 1 MiB, all literals of all rules, hits not used.
-    """
+    """Seconds for hyperscan over the file in blocks of 1 MiB, all literals of all rules, hits not used."""
     import hyperscan
 
     import workerdiag
@@ -138,9 +127,7 @@ def scanned_s(path: Path) -> float:
 
 
 def searched_s(path: Path) -> float:
-    """
-    Seconds for ripgrep over the file with every pattern of every rule that is about one line.
-    """
+    """Seconds for ripgrep over the file with every pattern of every rule that is about one line."""
     import workerdiag
     from workerdiag.rulebook.serialized import patterns
 
@@ -165,16 +152,12 @@ def searched_s(path: Path) -> float:
 
 
 def is_of_one_line(pattern: str) -> bool:
-    """
-    Whether ``rg`` can search for it: it names no line end.
-    """
+    """Whether ``rg`` can search for it: it names no line end."""
     return "\n" not in pattern and r"\n" not in pattern
 
 
 def in_language_of_rg(pattern: str) -> str:
-    """
-    A group's name may stand once only there, and quotes need no backslash.
-    """
+    """A group's name may stand once only there, and quotes need no backslash."""
     return re.sub(r"\\(['\"])", r"\1", re.sub(r"\(\?P<\w+>", "(?:", pattern))
 
 
@@ -184,9 +167,7 @@ def _children_s() -> float:
 
 
 def packed(path: Path) -> Iterator[Row]:
-    """
-    A log in gzip and in zstd: what `explain` takes beside its time for the plain one is the unpacking alone.
-    """
+    """A log in gzip and in zstd: what `explain` takes beside its time for the plain one is the unpacking alone."""
     import zstandard
 
     plain_s, _ = explained(path, "plain")

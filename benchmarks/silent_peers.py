@@ -1,6 +1,4 @@
-"""
-Peers of all shipped sources that hang, and scenes in which each source asks one: for patience.py.
-"""
+"""Peers of all shipped sources that hang, and scenes in which each source asks one: for patience.py."""
 
 from __future__ import annotations
 
@@ -62,17 +60,13 @@ _ARN = "arn:aws:ecs:eu-central-1:123456789012"
 
 @contextmanager
 def silent_port() -> Iterator[str]:
-    """
-    The URL of a port of this machine that accepts connections, and where nobody ever says anything.
-    """
+    """The URL of a port of this machine that accepts connections, and where nobody ever says anything."""
     with socket.create_server(("127.0.0.1", 0), backlog=1000) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
 def environment(url: str, folder: Path) -> Mapping[str, str]:
-    """
-    The variables that lead all sources to the server at *url*, and to commands in *folder* that sleep.
-    """
+    """The variables that lead all sources to the server at *url*, and to commands in *folder* that sleep."""
     for name in COMMANDS:
         fake_batch_system.install_command(folder, name, "exec sleep 600")
     config = {
@@ -97,9 +91,7 @@ def environment(url: str, folder: Path) -> Mapping[str, str]:
 
 
 def makers(url: str, folder: Path) -> dict[str, Callable[[], EvidenceSource]]:
-    """
-    What makes each shipped source, by the name of its class, of a scene in which it has somebody to ask.
-    """
+    """What makes each shipped source, by the name of its class, of a scene in which it has somebody to ask."""
     ecs = scene(victim("tcp://10.0.1.2:34937", name="3"), cluster=_cluster_of_ecs())
     (folder / "logs").mkdir()
     job = fake_batch_system.FakeJob("w-0", "17", log_directory=str(folder / "logs"))
@@ -123,9 +115,7 @@ def makers(url: str, folder: Path) -> dict[str, Callable[[], EvidenceSource]]:
 
 
 def silent_client() -> Any:
-    """
-    What sources use of a client: its scheduler tells of a nanny, and neither of them answers anything else.
-    """
+    """What sources use of a client: its scheduler tells of a nanny, and neither of them answers anything else."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()
 
@@ -158,9 +148,7 @@ def _with(**variables: str) -> Scene:
 
 
 def _of(kind: str, **fields: object) -> Scene:
-    """
-    A scene with a cluster object of a class of that name, and a worker that was lost with its machine.
-    """
+    """A scene with a cluster object of a class of that name, and a worker that was lost with its machine."""
     return scene(victim("tcp://10.0.1.2:34937"), cluster=type(kind, (), fields)())
 
 
@@ -180,9 +168,7 @@ def _google() -> Scene:
 
 
 def _google_key(path: Path) -> Path:
-    """
-    The file of a service account that nobody has; none is written where no key can be made.
-    """
+    """The file of a service account that nobody has; none is written where no key can be made."""
     try:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import rsa
@@ -216,9 +202,7 @@ def _azure() -> Scene:
 
 
 def _coiled() -> Scene:
-    """
-    A cluster whose connection never answers: the package needs a server that answers before it has one.
-    """
+    """A cluster whose connection never answers: the package needs a server that answers before it has one."""
     cloud = SimpleNamespace(cluster_details=lambda **_: threading.Event().wait())
     cluster = type("Cluster", (), {"__module__": "coiled.v2.cluster"})()
     vars(cluster).update(name="lab", cluster_id=17, workspace="lab", cloud=cloud)
@@ -235,7 +219,5 @@ def _in_a_unit() -> Scene:
 
 
 def _frozen() -> Scene:
-    """
-    A worker whose nanny is there, and does not answer.
-    """
+    """A worker whose nanny is there, and does not answer."""
     return evolve(_with(KEY="value"), client=silent_client())

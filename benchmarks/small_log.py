@@ -1,5 +1,4 @@
-"""
-How much CPU time the commonest call takes: one log of 200 lines, read in a notebook.
+"""How much CPU time the commonest call takes: one log of 200 lines, read in a notebook.
 
 The first call of a process is measured beyond its imports, and only where the package is installed: a
 checkout has no compiled rules.
@@ -44,9 +43,7 @@ print((time.process_time() - began) * 1e3)
 
 
 def rows() -> Iterator[Row]:
-    """
-    The first call of a process that has imported distributed, and later ones.
-    """
+    """The first call of a process that has imported distributed, and later ones."""
     text = logs.lines(LINES, deaths=1)
     modules = printed(MODULES, text).split()
     first = [float(printed(FIRST, text, *modules)) for _ in range(5)]
@@ -60,17 +57,13 @@ def rows() -> Iterator[Row]:
 
 
 def printed(program: str, text: str, *arguments: str) -> str:
-    """
-    What a process of Python prints that is given *text*.
-    """
+    """What a process of Python prints that is given *text*."""
     command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(command, input=text, text=True, stdout=subprocess.PIPE, check=True).stdout
 
 
 def warm_ms(text: str) -> float:
-    """
-    Median of calls after the first, in milliseconds.
-    """
+    """Median of calls after the first, in milliseconds."""
     import workerdiag
 
     taken = []

@@ -1,5 +1,4 @@
-"""
-What the flight recorder costs a worker that starts: time until it has joined, and memory once it has worked.
+"""What the flight recorder costs a worker that starts: time until it has joined, and memory once it has worked.
 
 By turns with and without, on one scheduler; each worker has a nanny, which records too.
 """
@@ -27,9 +26,7 @@ PRELOADS = {
 
 
 def rows() -> Iterator[Row]:
-    """
-    The differences, in milliseconds and megabytes.
-    """
+    """The differences, in milliseconds and megabytes."""
     taken: dict[bool, list[tuple[float, int]]] = {False: [], True: []}
     with scheduler() as (_, address), Client(address) as client:
         started(client, recorded=True)  # nobody's turn: files are in the system's cache after it
@@ -48,9 +45,7 @@ def rows() -> Iterator[Row]:
 
 
 def started(client: Client, *, recorded: bool) -> tuple[float, int]:
-    """
-    Seconds from the start of a nanny until its worker has joined; that one's resident bytes after some tasks.
-    """
+    """Seconds from the start of a nanny until its worker has joined; that one's resident bytes after some tasks."""
     with tempfile.TemporaryDirectory() as folder:
         sizes = ["--nthreads", "2", "--local-directory", folder, "--no-dashboard"]
         command = [sys.executable, "-m", "distributed.cli.dask_worker", client.scheduler.address, *sizes]

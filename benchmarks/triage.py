@@ -1,5 +1,4 @@
-"""
-Triage on one and on two processes, and what it finds beside what was planted.
+"""Triage on one and on two processes, and what it finds beside what was planted.
 
     python benchmarks/triage.py [--mib 512] [--part-mib 32] [--rounds 3]
 
@@ -38,9 +37,7 @@ CALM_CORES = 0.1
 
 @frozen
 class Measured:
-    """
-    One triage.
-    """
+    """One triage."""
 
     wall_s: float
     #: CPU time of this process, with the scheduler in it; and of all workers.
@@ -54,16 +51,12 @@ class Measured:
 
     @property
     def cpu_s(self) -> float:
-        """
-        CPU time of all.
-        """
+        """CPU time of all."""
         return self.client_s + self.worker_s
 
 
 def write_logs(folder: Path, mib: int, file_mib: int) -> int:
-    """
-    Logs of about so many MiB, with deaths in each. Returns how many deaths.
-    """
+    """Logs of about so many MiB, with deaths in each. Returns how many deaths."""
     planted = 0
     calm = [logs.lines(20_000, deaths=0, seed=seed).encode() for seed in range(4)]
     for number in range(mib // file_mib):
@@ -79,9 +72,7 @@ def write_logs(folder: Path, mib: int, file_mib: int) -> int:
 
 
 def measured(folder: Path, warm_up: Path, processes: int, part_bytes: int) -> Measured:
-    """
-    A triage of *folder* on so many processes of one thread.
-    """
+    """A triage of *folder* on so many processes of one thread."""
     with (
         LocalCluster(n_workers=processes, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster, set_as_default=False) as client,
@@ -108,9 +99,7 @@ def measured(folder: Path, warm_up: Path, processes: int, part_bytes: int) -> Me
 
 
 def busy_cpu_s() -> float:
-    """
-    CPU time of everything on this machine since it started (``man 5 proc_stat``).
-    """
+    """CPU time of everything on this machine since it started (``man 5 proc_stat``)."""
     user, nice, system, _idle, _io, irq, softirq = map(
         int, Path("/proc/stat").read_text(encoding="ascii").split("\n")[0].split()[1:8]
     )
@@ -125,9 +114,7 @@ def _search(place: str) -> None:
 
 
 def rows(mib: int, part_mib: int, rounds: int) -> Iterator[Row]:
-    """
-    Efficiency and accuracy.
-    """
+    """Efficiency and accuracy."""
     with tempfile.TemporaryDirectory(prefix="workerdiag-bench-") as place:
         folder, warm_up = Path(place, "logs"), Path(place, "warm-up.log")
         folder.mkdir()
@@ -153,9 +140,7 @@ def rows(mib: int, part_mib: int, rounds: int) -> Iterator[Row]:
 
 
 def clock_rows(found: Sequence[tuple[Measured, Measured]]) -> Iterator[Row]:
-    """
-    The efficiency by the clock, in the calmest round.
-    """
+    """The efficiency by the clock, in the calmest round."""
     one, two = min(found, key=lambda pair: pair[0].others + pair[1].others)
     others = max(one.others, two.others)
     goal = 0.85 if others <= CALM_CORES else None
@@ -165,9 +150,7 @@ def clock_rows(found: Sequence[tuple[Measured, Measured]]) -> Iterator[Row]:
 
 
 def accuracy_rows(one: Sequence[DeathRow], two: Sequence[DeathRow], planted: int) -> Iterator[Row]:
-    """
-    Recall and precision of what was planted, and whether both tables are the same.
-    """
+    """Recall and precision of what was planted, and whether both tables are the same."""
     explained = sum(each.cause == "nanny.memory-terminate" for each in one)
     yield Row(what="planted deaths found", measured=explained / planted, unit="x", goal=1.0, at_least=True)
     yield Row(what="deaths found that were not planted", measured=len(one) - explained, unit="", goal=0)

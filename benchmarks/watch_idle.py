@@ -1,5 +1,4 @@
-"""
-What a watcher costs while nothing dies: memory and processor time of ``workerdiag watch``.
+"""What a watcher costs while nothing dies: memory and processor time of ``workerdiag watch``.
 
     python benchmarks/watch_idle.py [--workers 1000] [--seconds 120]
 
@@ -34,9 +33,7 @@ GOAL_MB, GOAL_PERCENT = 100, 1
 
 
 def add_workers(count: int, dask_scheduler: Any = None) -> int:
-    """
-    Give the scheduler *count* workers that are not there; how many it knows then.
-    """
+    """Give the scheduler *count* workers that are not there; how many it knows then."""
     import weakref
 
     from distributed.core import Status
@@ -62,9 +59,7 @@ def add_workers(count: int, dask_scheduler: Any = None) -> int:
 
 
 def cost_of(pid: int) -> tuple[float, float]:
-    """
-    Resident memory in MB, and seconds of processor time so far.
-    """
+    """Resident memory in MB, and seconds of processor time so far."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     rss_kb = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:"))
     times = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
@@ -72,9 +67,7 @@ def cost_of(pid: int) -> tuple[float, float]:
 
 
 def wait_until_read_twice(state: Path) -> None:
-    """
-    Wait until a watcher has noted, after its first look, that it looked again.
-    """
+    """Wait until a watcher has noted, after its first look, that it looked again."""
     times: set[float] = set()
     end_s = time.monotonic() + WARM_UP_S
     while len(times) < 2:
@@ -85,9 +78,7 @@ def wait_until_read_twice(state: Path) -> None:
 
 
 def measure(address: str, folder: str, seconds: float) -> tuple[float, float]:
-    """
-    Memory in MB and the share of one core, in percent, of an idle watcher.
-    """
+    """Memory in MB and the share of one core, in percent, of an idle watcher."""
     command = [sys.executable, "-m", "workerdiag", "watch", address, "--state", f"{folder}/state.db"]
     watcher = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
@@ -102,9 +93,7 @@ def measure(address: str, folder: str, seconds: float) -> tuple[float, float]:
 
 
 def rows(workers: int, seconds: float) -> Iterator[Row]:
-    """
-    Memory and processor time, without the recorder and with it.
-    """
+    """Memory and processor time, without the recorder and with it."""
     dask.config.set({"distributed.scheduler.worker-ttl": None})
     for recorder in (False, True):
         with (

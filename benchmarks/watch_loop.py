@@ -1,5 +1,4 @@
-"""
-How long a watcher's questions hold the event loop of a scheduler that has no recorder.
+"""How long a watcher's questions hold the event loop of a scheduler that has no recorder.
 
     python benchmarks/watch_loop.py [--workers 1000]
 
@@ -46,9 +45,7 @@ asyncio.run(follow())
 
 
 class Timed(Coroutine[Any, Any, Any]):
-    """
-    A coroutine whose steps are timed.
-    """
+    """A coroutine whose steps are timed."""
 
     steps_ms: ClassVar[list[tuple[float, str]]] = []
     collections: ClassVar[int] = 0
@@ -61,21 +58,15 @@ class Timed(Coroutine[Any, Any, Any]):
         return self._coroutine.__await__()
 
     def send(self, value: Any) -> Any:
-        """
-        One step.
-        """
+        """One step."""
         return self._step(self._coroutine.send, value)
 
     def throw(self, *problem: Any) -> Any:
-        """
-        One step, with an exception.
-        """
+        """One step, with an exception."""
         return self._step(self._coroutine.throw, *problem)
 
     def close(self) -> None:
-        """
-        End it.
-        """
+        """End it."""
         self._coroutine.close()
 
     def _step(self, call: Callable[..., Any], *arguments: Any) -> Any:
@@ -93,16 +84,12 @@ class Timed(Coroutine[Any, Any, Any]):
 
 
 def note_collection(phase: str, _: object) -> None:
-    """
-    Count the garbage collections.
-    """
+    """Count the garbage collections."""
     Timed.collections += phase == "stop"
 
 
 def on_loop(cluster: Any, function: Callable[..., object], *arguments: object) -> None:
-    """
-    Run a function in the scheduler's event loop.
-    """
+    """Run a function in the scheduler's event loop."""
     done = threading.Event()
 
     def run() -> None:
@@ -114,18 +101,14 @@ def on_loop(cluster: Any, function: Callable[..., object], *arguments: object) -
 
 
 def time_tasks(dask_scheduler: Any) -> None:
-    """
-    Time the steps of all coroutines from now on.
-    """
+    """Time the steps of all coroutines from now on."""
     assert dask_scheduler
     make: Any = lambda loop, coroutine, **options: asyncio.Task(Timed(coroutine), loop=loop, **options)  # noqa: E731
     asyncio.get_running_loop().set_task_factory(make)
 
 
 def note_deaths(first: int, dask_scheduler: Any) -> None:
-    """
-    Fifty removals, of workers with 400 tasks each, as Dask notes and logs them.
-    """
+    """Fifty removals, of workers with 400 tasks each, as Dask notes and logs them."""
     log = logging.getLogger("distributed.scheduler")
     keys = [("mean-combine-0123456789abcdef", number, 0, 0) for number in range(200)]
     for number in range(first, first + 50):
@@ -143,9 +126,7 @@ def note_deaths(first: int, dask_scheduler: Any) -> None:
 
 
 def rows(workers: int, *, functions: str) -> Iterator[Row]:
-    """
-    The longest steps with no deaths, and with many.
-    """
+    """The longest steps with no deaths, and with many."""
     blocked = [] if functions == "run" else ["run_function"]
     if functions == "forbidden":
         os.environ["DASK_DISTRIBUTED__SCHEDULER__BLOCKED_HANDLERS"] = "['run_function']"
@@ -167,9 +148,7 @@ def rows(workers: int, *, functions: str) -> Iterator[Row]:
 
 
 def watch_deaths(cluster: Any, deaths: int) -> None:
-    """
-    Let a watcher ask while so many workers die.
-    """
+    """Let a watcher ask while so many workers die."""
     command = [sys.executable, "-c", WATCHER, cluster.scheduler_address, "12", "2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watcher:
         assert watcher.stdout is not None

@@ -1,7 +1,6 @@
-"""
-Fails if a page of the built site has a dead internal link, or loads anything from another host.
+"""Fails if a page of the built site has a dead internal link, or loads anything from another host.
 
-    python docs/check_site.py build/site
+python docs/check_site.py build/site
 """
 
 from __future__ import annotations
@@ -23,9 +22,7 @@ _STYLE_ADDRESS = re.compile(r"(?:@import\s+|url\()\s*['\"]?\s*((?:https?:)?//[^'
 
 
 class Page(HTMLParser):
-    """
-    The anchors of a page, its links, and what it loads.
-    """
+    """The anchors of a page, its links, and what it loads."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -36,9 +33,7 @@ class Page(HTMLParser):
         self.loaded += _STYLE_ADDRESS.findall(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """
-        Note what the element names, links to and loads.
-        """
+        """Note what the element names, links to and loads."""
         given = {name: value or "" for name, value in attrs}
         self.anchors |= {given[name] for name in ("id", "name") if given.get(name)}
         if tag in _LINKS:
@@ -49,23 +44,17 @@ class Page(HTMLParser):
 
 @cache
 def read(path: Path) -> Page:
-    """
-    A page of the site.
-    """
+    """A page of the site."""
     return Page(path.read_text(encoding="utf-8"))
 
 
 def pages(site: Path) -> list[Path]:
-    """
-    The pages of a site; below ``_static`` are parts of the theme.
-    """
+    """The pages of a site; below ``_static`` are parts of the theme."""
     return sorted(each for each in site.rglob("*.html") if "_static" not in each.relative_to(site).parts)
 
 
 def problems(site: Path) -> Iterator[str]:
-    """
-    A line for each dead link, and for each thing from elsewhere.
-    """
+    """A line for each dead link, and for each thing from elsewhere."""
     for path in pages(site):
         page = read(path)
         where = path.relative_to(site)
@@ -84,9 +73,7 @@ def _is_elsewhere(address: str) -> bool:
 
 
 def _dead(address: str, page: Path, site: Path) -> str:
-    """
-    What is wrong with a link within the site; empty if it leads somewhere.
-    """
+    """What is wrong with a link within the site; empty if it leads somewhere."""
     parts = urlsplit(address)
     if parts.scheme:  # data:, mailto:
         return ""
@@ -102,9 +89,7 @@ def _dead(address: str, page: Path, site: Path) -> str:
 
 
 def main() -> int:
-    """
-    Print the problems of a site; 1 if there are any.
-    """
+    """Print the problems of a site; 1 if there are any."""
     site = Path(sys.argv[1]).resolve()
     if not (site / "index.html").is_file():
         print(f"{site} is no built site", file=sys.stderr)

@@ -1,6 +1,4 @@
-"""
-How Sphinx builds the site: Markdown pages, API from docstrings, nothing from any other host.
-"""
+"""How Sphinx builds the site: Markdown pages, API from docstrings, nothing from any other host."""
 
 from __future__ import annotations
 
@@ -84,8 +82,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def site_links(text: str, page: str) -> str:
-    """
-    The Markdown of a page, with links that lead out of ``docs`` turned to pages of the site, or to downloads.
+    """The Markdown of a page, with links that lead out of ``docs`` turned to pages of the site, or to downloads.
 
     Args:
         text: The Markdown.
@@ -112,9 +109,7 @@ def _read_source(_app: Sphinx, docname: str, content: list[str]) -> None:
 
 
 def _other_pages() -> str:
-    """
-    The pages that no list of pages names, so that a new one is found at once.
-    """
+    """The pages that no list of pages names, so that a new one is found at once."""
     named = {name for page in Path(__file__).parent.glob("*.md") for name in _listed(page)}
     return "\n".join(sorted({page.stem for page in Path(__file__).parent.glob("*.md")} - named - {"index"}))
 
@@ -133,8 +128,7 @@ def _turn_included_links(app: Sphinx, relative_path: Path, _parent: str, content
 
 
 def _read_docstring(_app: object, what: str, *others: object) -> None:
-    """
-    Turn ``Args:``, ``Returns:`` and ``Raises:`` to lists.
+    """Turn ``Args:``, ``Returns:`` and ``Raises:`` to lists.
 
     Comments of fields stay as they are: they are prose, with colons of their own.
     """
@@ -145,9 +139,7 @@ def _read_docstring(_app: object, what: str, *others: object) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    """
-    Turn links as pages are read, and sections of docstrings.
-    """
+    """Turn links as pages are read, and sections of docstrings."""
     app.connect("autodoc-process-docstring", _read_docstring)
     app.connect("source-read", _read_source)
     app.connect("include-read", _turn_included_links)

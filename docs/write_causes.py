@@ -1,5 +1,4 @@
-"""
-Writes ``docs/causes/``: a page for each cause, from the rules that are installed.
+"""Writes ``docs/causes/``: a page for each cause, from the rules that are installed.
 
     python docs/write_causes.py
 
@@ -37,9 +36,7 @@ TITLES = {
 
 
 def index(causes: Iterable[Cause], release: str) -> Iterator[str]:
-    """
-    The lines of the page that leads to all others.
-    """
+    """The lines of the page that leads to all others."""
     yield f"# Causes known in release {release}"
     yield from ("", "Each page has a stable address. `workerdiag knowledge show ID` needs no network.")
     for family, members in groupby(causes, key=lambda cause: cause.family):
@@ -50,9 +47,7 @@ def index(causes: Iterable[Cause], release: str) -> Iterator[str]:
 
 
 def page(cause: Cause) -> Iterator[str]:
-    """
-    The lines of the page of one cause.
-    """
+    """The lines of the page of one cause."""
     yield from (f"# {cause.title}", "", f"`{cause.id}`, revision {cause.revision}", "", cause.why.strip())
     yield from _section("What to do", list(_advice(cause)))
     yield from _section("How it shows", list(_messages(cause)))
@@ -69,9 +64,7 @@ def _section(title: str, lines: list[str]) -> Iterator[str]:
 
 
 def _advice(cause: Cause) -> Iterator[str]:
-    """
-    The mitigations, numbered, without the numbers of a death.
-    """
+    """The mitigations, numbered, without the numbers of a death."""
     for number, each in enumerate(cause.mitigations, 1):
         mark = f"{number}. "
         under = " " * len(mark)
@@ -86,9 +79,7 @@ def _advice(cause: Cause) -> Iterator[str]:
 
 
 def _messages(cause: Cause) -> Iterator[str]:
-    """
-    One message for each sign in a log, as its writer words it.
-    """
+    """One message for each sign in a log, as its writer words it."""
     shown = [sign.seen[0] for sign in cause.signs if isinstance(sign, LogSign) and sign.seen][:MOST_MESSAGES]
     for each in shown:
         yield from ("```text", each.strip("\n"), "```")
@@ -104,9 +95,7 @@ def _next_step(step: NextStepRule) -> str:
 
 
 def main() -> None:
-    """
-    Write all pages anew.
-    """
+    """Write all pages anew."""
     book = workerdiag.load_rulebook(packs=False)
     causes = sorted(book.causes, key=lambda cause: cause.id)
     shutil.rmtree(FOLDER, ignore_errors=True)

@@ -1,5 +1,4 @@
-"""
-Writes ``docs/commands.md``: the help of every command that is installed.
+"""Writes ``docs/commands.md``: the help of every command that is installed.
 
     python docs/write_commands.py
 
@@ -25,9 +24,7 @@ INTRODUCTION = """# Commands
 
 
 def page() -> Iterator[str]:
-    """
-    The parts of the page.
-    """
+    """The parts of the page."""
     yield INTRODUCTION
     for words, command in _commands(program, ("workerdiag",)):
         name = " ".join(words)
@@ -36,9 +33,7 @@ def page() -> Iterator[str]:
 
 
 def _commands(group: click.Group, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """
-    All commands of a group that are no groups and are not hidden, with the words that call them.
-    """
+    """All commands of a group that are no groups and are not hidden, with the words that call them."""
     for name, command in sorted(group.commands.items()):
         if isinstance(command, click.Group):
             if any(each.hidden for each in command.commands.values()):
@@ -49,9 +44,7 @@ def _commands(group: click.Group, words: tuple[str, ...]) -> Iterator[tuple[tupl
 
 
 def main() -> None:
-    """
-    Write the page anew.
-    """
+    """Write the page anew."""
     PAGE.write_text("\n".join(page()), encoding="utf-8")
 
 

@@ -1,5 +1,4 @@
-"""
-Writes ``docs/configuration.md``: every setting, from the schema that is installed.
+"""Writes ``docs/configuration.md``: every setting, from the schema that is installed.
 
     python docs/write_configuration.py
 
@@ -58,9 +57,7 @@ Secrets do not belong in Dask's configuration, which travels to every worker.
 
 
 def page() -> Iterator[str]:
-    """
-    The parts of the page.
-    """
+    """The parts of the page."""
     yield INTRODUCTION
     section = ""
     for key, rule in rules().items():
@@ -93,9 +90,7 @@ def _entry(key: str, description: str, allowed: str) -> str:
 
 
 def main() -> None:
-    """
-    Write the page anew.
-    """
+    """Write the page anew."""
     PAGE.write_text("\n".join(page()) + "\n", encoding="utf-8")
 
 

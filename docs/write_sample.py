@@ -1,5 +1,4 @@
-"""
-Writes ``docs/_generated/sample-report.html``: the report on a recorded death, as the tutorial shows it.
+"""Writes ``docs/_generated/sample-report.html``: the report on a recorded death, as the tutorial shows it.
 
     python docs/write_sample.py
 
@@ -17,9 +16,7 @@ FOLDER = Path(__file__).parent
 
 
 def main() -> None:
-    """
-    Write the report anew.
-    """
+    """Write the report anew."""
     diagnosis = workerdiag.explain(logs=FOLDER / "samples" / "death.zip", timeout="60s")
     page = FOLDER / "_generated" / "sample-report.html"
     page.parent.mkdir(exist_ok=True)
@@ -27,9 +24,7 @@ def main() -> None:
 
 
 def whole_page(diagnosis: workerdiag.Diagnosis) -> str:
-    """
-    The report as ``workerdiag explain --format html`` prints it.
-    """
+    """The report as ``workerdiag explain --format html`` prints it."""
     from workerdiag.rendering.html import render_html
 
     return render_html(diagnosis, page=True)

@@ -1,7 +1,6 @@
-"""
-A bot of one's own in ten lines: each notice of the watcher goes to a function.
+"""A bot of one's own in ten lines: each notice of the watcher goes to a function.
 
-    python examples/function_bot.py tcp://scheduler:8786
+python examples/function_bot.py tcp://scheduler:8786
 """
 
 import sys
@@ -11,9 +10,7 @@ from workerdiag.watch.watched_case import Notice
 
 
 def tell(notice: Notice) -> None:
-    """
-    Whatever you like: open an issue, ring a bell, scale the cluster.
-    """
+    """Whatever you like: open an issue, ring a bell, scale the cluster."""
     print(notice.title, *notice.advice[:1], sep="\n  ", flush=True)
 
 

@@ -1,5 +1,4 @@
-"""
-Run work on Dask, and start it again only where that harms nobody.
+"""Run work on Dask, and start it again only where that harms nobody.
 
     from retry import run
     total = run(lambda client: client.submit(sum, [1, 2]).result(), start)
@@ -27,8 +26,7 @@ logger = logging.getLogger("retry")
 
 
 def run(work: Callable[[Client], Any], start: Callable[[int | None], Client], *, tries: int = 3) -> Any:
-    """
-    What *work* returns, after at most so many tries.
+    """What *work* returns, after at most so many tries.
 
     *work* makes its futures anew each time: one that failed stays failed.
     The exception of the last try carries what workerdiag says of a retry.
@@ -57,17 +55,13 @@ def run(work: Callable[[Client], Any], start: Callable[[int | None], Client], *,
 
 
 def start(memory_bytes: int | None = None) -> Client:
-    """
-    A cluster on this machine that gives a task up at its first death.
-    """
+    """A cluster on this machine that gives a task up at its first death."""
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
         return Client(n_workers=1, threads_per_worker=1, memory_limit=memory_bytes or "1 GiB")
 
 
 def poisoned() -> None:
-    """
-    Crash the worker, as a broken library does.
-    """
+    """Crash the worker, as a broken library does."""
     os.kill(os.getpid(), signal.SIGSEGV)
 
 

@@ -1,7 +1,6 @@
-"""
-A Slack bot of one's own: every notice of the watcher becomes a message in a channel.
+"""A Slack bot of one's own: every notice of the watcher becomes a message in a channel.
 
-    SLACK_TOKEN=xoxb-... python examples/slack_bot.py tcp://scheduler:8786 "#dask"
+SLACK_TOKEN=xoxb-... python examples/slack_bot.py tcp://scheduler:8786 "#dask"
 """
 
 import html

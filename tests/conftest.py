@@ -1,6 +1,4 @@
-"""
-Settings of all tests.
-"""
+"""Settings of all tests."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Deadlines are handed down and split into shares, and helper threads never block their caller.
-"""
+"""Deadlines are handed down and split into shares, and helper threads never block their caller."""
 
 from __future__ import annotations
 
@@ -57,9 +55,7 @@ THREADS = (
     ("names", "owners"), [({"monotonic", "perf_counter"}, CLOCKS), ({"Thread", "Timer"}, THREADS)]
 )
 def test_nothing_else_keeps_time_or_starts_a_thread(names, owners):
-    """
-    A deadline is computed, and waiting is stopped, in one module.
-    """
+    """A deadline is computed, and waiting is stopped, in one module."""
     users = set()
     for path in PACKAGE.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
@@ -69,9 +65,7 @@ def test_nothing_else_keeps_time_or_starts_a_thread(names, owners):
 
 
 def used_names(text: str) -> set[str]:
-    """
-    Attributes that a module looks up, and names that it imports.
-    """
+    """Attributes that a module looks up, and names that it imports."""
     nodes = list(ast.walk(ast.parse(text)))
     looked_up = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     return looked_up | {node.name for node in nodes if isinstance(node, ast.alias)}
@@ -79,42 +73,32 @@ def used_names(text: str) -> set[str]:
 
 @given(st.floats(0, 1), st.floats(0, 1e6))
 def test_a_share_never_ends_after_the_whole(part, seconds):
-    """
-    A step that gets a part of the time cannot use more than there is.
-    """
+    """A step that gets a part of the time cannot use more than there is."""
     whole = Deadline.after(seconds)
     assert whole.share(part).left_s <= seconds
 
 
 def test_a_step_can_have_a_least_and_a_most():
-    """
-    Some work is done however late it is, and some never takes long.
-    """
+    """Some work is done however late it is, and some never takes long."""
     assert Deadline.after(-1).share(at_least_s=100).left_s > 99
     assert Deadline.after(100).share(0.5, at_most_s=2).left_s <= 2
 
 
 def test_without_a_deadline_nothing_is_over():
-    """
-    Where nobody waits, there is time for each share.
-    """
+    """Where nobody waits, there is time for each share."""
     assert not NO_DEADLINE.share(0.1).is_over
     assert Deadline.after(0).is_over
     assert Deadline.after(-5).left_s == 0
 
 
 def test_a_grace_is_used_up():
-    """
-    The first few looks find time left.
-    """
+    """The first few looks find time left."""
     late = GraceDeadline(Deadline.after(0), grace=2)
     assert [late.is_over() for _ in range(4)] == [False, False, True, True]
 
 
 def test_what_a_call_returns_and_raises_comes_back():
-    """
-    An error of foreign code is there as text, also one that ends threads.
-    """
+    """An error of foreign code is there as text, also one that ends threads."""
 
     def ends():
         raise SystemExit("away")
@@ -126,9 +110,7 @@ def test_what_a_call_returns_and_raises_comes_back():
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="only POSIX interrupts one thread")
 def test_the_callers_keyboard_interrupt_passes():
-    """
-    ^C ends the wait at once, whatever is waited for.
-    """
+    """^C ends the wait at once, whatever is waited for."""
     caller, release = threading.get_ident(), threading.Event()
 
     def hangs():
@@ -141,9 +123,7 @@ def test_the_callers_keyboard_interrupt_passes():
 
 
 def test_who_does_not_come_back_is_left_behind():
-    """
-    The caller goes on when time is up, and the thread ends at its next piece.
-    """
+    """The caller goes on when time is up, and the thread ends at its next piece."""
     release = threading.Event()
 
     def pieces():
@@ -162,9 +142,7 @@ def test_who_does_not_come_back_is_left_behind():
 
 
 def test_a_reader_goes_no_further_ahead_than_it_may():
-    """
-    What nobody takes does not fill the memory.
-    """
+    """What nobody takes does not fill the memory."""
     made = []
 
     def pieces():
@@ -179,9 +157,7 @@ def test_a_reader_goes_no_further_ahead_than_it_may():
 
 
 def test_no_more_threads_than_a_few_live_of_one_name(monkeypatch):
-    """
-    A program that waits for what hangs, for ever, does not fill up with threads.
-    """
+    """A program that waits for what hangs, for ever, does not fill up with threads."""
     monkeypatch.setattr(room, "MAX_THREADS", 0)
     with pytest.raises(RuntimeError, match="have not come back"):
         call_in_time("workerdiag-test", lambda: 7, Deadline.after(60))

@@ -1,6 +1,4 @@
-"""
-pyproject.toml declares the distributions that the package imports.
-"""
+"""pyproject.toml declares the distributions that the package imports."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ NEWER_STANDARD_LIBRARY = {"compression"}
 
 
 def declared_modules() -> set[str]:
-    """
-    The modules of all dependencies and extras.
-    """
+    """The modules of all dependencies and extras."""
     project = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]
     requirements = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
     names = [re.match(r"[A-Za-z0-9.-]+", each)[0].lower() for each in requirements]
@@ -44,9 +40,7 @@ def declared_modules() -> set[str]:
 
 @cache
 def imported_modules() -> set[str]:
-    """
-    Every module from elsewhere that the package imports, at the top or inside functions.
-    """
+    """Every module from elsewhere that the package imports, at the top or inside functions."""
     ours = sys.stdlib_module_names | NEWER_STANDARD_LIBRARY | {"workerdiag"}
     trees = (ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py"))
     names = {name for tree in trees for node in ast.walk(tree) for name in _named(node)}
@@ -68,16 +62,12 @@ def is_within(module: str, package: str) -> bool:
 
 
 def test_every_imported_library_is_declared():
-    """
-    No library is there only because another one happens to need it.
-    """
+    """No library is there only because another one happens to need it."""
     declared = declared_modules()
     assert not {name for name in imported_modules() if not any(is_within(name, each) for each in declared)}
 
 
 def test_every_declared_library_is_imported():
-    """
-    Nothing is installed that the package does not import.
-    """
+    """Nothing is installed that the package does not import."""
     imported = imported_modules()
     assert not {each for each in declared_modules() if not any(is_within(name, each) for name in imported)}

@@ -1,6 +1,4 @@
-"""
-The description that a package index shows.
-"""
+"""The description that a package index shows."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ import pytest
 
 
 def description() -> str:
-    """
-    The description of the installed wheel; a checkout has none of its own.
-    """
+    """The description of the installed wheel; a checkout has none of its own."""
     try:
         installed = distribution("workerdiag")
     except PackageNotFoundError:
@@ -27,9 +23,7 @@ def description() -> str:
 
 
 def test_no_link_of_the_description_leads_into_the_checkout():
-    """
-    The README's links to files are there without their targets, and the text is whole.
-    """
+    """The README's links to files are there without their targets, and the text is whole."""
     text = description()
     assert "## Two commands" in text
     assert "tutorial" in text

@@ -1,6 +1,4 @@
-"""
-The documentation is correct: links lead somewhere, examples run, commands exist.
-"""
+"""The documentation is correct: links lead somewhere, examples run, commands exist."""
 
 from __future__ import annotations
 
@@ -40,36 +38,28 @@ on_every_page = pytest.mark.parametrize("page", PAGES, ids=NAMES)
 
 
 def examples(page: Path, language: str) -> Iterator[str]:
-    """
-    The fenced blocks of a page that are in *language*.
-    """
+    """The fenced blocks of a page that are in *language*."""
     for indent, found, text in FENCE.findall(page.read_text(encoding="utf-8")):
         if found == language:
             yield "".join(line.removeprefix(indent) for line in text.splitlines(keepends=True))
 
 
 def anchors(page: Path) -> set[str]:
-    """
-    What the headings of a page can be linked by, as GitHub makes it.
-    """
+    """What the headings of a page can be linked by, as GitHub makes it."""
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_the_readme_shows_what_is_really_printed(monkeypatch):
-    """
-    The sample at the top is the beginning of the report on the recorded log.
-    """
+    """The sample at the top is the beginning of the report on the recorded log."""
     monkeypatch.chdir(ROOT)
     printed = str(workerdiag.explain(logs="docs/samples/worker.log", timeout="5m"))
     assert printed.startswith(next(examples(ROOT / "README.md", "text")))
 
 
 def written_from(page: Path) -> Path:
-    """
-    The page itself, or what a generated one is generated from.
-    """
+    """The page itself, or what a generated one is generated from."""
     if page in GENERATED:
         return GENERATED[page]
     if page.is_relative_to(CAUSES):
@@ -79,9 +69,7 @@ def written_from(page: Path) -> Path:
 
 @on_every_page
 def test_links_lead_somewhere(page):
-    """
-    A link to a file of the project names one that is there, and a heading in it.
-    """
+    """A link to a file of the project names one that is there, and a heading in it."""
     for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
         path, _, anchor = target.partition("#")
         if "://" in target:
@@ -94,9 +82,7 @@ def test_links_lead_somewhere(page):
 
 @on_every_page
 def test_sessions_in_python_print_what_they_say(page, monkeypatch):
-    """
-    Examples with ``>>>`` run in the checkout, in order, and print just that.
-    """
+    """Examples with ``>>>`` run in the checkout, in order, and print just that."""
     monkeypatch.chdir(ROOT)
     text = "\n".join(each for each in examples(page, "python") if ">>>" in each)
     test = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
@@ -106,9 +92,7 @@ def test_sessions_in_python_print_what_they_say(page, monkeypatch):
 
 @on_every_page
 def test_other_python_compiles_and_names_what_there_is(page):
-    """
-    Examples that need a cluster are at least Python, and use public names.
-    """
+    """Examples that need a cluster are at least Python, and use public names."""
     for example in examples(page, "python"):
         if ">>>" in example:
             continue
@@ -123,18 +107,14 @@ def test_other_python_compiles_and_names_what_there_is(page):
 
 @on_every_page
 def test_toml_is_toml(page):
-    """
-    Examples of rules can be pasted into a file.
-    """
+    """Examples of rules can be pasted into a file."""
     for example in examples(page, "toml"):
         tomllib.loads(example)
 
 
 @on_every_page
 def test_commands_are_understood(page, tmp_path, monkeypatch):
-    """
-    Every ``workerdiag`` command shown has arguments that the command line knows.
-    """
+    """Every ``workerdiag`` command shown has arguments that the command line knows."""
     from workerdiag.cli import main
 
     paste_rules(page, tmp_path)
@@ -148,9 +128,7 @@ def test_commands_are_understood(page, tmp_path, monkeypatch):
 
 @on_every_page
 def test_rules_shown_are_good_rules(page, tmp_path):
-    """
-    An example that names its file can be saved there, has no mistakes and matches the lines it shows.
-    """
+    """An example that names its file can be saved there, has no mistakes and matches the lines it shows."""
     from workerdiag.authoring.lint import check_examples, lint
     from workerdiag.rulebook.folder import read_folder
 
@@ -161,9 +139,7 @@ def test_rules_shown_are_good_rules(page, tmp_path):
 
 
 def paste_rules(page: Path, place: Path) -> set[Path]:
-    """
-    Saves the rules of a page whose first line names a file, below *place*; gives the folders.
-    """
+    """Saves the rules of a page whose first line names a file, below *place*; gives the folders."""
     folders = set()
     for example in examples(page, "toml"):
         if named := re.match(r"# (([\w-]+)/\S+\.toml)\n", example):
@@ -175,9 +151,7 @@ def paste_rules(page: Path, place: Path) -> set[Path]:
 
 
 def understand(command: click.Command, words: list[str]) -> None:
-    """
-    Parses *words* as click does before it runs a command.
-    """
+    """Parses *words* as click does before it runs a command."""
     if isinstance(command, click.Group) and words and not words[0].startswith("-"):
         _, found, others = command.resolve_command(click.Context(command), words)
         assert found is not None, words
@@ -187,9 +161,7 @@ def understand(command: click.Command, words: list[str]) -> None:
 
 
 def test_the_check_of_the_site_finds_what_is_wrong(tmp_path):
-    """
-    A dead link, a dead anchor and anything from another host are told; links that people click are not.
-    """
+    """A dead link, a dead anchor and anything from another host are told; links that people click are not."""
     page = """<link rel="stylesheet" href="https://fonts.example/a.css"><img src="//cdn.example/b.png">
     <style>p { background: url(http://pictures.example/c.png) }</style><p id="here">
     <a href="https://docs.dask.org/">Dask</a><a href="#here">up</a><a href="#there">x</a><a href="gone.html">y</a>"""
@@ -208,9 +180,7 @@ def test_the_check_of_the_site_finds_what_is_wrong(tmp_path):
 
 
 def test_what_belongs_to_a_suggestion_stays_in_it(monkeypatch):
-    """
-    On the page of a cause it is indented as far as the text behind the number, also behind ``10.``.
-    """
+    """On the page of a cause it is indented as far as the text behind the number, also behind ``10.``."""
     monkeypatch.syspath_prepend(ROOT / "docs")
     from write_causes import page
 
@@ -226,9 +196,7 @@ def test_what_belongs_to_a_suggestion_stays_in_it(monkeypatch):
 
 
 def test_the_glossary_says_what_to_look_for():
-    """
-    Each class, function or setting that stands behind a term is somewhere in the package.
-    """
+    """Each class, function or setting that stands behind a term is somewhere in the package."""
     package = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
     words = {
         *re.findall(r"\w+", re.sub(r"`[^`\n]*`", "", package)),
@@ -240,9 +208,7 @@ def test_the_glossary_says_what_to_look_for():
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.stem)
 def test_docstrings_describe_the_arguments_that_there_are(path):
-    """
-    A parameter that was renamed is renamed where it is described.
-    """
+    """A parameter that was renamed is renamed where it is described."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ClassDef):
             made = [

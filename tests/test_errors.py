@@ -1,6 +1,4 @@
-"""
-Errors keep their facts, even through a pickle.
-"""
+"""Errors keep their facts, even through a pickle."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ GIVEN = {
     "name", [each for each in vars(errors) if each.endswith("Error") and each != "WorkerdiagError"]
 )
 def test_an_error_survives_being_pickled(name):
-    """
-    Dask and process pools pickle what is raised; facts given by name are not lost.
-    """
+    """Dask and process pools pickle what is raised; facts given by name are not lost."""
     problem = getattr(errors, name)(**GIVEN[name])
     again = pickle.loads(pickle.dumps(problem))
 
@@ -46,9 +42,7 @@ def test_an_error_survives_being_pickled(name):
 
 
 class Unsayable(Exception):  # noqa: N818
-    """
-    An object whose ``__str__`` fails.
-    """
+    """An object whose ``__str__`` fails."""
 
     def __str__(self):
         raise SystemExit
@@ -65,17 +59,13 @@ class Unsayable(Exception):  # noqa: N818
     ],
 )
 def test_every_error_can_be_worded(problem, text):
-    """
-    In bounded text that can be written anywhere, whatever its own str() does.
-    """
+    """In bounded text that can be written anywhere, whatever its own str() does."""
     assert errors.describe_error(problem) == text
     assert len(errors.error_text(ValueError("é" * 10**6))) < 100_000
 
 
 def test_a_failure_to_connect_names_the_error_of_the_system():
-    """
-    Dask words each one as a time-out, and keeps the reason among the causes.
-    """
+    """Dask words each one as a time-out, and keeps the reason among the causes."""
     late = OSError("Timed out trying to connect to tcp://10.0.0.1:8786 after 5 s")
     late.__cause__ = ConnectionRefusedError(111, "Connection refused")
     said = errors.describe_connection_error(late)

@@ -1,6 +1,4 @@
-"""
-The Kubernetes lab's build resumes after an interruption, and leaves the machine's apt alone.
-"""
+"""The Kubernetes lab's build resumes after an interruption, and leaves the machine's apt alone."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from lab_kubernetes.debian import source_lines
 
 
 class Compiler:
-    """
-    Replaces all programs that a build starts; counts what is compiled, and can be interrupted.
-    """
+    """Replaces all programs that a build starts; counts what is compiled, and can be interrupted."""
 
     def __init__(self) -> None:
         self.compiled: list[str] = []
@@ -41,9 +37,7 @@ class Compiler:
 
 @pytest.fixture
 def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiler:
-    """
-    The stand-in, in folders of its own.
-    """
+    """The stand-in, in folders of its own."""
     compiler = Compiler()
     monkeypatch.setenv("WORKERDIAG_K8S_BIN", str(tmp_path / "bin"))
     monkeypatch.setattr(subprocess, "run", compiler)
@@ -53,9 +47,7 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiler:
 
 
 def test_an_interrupted_build_goes_on_where_it_was(compiler: Compiler, tmp_path: Path) -> None:
-    """
-    What was finished is not compiled again, and what was not finished is never taken for a program.
-    """
+    """What was finished is not compiled again, and what was not finished is never taken for a program."""
     compiler.interrupted_at = "kubelet"
     with pytest.raises(KeyboardInterrupt):
         binaries.build()
@@ -71,9 +63,7 @@ def test_an_interrupted_build_goes_on_where_it_was(compiler: Compiler, tmp_path:
 
 
 def test_another_recipe_is_compiled_anew(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A kept program is of today's recipe.
-    """
+    """A kept program is of today's recipe."""
     binaries.build()
     compiler.compiled.clear()
     monkeypatch.setattr(binaries, "_version", lambda: "-X version=another")
@@ -83,8 +73,6 @@ def test_another_recipe_is_compiled_anew(compiler: Compiler, monkeypatch: pytest
 
 
 def test_sources_come_from_where_the_binaries_do() -> None:
-    """
-    For each index of Debian's own main packages there is a line for their sources; others are left out.
-    """
+    """For each index of Debian's own main packages there is a line for their sources; others are left out."""
     listed = "Debian main http://mirror.example/debian bookworm\nOther main http://other.example/apt stable\n"
     assert source_lines(listed) == ["deb-src http://mirror.example/debian bookworm main"]

@@ -1,6 +1,4 @@
-"""
-The imports match the layer table of the design.
-"""
+"""The imports match the layer table of the design."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ STAGES = "sources matching correlation scoring rendering"
 
 
 def table(rows: Mapping[str, str]) -> Mapping[str, frozenset[str]]:
-    """
-    Rooms, or libraries, from their names in one text.
-    """
+    """Rooms, or libraries, from their names in one text."""
     return {row: frozenset(names.split()) for row, names in rows.items()}
 
 
@@ -89,25 +85,19 @@ MUST_NOT_IMPORT = table(
 
 
 def room_of(module: str) -> str:
-    """
-    The room of ``workerdiag.matching.text.line_parser`` is ``matching``.
-    """
+    """The room of ``workerdiag.matching.text.line_parser`` is ``matching``."""
     return module.split(".")[1]
 
 
 def modules() -> list[tuple[str, Path]]:
-    """
-    Dotted name and file of every module of the package.
-    """
+    """Dotted name and file of every module of the package."""
     paths = sorted(PACKAGE.rglob("*.py"))
     return [(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts), path) for path in paths]
 
 
 @cache
 def imports(path: Path) -> frozenset[str]:
-    """
-    Every module named in an import statement of *path*, at the top or inside functions.
-    """
+    """Every module named in an import statement of *path*, at the top or inside functions."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -119,16 +109,12 @@ def imports(path: Path) -> frozenset[str]:
 
 
 def test_the_table_has_every_room():
-    """
-    A new module or folder of the package starts with a line in the table.
-    """
+    """A new module or folder of the package starts with a line in the table."""
     assert {room_of(module) for module, _ in modules()} <= set(MAY_IMPORT)
 
 
 def test_how_it_works_has_every_room():
-    """
-    The documentation names the rooms of today, each once, below the rooms that it imports from.
-    """
+    """The documentation names the rooms of today, each once, below the rooms that it imports from."""
     page = Path(__file__).parents[1].joinpath("docs", "how-it-works.md").read_text(encoding="utf-8")
     section = page.partition("## Where things are")[2].partition("\n## ")[0]
     rows = [re.findall(r"`(\w+)`", row.split("|")[1]) for row in re.findall(r"(?m)^\| `.*", section)]
@@ -142,9 +128,7 @@ def test_how_it_works_has_every_room():
 
 
 def test_no_two_classes_share_a_name():
-    """
-    Who searches for a class finds one.
-    """
+    """Who searches for a class finds one."""
     trees = (ast.parse(path.read_text(encoding="utf-8")) for _, path in modules())
     names = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
     assert [name for name, count in names.items() if count > 1] == []
@@ -152,9 +136,7 @@ def test_no_two_classes_share_a_name():
 
 @pytest.mark.parametrize(("module", "path"), modules())
 def test_a_room_imports_only_what_the_design_allows(module, path):
-    """
-    A stage never imports another stage, and nothing below knows of what is above it.
-    """
+    """A stage never imports another stage, and nothing below knows of what is above it."""
     room = room_of(module)
     ours = {room_of(name) for name in imports(path) if name.startswith("workerdiag.")}
     rooms = ours & set(MAY_IMPORT)  # what is no room is a name of the package itself
@@ -162,9 +144,7 @@ def test_a_room_imports_only_what_the_design_allows(module, path):
 
 
 def test_every_module_is_used():
-    """
-    What no module imports or names in a text, and no entry point or page of the documentation, is dead.
-    """
+    """What no module imports or names in a text, and no entry point or page of the documentation, is dead."""
     root = Path(__file__).parents[1]
     pages = [root / "pyproject.toml", *root.glob("docs/*.md")]
     imported = {name for _, path in modules() for name in imports(path)}
@@ -177,9 +157,7 @@ def test_every_module_is_used():
 
 
 def private_names(path: Path) -> set[str]:
-    """
-    The private attributes that *path* reads of objects of others by ``getattr``, and where a linter is told so.
-    """
+    """The private attributes that *path* reads of objects of others by ``getattr``, and where a linter is told so."""
     text = path.read_text(encoding="utf-8")
     found = {"SLF001"} & set(re.findall(r"noqa: (\w+)", text))
     for node in ast.walk(ast.parse(text)):
@@ -191,9 +169,7 @@ def private_names(path: Path) -> set[str]:
 
 
 def test_private_parts_of_dask_are_touched_in_two_places():
-    """
-    Who adapts workerdiag to a new release of Dask reads `recorder/internals` and `sources/internals.py`.
-    """
+    """Who adapts workerdiag to a new release of Dask reads `recorder/internals` and `sources/internals.py`."""
     touched = {module.removeprefix("workerdiag.") for module, path in modules() if private_names(path)}
     #: Probes are sent as text to processes without workerdiag.
     elsewhere = re.compile(r"recorder\.internals\.\w+|sources\.internals|sources\.host\.probes\.\w+")
@@ -202,17 +178,13 @@ def test_private_parts_of_dask_are_touched_in_two_places():
 
 @pytest.mark.parametrize(("module", "path"), modules())
 def test_a_room_keeps_its_hands_off_what_is_not_its_business(module, path):
-    """
-    Only sources touch files, networks and Dask; only the rulebook structures with cattrs.
-    """
+    """Only sources touch files, networks and Dask; only the rulebook structures with cattrs."""
     libraries = {name.split(".")[0] for name in imports(path)}
     assert not libraries & MUST_NOT_IMPORT.get(room_of(module), set())
 
 
 def test_the_table_has_no_circle():
-    """
-    Whatever may import something cannot be imported by it, however many rooms lie between.
-    """
+    """Whatever may import something cannot be imported by it, however many rooms lie between."""
     for room, others in MAY_IMPORT.items():
         reached: set[str] = set()
         ahead = set(others)

@@ -1,6 +1,4 @@
-"""
-Patterns run by Python's `re` take time in proportion to the text, whatever its content.
-"""
+"""Patterns run by Python's `re` take time in proportion to the text, whatever its content."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ UNITS = (
 
 
 def patterns_run():
-    """
-    Each pattern that a module holds by name, with how the package runs it.
-    """
+    """Each pattern that a module holds by name, with how the package runs it."""
     used = {}
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -51,9 +47,7 @@ def patterns_run():
 
 
 def seconds(pattern, text, *, anywhere):
-    """
-    CPU time of one run, the least of three.
-    """
+    """CPU time of one run, the least of three."""
     taken = []
     for _ in range(3):
         begun = time.process_time()
@@ -71,9 +65,7 @@ def seconds(pattern, text, *, anywhere):
 
 @pytest.mark.parametrize(("pattern", "methods"), list(patterns_run()))
 def test_a_pattern_takes_time_in_proportion_to_the_text(pattern, methods):
-    """
-    Eight times the text does not take 64 times as long, whatever piece it repeats.
-    """
+    """Eight times the text does not take 64 times as long, whatever piece it repeats."""
     is_bytes = isinstance(pattern.pattern, bytes)
     source = pattern.pattern.decode() if is_bytes else pattern.pattern
     words = re.findall(r"[A-Za-z_]{3,}", source)

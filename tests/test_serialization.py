@@ -1,6 +1,4 @@
-"""
-Plain values become attrs values and back, strictly.
-"""
+"""Plain values become attrs values and back, strictly."""
 
 from __future__ import annotations
 
@@ -28,18 +26,14 @@ class Whole:
 
 
 def problems(plain, keys="known"):
-    """
-    What is wrong with *plain* as a `Whole`.
-    """
+    """What is wrong with *plain* as a `Whole`."""
     with pytest.raises(Exception) as caught:
         strict_converter(keys).structure(plain, Whole)
     return problem_lines(caught.value)
 
 
 def test_all_mistakes_are_told_at_once_each_with_its_place():
-    """
-    A wrong type, an unknown word, a broken rule of a field, and a key too many.
-    """
+    """A wrong type, an unknown word, a broken rule of a field, and a key too many."""
     parts = [{"grade": "sure"}, {"grade": "weak", "count": 0}, "x"]
     assert set(problems({"name": 1, "parts": parts, "size": 2})) == {
         ".name: expected string, got 1",
@@ -62,23 +56,17 @@ def test_all_mistakes_are_told_at_once_each_with_its_place():
     ],
 )
 def test_nothing_is_converted(plain, problem):
-    """
-    A value of another type is a mistake, however close.
-    """
+    """A value of another type is a mistake, however close."""
     assert problem in "\n".join(problems(plain))
 
 
 def test_all_keys_means_those_with_a_default_too():
-    """
-    A report lists everything, so a missing key is a mistake in it.
-    """
+    """A report lists everything, so a missing key is a mistake in it."""
     assert problems({"name": "a"}, keys="all") == ["missing parts, share"]
 
 
 def test_what_a_newer_version_adds_is_passed_over():
-    """
-    With ``any``, unknown keys and null count as not given, and defaults are not written.
-    """
+    """With ``any``, unknown keys and null count as not given, and defaults are not written."""
     lenient = strict_converter("any")
     whole = Whole(name="a", parts=(Part(grade="weak"),))
     assert json.loads(json.dumps(lenient.unstructure(whole))) == {"name": "a", "parts": [{"grade": "weak"}]}

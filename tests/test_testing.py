@@ -1,6 +1,4 @@
-"""
-The test kit for authors of sources finds faults, and passes correct sources.
-"""
+"""The test kit for authors of sources finds faults, and passes correct sources."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from workerdiag.testing import HOSTILE_BEHAVIOURS, check_source, example_scene, 
 
 
 class RackPower:
-    """
-    The source of docs/writing-a-source.md, which asks a server whether a rack lost its power.
-    """
+    """The source of docs/writing-a-source.md, which asks a server whether a rack lost its power."""
 
     name = "rack power"
 
@@ -40,9 +36,7 @@ class RackPower:
 
 
 class Does:
-    """
-    A source with one given behaviour, even a forbidden one.
-    """
+    """A source with one given behaviour, even a forbidden one."""
 
     def __init__(self, what: Callable[[], Iterable[Evidence]], name: str = "rack power") -> None:
         self._what = what
@@ -68,17 +62,13 @@ def meddles() -> tuple[()]:
 
 
 def test_a_good_source_passes():
-    """
-    One that reads, and has nothing to tell, is in order.
-    """
+    """One that reads, and has nothing to tell, is in order."""
     check_source(lambda: Does(tuple), budget_s=0.2)
 
 
 @pytest.mark.parametrize("behaviour", HOSTILE_BEHAVIOURS)
 def test_a_source_that_turns_trouble_into_gaps_passes(behaviour):
-    """
-    Whatever the server does, the ten lines of the documentation keep all promises.
-    """
+    """Whatever the server does, the ten lines of the documentation keep all promises."""
     with hostile_server(behaviour) as url:
         check_source(lambda: RackPower(example_scene(), url), budget_s=1.0, must_gap=behaviour != "floods")
 
@@ -96,34 +86,26 @@ def test_a_source_that_turns_trouble_into_gaps_passes(behaviour):
     ],
 )
 def test_a_broken_promise_is_named(source, said, monkeypatch):
-    """
-    The author reads which promise it is.
-    """
+    """The author reads which promise it is."""
     monkeypatch.setenv("RACK", "before")
     with pytest.raises(AssertionError, match=said):
         check_source(lambda: source, budget_s=0.2)
 
 
 def test_a_busy_machine_breaks_no_promise():
-    """
-    A source that is late once, because the machine was, is asked again.
-    """
+    """A source that is late once, because the machine was, is asked again."""
     waits = iter([2.0])
     check_source(lambda: Does(lambda: time.sleep(next(waits, 0.0)) or ()), budget_s=0.1)
 
 
 def test_not_looking_is_not_seeing_nothing():
-    """
-    A source that could not ask, and is silent about it, is no good one.
-    """
+    """A source that could not ask, and is silent about it, is no good one."""
     with pytest.raises(AssertionError, match="yields no Gap"):
         check_source(lambda: Does(tuple), budget_s=0.2, must_gap=True)
 
 
 def test_a_change_of_the_place_is_noticed():
-    """
-    Sources only read, also where that cannot be seen from within the process.
-    """
+    """Sources only read, also where that cannot be seen from within the process."""
     rows: list[int] = []
 
     def writes() -> list[Evidence]:

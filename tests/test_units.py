@@ -1,6 +1,4 @@
-"""
-Sizes, durations and times are read and written the same way everywhere.
-"""
+"""Sizes, durations and times are read and written the same way everywhere."""
 
 from __future__ import annotations
 
@@ -38,57 +36,43 @@ from workerdiag.units import (
     ],
 )
 def test_bytes_are_written_as_people_write_them(count, text):
-    """
-    A size has no more digits than a person reads, and no zeros behind the point.
-    """
+    """A size has no more digits than a person reads, and no zeros behind the point."""
     assert format_bytes(count) == text
 
 
 @given(st.integers(0, 2**49))
 def test_a_written_size_can_be_read_back(count):
-    """
-    Reading a written size gives it back within half a percent.
-    """
+    """Reading a written size gives it back within half a percent."""
     assert parse_bytes(format_bytes(count)) == pytest.approx(count, rel=0.0051, abs=1)
 
 
 @given(st.integers(1, 2**49))
 def test_a_limit_to_type_is_enough_and_is_written_exactly(count):
-    """
-    A limit that advice names is at least what was asked for, and typing it gives just that.
-    """
+    """A limit that advice names is at least what was asked for, and typing it gives just that."""
     assert parse_bytes(format_limit(count)) == round_up_limit(count) >= count
 
 
 @given(st.integers(2**29, 2**45))
 def test_a_limit_is_not_rounded_up_by_half(count):
-    """
-    A limit to type is at most half as large again as what was asked for.
-    """
+    """A limit to type is at most half as large again as what was asked for."""
     assert round_up_limit(count) <= 1.5 * count
 
 
 @pytest.mark.parametrize("text", ["", "1 XB", "GiB", "-1", "9" * 16, "1e3", "many bytes", "1.5.5 MiB"])
 def test_what_is_no_size_is_none(text):
-    """
-    Text that is not a size is None, never an error.
-    """
+    """Text that is not a size is None, never an error."""
     assert parse_bytes(text) is None
 
 
 @pytest.mark.parametrize("text", ["10", "10s", " 2.5 s ", "500ms", "2 minutes", "1h", "1e1"])
 def test_durations_are_read_as_dask_reads_them(text):
-    """
-    Every duration that Dask's configuration takes means the same here.
-    """
+    """Every duration that Dask's configuration takes means the same here."""
     assert parse_duration(text) == dask.utils.parse_timedelta(text)
 
 
 @pytest.mark.parametrize("text", ["", "soon", "10 parsecs", "--", "1..2s"])
 def test_what_is_no_duration_is_a_value_error(text):
-    """
-    Whatever Dask raises for text that is not a duration, callers see a ValueError.
-    """
+    """Whatever Dask raises for text that is not a duration, callers see a ValueError."""
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(text)
 
@@ -105,15 +89,11 @@ def test_what_is_no_duration_is_a_value_error(text):
     ],
 )
 def test_durations_are_written_in_the_largest_unit_that_fits(seconds, text):
-    """
-    A duration reads as a person says it.
-    """
+    """A duration reads as a person says it."""
     assert format_duration(seconds) == text
 
 
 @pytest.mark.parametrize("when", [None, float("nan"), float("inf"), 1e300])
 def test_an_unknown_time_is_written_as_nothing(when):
-    """
-    A time that no calendar has is left out.
-    """
+    """A time that no calendar has is left out."""
     assert format_time(when) == ""

@@ -1,6 +1,4 @@
-"""
-Names are easy to find: packages fit on a page, modules are nouns, and each name has one meaning.
-"""
+"""Names are easy to find: packages fit on a page, modules are nouns, and each name has one meaning."""
 
 from __future__ import annotations
 
@@ -19,16 +17,12 @@ STANDALONE = frozenset({"_read_text"})
 
 
 def test_there_are_at_most_23_rooms():
-    """
-    A folder of the package is a room; more of them than fit on a page hide where things are.
-    """
+    """A folder of the package is a room; more of them than fit on a page hide where things are."""
     assert len([each for each in PACKAGE.iterdir() if (each / "__init__.py").is_file()]) <= 23
 
 
 def test_no_module_has_more_than_300_lines():
-    """
-    A module is read in one sitting.
-    """
+    """A module is read in one sitting."""
     long = {
         each.name: count for each in MODULES if (count := len(each.read_text("utf-8").splitlines())) > 300
     }
@@ -36,9 +30,7 @@ def test_no_module_has_more_than_300_lines():
 
 
 def test_no_module_is_a_participle():
-    """
-    A module is named by a noun, or by the verb of its one function.
-    """
+    """A module is named by a noun, or by the verb of its one function."""
     last_words = {each: each.stem.split("_")[-1] for each in MODULES}
     assert [
         str(each) for each, word in last_words.items() if word.endswith("ing") and word not in NOUNS
@@ -46,9 +38,7 @@ def test_no_module_is_a_participle():
 
 
 def test_no_private_name_stands_in_three_modules():
-    """
-    Who reads a helper's name knows which helper it is.
-    """
+    """Who reads a helper's name knows which helper it is."""
     places = defaultdict(set)
     for path in MODULES:
         for node in ast.parse(path.read_text("utf-8")).body:

@@ -1,5 +1,4 @@
-"""
-Whether "90 %" is right nine times in ten: reliability of the probabilities, kept per release.
+"""Whether "90 %" is right nine times in ten: reliability of the probabilities, kept per release.
 
     python tools/calibrate.py            # measure, and fail if it got worse than docs/calibration.md says
     python tools/calibrate.py --write    # write the tables of the current release there
@@ -42,9 +41,7 @@ SLACK = 0.01
 
 
 def answers(incidents: Sequence[KnownIncident], book: Rulebook, matcher: Matcher) -> list[Answer]:
-    """
-    One for each incident of which a cause was named.
-    """
+    """One for each incident of which a cause was named."""
     found = []
     for each in incidents:
         findings = explain_logs(each.logs, book, matcher)
@@ -58,9 +55,7 @@ def answers(incidents: Sequence[KnownIncident], book: Rulebook, matcher: Matcher
 
 
 def wrong_all_clears(incidents: Sequence[KnownIncident], book: Rulebook, matcher: Matcher) -> Iterator[str]:
-    """
-    The incidents of which "no death" is said, and is not true.
-    """
+    """The incidents of which "no death" is said, and is not true."""
     for each in incidents:
         died = "no-death" not in each.expected and not each.quiet
         if died and explain_logs(each.logs, book, matcher).outcome == "no-death":
@@ -68,9 +63,7 @@ def wrong_all_clears(incidents: Sequence[KnownIncident], book: Rulebook, matcher
 
 
 def worse(now: Measures, release: str, before: Mapping[str, Measures]) -> Iterator[str]:
-    """
-    What got worse: than the page says of *release* itself, and of the newest release before it.
-    """
+    """What got worse: than the page says of *release* itself, and of the newest release before it."""
     earlier = [each for each in before if in_order(each) < in_order(release)]
     if release not in before:
         yield f"docs/calibration.md has no row for {release}: write it with --write"
@@ -83,9 +76,7 @@ def worse(now: Measures, release: str, before: Mapping[str, Measures]) -> Iterat
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """
-    Exit status 1 when a measure got worse than the page says, or the page lacks the release.
-    """
+    """Exit status 1 when a measure got worse than the page says, or the page lacks the release."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,6 +1,4 @@
-"""
-The text of ``docs/calibration.md``: one row, and one section of tables, for each knowledge release.
-"""
+"""The text of ``docs/calibration.md``: one row, and one section of tables, for each knowledge release."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ _SECTION = re.compile(r"^## (\d[\w.]*)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOT
 
 @frozen(kw_only=True)
 class Answer:
-    """
-    What was promised for one labelled incident, and whether it came true.
-    """
+    """What was promised for one labelled incident, and whether it came true."""
 
     case: str
     sure: float
@@ -44,9 +40,7 @@ class Answer:
 
 @frozen(kw_only=True)
 class Measures:
-    """
-    Brier score and expected calibration error of some answers; 0 is perfect for both.
-    """
+    """Brier score and expected calibration error of some answers; 0 is perfect for both."""
 
     count: int
     brier: float
@@ -54,9 +48,7 @@ class Measures:
 
 
 def measured(answers: Sequence[Answer]) -> Measures:
-    """
-    The measures of all answers together.
-    """
+    """The measures of all answers together."""
     count = len(answers)
     off = sum(abs(sum(each.sure - each.right for each in some)) for some in bins(answers).values())
     return Measures(
@@ -67,16 +59,12 @@ def measured(answers: Sequence[Answer]) -> Measures:
 
 
 def error_by_chance(answers: Sequence[Answer]) -> float:
-    """
-    The calibration error to expect if every promise held exactly: few answers never come out even.
-    """
+    """The calibration error to expect if every promise held exactly: few answers never come out even."""
     return sum(_distance([each.sure for each in some]) for some in bins(answers).values()) / len(answers)
 
 
 def _distance(chances: Sequence[float]) -> float:
-    """
-    How far the number of answers that come true is from the number promised, on average.
-    """
+    """How far the number of answers that come true is from the number promised, on average."""
     likely = [1.0]  # of 0, 1, 2 ... right answers
     for chance in chances:
         likely = [
@@ -87,9 +75,7 @@ def _distance(chances: Sequence[float]) -> float:
 
 
 def bins(answers: Sequence[Answer]) -> dict[int, list[Answer]]:
-    """
-    Answers by the tenth that their probability lies in.
-    """
+    """Answers by the tenth that their probability lies in."""
     sorted_in: dict[int, list[Answer]] = {}
     for each in answers:
         sorted_in.setdefault(min(BINS - 1, int(each.sure * BINS)), []).append(each)
@@ -97,9 +83,7 @@ def bins(answers: Sequence[Answer]) -> dict[int, list[Answer]]:
 
 
 def read_measures(page: str) -> dict[str, Measures]:
-    """
-    The measures of each release, as the text of a page has them, oldest first.
-    """
+    """The measures of each release, as the text of a page has them, oldest first."""
     rows = {
         row[1]: Measures(count=int(row[2]), brier=float(row[3]), calibration_error=float(row[4]))
         for row in _ROW.finditer(page.partition("\n## ")[0])
@@ -108,8 +92,7 @@ def read_measures(page: str) -> dict[str, Measures]:
 
 
 def with_release(page: str, release: str, answers: Sequence[Answer], grades: str) -> str:
-    """
-    The text of *page* with the tables of *release* anew, and those of other releases as they were.
+    """The text of *page* with the tables of *release* anew, and those of other releases as they were.
 
     Args:
         page: The text so far; may be empty.
@@ -127,9 +110,7 @@ def with_release(page: str, release: str, answers: Sequence[Answer], grades: str
 
 
 def support_table(answers: Sequence[Answer]) -> str:
-    """
-    What answers rest on, what was promised of them, and what came true.
-    """
+    """What answers rest on, what was promised of them, and what came true."""
     rows = [
         "| best sign | facts | end told | incidents | mean probability | share right |",
         "|---|---|---|---|---|---|",
@@ -152,9 +133,7 @@ def support_table(answers: Sequence[Answer]) -> str:
 
 
 def grade_table(grades: Mapping[str, Counted], incident_count: int) -> str:
-    """
-    What each grade claims, and what was measured of it.
-    """
+    """What each grade claims, and what was measured of it."""
     rows = [
         "| grade | ratio used | counted where it was the cause | where it was not | origin |",
         "|---|---|---|---|---|",
@@ -171,9 +150,7 @@ def grade_table(grades: Mapping[str, Counted], incident_count: int) -> str:
 
 
 def in_order(release: str) -> tuple[tuple[int, str], ...]:
-    """
-    A key that sorts calendar releases: 2026.9.0 before 2026.11.0.
-    """
+    """A key that sorts calendar releases: 2026.9.0 before 2026.11.0."""
     return tuple((int(part), "") if part.isdigit() else (-1, part) for part in release.split("."))
 
 

@@ -1,5 +1,4 @@
-"""
-What a release of distributed records and raises: events, classes, exceptions with their texts.
+"""What a release of distributed records and raises: events, classes, exceptions with their texts.
 
 Read from source, as `templates` reads its messages.
 """
@@ -23,9 +22,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @frozen(kw_only=True)
 class LoggedEvent:
-    """
-    An event that the scheduler is told to keep (``log_event``).
-    """
+    """An event that the scheduler is told to keep (``log_event``)."""
 
     #: Topics it is kept under; None is one that is computed, such as a worker's address.
     topics: tuple[Value, ...]
@@ -35,27 +32,21 @@ class LoggedEvent:
 
 @frozen
 class ExceptionClass:
-    """
-    A class of exceptions.
-    """
+    """A class of exceptions."""
 
     name: str
 
 
 @frozen
 class RaisedException:
-    """
-    An exception with a text: given where it is raised by name, or of the class's own.
-    """
+    """An exception with a text: given where it is raised by name, or of the class's own."""
 
     type: str
     text: Template
 
     @property
     def as_last_line(self) -> Template:
-        """
-        The last line of its traceback.
-        """
+        """The last line of its traceback."""
         return (f"{self.type}: {self.text[0]}", *self.text[1:])
 
 
@@ -64,9 +55,7 @@ SourceEvent = LoggedEvent | ExceptionClass | RaisedException
 
 @lru_cache(maxsize=4096)  # most modules are the same in neighbouring releases
 def events_of_source(source: str) -> frozenset[SourceEvent]:
-    """
-    What one module records, defines and raises.
-    """
+    """What one module records, defines and raises."""
     try:
         tree = ast.parse(source)
     except SyntaxError:  # ``async`` as a name, before Python 3.7
@@ -91,9 +80,7 @@ def _events(tree: ast.Module) -> Iterator[SourceEvent]:
 
 
 def _logged_events(function: _Function) -> Iterator[LoggedEvent]:
-    """
-    The events of one function: those it logs, and that which ``to_event`` returns to be logged.
-    """
+    """The events of one function: those it logs, and that which ``to_event`` returns to be logged."""
     for node in ast.walk(function):
         match node:
             case ast.Call(func=called, args=args, keywords=keywords) if _last_name(called).endswith(
@@ -119,9 +106,7 @@ def _topics(node: ast.expr | None) -> tuple[Value, ...]:
 
 
 def _messages(node: ast.expr | None, function: _Function) -> Iterator[tuple[tuple[str, Value], ...] | None]:
-    """
-    The fields of a message, once for each way in which *function* makes it.
-    """
+    """The fields of a message, once for each way in which *function* makes it."""
     known = False
     for made in _origins(node, function):
         if (fields := _fields(made)) is not None:
@@ -133,9 +118,7 @@ def _messages(node: ast.expr | None, function: _Function) -> Iterator[tuple[tupl
 
 
 def _origins(node: ast.expr | None, function: _Function) -> Iterator[ast.expr]:
-    """
-    What *node* stands for: itself, or what is assigned to it in *function*.
-    """
+    """What *node* stands for: itself, or what is assigned to it in *function*."""
     match node:
         case ast.Name(id=name):
             yield from _assigned(name, function)
@@ -171,9 +154,7 @@ def _fields(node: ast.expr) -> Mapping[str, Value] | None:
 
 
 def _set_later(node: ast.expr, function: _Function) -> Mapping[str, Value]:
-    """
-    Fields that *function* adds by ``message["field"] = value``.
-    """
+    """Fields that *function* adds by ``message["field"] = value``."""
     names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
     return dict(_assigned_items(ast.walk(function), names)) if not isinstance(node, ast.Dict) else {}
 

@@ -1,5 +1,4 @@
-"""
-Whether a release can make the events, exceptions and captures that signs ask for.
+"""Whether a release can make the events, exceptions and captures that signs ask for.
 
 A sign shows where one of its witnesses is: the few things that a release must all say, such
 as an event with a field for the reason, and somewhere the reason itself.
@@ -40,9 +39,7 @@ _MOST_VALUES = 6
 
 
 class SignCheck:
-    """
-    One sign, and what proves that a release can make it.
-    """
+    """One sign, and what proves that a release can make it."""
 
     def __init__(self, witnesses: Collection[Proof], *, is_wholly_own: bool) -> None:
         self._witnesses = frozenset(witnesses)
@@ -50,16 +47,12 @@ class SignCheck:
         self.is_wholly_own = is_wholly_own
 
     def is_in(self, vocabulary: Container[object], *, surely: bool = False) -> bool:  # noqa: ARG002  sure or not at all
-        """
-        Whether a release that says so much can make it.
-        """
+        """Whether a release that says so much can make it."""
         return any(all(each in vocabulary for each in proof) for proof in self._witnesses)
 
 
 def check_event_sign(sign: EventSign, vocabulary: Vocabulary) -> SignCheck | None:
-    """
-    What makes an event that *sign* wants; None when its topic is one of our sources'.
-    """
+    """What makes an event that *sign* wants; None when its topic is one of our sources'."""
     if fixed_runs(sign.topic) and any(pattern(sign.topic).matches_whole(each) for each in SOURCE_TOPICS):
         return None
     witnesses = {
@@ -81,9 +74,7 @@ def _has_topic(event: LoggedEvent, wanted: str) -> bool:
 
 
 def _with_fields(event: LoggedEvent, sign: EventSign, vocabulary: Vocabulary) -> Iterator[Proof]:
-    """
-    *event* with every choice of texts that its computed values may be.
-    """
+    """*event* with every choice of texts that its computed values may be."""
     if event.fields is None:  # it may say anything, under a topic of its own
         if fixed_runs(sign.topic) or not sign.where:
             yield frozenset((event,))
@@ -99,17 +90,14 @@ def _with_fields(event: LoggedEvent, sign: EventSign, vocabulary: Vocabulary) ->
 
 
 def _makers(value: Value, wanted: str, vocabulary: Vocabulary) -> list[Proof]:
-    """
-    What must be said besides for *value* to be *wanted*: nothing, or one of some texts.
-    """
+    """What must be said besides for *value* to be *wanted*: nothing, or one of some texts."""
     if value is not None:
         return [frozenset()] if any(pattern(wanted).matches_whole(text) for text in fillings(value)) else []
     return [frozenset((each,)) if each else frozenset() for each in values(wanted, vocabulary)]
 
 
 def values(wanted: str, vocabulary: Vocabulary) -> Mapping[Template | None, tuple[str, ...]]:
-    """
-    Which templates make a value that *wanted* covers, and some of these values.
+    """Which templates make a value that *wanted* covers, and some of these values.
 
     The key None stands for what needs no release to say it: numbers and names of Python.
     """
@@ -125,9 +113,7 @@ def values(wanted: str, vocabulary: Vocabulary) -> Mapping[Template | None, tupl
 
 
 def check_exception_sign(sign: ExceptionSign, vocabulary: Vocabulary) -> SignCheck | None:
-    """
-    What raises an exception that *sign* wants; None when it is not about distributed's own.
-    """
+    """What raises an exception that *sign* wants; None when it is not about distributed's own."""
     defined = {each.name for each in vocabulary.events if isinstance(each, ExceptionClass)}
     own = {name: ExceptionClass(name) for each in sign.types if (name := each.rpartition(".")[2]) in defined}
     classes: list[Proof] = [frozenset((each,)) for each in own.values()]
@@ -152,9 +138,7 @@ def check_exception_sign(sign: ExceptionSign, vocabulary: Vocabulary) -> SignChe
 def check_landmark_sign(
     sign: LandmarkSign, landmark: Landmark, vocabulary: Vocabulary
 ) -> SignCheck | TemplateMatch | None:
-    """
-    What makes a landmark with the captures that *sign* wants; None when it is not distributed's own.
-    """
+    """What makes a landmark with the captures that *sign* wants; None when it is not distributed's own."""
     speech = TemplateMatch(landmark, vocabulary.lowered)
     if not speech.is_in(vocabulary.templates):
         return None
@@ -170,9 +154,7 @@ def check_landmark_sign(
 def _captured(
     landmark: Landmark, speech: TemplateMatch, key: str, wanted: str, vocabulary: Vocabulary
 ) -> Iterator[Proof]:
-    """
-    Messages with the texts that, in one of their gaps, are captured as *key* and covered by *wanted*.
-    """
+    """Messages with the texts that, in one of their gaps, are captured as *key* and covered by *wanted*."""
     messages = list(templates_with(fixed_runs(any_of(landmark)), vocabulary.lowered))
     for value, texts in values(wanted, vocabulary).items():
         for message in messages:

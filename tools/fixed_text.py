@@ -1,6 +1,4 @@
-"""
-The fixed texts of a pattern: what a message must say to be meant by it.
-"""
+"""The fixed texts of a pattern: what a message must say to be meant by it."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ LEAST_LETTERS = 4
 
 
 def fixed_runs(text: str) -> frozenset[str]:
-    """
-    The fixed texts of a pattern, of all its alternatives, lower-case.
-    """
+    """The fixed texts of a pattern, of all its alternatives, lower-case."""
     return frozenset(
         run
         for run in _runs(sre_parser.parse(text, re.IGNORECASE))

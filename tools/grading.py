@@ -1,5 +1,4 @@
-"""
-How much a sign of each grade really speaks for its cause, on incidents whose cause is known.
+"""How much a sign of each grade really speaks for its cause, on incidents whose cause is known.
 
 In how many incidents of a cause a sign of that grade counted for it, against how many of the other
 incidents: their ratio is what the grade claims to be (`workerdiag.model.signs.GRADES`).
@@ -29,9 +28,7 @@ _WIDTH = 1.96
 
 @frozen(kw_only=True)
 class Ratio:
-    """
-    A measured likelihood ratio, and the interval that holds the true one 95 times in 100.
-    """
+    """A measured likelihood ratio, and the interval that holds the true one 95 times in 100."""
 
     value: float
     low: float
@@ -40,9 +37,7 @@ class Ratio:
 
 @frozen(kw_only=True)
 class RestsOn:
-    """
-    What the first cause of an answer rests on.
-    """
+    """What the first cause of an answer rests on."""
 
     #: Grade of its strongest sign.
     grade: str
@@ -53,9 +48,7 @@ class RestsOn:
 
 @define
 class Counted:
-    """
-    How often signs of one grade counted; each pair is an incident with a cause that has such signs.
-    """
+    """How often signs of one grade counted; each pair is an incident with a cause that has such signs."""
 
     true_pairs: int = 0
     true_shown: int = 0
@@ -63,9 +56,7 @@ class Counted:
     false_shown: int = 0
 
     def add(self, *, true: bool, shown: bool) -> None:
-        """
-        Count one pair: whether it is the incident's cause, and whether such a sign counted for it.
-        """
+        """Count one pair: whether it is the incident's cause, and whether such a sign counted for it."""
         if true:
             self.true_pairs += 1
             self.true_shown += shown
@@ -75,8 +66,7 @@ class Counted:
 
     @property
     def ratio(self) -> Ratio:
-        """
-        The ratio of the two shares, with half a pair added to each count so that none is zero.
+        """The ratio of the two shares, with half a pair added to each count so that none is zero.
 
         The interval is that of Katz and others (Biometrics 34, 1978) for a ratio of two shares.
         """
@@ -87,8 +77,7 @@ class Counted:
 
 
 def graded(incidents: Sequence[KnownIncident], book: Rulebook, matcher: Matcher) -> dict[str, Counted]:
-    """
-    The counts for each grade, over all *incidents* whose cause can be told.
+    """The counts for each grade, over all *incidents* whose cause can be told.
 
     What the true cause explains (`explains` in its rule) is left out: its signs are expected there.
     """
@@ -107,16 +96,12 @@ def graded(incidents: Sequence[KnownIncident], book: Rulebook, matcher: Matcher)
 
 
 def tellable(incidents: Iterable[KnownIncident]) -> list[KnownIncident]:
-    """
-    Those of *incidents* whose label is not "unknown": of the others nobody knows what is false.
-    """
+    """Those of *incidents* whose label is not "unknown": of the others nobody knows what is false."""
     return [each for each in incidents if "unknown" not in each.expected]
 
 
 def explained_by(causes: Iterable[str], book: Rulebook) -> set[str]:
-    """
-    Everything that *causes* explain, directly or through others.
-    """
+    """Everything that *causes* explain, directly or through others."""
     reached: set[str] = set()
     ahead = list(causes)
     while ahead:
@@ -128,9 +113,7 @@ def explained_by(causes: Iterable[str], book: Rulebook) -> set[str]:
 
 
 def supporting(cause_id: str, incident: KnownIncident, book: Rulebook, matcher: Matcher) -> RestsOn | None:
-    """
-    What *cause_id* rests on in that death of *incident* in which most speaks for it.
-    """
+    """What *cause_id* rests on in that death of *incident* in which most speaks for it."""
     own = [each for each in _supports(incident, book, matcher) if each.cause.id == cause_id]
     best = max(own, key=lambda support: sum(support.facts), default=None)
     if best is None:
@@ -143,9 +126,7 @@ def supporting(cause_id: str, incident: KnownIncident, book: Rulebook, matcher: 
 
 
 def _grades_that_counted(incident: KnownIncident, book: Rulebook, matcher: Matcher) -> dict[str, set[str]]:
-    """
-    For each cause, the grades of signs that counted for it in any death of *incident*.
-    """
+    """For each cause, the grades of signs that counted for it in any death of *incident*."""
     shown: dict[str, set[str]] = {}
     for support in _supports(incident, book, matcher):
         shown.setdefault(support.cause.id, set()).update(_strongest(support))
@@ -153,9 +134,7 @@ def _grades_that_counted(incident: KnownIncident, book: Rulebook, matcher: Match
 
 
 def _supports(incident: KnownIncident, book: Rulebook, matcher: Matcher) -> list[CauseScore]:
-    """
-    What speaks for each cause, in any death of *incident*.
-    """
+    """What speaks for each cause, in any death of *incident*."""
     evidence = list(evidence_of(incident.logs))
     matches, _ = synchronize_clocks(match(evidence, book, matcher))
     found = assemble(matches, evidence)
@@ -164,9 +143,7 @@ def _supports(incident: KnownIncident, book: Rulebook, matcher: Matcher) -> list
 
 
 def _strongest(support: CauseScore) -> Iterable[str]:
-    """
-    The grade that each fact counts with: that of its strongest sign.
-    """
+    """The grade that each fact counts with: that of its strongest sign."""
     strongest: dict[str, str] = {}
     for seen in support.evidence:
         fact = seen.sign.fact or seen.sign.name

@@ -1,6 +1,4 @@
-"""
-The releases that a rule claims to be worded for, held against those that word it so.
-"""
+"""The releases that a rule claims to be worded for, held against those that word it so."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ from packaging.version import Version
 
 @frozen(kw_only=True)
 class Claim:
-    """
-    First release with the wording, and first without it; None: no such bound is claimed.
-    """
+    """First release with the wording, and first without it; None: no such bound is claimed."""
 
     introduced: Version | None = None
     removed: Version | None = None
@@ -23,25 +19,20 @@ class Claim:
         return f"{self.introduced or 'any'} .. {f'before {self.removed}' if self.removed else 'newest'}"
 
     def covers(self, release: Version) -> bool:
-        """
-        Whether *release* is claimed.
-        """
+        """Whether *release* is claimed."""
         return (self.introduced is None or self.introduced <= release) and (
             self.removed is None or release < self.removed
         )
 
     def within(self, other: Claim) -> Claim:
-        """
-        What both of them claim.
-        """
+        """What both of them claim."""
         first = [each for each in (self.introduced, other.introduced) if each]
         ends = [each for each in (self.removed, other.removed) if each]
         return Claim(introduced=max(first, default=None), removed=min(ends, default=None))
 
 
 def claim(introduced: str, removed: str) -> Claim:
-    """
-    The claim of a rule's two keys, of which each may be empty.
+    """The claim of a rule's two keys, of which each may be empty.
 
     Raises:
         packaging.version.InvalidVersion: One of them is no release.
@@ -59,8 +50,7 @@ def problems(
     surely_in: Collection[Version] | None = None,
     wholly: bool = True,
 ) -> Iterator[str]:
-    """
-    What is wrong with *claimed*, each in a few words.
+    """What is wrong with *claimed*, each in a few words.
 
     Args:
         claimed: The claim of the rule.
@@ -92,8 +82,7 @@ def problems(
 
 
 def spans(releases: Collection[Version], looked_at: Sequence[Version]) -> str:
-    """
-    *releases* as ranges within those that were *looked_at*: ``2022.5.1-2023.8.0, 2024.3.0-``.
+    """*releases* as ranges within those that were *looked_at*: ``2022.5.1-2023.8.0, 2024.3.0-``.
 
     A range that reaches the newest one is left open.
     """

@@ -1,6 +1,4 @@
-"""
-Releases of distributed: which there are, and their wheels. All of it through pip.
-"""
+"""Releases of distributed: which there are, and their wheels. All of it through pip."""
 
 from __future__ import annotations
 
@@ -16,14 +14,11 @@ _PACKAGE = "distributed"
 
 
 class NoReleaseError(RuntimeError):
-    """
-    pip could not tell or bring what was asked for; the text is pip's.
-    """
+    """pip could not tell or bring what was asked for; the text is pip's."""
 
 
 def known_releases() -> list[Version]:
-    """
-    All final releases that pip can see, oldest first.
+    """All final releases that pip can see, oldest first.
 
     Raises:
         NoReleaseError: pip does not answer.
@@ -38,8 +33,7 @@ def known_releases() -> list[Version]:
 
 
 def wheel_of(release: Version, cache: Path) -> Path | None:
-    """
-    The wheel of *release* in the folder *cache*, downloaded if it is not there yet.
+    """The wheel of *release* in the folder *cache*, downloaded if it is not there yet.
 
     None if there is a source distribution only: unpacking that would run its ``setup.py``.
 

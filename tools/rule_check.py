@@ -1,6 +1,4 @@
-"""
-Every rule held against what releases can say: the one place that knows the kinds of rules.
-"""
+"""Every rule held against what releases can say: the one place that knows the kinds of rules."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ KIND_OF: dict[type[Rule], str] = {
 
 @frozen(kw_only=True)
 class RuleCheck:
-    """
-    One rule about distributed's own wording, and the releases that word it so.
-    """
+    """One rule about distributed's own wording, and the releases that word it so."""
 
     #: Cause or landmark, and the name of the sign in it; a landmark has none.
     owner: str
@@ -47,8 +43,7 @@ class RuleCheck:
 
 
 def rules(book: Rulebook) -> Iterator[tuple[str, str, Rule]]:
-    """
-    All rules with a text of somebody's: the owner's id, the rule's name there, and the rule.
+    """All rules with a text of somebody's: the owner's id, the rule's name there, and the rule.
 
     Not those for the heading of a record, which loggers write.
     """
@@ -60,8 +55,7 @@ def rules(book: Rulebook) -> Iterator[tuple[str, str, Rule]]:
 
 
 def check_rules(book: Rulebook, vocabularies: Mapping[Version, Vocabulary]) -> Iterator[RuleCheck]:
-    """
-    The rules about distributed's own text, held against the *vocabularies* of releases, oldest first.
+    """The rules about distributed's own text, held against the *vocabularies* of releases, oldest first.
 
     Of log text, that is what a release can say, or what claims to be said in some releases only.
     """
@@ -105,9 +99,7 @@ def _check(
 
 
 def claimed_by(rule: Rule, landmarks: Mapping[str, Landmark]) -> Claim:
-    """
-    The releases that *rule* claims to be worded for, within those of the landmark that it is about.
-    """
+    """The releases that *rule* claims to be worded for, within those of the landmark that it is about."""
     claimed = claim(rule.introduced, rule.removed)
     if isinstance(rule, LandmarkSign) and (landmark := landmarks.get(rule.landmark)):
         return claimed.within(claim(landmark.introduced, landmark.removed))

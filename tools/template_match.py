@@ -1,5 +1,4 @@
-"""
-Whether a rule's message is one that given templates can make.
+"""Whether a rule's message is one that given templates can make.
 
 Two ways, of which one is enough. A template, its gaps filled with usual values, is matched by
 the rule's pattern; or the templates make all words that the pattern insists on in one of the
@@ -72,9 +71,7 @@ Span = tuple[int, int]
 
 @frozen(kw_only=True)
 class TemplateSpans:
-    """
-    What one template makes of a line: the characters it fixes, and those in its gaps.
-    """
+    """What one template makes of a line: the characters it fixes, and those in its gaps."""
 
     fixed: tuple[Span, ...]
     gaps: tuple[Span, ...] = ()
@@ -83,8 +80,7 @@ class TemplateSpans:
 
 
 class TemplateMatch:
-    """
-    One rule, held against all templates there are, of whatever release.
+    """One rule, held against all templates there are, of whatever release.
 
     Args:
         said: Every template with its lower-case text.
@@ -108,8 +104,7 @@ class TemplateMatch:
         )
 
     def is_in(self, templates: Container[object], *, surely: bool = False) -> bool:
-        """
-        Whether a release with these *templates* can say it.
+        """Whether a release with these *templates* can say it.
 
         What an object looks like (``<WorkerState ...>``) does not tell in which gaps it stands:
         *surely* leaves out what the pattern wants to see of one.
@@ -123,25 +118,19 @@ class TemplateMatch:
         )
 
     def wordings(self, templates: Container[object]) -> frozenset[Template]:
-        """
-        Of the messages that it matches, those in *templates*.
-        """
+        """Of the messages that it matches, those in *templates*."""
         return frozenset(each for each in self._filled if each in templates)
 
 
 def any_of(rule: LogSign | Landmark) -> str:
-    """
-    The patterns of *rule* as one; several of them without the names of their groups, which may repeat.
-    """
+    """The patterns of *rule* as one; several of them without the names of their groups, which may repeat."""
     if rule.pattern:
         return rule.pattern
     return "|".join(map(_alternative, rule.patterns))
 
 
 def _alternative(text: str) -> str:
-    """
-    A pattern as a part of another one: without names of groups, its flags for itself alone.
-    """
+    """A pattern as a part of another one: without names of groups, its flags for itself alone."""
     flags, rest = (
         found.groups() if (found := re.match(r"[(][?]([a-z]+)[)](.*)", text, re.DOTALL)) else ("", text)
     )
@@ -151,9 +140,7 @@ def _alternative(text: str) -> str:
 def _filled(
     rule: LogSign | Landmark, templates: Mapping[Template, str], runs: Collection[str], fillers: Sequence[str]
 ) -> Iterator[Template]:
-    """
-    Templates that the rule's pattern matches when they are filled.
-    """
+    """Templates that the rule's pattern matches when they are filled."""
     wanted = pattern(any_of(rule))
     unless = pattern(rule.unless) if rule.unless else None
     for template in templates_with(runs, templates):
@@ -165,9 +152,7 @@ def _filled(
 
 
 def templates_with(runs: Collection[str], templates: Mapping[Template, str]) -> Iterator[Template]:
-    """
-    Templates that have one of the fixed texts of a pattern, or what of it does not stand in gaps.
-    """
+    """Templates that have one of the fixed texts of a pattern, or what of it does not stand in gaps."""
     parts = {
         part for run in runs for part in _IN_GAPS.split(run) if sum(map(str.isalpha, part)) >= LEAST_LETTERS
     }
@@ -175,9 +160,7 @@ def templates_with(runs: Collection[str], templates: Mapping[Template, str]) -> 
 
 
 class _SeenLine:
-    """
-    A `seen` line, and which of its characters the pattern insists on.
-    """
+    """A `seen` line, and which of its characters the pattern insists on."""
 
     def __init__(self, rule_pattern: str, text: str, runs: Collection[str]) -> None:
         self.text = text
@@ -199,9 +182,7 @@ class _SeenLine:
         )
 
     def made_by(self, template: Template) -> TemplateSpans | None:
-        """
-        What *template* makes of this line; None when it is no part of it.
-        """
+        """What *template* makes of this line; None when it is no part of it."""
         if any(piece.strip() not in self.text for piece in template):
             return None
         text = "".join(template).strip()
@@ -228,9 +209,7 @@ class _SeenLine:
         return TemplateSpans(fixed=tuple(fixed), gaps=tuple(known), only_in_gap=only_in_gap)
 
     def _is_quoted(self, span: Span) -> bool:
-        """
-        Whether a text is shown as a value: then there is a gap, whoever left it.
-        """
+        """Whether a text is shown as a value: then there is a gap, whoever left it."""
         around = self.text[max(0, span[0] - 1) : span[0]] + self.text[span[1] : span[1] + 1]
         return around in {"''", '""'}
 
@@ -247,9 +226,7 @@ def _makes_all(insisted: Collection[int], by: Mapping[Template, TemplateSpans]) 
 
 
 def fillings(template: Template, fillers: Sequence[str] = _PLAIN) -> Iterator[str]:
-    """
-    Texts that *template* may make, with *fillers* in its gaps.
-    """
+    """Texts that *template* may make, with *fillers* in its gaps."""
     gaps = len(template) - 1
     count = next((each for each in range(len(fillers), 1, -1) if each**gaps <= _MOST_FILLINGS), 0)
     choices = product(fillers[:count], repeat=gaps) if count else ((each,) * gaps for each in fillers)
@@ -258,9 +235,7 @@ def fillings(template: Template, fillers: Sequence[str] = _PLAIN) -> Iterator[st
 
 
 def message(line: str) -> str:
-    """
-    A `seen` text without what loggers and others put before each of its lines.
-    """
+    """A `seen` text without what loggers and others put before each of its lines."""
     return "\n".join(parse_line(each.encode()).message for each in line.splitlines())
 
 
@@ -272,16 +247,12 @@ def _places(run: str, text: str) -> Iterator[int]:
 
 
 def _loose(piece: str) -> str:
-    """
-    A regex for *piece* that takes any blanks for its blanks; at its ends there may be none.
-    """
+    """A regex for *piece* that takes any blanks for its blanks; at its ends there may be none."""
     return r"\s+".join(map(re.escape, piece.split()))
 
 
 def _literals(text: str) -> tuple[str, ...]:
-    """
-    The literals of a pattern; the pattern itself where its alternatives together have no small set of them.
-    """
+    """The literals of a pattern; the pattern itself where its alternatives together have no small set of them."""
     try:
         return literals(text)
     except NoLiteralError:

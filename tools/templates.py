@@ -1,5 +1,4 @@
-"""
-What a release of distributed can say: the shapes of its messages, read from its source.
+"""What a release of distributed can say: the shapes of its messages, read from its source.
 
 Nothing of distributed is imported or run; a wheel is opened and parsed.
 """
@@ -29,9 +28,7 @@ _LEAST_LETTERS = 4
 
 
 def modules_of_wheel(wheel: Path) -> Iterator[tuple[str, str]]:
-    """
-    Path and source of the modules in *wheel* that users run (distributed's own, without its tests).
-    """
+    """Path and source of the modules in *wheel* that users run (distributed's own, without its tests)."""
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
             if name.startswith("distributed/") and name.endswith(".py") and not _NOT_SAID.search(name):
@@ -40,8 +37,7 @@ def modules_of_wheel(wheel: Path) -> Iterator[tuple[str, str]]:
 
 @lru_cache(maxsize=4096)  # most modules are the same in neighbouring releases
 def templates_of_source(source: str) -> frozenset[Template]:
-    """
-    Templates of one module: its strings but for docstrings, and what tracebacks name.
+    """Templates of one module: its strings but for docstrings, and what tracebacks name.
 
     A text of several lines is given whole and line by line, because logs are torn.
     """
@@ -59,9 +55,7 @@ def _says_something(text: str) -> bool:
 
 
 def strings(node: ast.AST) -> Iterator[Template]:
-    """
-    Templates of all texts in *node* that are said, and the names that tracebacks show.
-    """
+    """Templates of all texts in *node* that are said, and the names that tracebacks show."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return  # a docstring
     if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -78,9 +72,7 @@ def strings(node: ast.AST) -> Iterator[Template]:
 
 
 def _raised(node: ast.expr | None) -> Iterator[Template]:
-    """
-    The last line of the traceback of a raised exception: its type and its text.
-    """
+    """The last line of the traceback of a raised exception: its type and its text."""
     match node:
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[text, *_]):
             if (template := template_of(text)) is not None:
@@ -88,9 +80,7 @@ def _raised(node: ast.expr | None) -> Iterator[Template]:
 
 
 def template_of(node: ast.expr) -> Template | None:
-    """
-    The shape of the text that *node* makes; None when it makes none that is seen here.
-    """
+    """The shape of the text that *node* makes; None when it makes none that is seen here."""
     match node:
         case ast.Constant(value=str(text)):
             return _split(text, _PERCENT)
@@ -107,9 +97,7 @@ def template_of(node: ast.expr) -> Template | None:
 
 
 def _unknown_parts(node: ast.expr) -> Iterator[ast.AST]:
-    """
-    Parts of a text's expression that may hold texts of their own: values, arguments.
-    """
+    """Parts of a text's expression that may hold texts of their own: values, arguments."""
     match node:
         case ast.JoinedStr(values=values):
             yield from (each.value for each in values if isinstance(each, ast.FormattedValue))
@@ -148,9 +136,7 @@ def _joined(parts: Iterable[Template]) -> Template:
 
 
 def _lines(template: Template) -> Iterator[Template]:
-    """
-    The lines of a template that has several.
-    """
+    """The lines of a template that has several."""
     if not any("\n" in piece.strip() for piece in template):
         return
     line: list[str] = []

@@ -1,6 +1,4 @@
-"""
-All that one release of distributed can say: messages, events, classes, exceptions.
-"""
+"""All that one release of distributed can say: messages, events, classes, exceptions."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ Utterance = Template | SourceEvent
 
 @define(eq=False, slots=False)
 class Vocabulary:
-    """
-    What a release can say, or several releases together. Utterances are ``in`` it.
-    """
+    """What a release can say, or several releases together. Utterances are ``in`` it."""
 
     templates: frozenset[Template] = field(default=frozenset(), repr=False)
     events: frozenset[SourceEvent] = field(default=frozenset(), repr=False)
@@ -29,16 +25,12 @@ class Vocabulary:
 
     @cached_property
     def lowered(self) -> dict[Template, str]:
-        """
-        Every template, in a fixed order, with its lower-case text.
-        """
+        """Every template, in a fixed order, with its lower-case text."""
         return {each: "\0".join(each).lower() for each in sorted(self.templates)}
 
 
 def merge_vocabularies(vocabularies: Iterable[Vocabulary]) -> Vocabulary:
-    """
-    What at least one of them says.
-    """
+    """What at least one of them says."""
     each = list(vocabularies)
     return Vocabulary(
         templates=frozenset[Template]().union(*(one.templates for one in each)),
@@ -47,16 +39,12 @@ def merge_vocabularies(vocabularies: Iterable[Vocabulary]) -> Vocabulary:
 
 
 def vocabulary_of_source(source: str) -> Vocabulary:
-    """
-    What one module can say.
-    """
+    """What one module can say."""
     return Vocabulary(templates=templates_of_source(source), events=events_of_source(source))
 
 
 def vocabulary_of_wheel(wheel: Path) -> Vocabulary:
-    """
-    What the modules in *wheel* can say, and their paths as they stand in tracebacks.
-    """
+    """What the modules in *wheel* can say, and their paths as they stand in tracebacks."""
     modules = list(modules_of_wheel(wheel))
     paths = Vocabulary(templates=frozenset((path,) for path, _ in modules))
     return merge_vocabularies((paths, *(vocabulary_of_source(source) for _, source in modules)))

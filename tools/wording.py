@@ -1,5 +1,4 @@
-"""
-Checks in which releases of distributed each rule's message is worded as the rule says.
+"""Checks in which releases of distributed each rule's message is worded as the rule says.
 
     python tools/wording.py [--since 2024.8.1] [--only RELEASE]... [--cache FOLDER] [--write]
 
@@ -43,9 +42,7 @@ OLDEST_LIVE = "2024.8.1"
 )
 @click.option("--write", is_flag=True, help=f"Write {TABLE.relative_to(ROOT)}.")
 def main(since: str, only: Sequence[str], cache: Path | None, *, write: bool) -> None:
-    """
-    Check the releases that the rules claim to be worded for.
-    """
+    """Check the releases that the rules claim to be worded for."""
     with tempfile.TemporaryDirectory() as temporary:
         try:
             vocabularies = read_releases(chosen(since, only), cache or Path(temporary))
@@ -69,9 +66,7 @@ def main(since: str, only: Sequence[str], cache: Path | None, *, write: bool) ->
 
 
 def chosen(since: str, only: Sequence[str]) -> list[Version]:
-    """
-    The releases to read, oldest first.
-    """
+    """The releases to read, oldest first."""
     wanted = {Version(each) for each in only}
     if since != "none":
         wanted |= {each for each in known_releases() if each >= Version(since)}
@@ -81,9 +76,7 @@ def chosen(since: str, only: Sequence[str]) -> list[Version]:
 
 
 def read_releases(releases: Sequence[Version], cache: Path) -> dict[Version, Vocabulary]:
-    """
-    What each release can say, oldest first; those without a wheel are left out, with a note.
-    """
+    """What each release can say, oldest first; those without a wheel are left out, with a note."""
     vocabularies = {}
     for release in releases:
         if (wheel := wheel_of(release, cache)) is None:
@@ -94,9 +87,7 @@ def read_releases(releases: Sequence[Version], cache: Path) -> dict[Version, Voc
 
 
 def report(checked: RuleCheck, looked_at: Sequence[Version]) -> Iterator[str]:
-    """
-    A wrong claim: what was found, and what is wrong with it.
-    """
+    """A wrong claim: what was found, and what is wrong with it."""
     yield f"{checked} ({checked.kind}, {file_of(checked)})"
     yield f"  claimed: {checked.claimed}"
     yield f"  found:   {spans(checked.said_in, looked_at) or 'none'}"
@@ -106,9 +97,7 @@ def report(checked: RuleCheck, looked_at: Sequence[Version]) -> Iterator[str]:
 
 
 def file_of(checked: RuleCheck) -> str:
-    """
-    The file that a rule stands in.
-    """
+    """The file that a rule stands in."""
     for path in KNOWLEDGE.glob("landmarks/*.toml"):
         ids = [each["id"] for each in tomllib.loads(path.read_text(encoding="utf-8")).get("landmark", ())]
         if checked.owner in ids and not checked.sign:

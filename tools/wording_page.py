@@ -1,6 +1,4 @@
-"""
-The page of the docs that says which release words what.
-"""
+"""The page of the docs that says which release words what."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ if TYPE_CHECKING:
 
 
 def page(checked: Sequence[RuleCheck], looked_at: Sequence[Version]) -> Iterator[str]:
-    """
-    The lines of the page: the signs that differ between releases, and all landmarks.
-    """
+    """The lines of the page: the signs that differ between releases, and all landmarks."""
     oldest, newest = looked_at[0], looked_at[-1]
     yield from (
         "# Wordings by release of distributed",

@@ -1,5 +1,4 @@
-"""
-Why did my Dask worker die, and what do I do now?
+"""Why did my Dask worker die, and what do I do now?
 
 The public names are imported when first used, so that ``import workerdiag`` costs next to
 nothing in a process that may never need an explanation.

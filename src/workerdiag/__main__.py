@@ -1,6 +1,4 @@
-"""
-``python -m workerdiag``.
-"""
+"""``python -m workerdiag``."""
 
 from workerdiag.cli import main
 

@@ -1,5 +1,4 @@
-"""
-The client preload ``workerdiag.auto``; the function of that name is this module, called.
+"""The client preload ``workerdiag.auto``; the function of that name is this module, called.
 
 In Dask's configuration: ``distributed.client.preload: [workerdiag.auto]``, or in the environment
 ``DASK_DISTRIBUTED__CLIENT__PRELOAD=workerdiag.auto``.
@@ -19,16 +18,12 @@ __all__ = ["auto", "dask_setup", "dask_teardown"]
 
 
 def dask_setup(client: Client) -> None:
-    """
-    Switch the notes on; Dask calls it for each client.
-    """
+    """Switch the notes on; Dask calls it for each client."""
     auto(client)
 
 
 def dask_teardown(client: Client) -> None:
-    """
-    Switch the notes off when the client closes.
-    """
+    """Switch the notes off when the client closes."""
     auto(client, on=False)
 
 

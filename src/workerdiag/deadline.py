@@ -1,5 +1,4 @@
-"""
-Deadlines, and the helper threads that keep them.
+"""Deadlines, and the helper threads that keep them.
 
 Foreign code may hang, end its thread, or raise errors that cannot be shown: ``str()`` of a user's
 exception, a property of a client, an SDK, the import of a pack. It runs in a daemon thread, which is left
@@ -42,16 +41,13 @@ _Pieces = queue.Queue[_Piece[_T]] | queue.SimpleQueue[_Piece[_T]]
 
 
 def monotonic_s() -> float:
-    """
-    Return the seconds of the deadlines' clock, for measuring durations.
-    """
+    """Return the seconds of the deadlines' clock, for measuring durations."""
     return time.monotonic()
 
 
 @frozen
 class Deadline:
-    """
-    A moment until which something must be done.
+    """A moment until which something must be done.
 
     It is made once, handed down, and split up: a step gets a `share` of what is left.
     """
@@ -61,36 +57,26 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float) -> Deadline:
-        """
-        Return the deadline this many *seconds* from now.
-        """
+        """Return the deadline this many *seconds* from now."""
         return cls(time.monotonic() + seconds)
 
     @classmethod
     def of_budget(cls, budget_s: float) -> Deadline:
-        """
-        The deadline of a source that is given *budget_s*; a tenth of that is left for ending in time.
-        """
+        """The deadline of a source that is given *budget_s*; a tenth of that is left for ending in time."""
         return cls.after((1 - _ENDING_SHARE) * budget_s)
 
     @property
     def left_s(self) -> float:
-        """
-        Seconds until then, 0 if it has passed.
-        """
+        """Seconds until then, 0 if it has passed."""
         return max(0.0, self._at - time.monotonic())
 
     @property
     def is_over(self) -> bool:
-        """
-        Whether it has passed.
-        """
+        """Whether it has passed."""
         return time.monotonic() >= self._at
 
     def share(self, part: float = 1.0, *, at_least_s: float = 0.0, at_most_s: float = inf) -> Deadline:
-        """
-        The deadline of one step: a *part* of what is left, within these bounds in seconds.
-        """
+        """The deadline of one step: a *part* of what is left, within these bounds in seconds."""
         return Deadline.after(max(at_least_s, min(part * self.left_s, at_most_s)))
 
 
@@ -100,26 +86,20 @@ NO_DEADLINE = Deadline()
 
 @define
 class GraceDeadline:
-    """
-    A deadline that counts as open the first few times, so that some work is done however late it is.
-    """
+    """A deadline that counts as open the first few times, so that some work is done however late it is."""
 
     deadline: Deadline = NO_DEADLINE
     #: How often `is_over` says no in any case.
     _grace: int = 0
 
     def is_over(self) -> bool:
-        """
-        Whether the grace is used up and the deadline has passed.
-        """
+        """Whether the grace is used up and the deadline has passed."""
         self._grace -= 1
         return self._grace < 0 and self.deadline.is_over
 
 
 class ForeignError(Exception):
-    """
-    Foreign code raised something, which is only there as text.
-    """
+    """Foreign code raised something, which is only there as text."""
 
 
 #: What `call_in_time` raises.
@@ -127,8 +107,7 @@ CALL_FAILURES = (ForeignError, RuntimeError, TimeoutError)
 
 
 def start_thread(name: str, run: Callable[[], object], *, is_awaited: bool = False) -> threading.Thread:
-    """
-    Start a thread. The process waits for it at its end only if it *is_awaited*.
+    """Start a thread. The process waits for it at its end only if it *is_awaited*.
 
     Another thread that is in a C++ library then can abort the process (``std::terminate``, seen with Python
     3.11). Raises RuntimeError if the system cannot start another thread, or there are too many of that name.
@@ -141,8 +120,7 @@ def start_thread(name: str, run: Callable[[], object], *, is_awaited: bool = Fal
 
 
 def call_in_time(name: str, call: Callable[[], _T], deadline: Deadline) -> _T:
-    """
-    Run *call* in a thread called *name*, and return its result.
+    """Run *call* in a thread called *name*, and return its result.
 
     Raises TimeoutError if it is late, ForeignError if it raised anything (also `SystemExit` and
     `KeyboardInterrupt`), RuntimeError if there is no thread for it.
@@ -156,8 +134,7 @@ def call_in_time(name: str, call: Callable[[], _T], deadline: Deadline) -> _T:
 
 
 async def in_thread(name: str, call: Callable[[], _T], *, timeout_s: float) -> _T:
-    """
-    What *call* returns, awaited; a thread that does not come back is left behind.
+    """What *call* returns, awaited; a thread that does not come back is left behind.
 
     Raises as `call_in_time` does.
     """
@@ -188,8 +165,7 @@ async def in_thread(name: str, call: Callable[[], _T], *, timeout_s: float) -> _
 
 
 class HelperThread(Generic[_T]):
-    """
-    A thread that iterates, and hands over each piece as it comes.
+    """A thread that iterates, and hands over each piece as it comes.
 
     *iterate* runs in the thread. At most *read_ahead* pieces wait to be taken; 0: any number.
     """
@@ -206,8 +182,7 @@ class HelperThread(Generic[_T]):
             self._queue.put(None)
 
     def take(self, deadline: Deadline) -> Iterator[_T]:
-        """
-        Yield the pieces, as long as they come in time.
+        """Yield the pieces, as long as they come in time.
 
         Raises as `call_in_time` does; a thread whose next piece is late is left behind.
         """
@@ -218,9 +193,7 @@ class HelperThread(Generic[_T]):
             self.stop()
 
     def next_piece(self, deadline: Deadline) -> tuple[_T] | None:
-        """
-        The next piece in a tuple, None after the last one; raises as `take` does.
-        """
+        """The next piece in a tuple, None after the last one; raises as `take` does."""
         try:
             piece = self._queue.get(timeout=max(_MIN_WAIT_S, min(deadline.left_s, threading.TIMEOUT_MAX)))
         except queue.Empty:
@@ -232,9 +205,7 @@ class HelperThread(Generic[_T]):
         return piece
 
     def stop(self) -> None:
-        """
-        Let the thread end at its next piece.
-        """
+        """Let the thread end at its next piece."""
         self._is_stopped.set()
 
     def _run(self) -> None:

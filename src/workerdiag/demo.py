@@ -1,6 +1,4 @@
-"""
-A worker of a real cluster, killed for real and explained: ``workerdiag demo``.
-"""
+"""A worker of a real cluster, killed for real and explained: ``workerdiag demo``."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ _MAX_CHARACTERS = 150
 
 
 def grow() -> int:
-    """
-    Hold more and more memory, until somebody stops it.
-    """
+    """Hold more and more memory, until somebody stops it."""
     held: list[bytes] = []
     while len(held) * _STEP_BYTES < _MAX_BYTES:
         held.append(b"x" * _STEP_BYTES)
@@ -42,23 +38,17 @@ def grow() -> int:
 
 
 def segfault() -> None:
-    """
-    Read what stands at address zero.
-    """
+    """Read what stands at address zero."""
     ctypes.string_at(0)
 
 
 def leave() -> None:
-    """
-    End the process at once, with status 3.
-    """
+    """End the process at once, with status 3."""
     os._exit(3)
 
 
 def sigkill() -> None:
-    """
-    Let the operating system kill the process.
-    """
+    """Let the operating system kill the process."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -73,9 +63,7 @@ DEATHS: Mapping[str, tuple[str, Callable[[], object]]] = {
 
 @contextmanager
 def _quiet_stderr() -> Iterator[None]:
-    """
-    Without what Dask and its processes write to the terminal: logs, warnings, and tracebacks after ^C.
-    """
+    """Without what Dask and its processes write to the terminal: logs, warnings, and tracebacks after ^C."""
     stderr = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
@@ -93,8 +81,7 @@ def run(
     say: Callable[[str], object] = print,
     show: Callable[[Diagnosis], object] = print,
 ) -> int:
-    """
-    Start a cluster, let a worker die one of `DEATHS`, and say why it died; returns the exit status.
+    """Start a cluster, let a worker die one of `DEATHS`, and say why it died; returns the exit status.
 
     *say* gets what a person is to read, *show* the diagnosis before the cluster is closed.
     """

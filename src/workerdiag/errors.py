@@ -1,5 +1,4 @@
-"""
-Everything workerdiag raises on purpose.
+"""Everything workerdiag raises on purpose.
 
 Errors carry their facts as attributes, word themselves, and survive being
 pickled by Dask (hence not frozen and not keyword-only).
@@ -17,8 +16,7 @@ _MAX_CHARS = 64 * 1024
 
 
 def utf8_safe(text: str) -> str:
-    r"""
-    Return the *text* in valid UTF-8: half a surrogate pair becomes its escape, ``\udce9``.
+    r"""Return the *text* in valid UTF-8: half a surrogate pair becomes its escape, ``\udce9``.
 
     A file name that is not UTF-8 has such halves, and no file, terminal or JSON accepts them.
     """
@@ -27,26 +25,20 @@ def utf8_safe(text: str) -> str:
 
 
 def describe_error(problem: BaseException, *, most_chars: int = 500) -> str:
-    """
-    Return ``ValueError: its message`` as printable text, whatever its ``str()`` does.
-    """
+    """Return ``ValueError: its message`` as printable text, whatever its ``str()`` does."""
     kind = utf8_safe(type(problem).__name__)
     message = error_text(problem)
     return f"{kind}: {message}"[:most_chars] if message else kind[:most_chars]
 
 
 def describe_connection_error(problem: BaseException) -> str:
-    """
-    Return `describe_error`, with the system's error: to Dask every failure to connect is a time-out.
-    """
+    """Return `describe_error`, with the system's error: to Dask every failure to connect is a time-out."""
     reason = system_error(problem)
     return f"{describe_error(problem)}: {reason}" if reason else describe_error(problem)
 
 
 def system_error(problem: BaseException) -> str:
-    """
-    Return the error of the system from which *problem* comes, e.g. "Connection refused"; empty without one.
-    """
+    """Return the error of the system from which *problem* comes, e.g. "Connection refused"; empty without one."""
     origin = problem
     while (earlier := origin.__cause__ or origin.__context__) is not None:
         origin = earlier
@@ -54,9 +46,7 @@ def system_error(problem: BaseException) -> str:
 
 
 def error_text(problem: BaseException) -> str:
-    """
-    The beginning of an error's own message; empty if it has none.
-    """
+    """The beginning of an error's own message; empty if it has none."""
     try:
         return utf8_safe(str.__getitem__(str(problem), slice(_MAX_CHARS))).strip()
     except BaseException as worse:  # it runs foreign code
@@ -66,16 +56,12 @@ def error_text(problem: BaseException) -> str:
 
 
 def is_from_keyboard(problem: BaseException) -> bool:
-    """
-    Whether it can be the ^C of the user, which only the main thread gets, and not one that code raised.
-    """
+    """Whether it can be the ^C of the user, which only the main thread gets, and not one that code raised."""
     return isinstance(problem, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 class WorkerdiagError(Exception):
-    """
-    Base of everything raised on purpose.
-    """
+    """Base of everything raised on purpose."""
 
     #: What it says, with its facts by name in braces; what to do follows in brackets.
     _sentence: ClassVar[str] = ""
@@ -87,9 +73,7 @@ class WorkerdiagError(Exception):
         return f"{self._sentence.format(**facts)}{_in_brackets(str(facts.get('remedy', '')))}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        """
-        How to make it again elsewhere: from its facts, however they were given.
-        """
+        """How to make it again elsewhere: from its facts, however they were given."""
         return type(self), tuple(self._facts().values()) if has(type(self)) else self.args
 
     def _facts(self) -> dict[str, object]:
@@ -103,9 +87,7 @@ def _in_brackets(remedy: str) -> str:
 
 @define(eq=False)
 class UnusableFileError(WorkerdiagError):
-    """
-    Base class of errors that name a file or place, say why it cannot be used, and what to do about it.
-    """
+    """Base class of errors that name a file or place, say why it cannot be used, and what to do about it."""
 
     name: str
     why: str
@@ -116,9 +98,7 @@ class UnusableFileError(WorkerdiagError):
 
 @define(eq=False)
 class UnusableRequestError(WorkerdiagError):
-    """
-    Base class of errors that say why a request cannot be fulfilled, and what to do about it.
-    """
+    """Base class of errors that say why a request cannot be fulfilled, and what to do about it."""
 
     why: str
     #: What the caller can do about it.
@@ -127,72 +107,54 @@ class UnusableRequestError(WorkerdiagError):
 
 
 class UnreadableInputError(UnusableFileError):
-    """
-    One input (a path, a URL, an open file) could not be read.
-    """
+    """One input (a path, a URL, an open file) could not be read."""
 
     _sentence = "cannot read {name}: {why}"
 
 
 class BundleError(UnusableFileError):
-    """
-    A death bundle cannot be written, or a file cannot be read as one.
-    """
+    """A death bundle cannot be written, or a file cannot be read as one."""
 
     _sentence = "cannot use {name} as a death bundle: {why}"
 
 
 class TableError(UnusableFileError):
-    """
-    A table of triage cannot be written or read.
-    """
+    """A table of triage cannot be written or read."""
 
     _sentence = "cannot use {name} for tables: {why}"
 
 
 class StateFileError(UnusableFileError):
-    """
-    The file in which the watcher keeps its state cannot be opened, read or written; it is left as it is.
-    """
+    """The file in which the watcher keeps its state cannot be opened, read or written; it is left as it is."""
 
     _sentence = "cannot use {name} as the watcher's state: {why}"
 
 
 class BadReportError(UnusableRequestError):
-    """
-    A JSON text is not a diagnosis that this version can read back.
-    """
+    """A JSON text is not a diagnosis that this version can read back."""
 
     _sentence = "not a workerdiag diagnosis: {why} (give the text that Diagnosis.to_json() returned)"
 
 
 class TriageError(UnusableRequestError):
-    """
-    Triage cannot continue, or a part of it is not possible.
-    """
+    """Triage cannot continue, or a part of it is not possible."""
 
 
 class SilenceError(UnusableRequestError):
-    """
-    A silence is not valid.
-    """
+    """A silence is not valid."""
 
     _sentence = "cannot silence: {why}"
 
 
 class QuietHoursError(UnusableRequestError):
-    """
-    Quiet hours cannot be understood.
-    """
+    """Quiet hours cannot be understood."""
 
     _sentence = "cannot keep quiet hours: {why}"
 
 
 @define(eq=False)
 class RuleFileError(WorkerdiagError):
-    """
-    Files of rules, or of known issues, do not say what we can understand.
-    """
+    """Files of rules, or of known issues, do not say what we can understand."""
 
     #: The folder or file that was being loaded.
     place: str
@@ -207,9 +169,7 @@ class RuleFileError(WorkerdiagError):
 
 @define(eq=False)
 class BadBoxError(WorkerdiagError):
-    """
-    A file is not a black box that this version can read, or cannot be read at all.
-    """
+    """A file is not a black box that this version can read, or cannot be read at all."""
 
     #: Path of the file; empty if there was none.
     name: str
@@ -222,9 +182,7 @@ class BadBoxError(WorkerdiagError):
 
 @define(eq=False)
 class InstallError(WorkerdiagError):
-    """
-    The flight recorder cannot be installed on a cluster; nothing of it is.
-    """
+    """The flight recorder cannot be installed on a cluster; nothing of it is."""
 
     #: Which processes cannot, by address or name: the first few of them.
     where: tuple[str, ...]
@@ -239,9 +197,7 @@ class InstallError(WorkerdiagError):
 
 @define(eq=False)
 class SchedulerUnreachableError(WorkerdiagError):
-    """
-    The scheduler does not answer; it may again.
-    """
+    """The scheduler does not answer; it may again."""
 
     address: str
     problem: str
@@ -250,9 +206,7 @@ class SchedulerUnreachableError(WorkerdiagError):
 
 @define(eq=False)
 class ClusterEndedError(WorkerdiagError):
-    """
-    The cluster was closed on purpose: no more deaths will come from it.
-    """
+    """The cluster was closed on purpose: no more deaths will come from it."""
 
     address: str
     _sentence = "the cluster at {address} was closed"
@@ -260,9 +214,7 @@ class ClusterEndedError(WorkerdiagError):
 
 @define(eq=False)
 class StateInUseError(WorkerdiagError):
-    """
-    Another watcher has the state file.
-    """
+    """Another watcher has the state file."""
 
     #: Path of the file.
     name: str
@@ -275,9 +227,7 @@ class StateInUseError(WorkerdiagError):
 
 @define(eq=False)
 class NoSuchCaseError(WorkerdiagError):
-    """
-    A case is not open, or not known.
-    """
+    """A case is not open, or not known."""
 
     case_id: str
     _sentence = "there is no open case {case_id} (workerdiag watch status lists them)"

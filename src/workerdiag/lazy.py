@@ -1,6 +1,4 @@
-"""
-Names of a package that are imported when they are first used (PEP 562), and modules that can be called.
-"""
+"""Names of a package that are imported when they are first used (PEP 562), and modules that can be called."""
 
 from __future__ import annotations
 
@@ -13,8 +11,7 @@ from types import ModuleType
 def lazy_names(
     package: str, namespace: dict[str, object], module_of: Mapping[str, str], public: Iterable[str]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """
-    The ``__getattr__`` and ``__dir__`` of a package.
+    """The ``__getattr__`` and ``__dir__`` of a package.
 
     *namespace* is its ``globals()``, which keep what was imported once; *module_of* maps a name to its
     module; *public* is its ``__all__``.
@@ -34,8 +31,7 @@ def lazy_names(
 
 
 def call_module(name: str, module: str, function: str) -> None:
-    """
-    Let the module *name* be called as a *function* of another *module*.
+    """Let the module *name* be called as a *function* of another *module*.
 
     A public function with the name of a module is that module, called, whether or not it was imported before.
     """
@@ -43,9 +39,7 @@ def call_module(name: str, module: str, function: str) -> None:
     class CallableModule(ModuleType):
         @property
         def __wrapped__(self) -> Callable[..., object]:
-            """
-            The function, whose arguments notebooks and editors show.
-            """
+            """The function, whose arguments notebooks and editors show."""
             found: Callable[..., object] = getattr(import_module(module), function)
             return found
 

@@ -1,6 +1,4 @@
-"""
-The stages in their order, and nothing clever: evidence, matches, incident, findings.
-"""
+"""The stages in their order, and nothing clever: evidence, matches, incident, findings."""
 
 from __future__ import annotations
 
@@ -36,8 +34,7 @@ def diagnose(  # noqa: PLR0913  all but two have defaults
     about: Sequence[Identity] = (),
     more_deaths: int = 0,
 ) -> Findings:
-    """
-    Return the findings of the evidence by the rules.
+    """Return the findings of the evidence by the rules.
 
     Args:
         evidence: The evidence. Chunks of one log must be consecutive; each is released after reading.
@@ -76,8 +73,7 @@ def diagnose(  # noqa: PLR0913  all but two have defaults
 def judge_matches(
     matches: Sequence[Match], evidence: Sequence[Evidence], book: Rulebook, matcher: Matcher
 ) -> Iterator[EvaluatedDeath]:
-    """
-    Yield each death in the *matches* of many logs and in other evidence.
+    """Yield each death in the *matches* of many logs and in other evidence.
 
     Args:
         matches: The matches in the logs of one cluster run, log by log.

@@ -1,5 +1,4 @@
-"""
-Everything that authors of sources build on; docs/writing-a-source.md shows how.
+"""Everything that authors of sources build on; docs/writing-a-source.md shows how.
 
 These names stay. All other modules, except `workerdiag.testing`, may change in any release.
 """

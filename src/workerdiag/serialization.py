@@ -1,5 +1,4 @@
-"""
-Plain values, as TOML and JSON have them, to attrs values and back: the one strict converter.
+"""Plain values, as TOML and JSON have them, to attrs values and back: the one strict converter.
 
 A value must be of exactly the type of its field; nothing is converted. cattrs is imported at the first use.
 """
@@ -37,8 +36,7 @@ _MAX_INTEGER = 2**63
 
 
 def strict_converter(keys: Keys, *, with_places: bool = True) -> Converter:
-    """
-    A converter of one's own, to which hooks may be added.
+    """A converter of one's own, to which hooks may be added.
 
     *keys* are those that objects may have; with ``any``, defaults are left out on writing. *with_places* goes
     on after a mistake, so that `problem_lines` has all of them.
@@ -60,9 +58,7 @@ def strict_converter(keys: Keys, *, with_places: bool = True) -> Converter:
 
 
 def problem_lines(problem: Exception) -> list[str]:
-    """
-    One line for each thing that is wrong, with its place: ``.causes[0].title: expected string, got 9``.
-    """
+    """One line for each thing that is wrong, with its place: ``.causes[0].title: expected string, got 9``."""
     from cattrs import transform_error
 
     lines = []
@@ -73,9 +69,7 @@ def problem_lines(problem: Exception) -> list[str]:
 
 
 def quote_value(value: object) -> str:
-    """
-    A value as a mistake quotes it: in a few words, however long it is.
-    """
+    """A value as a mistake quotes it: in a few words, however long it is."""
     try:
         return reprlib.repr(value)
     except ValueError:  # an integer of thousands of digits
@@ -119,9 +113,7 @@ def _object_hook(cls: type, converter: Converter, keys: Keys) -> Callable[[objec
 
 
 def _validated(attribute: Attribute[object], converter: Converter) -> Callable[[object, object], object]:
-    """
-    Runs the validator of attrs here, where a problem gets its place.
-    """
+    """Runs the validator of attrs here, where a problem gets its place."""
 
     def hook(value: object, hint: Any) -> object:
         structured = converter.structure(value, hint)

@@ -1,5 +1,4 @@
-"""
-Check that a source of your own keeps the promises of sources, in its tests.
+"""Check that a source of your own keeps the promises of sources, in its tests.
 
 ::
 
@@ -56,8 +55,7 @@ _WITH_IDENTITY = (LogChunk, Event, ProcessExit, MemoryReading)
 def example_scene(
     *, worker: str = "tcp://10.0.0.4:40331", client: object = None, **environment: str
 ) -> Scene:
-    """
-    A scene with one worker that died just now, and with its nanny still there to ask.
+    """A scene with one worker that died just now, and with its nanny still there to ask.
 
     Args:
         worker: The worker's address.
@@ -84,8 +82,7 @@ def check_source(
     must_gap: bool = False,
     state: Callable[[], object] = lambda: None,
 ) -> None:
-    """
-    Ask a source twice, once with next to no time, and look at what it does and gives.
+    """Ask a source twice, once with next to no time, and look at what it does and gives.
 
     One that is late is asked again, up to three times in all: the machine may have been busy.
 
@@ -153,9 +150,7 @@ def _piece_problems(piece: object) -> Iterator[str]:
 
 
 def _global_state() -> dict[str, object]:
-    """
-    What a source has no business to change.
-    """
+    """What a source has no business to change."""
     return {
         "environment": dict(os.environ),
         "working directory": Path.cwd(),
@@ -165,8 +160,7 @@ def _global_state() -> dict[str, object]:
 
 @contextmanager
 def hostile_server(behaviour: str) -> Iterator[str]:
-    """
-    A server on this machine that treats every request badly, for a source to survive.
+    """A server on this machine that treats every request badly, for a source to survive.
 
     Args:
         behaviour: ``hangs`` (never answers), ``refuses`` (nobody listens), ``forbids`` (403),
@@ -230,6 +224,4 @@ class _Hostile(BaseHTTPRequestHandler):
         raise AttributeError(name)
 
     def log_message(self, *_: object) -> None:
-        """
-        Nothing: the test's own output is read.
-        """
+        """Nothing: the test's own output is read."""

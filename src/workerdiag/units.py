@@ -1,6 +1,4 @@
-"""
-Sizes, durations and times: each read and written in one place.
-"""
+"""Sizes, durations and times: each read and written in one place."""
 
 from __future__ import annotations
 
@@ -24,18 +22,14 @@ _SECONDS = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*s?\s*")
 
 
 def parse_bytes(text: str) -> int | None:
-    """
-    ``416.95 MiB``, ``8G`` or ``123`` in bytes; None if it is not a size.
-    """
+    """``416.95 MiB``, ``8G`` or ``123`` in bytes; None if it is not a size."""
     found = _SIZE.fullmatch(text[:40]) if text else None
     unit = _BYTES.get(found[2].lower()) if found else None
     return int(float(found[1]) * unit) if found and unit else None
 
 
 def format_bytes(count: int) -> str:
-    """
-    Bytes as people write them, in at most three digits, four below the next unit: ``1.5 GiB``, ``322 MiB``.
-    """
+    """Bytes as people write them, in at most three digits, four below the next unit: ``1.5 GiB``, ``322 MiB``."""
     for unit, size in _UNITS:
         if round(count / size, 3) >= 1:
             value = count / size
@@ -44,25 +38,20 @@ def format_bytes(count: int) -> str:
 
 
 def round_up_limit(count: float) -> int:
-    """
-    The next larger memory limit that one would type: multiples of 64 MiB below 1 GiB, of 0.5 GiB below 4 GiB.
-    """
+    """The next larger memory limit that one would type: multiples of 64 MiB below 1 GiB, of 0.5 GiB below 4 GiB."""
     step = next(step for below, step in _LIMIT_STEPS if count < below)
     return ceil(count / step) * step
 
 
 def format_limit(count: float) -> str:
-    """
-    A memory limit to type of at least this many bytes: ``640 MiB``, ``1.5 GiB``.
-    """
+    """A memory limit to type of at least this many bytes: ``640 MiB``, ``1.5 GiB``."""
     limit = round_up_limit(count)
     unit, size = ("GiB", 2**30) if limit >= 2**30 else ("MiB", 2**20)
     return f"{limit / size:g} {unit}"
 
 
 def parse_duration(text: str) -> float:
-    """
-    Seconds in a duration as Dask's configuration writes it: ``10s``, ``2 minutes``, ``500ms``, ``10``.
+    """Seconds in a duration as Dask's configuration writes it: ``10s``, ``2 minutes``, ``500ms``, ``10``.
 
     Raises:
         ValueError: It is not a duration.
@@ -78,9 +67,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """
-    A duration in the largest unit that fits at least once: ``2 hours``; ``forever`` if it is infinite.
-    """
+    """A duration in the largest unit that fits at least once: ``2 hours``; ``forever`` if it is infinite."""
     if isinf(seconds):
         return "forever"
     for unit, size_s in (("day", 86_400), ("hour", 3600), ("minute", 60)):
@@ -92,9 +79,7 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_timestamp(stamp: str) -> float | None:
-    """
-    Seconds since the epoch of an ISO time with a zone, such as ``2026-11-21T08:17:48Z``; else None.
-    """
+    """Seconds since the epoch of an ISO time with a zone, such as ``2026-11-21T08:17:48Z``; else None."""
     try:
         when = datetime.fromisoformat(stamp)
         return when.timestamp() if when.tzinfo else None
@@ -103,9 +88,7 @@ def parse_timestamp(stamp: str) -> float | None:
 
 
 def format_time(when: float | None) -> str:
-    """
-    Seconds since the epoch as ``2026-11-21 10:02:03`` in UTC; empty if unknown or out of range.
-    """
+    """Seconds since the epoch as ``2026-11-21 10:02:03`` in UTC; empty if unknown or out of range."""
     try:
         return "" if when is None else datetime.fromtimestamp(when, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):

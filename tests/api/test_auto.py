@@ -1,6 +1,4 @@
-"""
-The answer in each exception of a client, by itself. The client here is a stand-in; tests/lab has real ones.
-"""
+"""The answer in each exception of a client, by itself. The client here is a stand-in; tests/lab has real ones."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ DIAGNOSIS = Diagnosis(outcome="explained", summary="-", causes=explained().cause
 
 
 class StandIn:
-    """
-    As much of a client as takes messages of the scheduler (distributed.client.Client).
-    """
+    """As much of a client as takes messages of the scheduler (distributed.client.Client)."""
 
     def __init__(self, *keys):
         self.futures = {key: FutureState(key) for key in keys}
@@ -46,30 +42,22 @@ class StandIn:
         self.futures[key].retry()
 
     def tell(self, op, **message):
-        """
-        Hand a message of the scheduler to its handler.
-        """
+        """Hand a message of the scheduler to its handler."""
         self._stream_handlers[op](**message)
 
     def exception(self, key):
-        """
-        What ``future.exception()`` would return by now.
-        """
+        """What ``future.exception()`` would return by now."""
         return self.futures[key].exception
 
 
 def killed(worker="tcp://10.0.0.4:3493"):
-    """
-    What Dask raises when workers died under a task.
-    """
+    """What Dask raises when workers died under a task."""
     return KilledWorker("load-1", Mock(address=worker), 3)
 
 
 @pytest.fixture
 def calls(monkeypatch):
-    """
-    The exceptions that were explained; each call takes a turn of the loop, and there is time for all of them.
-    """
+    """The exceptions that were explained; each call takes a turn of the loop, and there is time for all of them."""
     made = []
 
     async def explain(exc, client, **options):
@@ -83,17 +71,13 @@ def calls(monkeypatch):
 
 
 async def until_told(client, *keys):
-    """
-    Wait until these tasks have an exception.
-    """
+    """Wait until these tasks have an exception."""
     for key in keys:
         await client.futures[key].wait()
 
 
 async def told_with_little_time():
-    """
-    A client that was told of a killed worker, and gave the answer 50 ms.
-    """
+    """A client that was told of a killed worker, and gave the answer 50 ms."""
     client = StandIn("load-1")
     workerdiag.auto(client)
     with dask.config.set({"workerdiag.note.timeout": "50ms"}):
@@ -103,9 +87,7 @@ async def told_with_little_time():
 
 
 def test_a_killed_worker_arrives_with_its_note(calls):
-    """
-    Whoever reads the future sees the cause.
-    """
+    """Whoever reads the future sees the cause."""
 
     async def scene():
         client = StandIn("load-1")
@@ -120,9 +102,7 @@ def test_a_killed_worker_arrives_with_its_note(calls):
 
 
 def test_other_exceptions_arrive_at_once_and_untouched(calls):
-    """
-    A task that failed by itself is handed on within the same turn of the loop.
-    """
+    """A task that failed by itself is handed on within the same turn of the loop."""
 
     async def scene():
         client = StandIn("load-1")
@@ -138,9 +118,7 @@ def test_other_exceptions_arrive_at_once_and_untouched(calls):
 
 @pytest.mark.slow
 def test_one_death_is_explained_once_for_all_its_tasks(calls):
-    """
-    A thousand tasks that one death failed cost one diagnosis.
-    """
+    """A thousand tasks that one death failed cost one diagnosis."""
 
     async def scene():
         keys = [f"load-{number}" for number in range(1000)]
@@ -156,9 +134,7 @@ def test_one_death_is_explained_once_for_all_its_tasks(calls):
 
 
 def test_without_an_answer_in_time_the_exception_arrives_all_the_same(monkeypatch):
-    """
-    An answer that does not come holds an exception up for the promised time and no longer.
-    """
+    """An answer that does not come holds an exception up for the promised time and no longer."""
 
     async def never(exc, client, **options):
         await asyncio.Event().wait()
@@ -173,9 +149,7 @@ def test_without_an_answer_in_time_the_exception_arrives_all_the_same(monkeypatc
 
 
 def test_an_answer_that_fails_when_nobody_waits_for_it_is_not_complained_of(monkeypatch, caplog):
-    """
-    The log has no "Task exception was never retrieved" beside the user's traceback.
-    """
+    """The log has no "Task exception was never retrieved" beside the user's traceback."""
 
     async def late(exc, client, **options):
         await asyncio.sleep(0.2)
@@ -194,9 +168,7 @@ def test_an_answer_that_fails_when_nobody_waits_for_it_is_not_complained_of(monk
 
 
 def test_importing_what_makes_a_note_holds_nothing_up(monkeypatch):
-    """
-    On a busy machine it takes seconds; meanwhile the client's loop runs, and the exception arrives in time.
-    """
+    """On a busy machine it takes seconds; meanwhile the client's loop runs, and the exception arrives in time."""
     may_end = threading.Event()
     held_exceptions = importlib.import_module("workerdiag.api.held_exceptions")
     monkeypatch.setattr(held_exceptions, "_import_all", may_end.wait)
@@ -211,9 +183,7 @@ def test_importing_what_makes_a_note_holds_nothing_up(monkeypatch):
 
 @pytest.mark.parametrize(("place", "is_late"), [("nanny log", True), ("scheduler", True), ("other", False)])
 def test_unknown_for_want_of_time_is_told_as_that(monkeypatch, place, is_late):
-    """
-    Where the cluster had no time to say all, a note does not claim that nothing tells why.
-    """
+    """Where the cluster had no time to say all, a note does not claim that nothing tells why."""
     gap = Gap(source="it", place=place, reason="timed-out")
     diagnosis = Diagnosis(outcome="unknown", summary="-", gaps=(gap,))
     monkeypatch.setattr(
@@ -233,9 +203,7 @@ def test_unknown_for_want_of_time_is_told_as_that(monkeypatch, place, is_late):
 
 
 def test_what_the_loop_imports_for_an_exception_is_little():
-    """
-    Neither attrs nor what makes an answer is imported in the client's loop.
-    """
+    """Neither attrs nor what makes an answer is imported in the client's loop."""
     script = "import sys, workerdiag.api.held_exceptions; print(*sys.modules)"
     command = [sys.executable, "-c", script]
     imported = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
@@ -243,9 +211,7 @@ def test_what_the_loop_imports_for_an_exception_is_little():
 
 
 def test_a_failure_of_ours_is_no_second_exception(monkeypatch):
-    """
-    Whatever fails on the way, the user gets the exception that Dask raised.
-    """
+    """Whatever fails on the way, the user gets the exception that Dask raised."""
 
     async def broken(exc, client, **options):
         raise RuntimeError("broken")
@@ -264,9 +230,7 @@ def test_a_failure_of_ours_is_no_second_exception(monkeypatch):
 
 
 def test_a_task_that_runs_again_does_not_get_its_old_exception(calls):
-    """
-    A retry that the scheduler announces while the note is made comes out on top.
-    """
+    """A retry that the scheduler announces while the note is made comes out on top."""
 
     async def scene():
         client = StandIn("load-1", "load-2")
@@ -281,9 +245,7 @@ def test_a_task_that_runs_again_does_not_get_its_old_exception(calls):
 
 
 def test_a_task_that_fails_again_gets_its_last_exception(calls):
-    """
-    Of two exceptions of one task the first is forgotten with the retry between them.
-    """
+    """Of two exceptions of one task the first is forgotten with the retry between them."""
 
     async def scene():
         client = StandIn("load-1")
@@ -299,9 +261,7 @@ def test_a_task_that_fails_again_gets_its_last_exception(calls):
 
 
 def test_a_task_that_was_submitted_anew_does_not_get_an_old_exception(calls):
-    """
-    Dask gives the same function and arguments the same key, and the exception was of the first future.
-    """
+    """Dask gives the same function and arguments the same key, and the exception was of the first future."""
 
     async def scene():
         client = StandIn("load-1", "load-2")
@@ -317,9 +277,7 @@ def test_a_task_that_was_submitted_anew_does_not_get_an_old_exception(calls):
 
 @pytest.mark.parametrize("before", [LATE_NOTE, failure_note("boom")])
 def test_an_answer_that_came_too_late_may_still_be_added(before):
-    """
-    Who asks again with more time gets the answer in place of the note that there was none.
-    """
+    """Who asks again with more time gets the answer in place of the note that there was none."""
     exc = killed()
     exc.add_note(before)
     annotate.add_note(exc, DIAGNOSIS)
@@ -328,9 +286,7 @@ def test_an_answer_that_came_too_late_may_still_be_added(before):
 
 
 def test_a_cancelled_task_stays_cancelled(calls):
-    """
-    Who cancels while the note is made sees a cancelled future.
-    """
+    """Who cancels while the note is made sees a cancelled future."""
 
     async def scene():
         client = StandIn("load-1", "load-2")
@@ -345,9 +301,7 @@ def test_a_cancelled_task_stays_cancelled(calls):
 
 
 def test_switched_on_twice_and_off_once_the_client_is_as_it_was():
-    """
-    Undoing leaves the client's own handlers.
-    """
+    """Undoing leaves the client's own handlers."""
     client = StandIn()
     before = dict(client._stream_handlers)
     workerdiag.auto(client)
@@ -359,9 +313,7 @@ def test_switched_on_twice_and_off_once_the_client_is_as_it_was():
 
 
 def test_the_preload_is_the_function_too():
-    """
-    ``workerdiag.auto(client)`` works whether or not Dask has imported the preload of that name.
-    """
+    """``workerdiag.auto(client)`` works whether or not Dask has imported the preload of that name."""
     preload = importlib.import_module("workerdiag.auto")
     client = StandIn()
     before = dict(client._stream_handlers)
@@ -373,18 +325,14 @@ def test_the_preload_is_the_function_too():
 
 
 def loading(client, monkeypatch, *steps):
-    """
-    The loading of knowledge for *client*, of which these are the steps.
-    """
+    """The loading of knowledge for *client*, of which these are the steps."""
     monkeypatch.setattr(auto_module, "_STEPS", steps)
     client.status = "running"
     return auto_module.WarmUp(client)
 
 
 def test_a_client_that_closes_does_not_wait_for_the_knowledge(monkeypatch):
-    """
-    Its loop ends, though one step of loading has not; there is no other step after that.
-    """
+    """Its loop ends, though one step of loading has not; there is no other step after that."""
     begun, may_end, steps = threading.Event(), threading.Event(), []
 
     def step():
@@ -414,9 +362,7 @@ def test_a_client_that_closes_does_not_wait_for_the_knowledge(monkeypatch):
     [(0.0, False), (0.5 / auto_module._MOST_OF_PROCESSOR, True)],
 )
 def test_the_knowledge_is_loaded_a_little_at_a_time(monkeypatch, program_s, is_next_taken):
-    """
-    After a step the next one waits until all of them have taken a small share of the program's own work.
-    """
+    """After a step the next one waits until all of them have taken a small share of the program's own work."""
     done, steps, calls = threading.Event(), [], []
     client = StandIn()
     client.loop.add_callback = lambda *call: (calls.append(call), len(calls) == 2 and done.set())
@@ -439,9 +385,7 @@ def test_the_knowledge_is_loaded_a_little_at_a_time(monkeypatch, program_s, is_n
 
 
 def test_a_step_that_fails_is_nobodys_trouble(monkeypatch):
-    """
-    What cannot be loaded is told to whoever needs an answer, not to a program that passes.
-    """
+    """What cannot be loaded is told to whoever needs an answer, not to a program that passes."""
     threads, complaints = [], []
 
     def step():
@@ -457,17 +401,13 @@ def test_a_step_that_fails_is_nobodys_trouble(monkeypatch):
 
 
 def test_each_step_of_loading_can_be_done():
-    """
-    What a program loads beside its work is what an answer needs.
-    """
+    """What a program loads beside its work is what an answer needs."""
     for step in auto_module._STEPS:
         step()
 
 
 def test_a_program_that_passes_imports_next_to_nothing():
-    """
-    Neither attrs nor what makes a note is imported to switch notes on.
-    """
+    """Neither attrs nor what makes a note is imported to switch notes on."""
     script = (
         "import sys; before = set(sys.modules); import workerdiag.auto; print(*set(sys.modules) - before)"
     )
@@ -485,9 +425,7 @@ def test_a_program_that_passes_imports_next_to_nothing():
 
 
 def test_our_own_modules_may_be_gone(monkeypatch):
-    """
-    While another release is being installed, an exception arrives without a note.
-    """
+    """While another release is being installed, an exception arrives without a note."""
     client = StandIn("load-1")
     workerdiag.auto(client)
     monkeypatch.setitem(sys.modules, "workerdiag.api.held_exceptions", None)
@@ -497,8 +435,6 @@ def test_our_own_modules_may_be_gone(monkeypatch):
 
 
 def test_what_is_no_client_is_refused():
-    """
-    A wrong argument is told at once, in words.
-    """
+    """A wrong argument is told at once, in words."""
     with pytest.raises(TypeError, match=r"client must be a distributed\.Client"):
         workerdiag.auto("tcp://10.0.0.1:8786")

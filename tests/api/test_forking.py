@@ -1,6 +1,4 @@
-"""
-Explaining in forked children, in many threads at once and in signal handlers: nothing is waited for that nobody ends.
-"""
+"""Explaining in forked children, in many threads at once and in signal handlers: nothing is waited for that nobody ends."""
 
 from __future__ import annotations
 
@@ -24,24 +22,18 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="forks and signals of
 
 
 def answer(text: str = DEATH) -> str:
-    """
-    The answer to a log, in one string.
-    """
+    """The answer to a log, in one string."""
     return workerdiag.explain(logs=[LogText(text)], timeout="60s").to_json()
 
 
 def runs_well(script: str) -> bool:
-    """
-    Whether a script that forks ends well, in time: in a process of its own, as coverage, too, has a lock.
-    """
+    """Whether a script that forks ends well, in time: in a process of its own, as coverage, too, has a lock."""
     done = subprocess.run([sys.executable, "-c", script], timeout=CHILD_S, check=False, capture_output=True)
     return done.returncode == 0
 
 
 def test_threads_get_the_answer_of_one_call():
-    """
-    Sixteen at once do not mix up what they scan.
-    """
+    """Sixteen at once do not mix up what they scan."""
     texts = [DEATH.replace("7012", str(each)) for each in range(7000, 7016)]
     alone = list(map(answer, texts))
     with ThreadPoolExecutor(16) as pool:
@@ -51,9 +43,7 @@ def test_threads_get_the_answer_of_one_call():
 @pytest.mark.slow
 @posix
 def test_a_child_explains_though_its_parent_was_forked_while_it_explained():
-    """
-    Other threads are in the midst of a scan, of a pattern or of hiding a secret at the time of each fork.
-    """
+    """Other threads are in the midst of a scan, of a pattern or of hiding a secret at the time of each fork."""
     assert runs_well(f"""
 import os, threading
 import workerdiag
@@ -84,9 +74,7 @@ os._exit(1 if worst else 0)
 
 @posix
 def test_a_child_makes_anew_what_finds_secrets():
-    """
-    RE2 locks what its patterns have learnt, and a thread may hold such a lock at the time of a fork.
-    """
+    """RE2 locks what its patterns have learnt, and a thread may hold such a lock at the time of a fork."""
     assert runs_well("""
 import os
 from workerdiag.redaction import prefilter
@@ -102,9 +90,7 @@ os._exit(1 if os.waitpid(child, 0)[1] else 0)
 
 @posix
 def test_a_signal_handler_may_scan_in_the_midst_of_a_scan():
-    """
-    A handler that runs between two hits of a scan finds what a scan of its own finds.
-    """
+    """A handler that runs between two hits of a scan finds what a scan of its own finds."""
     scan = LiteralScan(["killed", "signal"])
     expected = list(scan.hits(DEATH.encode()))
     within: list[list[tuple[int, int]]] = []
@@ -129,9 +115,7 @@ def test_a_signal_handler_may_scan_in_the_midst_of_a_scan():
 
 @posix
 def test_a_signal_handler_may_explain_while_something_is_explained():
-    """
-    The answer in the handler is the one that it would be without.
-    """
+    """The answer in the handler is the one that it would be without."""
     expected = answer()
     begun: list[bool] = []
     within: list[str] = []
@@ -156,9 +140,7 @@ def test_a_signal_handler_may_explain_while_something_is_explained():
 
 
 def test_scratch_space_is_given_back_and_not_heaped_up():
-    """
-    A thousand scans one after the other need one.
-    """
+    """A thousand scans one after the other need one."""
     if not prefilter.database_cache.available():
         pytest.skip("without hyperscan there is none")
     scan = LiteralScan(["killed"])
@@ -169,9 +151,7 @@ def test_scratch_space_is_given_back_and_not_heaped_up():
 
 
 def test_patterns_are_compiled_anew_in_a_child():
-    """
-    What RE2 has locked in the parent, nobody unlocks in the child.
-    """
+    """What RE2 has locked in the parent, nobody unlocks in the child."""
     text = pattern("was killed by signal")
     before = text._ascii
     Generation.begin()

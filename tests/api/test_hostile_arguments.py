@@ -1,6 +1,4 @@
-"""
-Nothing gets out of `explain`, whatever is handed in, and what is good beside it counts.
-"""
+"""Nothing gets out of `explain`, whatever is handed in, and what is good beside it counts."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ from support.diagnoses import GOOD, KILLED, first_cause, shown
 
 
 class Raising:
-    """
-    Whatever is asked of it raises.
-    """
+    """Whatever is asked of it raises."""
 
     def __init__(self, kind):
         object.__setattr__(self, "kind", kind)
@@ -41,33 +37,25 @@ def logs_then(failure):
 
 
 class BadError(OSError):
-    """
-    An error that cannot say what it is.
-    """
+    """An error that cannot say what it is."""
 
     def __str__(self):
         raise RuntimeError("no words")
 
 
 class BadFile(io.RawIOBase):
-    """
-    An open file that cannot be read.
-    """
+    """An open file that cannot be read."""
 
     def read(self, _=-1):
         raise BadError
 
 
 class EndingFile:
-    """
-    An open file that ends the thread which reads it.
-    """
+    """An open file that ends the thread which reads it."""
 
     @property
     def name(self):
-        """
-        What files have.
-        """
+        """What files have."""
         raise SystemExit
 
     def read(self, _=-1):
@@ -87,9 +75,7 @@ class EndingFile:
     ],
 )
 def test_a_bad_log_beside_a_good_one_is_a_gap(logs, tmp_path):
-    """
-    The good one is read wherever it stands, and the bad one is told of.
-    """
+    """The good one is read wherever it stands, and the bad one is told of."""
     diagnosis = workerdiag.explain(logs=logs())
 
     assert first_cause(diagnosis) == first_cause(workerdiag.explain(logs=[GOOD]))
@@ -108,9 +94,7 @@ def test_a_bad_log_beside_a_good_one_is_a_gap(logs, tmp_path):
     ids=["error", "exit", "interrupt", "mock", "magic"],
 )
 def test_a_client_that_fails_is_a_gap(client):
-    """
-    Logs are read all the same.
-    """
+    """Logs are read all the same."""
     diagnosis = workerdiag.explain(ValueError("x"), client(), logs=[GOOD], timeout=1)
 
     assert first_cause(diagnosis) == first_cause(workerdiag.explain(logs=[GOOD]))
@@ -118,9 +102,7 @@ def test_a_client_that_fails_is_a_gap(client):
 
 
 class Asynchronous:
-    """
-    A client that says so only once: what is asked of it later raises.
-    """
+    """A client that says so only once: what is asked of it later raises."""
 
     def __init__(self, answers):
         self._answers = iter(answers)
@@ -146,9 +128,7 @@ class Asynchronous:
     ],
 )
 def test_what_explain_gives_can_be_awaited_whatever_the_client(client, sources):
-    """
-    Who writes ``await explain(exc, client)`` gets a diagnosis, and no TypeError in an ``except`` block.
-    """
+    """Who writes ``await explain(exc, client)`` gets a diagnosis, and no TypeError in an ``except`` block."""
 
     async def main():
         return await workerdiag.explain(ValueError("x"), client(), logs=[GOOD], sources=sources, timeout=2)
@@ -159,9 +139,7 @@ def test_what_explain_gives_can_be_awaited_whatever_the_client(client, sources):
 
 
 def test_what_hangs_is_left_behind():
-    """
-    An exception, a client, a generator and a source that do not come back cost time, and a gap each.
-    """
+    """An exception, a client, a generator and a source that do not come back cost time, and a gap each."""
     release = threading.Event()
 
     class Slow(Exception):  # noqa: N818
@@ -193,26 +171,20 @@ def test_what_hangs_is_left_behind():
     ids=str,
 )
 def test_any_number_is_a_timeout(timeout):
-    """
-    What is no time that anybody waits becomes one.
-    """
+    """What is no time that anybody waits becomes one."""
     assert first_cause(workerdiag.explain(ValueError(), logs=[GOOD], timeout=timeout)) is not None
 
 
 @pytest.mark.parametrize("timeout", [-1, -(10**400), "-2s"])
 def test_a_timeout_that_is_written_with_a_minus_is_an_error(timeout):
-    """
-    Nobody means it; the error says what to give.
-    """
+    """Nobody means it; the error says what to give."""
     with pytest.raises(TypeError, match='give seconds, or text like "10s"'):
         workerdiag.explain(ValueError(), logs=[GOOD], timeout=timeout)
 
 
 @pytest.mark.parametrize("timeout", [-0.5, float("-inf")])
 def test_what_is_left_of_a_deadline_is_told_and_raises_nothing(timeout):
-    """
-    A deadline that has passed makes one, also in an except block: the report says what is wrong with it.
-    """
+    """A deadline that has passed makes one, also in an except block: the report says what is wrong with it."""
     diagnosis = workerdiag.explain(ValueError(), logs=[GOOD], timeout=timeout)
     assert [each.remedy for each in diagnosis.gaps if each.source == "timeout"]
 
@@ -234,17 +206,13 @@ def test_what_is_left_of_a_deadline_is_told_and_raises_nothing(timeout):
     ids=str,
 )
 def test_an_argument_of_a_wrong_type_is_a_type_error(arguments):
-    """
-    It is the caller's mistake, and the one error that gets out.
-    """
+    """It is the caller's mistake, and the one error that gets out."""
     with pytest.raises(TypeError):
         workerdiag.explain(**arguments)
 
 
 def test_the_users_own_interrupt_gets_out():
-    """
-    ^C ends the call, not only the source that is being waited for.
-    """
+    """^C ends the call, not only the source that is being waited for."""
     release = threading.Event()
 
     class Waiting:
@@ -263,16 +231,12 @@ def test_the_users_own_interrupt_gets_out():
 
 
 def test_an_interrupt_that_a_source_raises_is_a_gap():
-    """
-    It is not the user's; neither is an exit, nor a name that cannot be had.
-    """
+    """It is not the user's; neither is an exit, nor a name that cannot be had."""
 
     class Nameless:
         @property
         def name(self):
-            """
-            What sources have.
-            """
+            """What sources have."""
             raise SystemExit
 
     class Interrupting:
@@ -288,9 +252,7 @@ def test_an_interrupt_that_a_source_raises_is_a_gap():
 
 
 def test_sixteen_threads_get_what_one_gets():
-    """
-    Calls that run at once answer alike.
-    """
+    """Calls that run at once answer alike."""
     one = workerdiag.explain(ValueError("x"), logs=[GOOD])
     with ThreadPoolExecutor(16) as pool:
         asked = [pool.submit(workerdiag.explain, ValueError("x"), logs=[GOOD], timeout=60) for _ in range(32)]
@@ -321,9 +283,7 @@ for calls in (1, 20):
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts open files as Linux tells them")
 def test_a_call_leaves_nothing_behind(tmp_path):
-    """
-    No thread and no open file stays of a call that was answered. Asked in a process without other tests.
-    """
+    """No thread and no open file stays of a call that was answered. Asked in a process without other tests."""
     log = tmp_path / "nanny.log"
     log.write_text(KILLED)
 
@@ -336,9 +296,7 @@ def test_a_call_leaves_nothing_behind(tmp_path):
 
 
 def test_threads_that_never_end_are_bounded(monkeypatch):
-    """
-    A program that explains exceptions which hang, for ever, does not fill up with threads.
-    """
+    """A program that explains exceptions which hang, for ever, does not fill up with threads."""
     from workerdiag import deadline
 
     release = threading.Event()
@@ -360,9 +318,7 @@ def test_threads_that_never_end_are_bounded(monkeypatch):
 
 
 def test_log_text_in_the_place_of_its_path_is_told_where_it_goes():
-    """
-    A line of a log is no path, and what to do with it is not to check the path.
-    """
+    """A line of a log is no path, and what to do with it is not to check the path."""
     line = "2026-11-21 17:17:59 - distributed.nanny - WARNING - Worker process 7 was killed by signal 9"
     (gap,) = workerdiag.explain(logs=line).gaps
     assert "workerdiag.LogText(text)" in gap.remedy

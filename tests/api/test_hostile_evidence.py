@@ -1,6 +1,4 @@
-"""
-Evidence may say anything, from whatever source or file: it is judged as far as it goes, and can be shown.
-"""
+"""Evidence may say anything, from whatever source or file: it is judged as far as it goes, and can be shown."""
 
 from __future__ import annotations
 
@@ -97,9 +95,7 @@ ANY_PIECE = st.one_of(
 @given(st.lists(ANY_PIECE, max_size=6))
 @settings(max_examples=60)
 def test_evidence_may_say_anything(tmp_path_factory, pieces):
-    """
-    Half characters, times that are none, numbers of 5,000 digits: each can be judged, shown and saved.
-    """
+    """Half characters, times that are none, numbers of 5,000 digits: each can be judged, shown and saved."""
     diagnosis = workerdiag.explain(sources=[FixedSource(tuple(pieces))])
 
     assert "failed" not in diagnosis.summary
@@ -109,9 +105,7 @@ def test_evidence_may_say_anything(tmp_path_factory, pieces):
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_piece_that_cannot_be_judged_costs_itself_alone(monkeypatch, count):
-    """
-    Whichever stage fails for it: it is found, left out, and told of.
-    """
+    """Whichever stage fails for it: it is found, left out, and told of."""
     diagnose = pipeline.diagnose
 
     def failing(evidence, book, **more):
@@ -139,9 +133,7 @@ def test_a_piece_that_cannot_be_judged_costs_itself_alone(monkeypatch, count):
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
-    """
-    The files of a bundle that was really saved.
-    """
+    """The files of a bundle that was really saved."""
     path = tmp_path_factory.mktemp("bundle") / "death.zip"
     told = FixedSource(
         (
@@ -155,9 +147,7 @@ def bundle(tmp_path_factory):
 
 
 def packed(files):
-    """
-    A zip file with these files.
-    """
+    """A zip file with these files."""
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
@@ -167,9 +157,7 @@ def packed(files):
 
 
 def changed(value, random):
-    """
-    A JSON value with some parts of it replaced.
-    """
+    """A JSON value with some parts of it replaced."""
     if random.random() < 0.05:
         return random.choice(JSON_VALUES)
     if isinstance(value, dict):
@@ -203,9 +191,7 @@ JSON_VALUES = [
 @given(st.randoms(use_true_random=False))
 @settings(max_examples=40)
 def test_a_bundle_may_hold_anything(bundle, random):
-    """
-    Whatever stands in its JSON files, the bundle is judged as far as it goes, and can be shown.
-    """
+    """Whatever stands in its JSON files, the bundle is judged as far as it goes, and can be shown."""
     files = {
         name: json.dumps(changed(json.loads(content), random)) if name.endswith(".json") else content
         for name, content in bundle.items()
@@ -218,9 +204,7 @@ def test_a_bundle_may_hold_anything(bundle, random):
 
 
 def test_a_broken_file_of_a_bundle_costs_itself_alone(bundle):
-    """
-    The other logs in it are read.
-    """
+    """The other logs in it are read."""
     first, second = (name for name in bundle if name.startswith("logs/"))
     data = bytearray(packed({**bundle, second: os.urandom(20_000)}).getvalue())
     at = data.index(second.encode()) + 200
@@ -232,9 +216,7 @@ def test_a_broken_file_of_a_bundle_costs_itself_alone(bundle):
 
 
 def described(bundle, count, **log):
-    """
-    The bundle with so many logs that are described so.
-    """
+    """The bundle with so many logs that are described so."""
     evidence = json.loads(bundle["evidence.json"])
     one = next(each for each in evidence["pieces"] if each["kind"] == "Log")
     evidence["pieces"] = [{**one, "origin": f"log {number}", **log} for number in range(count)]
@@ -251,9 +233,7 @@ def described(bundle, count, **log):
     ids=["whole", "without line ends", "overlapping"],
 )
 def test_a_file_of_a_bundle_is_taken_once(bundle, count, parts):
-    """
-    However often it is named, and into however many parts it is said to fall.
-    """
+    """However often it is named, and into however many parts it is said to fall."""
     read = read_bundle("death.zip", described(bundle, count, file="logs/0001.txt", parts=parts).getvalue())
     texts = [part.data for log in read.kept_evidence.items for part in getattr(log, "parts", ())]
 

@@ -1,6 +1,4 @@
-"""
-Drafts of rules from logs that no rule explains.
-"""
+"""Drafts of rules from logs that no rule explains."""
 
 from __future__ import annotations
 
@@ -29,16 +27,12 @@ def suggested(text: str) -> list[UnusualLine]:
 
 
 def test_what_no_rule_knows_and_no_healthy_cluster_writes_is_suggested():
-    """
-    The stranger's error is the only unusual line; start-up and the death itself are known.
-    """
+    """The stranger's error is the only unusual line; start-up and the death itself are known."""
     assert [line.where for line in suggested(LOG)] == ["worker.log:4"]
 
 
 def test_a_draft_is_toml_with_a_pattern_that_matches_other_runs():
-    """
-    Numbers, addresses and paths may differ; the words may not.
-    """
+    """Numbers, addresses and paths may differ; the words may not."""
     rule = tomllib.loads(draft_rule(suggested(LOG)))
     [sign] = rule["sign"]
     other = "lattice 0x55aa00 lost its anchor after 9 sweeps in /data/run8/cfg"
@@ -49,9 +43,7 @@ def test_a_draft_is_toml_with_a_pattern_that_matches_other_runs():
 
 
 def test_a_line_with_characters_that_do_not_show_makes_a_draft_that_can_be_read():
-    """
-    Also one with a character beyond the first 65,536, as hidden text has.
-    """
+    """Also one with a character beyond the first 65,536, as hidden text has."""
     line = UnusualLine(template="it broke", text="it 'broke'\U000e0041 \x07 here", where="a.log:1", score=1.0)
     [sign] = tomllib.loads(draft_rule([line]))["sign"]
     assert sign["seen"] == [line.text]
@@ -66,14 +58,10 @@ def test_a_line_with_characters_that_do_not_show_makes_a_draft_that_can_be_read(
     ],
 )
 def test_a_generalised_line_matches_itself(text):
-    """
-    Whatever stands in a line, its pattern is one of RE2's and finds it.
-    """
+    """Whatever stands in a line, its pattern is one of RE2's and finds it."""
     assert pattern(line_pattern(text)).search(text)
 
 
 def test_a_healthy_log_suggests_nothing():
-    """
-    Start-up lines alone are no ground for a rule.
-    """
+    """Start-up lines alone are no ground for a rule."""
     assert suggested("\n".join(LOG.splitlines()[:3])) == []

@@ -1,6 +1,4 @@
-"""
-A rule for a crash says which exit it explains.
-"""
+"""A rule for a crash says which exit it explains."""
 
 from __future__ import annotations
 
@@ -38,9 +36,7 @@ lookalikes = ["the whole house sleeps at 10.0.0.1"]
     ],
 )
 def test_a_crash_that_explains_no_exit_is_noted(tmp_path, ends, explains, is_noted):
-    """
-    On a live cluster the exit shows as well, so its shipped cause would win over the rule.
-    """
+    """On a live cluster the exit shows as well, so its shipped cause would win over the rule."""
     path = tmp_path / "causes" / "house" / "fire.toml"
     path.parent.mkdir(parents=True)
     path.write_text(RULE.format(ends=ends, explains=explains))

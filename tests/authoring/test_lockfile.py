@@ -1,6 +1,4 @@
-"""
-The lock: an edit that can change a diagnosis needs a new revision, and no id vanishes.
-"""
+"""The lock: an edit that can change a diagnosis needs a new revision, and no id vanishes."""
 
 from __future__ import annotations
 
@@ -50,9 +48,7 @@ def with_rule(**changes: object) -> Rulebook:
     ],
 )
 def test_an_edit_that_can_change_a_diagnosis_needs_a_revision(changes):
-    """
-    Patterns, grades and what a cause explains are not edited in silence.
-    """
+    """Patterns, grades and what a cause explains are not edited in silence."""
     assert problems(with_rule(**changes)) == ["house.rule: was edited; set revision = 4"]
     assert problems(with_rule(**changes, revision=4)) == []
 
@@ -62,16 +58,12 @@ def test_an_edit_that_can_change_a_diagnosis_needs_a_revision(changes):
     [{"title": "Better words"}, {"why": "For."}, {"signs": (evolve(SIGN, seen=("the house fell again",)),)}],
 )
 def test_words_and_examples_are_mended_freely(changes):
-    """
-    What cannot change a diagnosis needs no revision.
-    """
+    """What cannot change a diagnosis needs no revision."""
     assert problems(with_rule(**changes)) == []
 
 
 def test_an_id_does_not_vanish():
-    """
-    A cause that is no longer wanted is deprecated, not deleted.
-    """
+    """A cause that is no longer wanted is deprecated, not deleted."""
     assert problems(evolve(BOOK, causes=(), landmarks=())) == [
         'house.mark: has vanished; keep it, with status = "deprecated" and the reason',
         'house.rule: has vanished; keep it, with status = "deprecated" and the reason',
@@ -79,25 +71,19 @@ def test_an_id_does_not_vanish():
 
 
 def test_a_revision_does_not_go_back():
-    """
-    A report's "revision 3" stays what it was.
-    """
+    """A report's "revision 3" stays what it was."""
     assert problems(with_rule(revision=2)) == ["house.rule: revision 2 is older than the 3 that is locked"]
 
 
 def test_a_landmark_is_locked_too():
-    """
-    Deaths are made of landmarks, so an edit of one can change a diagnosis.
-    """
+    """Deaths are made of landmarks, so an edit of one can change a diagnosis."""
     edited = evolve(BOOK, landmarks=(evolve(MARK, pattern="the roof fell"),))
 
     assert problems(edited) == ["house.mark: was edited; set revision = 2"]
 
 
 def test_a_lock_that_is_missing_or_broken_is_said_to_be(tmp_path):
-    """
-    The message says what to run.
-    """
+    """The message says what to run."""
     assert lock_problems(tmp_path, BOOK) == [
         f"lock.json is missing: write it with `workerdiag knowledge lock {tmp_path}`"
     ]
@@ -107,9 +93,7 @@ def test_a_lock_that_is_missing_or_broken_is_said_to_be(tmp_path):
 
 @pytest.mark.parametrize("content", ["<<<<<<< HEAD\n{}", "[]", '{"house.rule": 3}'])
 def test_a_lock_that_is_none_is_not_written_over(tmp_path, content):
-    """
-    After a merge with conflicts nobody knows which edits a new lock would hide.
-    """
+    """After a merge with conflicts nobody knows which edits a new lock would hide."""
     path = tmp_path / LOCK_FILE
     path.write_text(content)
     assert "cannot be read" in lock_rules(tmp_path, BOOK)[0]
@@ -119,9 +103,7 @@ def test_a_lock_that_is_none_is_not_written_over(tmp_path, content):
 
 
 def test_the_shipped_rules_keep_their_lock():
-    """
-    Whoever edits a rule here raises its revision.
-    """
+    """Whoever edits a rule here raises its revision."""
     folder = shipped_folder()
 
     assert lock_problems(folder, read_folder(folder)) == []

@@ -1,6 +1,4 @@
-"""
-Trying a folder of rules: its examples, its whole incidents, and the quiet of healthy clusters.
-"""
+"""Trying a folder of rules: its examples, its whole incidents, and the quiet of healthy clusters."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ MOST_QUIET_BYTES = 100_000
 
 @pytest.fixture
 def rules(tmp_path: Path) -> Path:
-    """
-    A folder with one good rule.
-    """
+    """A folder with one good rule."""
     write(tmp_path / "causes" / "house" / "fell.toml", RULE)
     return tmp_path
 
@@ -50,9 +46,7 @@ def incident(folder: Path, name: str, log: str, meta: str) -> None:
 
 
 def test_a_good_rule_with_an_incident_is_proven(rules):
-    """
-    Lines, an incident and quiet logs of its own: nothing to complain of, nothing left to prove.
-    """
+    """Lines, an incident and quiet logs of its own: nothing to complain of, nothing left to prove."""
     incident(rules / "incidents", "fell", FELL, 'expected = ["house.fell"]')
     write(rules / "quiet" / "night.log", CALM)
     write(rules / "quiet.txt", "# calm\ndistributed.worker - INFO - the house fell silent\n")
@@ -64,9 +58,7 @@ def test_a_good_rule_with_an_incident_is_proven(rules):
 
 
 def test_what_nothing_shows_is_not_proven_but_no_problem(rules):
-    """
-    A rule without lookalikes and without an incident is told, and passes.
-    """
+    """A rule without lookalikes and without an incident is told, and passes."""
     write(rules / "causes" / "house" / "fell.toml", RULE[: RULE.index("lookalikes")])
     trial = evaluate_rules(rules)
 
@@ -83,9 +75,7 @@ def only_problem(trial: RuleEvaluation) -> str:
 
 
 def test_an_incident_explained_otherwise_tells_what_was_said_instead(rules):
-    """
-    The message names the incident, what was expected, and what was said with which chance.
-    """
+    """The message names the incident, what was expected, and what was said with which chance."""
     incident(rules / "incidents", "fell", FELL, 'expected = ["kernel.oom-killer"]')
     problem = only_problem(evaluate_rules(rules))
 
@@ -93,18 +83,14 @@ def test_an_incident_explained_otherwise_tells_what_was_said_instead(rules):
 
 
 def test_an_incident_that_is_not_explained_tells_the_outcome(rules):
-    """
-    "Nothing died" where a cause was expected is wrong too.
-    """
+    """The answer "nothing died" where a cause was expected is wrong too."""
     incident(rules / "incidents", "fell", CALM, 'expected = ["house.fell"]')
 
     assert only_problem(evaluate_rules(rules)) == "incident fell: expected house.fell; said no-death"
 
 
 def test_incidents_of_another_folder_are_tried_as_well(rules, tmp_path_factory):
-    """
-    A folder of incidents need not lie beside the rules.
-    """
+    """A folder of incidents need not lie beside the rules."""
     other = tmp_path_factory.mktemp("deaths")
     incident(other, "fell", FELL, 'expected = ["house.fell"]')
     trial = evaluate_rules(rules, incidents=[other])
@@ -115,9 +101,7 @@ def test_incidents_of_another_folder_are_tried_as_well(rules, tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_quiet_incident_may_only_name_what_it_expects(rules):
-    """
-    A stop that was asked for may be named in a quiet incident; a cause that is not expected may not.
-    """
+    """A stop that was asked for may be named in a quiet incident; a cause that is not expected may not."""
     incident(rules / "incidents", "calm", FELL, 'expected = ["no-death"]\nquiet = true')
     incident(rules / "incidents", "named", FELL, 'expected = ["house.fell"]\nquiet = true')
     problem = only_problem(evaluate_rules(rules))
@@ -127,9 +111,7 @@ def test_a_quiet_incident_may_only_name_what_it_expects(rules):
 
 
 def test_a_folders_own_quiet_logs_must_stay_quiet(rules):
-    """
-    A file in ``quiet/`` and a line in ``quiet.txt`` in which the rule sees its cause are problems.
-    """
+    """A file in ``quiet/`` and a line in ``quiet.txt`` in which the rule sees its cause are problems."""
     write(rules / "quiet" / "night.log", FELL)
     write(rules / "quiet.txt", "distributed.worker - INFO - the house fell on tcp://10.0.0.4:4002\n")
     said = "\n".join(evaluate_rules(rules).problems)
@@ -139,9 +121,7 @@ def test_a_folders_own_quiet_logs_must_stay_quiet(rules):
 
 
 def test_a_rule_that_shouts_at_healthy_clusters_fails_on_what_ships(rules):
-    """
-    Who has no quiet logs of their own is tried on ours, with their rules added.
-    """
+    """Who has no quiet logs of their own is tried on ours, with their rules added."""
     loud = RULE.replace("the house fell on (?P<worker>\\w+://\\S+)", "Start Nanny at:|the house fell on")
     write(rules / "causes" / "house" / "fell.toml", loud)
     said = "\n".join(evaluate_rules(rules).problems)
@@ -151,9 +131,7 @@ def test_a_rule_that_shouts_at_healthy_clusters_fails_on_what_ships(rules):
 
 
 def test_a_name_that_nobody_can_answer_is_a_problem(rules):
-    """
-    A typo in ``expected`` is told as one.
-    """
+    """A typo in ``expected`` is told as one."""
     incident(rules / "incidents", "fell", FELL, 'expected = ["house.fell", "house.flel"]')
 
     assert (
@@ -163,9 +141,7 @@ def test_a_name_that_nobody_can_answer_is_a_problem(rules):
 
 
 def test_all_mistakes_of_incidents_are_told_at_once(tmp_path):
-    """
-    Each mistake with the incident's name and the key.
-    """
+    """Each mistake with the incident's name and the key."""
     incident(tmp_path, "a", FELL, "expected = ")
     incident(tmp_path, "b", FELL, 'expected = "house.fell"\nquiet = "no"\nmood = "calm"\nabout = 1')
     write(tmp_path / "c" / "meta.toml", 'expected = ["house.fell"]')
@@ -187,17 +163,13 @@ def test_all_mistakes_of_incidents_are_told_at_once(tmp_path):
 
 
 def test_a_folder_without_incidents_is_told_what_belongs_there(rules, tmp_path_factory):
-    """
-    A wrong path does not pass for "all incidents are explained".
-    """
+    """A wrong path does not pass for "all incidents are explained"."""
     with pytest.raises(RuleFileError, match="holds no incident"):
         evaluate_rules(rules, incidents=[tmp_path_factory.mktemp("empty")])
 
 
 def test_the_quiet_logs_that_ship_are_few_and_tell_nothing_of_their_machine():
-    """
-    They are in every wheel, so they stay small.
-    """
+    """They are in every wheel, so they stay small."""
     files = list((shipped_folder() / "quiet").iterdir())
 
     assert files

@@ -1,6 +1,4 @@
-"""
-A page of a real browser: Debian's Chromium, driven by Playwright, with what it asks for and complains of.
-"""
+"""A page of a real browser: Debian's Chromium, driven by Playwright, with what it asks for and complains of."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ ARGUMENTS = [
 
 @dataclass
 class Seen:
-    """
-    A page, with the addresses it asked for and the errors and warnings on its console.
-    """
+    """A page, with the addresses it asked for and the errors and warnings on its console."""
 
     page: Page
     requests: list[str] = field(default_factory=list)
@@ -37,9 +33,7 @@ class Seen:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """
-    One browser for all tests; without one they are skipped.
-    """
+    """One browser for all tests; without one they are skipped."""
     path = shutil.which("chromium")
     if path is None:
         pytest.skip("Chromium is not installed: apt-get install chromium")
@@ -51,9 +45,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def seen(chromium: Browser) -> Iterator[Seen]:
-    """
-    A new page of 1280 by 800 pixels.
-    """
+    """A new page of 1280 by 800 pixels."""
     context = chromium.new_context(viewport={"width": 1280, "height": 800})
     seen = Seen(context.new_page())
     seen.page.set_default_timeout(PATIENCE_MS)
@@ -69,7 +61,5 @@ def seen(chromium: Browser) -> Iterator[Seen]:
 
 @pytest.fixture
 def page(seen: Seen) -> Page:
-    """
-    The page of `seen`.
-    """
+    """The page of `seen`."""
     return seen.page

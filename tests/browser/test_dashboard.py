@@ -1,6 +1,4 @@
-"""
-The page of deaths in Dask's dashboard: real workers die, and a real browser shows why.
-"""
+"""The page of deaths in Dask's dashboard: real workers die, and a real browser shows why."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ pytestmark = pytest.mark.timeout(4 * PATIENCE_S)
 
 @pytest.fixture(scope="module")
 def dashboard(tmp_path_factory):
-    """
-    The address of the dashboard of a cluster in which two workers have died, each of another cause.
-    """
+    """The address of the dashboard of a cluster in which two workers have died, each of another cause."""
 
     def crash():  # here, so that it travels to the worker: its module does not
         time.sleep(2)  # the recorder takes a sample each second
@@ -61,18 +57,14 @@ def dashboard(tmp_path_factory):
 
 
 def open_page(seen, dashboard, path="deaths"):
-    """
-    The page once both deaths are on it.
-    """
+    """The page once both deaths are on it."""
     seen.page.goto(f"{dashboard}/{path}")
     seen.page.locator("#deaths-rows tr").nth(1).wait_for(timeout=PATIENCE_MS)
     return seen.page
 
 
 def test_deaths_appear_by_themselves(seen, dashboard):
-    """
-    Both deaths come onto an open page, each with its cause; nothing is asked of other hosts, nothing complains.
-    """
+    """Both deaths come onto an open page, each with its cause; nothing is asked of other hosts, nothing complains."""
     page = open_page(seen, dashboard)
     rows = page.locator("#deaths-rows").inner_text()
     assert "Segmentation fault" in rows
@@ -84,9 +76,7 @@ def test_deaths_appear_by_themselves(seen, dashboard):
 
 
 def test_the_memory_of_victims_is_drawn(seen, dashboard):
-    """
-    A curve for each victim; the button of a row leaves the curves of its victims.
-    """
+    """A curve for each victim; the button of a row leaves the curves of its victims."""
     page = open_page(seen, dashboard)
     assert page.locator("#deaths-drawing polyline").count() == 2
     assert "limit 1 GiB" in page.locator("#deaths-drawing").text_content()
@@ -97,9 +87,7 @@ def test_the_memory_of_victims_is_drawn(seen, dashboard):
 
 
 def test_a_row_opens_its_report(seen, dashboard):
-    """
-    The report of the crash opens in a tab of its own, and complains of nothing.
-    """
+    """The report of the crash opens in a tab of its own, and complains of nothing."""
     page = open_page(seen, dashboard)
     with page.context.expect_page() as opened:
         page.get_by_role("link", name="Segmentation fault").click()
@@ -112,9 +100,7 @@ def test_a_row_opens_its_report(seen, dashboard):
 
 
 def test_hostile_names_stay_text(seen, dashboard):
-    """
-    A worker whose name is a script is shown with that name.
-    """
+    """A worker whose name is a script is shown with that name."""
     page = open_page(seen, dashboard)
     hostile = {"worker": NAME, "name": "<img src=x onerror=\"document.title = 'hacked'\">", "when": 1.0}
 
@@ -133,9 +119,7 @@ def test_hostile_names_stay_text(seen, dashboard):
 
 
 def test_jupyterlab_lists_the_page(seen, dashboard):
-    """
-    Its Dask extension finds the page in the list it reads, and shows it without Dask's navigation.
-    """
+    """Its Dask extension finds the page in the list it reads, and shows it without Dask's navigation."""
     with urlopen(f"{dashboard}/individual-plots.json") as reply:
         assert json.load(reply)["Individual Deaths"] == "/individual-deaths"
     page = open_page(seen, dashboard, "individual-deaths")
@@ -145,9 +129,7 @@ def test_jupyterlab_lists_the_page(seen, dashboard):
 
 @pytest.fixture
 def jupyterlab(tmp_path):
-    """
-    The address of a JupyterLab with Dask's extension.
-    """
+    """The address of a JupyterLab with Dask's extension."""
     pytest.importorskip("dask_labextension")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -169,9 +151,7 @@ def jupyterlab(tmp_path):
 
 
 def test_jupyterlab_opens_the_page_from_its_list(seen, dashboard, jupyterlab):
-    """
-    Its Dask extension offers the page by name, and shows the deaths in a tab.
-    """
+    """Its Dask extension offers the page by name, and shows the deaths in a tab."""
     page = seen.page
     page.set_default_timeout(PATIENCE_MS)
     page.goto(jupyterlab)
@@ -189,9 +169,7 @@ def test_jupyterlab_opens_the_page_from_its_list(seen, dashboard, jupyterlab):
 
 @pytest.mark.parametrize("width", [360, 768, 1280])
 def test_a_screen_reader_can_use_it(seen, dashboard, width):
-    """
-    Axe finds nothing on the page alone, on a phone or a desk, and nothing is cut off sideways.
-    """
+    """Axe finds nothing on the page alone, on a phone or a desk, and nothing is cut off sideways."""
     seen.page.set_viewport_size({"width": width, "height": 800})
     page = open_page(seen, dashboard, "individual-deaths")
     found = Axe().run(page)
@@ -200,9 +178,7 @@ def test_a_screen_reader_can_use_it(seen, dashboard, width):
 
 
 def test_a_scheduler_that_is_gone_is_said(seen, dashboard):
-    """
-    What is on the page stays, and the page says that it is old.
-    """
+    """What is on the page stays, and the page says that it is old."""
     page = open_page(seen, dashboard)
     page.route("**/deaths.json", lambda route: route.abort())
     page.get_by_text("does not answer any more").wait_for(timeout=PATIENCE_MS)

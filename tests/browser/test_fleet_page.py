@@ -1,6 +1,4 @@
-"""
-The page of a fleet report in a browser.
-"""
+"""The page of a fleet report in a browser."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from workerdiag.triage.fleet.summarize import summarize
 
 @pytest.mark.parametrize("width", [360, 800, 1600])
 def test_nothing_is_wider_than_the_screen(seen, tmp_path, width):
-    """
-    A share stands with its interval below the cause where there is no room beside it.
-    """
+    """A share stands with its interval below the cause where there is no room beside it."""
     rows = [fleet_row(number, host=f"node-{number}") for number in range(9)]
     titles = {rows[0].cause: "The nanny killed the worker: it was above its memory limit"}
     file = tmp_path / "fleet.html"

@@ -1,6 +1,4 @@
-"""
-The answer in a notebook: a real kernel runs it, a real worker dies, and a real browser shows the page.
-"""
+"""The answer in a notebook: a real kernel runs it, a real worker dies, and a real browser shows the page."""
 
 from __future__ import annotations
 
@@ -56,34 +54,26 @@ ASYNCHRONOUS_CELLS = [
 
 
 def executed(cells):
-    """
-    The notebook with all that its cells put out.
-    """
+    """The notebook with all that its cells put out."""
     notebook = v4.new_notebook(cells=[v4.new_code_cell(each) for each in cells])
     NotebookClient(notebook, timeout=PATIENCE_S, allow_errors=True, kernel_name="python3").execute()
     return notebook
 
 
 def diagnoses(cell):
-    """
-    The diagnoses that a cell shows, read back from the notebook.
-    """
+    """The diagnoses that a cell shows, read back from the notebook."""
     bundles = [each.get("data", {}) for each in cell.outputs]
     return [Diagnosis.from_json(json.dumps(each[JSON_TYPE])) for each in bundles if JSON_TYPE in each]
 
 
 @pytest.fixture(scope="module")
 def notebook():
-    """
-    One that was executed as people do who know of two commands.
-    """
+    """One that was executed as people do who know of two commands."""
     return executed(CELLS)
 
 
 def as_page(notebook, path, theme):
-    """
-    Save the notebook as a page that loads nothing from elsewhere.
-    """
+    """Save the notebook as a page that loads nothing from elsewhere."""
     config = Config()
     config.HTMLExporter |= {"theme": theme, "require_js_url": "", "mathjax_url": ""}
     path.write_text(HTMLExporter(config=config).from_notebook_node(notebook)[0], encoding="utf-8")
@@ -91,9 +81,7 @@ def as_page(notebook, path, theme):
 
 
 def test_the_answer_stands_under_the_failed_cell(notebook):
-    """
-    After its error, by itself, and nowhere else; ``%explain`` gives the same cause.
-    """
+    """After its error, by itself, and nowhere else; ``%explain`` gives the same cause."""
     loaded, setup, cluster, failed, explained, unrelated = notebook.cells
     kinds = [each.output_type for each in failed.outputs if each.output_type != "stream"]
     assert kinds == ["error", "display_data"]
@@ -103,9 +91,7 @@ def test_the_answer_stands_under_the_failed_cell(notebook):
 
 
 def test_an_asynchronous_client_holds_up_nobody():
-    """
-    The answer replaces the line that says it is on its way, under the cell that failed and under ``%explain``.
-    """
+    """The answer replaces the line that says it is on its way, under the cell that failed and under ``%explain``."""
     *_, failed, asked, _ = executed(ASYNCHRONOUS_CELLS).cells
     for cell in (failed, asked):
         (answer,) = diagnoses(cell)
@@ -115,9 +101,7 @@ def test_an_asynchronous_client_holds_up_nobody():
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_answer_can_be_read_and_unfolded(notebook, seen, tmp_path, theme):
-    """
-    The cause and what to do stand there, the rest is folded; no barrier that axe knows of, in light and dark.
-    """
+    """The cause and what to do stand there, the rest is folded; no barrier that axe knows of, in light and dark."""
     seen.page.goto(as_page(notebook, tmp_path / "notebook.html", theme))
     answer = seen.page.locator(".workerdiag").first
     assert "Segmentation fault" in answer.inner_text()
@@ -132,9 +116,7 @@ def test_the_answer_can_be_read_and_unfolded(notebook, seen, tmp_path, theme):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_notebooks_own_style_does_not_spoil_it(seen, tmp_path, theme):
-    """
-    No label of the lead is squeezed into a column of letters, and numbers in the drawing differ from their ground.
-    """
+    """No label of the lead is squeezed into a column of letters, and numbers in the drawing differ from their ground."""
     shown = workerdiag.explain(logs=[LogText(DEATHS, stream="nanny")])._repr_mimebundle_()
     notebook = v4.new_notebook(
         cells=[v4.new_code_cell("diagnosis", outputs=[v4.new_output("display_data", shown)])]
@@ -153,7 +135,5 @@ def test_the_notebooks_own_style_does_not_spoil_it(seen, tmp_path, theme):
 
 
 def lightness(colour):
-    """
-    From 0 to 255, of a colour such as ``rgb(17, 17, 17)``.
-    """
+    """From 0 to 255, of a colour such as ``rgb(17, 17, 17)``."""
     return sum(map(int, re.findall(r"[0-9]+", colour)[:3])) / 3

@@ -1,6 +1,4 @@
-"""
-The page of a diagnosis, as a reader has it: any width, light and dark, by keyboard and by ear.
-"""
+"""The page of a diagnosis, as a reader has it: any width, light and dark, by keyboard and by ear."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ PATIENCE_MS = 10_000
 
 @pytest.fixture
 def show(seen, tmp_path):
-    """
-    Opens a report in the browser; returns the page.
-    """
+    """Opens a report in the browser; returns the page."""
 
     def show(findings, *, page=True):
         file = tmp_path / "report.html"
@@ -47,9 +43,7 @@ def show(seen, tmp_path):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("build", BUILDS)
 def test_a_screen_reader_and_weak_eyes_can_read_it(show, seen, build, scheme):
-    """
-    Axe finds no violation, neither on light nor on dark.
-    """
+    """Axe finds no violation, neither on light nor on dark."""
     seen.page.emulate_media(color_scheme=scheme)
     page = show(build())
     page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
@@ -60,27 +54,21 @@ def test_a_screen_reader_and_weak_eyes_can_read_it(show, seen, build, scheme):
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("build", BUILDS)
 def test_nothing_is_wider_than_the_screen(show, seen, build, width):
-    """
-    From a phone to a large screen nobody scrolls sideways.
-    """
+    """From a phone to a large screen nobody scrolls sideways."""
     seen.page.set_viewport_size({"width": width, "height": 800})
     page = show(build())
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def seen_once():
-    """
-    As `drawn`, with a single sample, which is drawn as bars.
-    """
+    """As `drawn`, with a single sample, which is drawn as bars."""
     return drawn(timeline=Timeline(histories=(history(samples=history().samples[-1:]),)))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("build", [drawn, seen_once, several_victims])
 def test_no_text_of_a_drawing_leaves_it_or_touches_another(show, seen, build, width):
-    """
-    Labels stay readable: each within the screen, none on top of another, on every width.
-    """
+    """Labels stay readable: each within the screen, none on top of another, on every width."""
     seen.page.set_viewport_size({"width": width, "height": 800})
     page = show(build())
     boxes = page.evaluate(
@@ -99,9 +87,7 @@ def test_no_text_of_a_drawing_leaves_it_or_touches_another(show, seen, build, wi
 
 
 def test_the_answer_is_on_the_first_screen_of_a_phone(show, seen):
-    """
-    What happened, how sure that is and what to do now need no scrolling.
-    """
+    """What happened, how sure that is and what to do now need no scrolling."""
     seen.page.set_viewport_size({"width": 360, "height": 740})
     page = show(explained())
     box = page.locator(".wd-now p").first.bounding_box()
@@ -109,9 +95,7 @@ def test_the_answer_is_on_the_first_screen_of_a_phone(show, seen):
 
 
 def test_a_picture_of_the_whole_page_shows_all_of_it(show):
-    """
-    What is below the screen is laid out soon after the first picture.
-    """
+    """What is below the screen is laid out soon after the first picture."""
     page = show(drawn())
     page.locator("html:not(.wd-later)").wait_for(timeout=PATIENCE_MS)
     assert page.evaluate(
@@ -121,9 +105,7 @@ def test_a_picture_of_the_whole_page_shows_all_of_it(show):
 
 
 def test_a_command_is_copied_by_keyboard(show, seen):
-    """
-    The button is reached with the tab key and works on enter.
-    """
+    """The button is reached with the tab key and works on enter."""
     page = show(explained())
     page.evaluate(
         "navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve(); }"
@@ -135,9 +117,7 @@ def test_a_command_is_copied_by_keyboard(show, seen):
 
 
 def test_without_script_everything_is_there_but_the_buttons(chromium, tmp_path):
-    """
-    A mail program or a strict proxy takes the script away, and no dead button is left.
-    """
+    """A mail program or a strict proxy takes the script away, and no dead button is left."""
     file = tmp_path / "report.html"
     file.write_text(render_html(drawn(), page=True), encoding="utf-8")
     context = chromium.new_context(java_script_enabled=False)
@@ -149,17 +129,13 @@ def test_without_script_everything_is_there_but_the_buttons(chromium, tmp_path):
 
 
 def test_a_fragment_in_a_page_of_others_is_readable(show, seen):
-    """
-    In a notebook's output, light or dark, axe finds nothing in the fragment.
-    """
+    """In a notebook's output, light or dark, axe finds nothing in the fragment."""
     result = Axe().run(show(drawn(), page=False), context=".workerdiag")
     assert result.response["violations"] == []
 
 
 def test_it_is_shown_at_once(show, seen):
-    """
-    The first paint comes soon; `benchmarks/page_paint.py` measures how soon, as a busy machine is no fault of it.
-    """
+    """The first paint comes soon; `benchmarks/page_paint.py` measures how soon, as a busy machine is no fault of it."""
     page = show(drawn())
     paint_ms = page.evaluate(
         """new Promise(resolve => new PerformanceObserver(list => {
@@ -171,9 +147,7 @@ def test_it_is_shown_at_once(show, seen):
 
 
 def test_no_column_of_a_table_is_cut_off_on_paper(show, seen):
-    """
-    Nobody scrolls there: keys of tasks break, as they are long.
-    """
+    """Nobody scrolls there: keys of tasks break, as they are long."""
     task = TaskSpan(
         key=f"load-{'0123456789abcdef' * 4}", thread="Dask-Default-Threads-4711-0", started_at=NOON_ISH
     )
@@ -185,9 +159,7 @@ def test_no_column_of_a_table_is_cut_off_on_paper(show, seen):
 
 
 def test_it_prints_whole(show, seen):
-    """
-    On paper there are no buttons, and what is folded on a screen is there, without the marker of a fold.
-    """
+    """On paper there are no buttons, and what is folded on a screen is there, without the marker of a fold."""
     seen.page.emulate_media(media="print")
     page = show(drawn())
     assert page.get_by_text("Make the chunks smaller.").bounding_box()["height"] > 0

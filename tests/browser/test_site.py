@@ -1,6 +1,4 @@
-"""
-The documentation site, as `nox -s docs` leaves it in build/site.
-"""
+"""The documentation site, as `nox -s docs` leaves it in build/site."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ pytestmark = pytest.mark.skipif(not (SITE / "index.html").is_file(), reason="nox
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_asks_no_other_host_and_has_no_error(name, seen):
-    """
-    All that a page loads lies beside it, and the browser has nothing to complain of.
-    """
+    """All that a page loads lies beside it, and the browser has nothing to complain of."""
     seen.page.goto((SITE / f"{name}.html").as_uri())
     seen.page.wait_for_load_state("networkidle")
     assert seen.requests
@@ -39,9 +35,7 @@ def test_a_page_asks_no_other_host_and_has_no_error(name, seen):
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("width", [360, 1280])
 def test_a_page_fits_its_window(name, width, page):
-    """
-    Nobody has to scroll sideways, on a phone or on a desk.
-    """
+    """Nobody has to scroll sideways, on a phone or on a desk."""
     page.set_viewport_size({"width": width, "height": 800})
     page.goto((SITE / f"{name}.html").as_uri())
     root = "document.documentElement"
@@ -51,9 +45,7 @@ def test_a_page_fits_its_window(name, width, page):
 @pytest.mark.parametrize("name", ["index", "faq", "causes/nanny/memory-terminate", "sources"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_page_can_be_read_by_everyone(name, scheme, page):
-    """
-    Nothing serious is wrong with our part of a page, light or dark, as axe sees it: contrast, names, keyboard.
-    """
+    """Nothing serious is wrong with our part of a page, light or dark, as axe sees it: contrast, names, keyboard."""
     page.emulate_media(color_scheme=scheme)
     page.goto((SITE / f"{name}.html").as_uri())
     found = Axe().run(page, context=".bd-article", options={"iframes": False})

@@ -1,6 +1,4 @@
-"""
-A death bundle tells later, elsewhere and by other rules what was seen, and nothing that it should not.
-"""
+"""A death bundle tells later, elsewhere and by other rules what was seen, and nothing that it should not."""
 
 from __future__ import annotations
 
@@ -66,9 +64,7 @@ def bundle_of(path):
 
 
 def rewritten(path, changes):
-    """
-    The bytes of a bundle with some of its files replaced.
-    """
+    """The bytes of a bundle with some of its files replaced."""
     content = io.BytesIO()
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as new:
         for name in old.namelist():
@@ -80,18 +76,14 @@ def rewritten(path, changes):
 
 @pytest.fixture
 def saved(tmp_path):
-    """
-    A bundle of one small death.
-    """
+    """A bundle of one small death."""
     return workerdiag.explain(logs=LogText(DIED)).save(tmp_path / "death.zip")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_judging_a_bundle_again_gives_the_same(case, tmp_path):
-    """
-    The same rules find the same causes with the same chances in what was kept, secrets or none.
-    """
+    """The same rules find the same causes with the same chances in what was kept, secrets or none."""
     first = workerdiag.explain(logs=CASES[case].logs)
     again = workerdiag.explain(logs=first.save(tmp_path / "death.zip"))
 
@@ -100,9 +92,7 @@ def test_judging_a_bundle_again_gives_the_same(case, tmp_path):
 
 
 def test_what_is_no_text_is_judged_again_too(tmp_path):
-    """
-    Exceptions, events, exits, readings, gaps and places that were looked at are kept as they were.
-    """
+    """Exceptions, events, exits, readings, gaps and places that were looked at are kept as they were."""
     identity = Identity(worker="tcp://10.0.0.4:1", pid=7, host="node-1")
     pieces = (
         ExceptionFacts(
@@ -123,9 +113,7 @@ def test_what_is_no_text_is_judged_again_too(tmp_path):
 
 
 def test_the_evidence_is_no_part_of_the_diagnosis(saved):
-    """
-    Equality, JSON, copies and pickles are those of the findings alone; a pickle does not carry megabytes.
-    """
+    """Equality, JSON, copies and pickles are those of the findings alone; a pickle does not carry megabytes."""
     one, two = workerdiag.explain(logs=LogText(DIED)), workerdiag.explain(logs=saved)
     big = workerdiag.explain(logs=LogText(DIED + QUIET * 2000))
 
@@ -140,9 +128,7 @@ def test_the_evidence_is_no_part_of_the_diagnosis(saved):
 
 
 def test_a_diagnosis_without_its_evidence_says_so(tmp_path):
-    """
-    Read back from JSON or a pickle it still makes a bundle, which holds the diagnosis.
-    """
+    """Read back from JSON or a pickle it still makes a bundle, which holds the diagnosis."""
     first = workerdiag.explain(logs=LogText(DIED))
     for copy in (workerdiag.Diagnosis.from_json(first.to_json()), pickle.loads(pickle.dumps(first))):
         bundle = bundle_of(copy.save(tmp_path / "copy.zip"))
@@ -152,9 +138,7 @@ def test_a_diagnosis_without_its_evidence_says_so(tmp_path):
 
 
 def test_a_copy_of_a_copy_tells_the_same(saved, tmp_path):
-    """
-    What was read from a bundle can be saved, and judged, again.
-    """
+    """What was read from a bundle can be saved, and judged, again."""
     text = "".join(QUIET.format(number) for number in range(20_000)) + DIED + QUIET * 9_000
     first = workerdiag.explain(logs=LogText(text))
     again = workerdiag.explain(logs=first.save(tmp_path / "1.zip", redact=False))
@@ -164,9 +148,7 @@ def test_a_copy_of_a_copy_tells_the_same(saved, tmp_path):
 
 
 def test_of_a_long_log_the_telling_lines_are_kept_with_their_numbers(tmp_path):
-    """
-    A death in the midst of many megabytes is found again, at the same line.
-    """
+    """A death in the midst of many megabytes is found again, at the same line."""
     lines = [QUIET.format(number) for number in range(120_000)]
     lines[60_000:60_000] = DIED.splitlines(keepends=True)
     path = tmp_path / "worker.log"
@@ -186,9 +168,7 @@ def test_of_a_long_log_the_telling_lines_are_kept_with_their_numbers(tmp_path):
 
 @pytest.mark.slow
 def test_many_logs_share_a_bounded_room():
-    """
-    However many logs there are, and however much they say, at most 8 MiB are kept, and the death among them.
-    """
+    """However many logs there are, and however much they say, at most 8 MiB are kept, and the death among them."""
     loud = "".join(f"{DIED.replace('process 7', f'process {number}')}{QUIET * 80}" for number in range(100))
     texts = [loud.encode() + b"%d\n" % number for number in range(12)] + [DIED.encode()]
     chunks = [LogChunk(origin=f"{number}.log", data=text) for number, text in enumerate(texts)]
@@ -205,9 +185,7 @@ def test_many_logs_share_a_bounded_room():
 
 @pytest.mark.slow
 def test_too_many_pieces_are_counted():
-    """
-    The first and the last events stay; the bundle says how many others there were.
-    """
+    """The first and the last events stay; the bundle says how many others there were."""
     pieces = tuple(Event(topic="t", fields={"n": number}) for number in range(15_000))
     kept = workerdiag.explain(sources=[FixedSource(pieces)])._kept_evidence
 
@@ -217,9 +195,7 @@ def test_too_many_pieces_are_counted():
 
 
 def test_keys_of_tasks_take_room_too():
-    """
-    Of workers with long lists of tasks the first and the last are kept, not more than there is room for.
-    """
+    """Of workers with long lists of tasks the first and the last are kept, not more than there is room for."""
     keys = tuple(f"task-{number}-{'x' * 100}" for number in range(500))
     pieces = tuple(
         TasksAtLoss(identity=Identity(worker=f"tcp://10.0.0.4:{number}"), assigned=keys)
@@ -233,9 +209,7 @@ def test_keys_of_tasks_take_room_too():
 
 
 def test_a_report_has_the_versions_of_those_who_did_not_save_it(tmp_path):
-    """
-    The scheduler's and the victim's, and what differed; with settings of the scheduler.
-    """
+    """The scheduler's and the victim's, and what differed; with settings of the scheduler."""
     box = json.dumps({"identity": {"python": "3.11.9", "distributed": "2025.1.0"}})
     pieces = (
         Event(
@@ -258,9 +232,7 @@ def test_a_report_has_the_versions_of_those_who_did_not_save_it(tmp_path):
 
 
 def test_no_secret_leaves_unless_asked_for(tmp_path):
-    """
-    No file of the bundle holds a password of a log, an event, an exception or a gap; with redact=False all do.
-    """
+    """No file of the bundle holds a password of a log, an event, an exception or a gap; with redact=False all do."""
     pieces = (
         Event(topic="t", fields={"password": "s3cret-1", "note": "token=s3cret-2"}),
         ExceptionFacts(type="E", text="postgres://ann:s3cret-3@db/x"),
@@ -282,9 +254,7 @@ def test_no_secret_leaves_unless_asked_for(tmp_path):
 
 
 def test_stand_ins_keep_apart_what_was_apart(tmp_path):
-    """
-    Anonymous, the same host is the same stand-in everywhere, and the diagnosis stays what it was.
-    """
+    """Anonymous, the same host is the same stand-in everywhere, and the diagnosis stays what it was."""
     log = (
         "distributed.nanny - INFO - Worker process 7 was killed by signal 11\n"
         "distributed.scheduler - WARNING - Removing worker 'tcp://172.16.5.4:4002' caused the cluster to lose\n"
@@ -310,9 +280,7 @@ def test_stand_ins_keep_apart_what_was_apart(tmp_path):
 
 @given(st.text(max_size=400))
 def test_hiding_moves_no_line(text):
-    """
-    Whatever is hidden, a line keeps its number.
-    """
+    """Whatever is hidden, a line keeps its number."""
     for anonymizer in (Anonymizer(redact=True), Anonymizer(redact=True, names=("node",))):
         assert anonymizer.text(text).count("\n") == text.count("\n")
 
@@ -342,17 +310,13 @@ pieces = st.one_of(
 
 @given(pieces)
 def test_every_piece_survives_the_way_to_json_and_back(piece):
-    """
-    Evidence of each kind is the same after it was written and read.
-    """
+    """Evidence of each kind is the same after it was written and read."""
     assert piece_from_dict(json.loads(json.dumps(piece_to_dict(piece)))) == piece
     assert type(piece).__name__ in EVIDENCE_KINDS
 
 
 def test_what_a_newer_version_wrote_is_used_as_far_as_known(saved):
-    """
-    Unknown kinds of evidence and a higher schema number are said, as a gap; the rest is judged.
-    """
+    """Unknown kinds of evidence and a higher schema number are said, as a gap; the rest is judged."""
     with zipfile.ZipFile(saved) as archive:
         evidence = json.loads(archive.read("evidence.json"))
         manifest = json.loads(archive.read("manifest.json"))
@@ -372,9 +336,7 @@ def test_what_a_newer_version_wrote_is_used_as_far_as_known(saved):
 @settings(max_examples=60)
 @given(data=st.data())
 def test_a_damaged_bundle_is_never_an_error_of_ours(data, tmp_path_factory):
-    """
-    Cut off anywhere, or with any bytes changed, it is read as far as it goes or said to be unreadable.
-    """
+    """Cut off anywhere, or with any bytes changed, it is read as far as it goes or said to be unreadable."""
     path = tmp_path_factory.getbasetemp() / "damaged.zip"
     if not path.exists():
         workerdiag.explain(logs=LogText(DIED)).save(path)
@@ -390,9 +352,7 @@ def test_a_damaged_bundle_is_never_an_error_of_ours(data, tmp_path_factory):
 
 
 def test_a_cut_off_bundle_still_gives_its_logs(saved):
-    """
-    A zip archive has its list of contents at the end; without it what is whole is still found.
-    """
+    """A zip archive has its list of contents at the end; without it what is whole is still found."""
     content = saved.read_bytes()
     cut = content[: content.rindex(b"logs/0001.txt", 0, content.index(b"PK\x01\x02")) + 200]
 
@@ -421,9 +381,7 @@ def test_a_cut_off_bundle_still_gives_its_logs(saved):
     ],
 )
 def test_hostile_content_is_refused_piece_by_piece(saved, name, content, tmp_path):
-    """
-    Bombs, depths, wrong types and names that lead elsewhere cost only the file that they are in.
-    """
+    """Bombs, depths, wrong types and names that lead elsewhere cost only the file that they are in."""
     hostile = tmp_path / "hostile.zip"
     hostile.write_bytes(rewritten(saved, {name: content}))
 
@@ -436,9 +394,7 @@ def test_hostile_content_is_refused_piece_by_piece(saved, name, content, tmp_pat
 
 
 def test_an_archive_of_too_many_files_is_not_opened():
-    """
-    The list of contents alone could fill the memory.
-    """
+    """The list of contents alone could fill the memory."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for number in range(6000):
@@ -450,9 +406,7 @@ def test_an_archive_of_too_many_files_is_not_opened():
 
 
 def test_another_zip_archive_is_still_refused(tmp_path):
-    """
-    Only what its manifest calls a bundle is one; others are said to be archives.
-    """
+    """Only what its manifest calls a bundle is one; others are said to be archives."""
     path = tmp_path / "logs.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("manifest.json", "{}")
@@ -462,9 +416,7 @@ def test_another_zip_archive_is_still_refused(tmp_path):
 
 
 def test_a_zip_that_cannot_be_read_is_said_to_be_damaged(tmp_path):
-    """
-    Whoever is told to unpack a damaged archive has no success: only another copy helps.
-    """
+    """Whoever is told to unpack a damaged archive has no success: only another copy helps."""
     path = tmp_path / "death.zip"
     path.write_bytes(b"PK\x03\x04 damaged")
 
@@ -476,16 +428,12 @@ def test_a_zip_that_cannot_be_read_is_said_to_be_damaged(tmp_path):
 
 
 def test_a_log_is_no_damaged_zip():
-    """
-    Only what begins as an archive can be a damaged one; of anything else that advice is wrong.
-    """
+    """Only what begins as an archive can be a damaged one; of anything else that advice is wrong."""
     assert read_bundle("worker.log", b"distributed.worker - INFO - Start worker") is None
 
 
 def test_a_bundle_that_was_packed_again_is_read(saved, tmp_path):
-    """
-    Somebody may have unpacked it, looked, and zipped the folder.
-    """
+    """Somebody may have unpacked it, looked, and zipped the folder."""
     content = io.BytesIO()
     with zipfile.ZipFile(saved) as old, zipfile.ZipFile(content, "w") as new:
         for name in reversed(old.namelist()):
@@ -495,9 +443,7 @@ def test_a_bundle_that_was_packed_again_is_read(saved, tmp_path):
 
 
 def test_the_same_log_beside_its_bundle_gets_a_name_of_its_own(tmp_path):
-    """
-    Chunks of one name are of one log, so a name that is taken gets a number.
-    """
+    """Chunks of one name are of one log, so a name that is taken gets a number."""
     path = tmp_path / "worker.log"
     path.write_text(DIED)
     bundle = workerdiag.explain(logs=path).save(tmp_path / "death.zip")
@@ -510,9 +456,7 @@ def test_the_same_log_beside_its_bundle_gets_a_name_of_its_own(tmp_path):
 
 
 def test_the_same_diagnosis_makes_the_same_bytes(tmp_path):
-    """
-    Two bundles differ in the time they were saved at, and in nothing else.
-    """
+    """Two bundles differ in the time they were saved at, and in nothing else."""
     diagnosis = workerdiag.explain(logs=LogText(DIED))
     one, two = diagnosis.save(tmp_path / "1.zip"), diagnosis.save(tmp_path / "2.zip")
     with zipfile.ZipFile(one) as first, zipfile.ZipFile(two) as second:
@@ -523,9 +467,7 @@ def test_the_same_diagnosis_makes_the_same_bytes(tmp_path):
 
 
 def test_only_configuration_that_matters_is_taken(tmp_path):
-    """
-    Thresholds and timeouts of the client are in the bundle; a key that may hold a secret is not.
-    """
+    """Thresholds and timeouts of the client are in the bundle; a key that may hold a secret is not."""
     dask = pytest.importorskip("dask")
     pytest.importorskip("distributed")
     with dask.config.set(
@@ -543,9 +485,7 @@ def test_only_configuration_that_matters_is_taken(tmp_path):
     [("nowhere/death.zip", "does not exist"), ("folder", "it is a folder"), ("file/death.zip", "no folder")],
 )
 def test_a_place_that_cannot_be_written_is_said(tmp_path, place, said):
-    """
-    Saving fails with a message for a person, and leaves nothing behind.
-    """
+    """Saving fails with a message for a person, and leaves nothing behind."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     before = sorted(tmp_path.rglob("*"))
@@ -556,9 +496,7 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path, place, said):
 
 
 def test_a_full_disk_leaves_the_bundle_that_was_there(saved, monkeypatch):
-    """
-    A bundle is replaced only by a whole one.
-    """
+    """A bundle is replaced only by a whole one."""
     before = saved.read_bytes()
 
     def full(_):
@@ -572,9 +510,7 @@ def test_a_full_disk_leaves_the_bundle_that_was_there(saved, monkeypatch):
 
 
 def test_the_command_line_saves_explains_and_reports(tmp_path):
-    """
-    A bundle that one command wrote is read by the others.
-    """
+    """A bundle that one command wrote is read by the others."""
     log, bundle = tmp_path / "worker.log", str(tmp_path / "death.zip")
     log.write_text(DIED)
     run = CliRunner().invoke
@@ -591,9 +527,7 @@ def test_the_command_line_saves_explains_and_reports(tmp_path):
 
 
 def test_gaps_of_a_bundle_are_no_warnings_about_it(tmp_path):
-    """
-    What could not be looked at then is in the report; that the bundle could be read is what counts now.
-    """
+    """What could not be looked at then is in the report; that the bundle could be read is what counts now."""
     gap = Gap(source="kernel", reason="forbidden", detail="not root")
     bundle = workerdiag.explain(sources=[FixedSource((gap,))]).save(tmp_path / "death.zip")
 
@@ -605,9 +539,7 @@ def test_gaps_of_a_bundle_are_no_warnings_about_it(tmp_path):
 
 
 def test_a_report_of_a_flood_fits_into_an_issue(tmp_path):
-    """
-    GitHub takes 65,536 characters; text of others that is all escapes is clipped until it fits.
-    """
+    """GitHub takes 65,536 characters; text of others that is all escapes is clipped until it fits."""
     nasty = "@a#1<b>`*_[x](y)" * 2000
     pieces = [Gap(source=nasty, reason="forbidden", detail=nasty, remedy=nasty) for _ in range(40)]
     pieces += [Event(topic="t", fields={"n": nasty}, when=float(number)) for number in range(200)]
@@ -626,9 +558,7 @@ def test_a_report_of_a_flood_fits_into_an_issue(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"plain text\n", b"PK\x03\x04 not really"])
 def test_reporting_what_is_no_bundle_is_bad_usage(tmp_path, content):
-    """
-    The message says what writes a bundle; there is no traceback.
-    """
+    """The message says what writes a bundle; there is no traceback."""
     path = tmp_path / "x.zip"
     path.write_bytes(content)
     report = CliRunner().invoke(main, ["report", str(path)])

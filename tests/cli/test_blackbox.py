@@ -1,6 +1,4 @@
-"""
-``workerdiag blackbox``: a box for a person, or for a program.
-"""
+"""``workerdiag blackbox``: a box for a person, or for a program."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="a bl
 
 @pytest.fixture
 def writer(tmp_path, monkeypatch):
-    """
-    A box with something hostile in every text.
-    """
+    """A box with something hostile in every text."""
     monkeypatch.setenv(directories.VARIABLE, str(tmp_path))
     box = BoxWriter.create(tmp_path, worker="tcp://10.0.0.4:34937", name="al\x1b[31mice")
     box.stage("closing", "why\x1b]0;title\x07")
@@ -42,9 +38,7 @@ def run(*arguments):
 
 
 def test_a_box_is_printed_for_a_terminal(writer):
-    """
-    What ran, what ended, memory, lag and last words, in 80 columns, without control sequences.
-    """
+    """What ran, what ended, memory, lag and last words, in 80 columns, without control sequences."""
     result = run(writer.path)
     assert result.exit_code == 0
     assert result.stderr == ""
@@ -66,9 +60,7 @@ def test_a_box_is_printed_for_a_terminal(writer):
 
 
 def test_a_box_is_printed_for_a_program(writer):
-    """
-    JSON is a list, also of one box, with everything in it.
-    """
+    """JSON is a list, also of one box, with everything in it."""
     (box,) = json.loads(run(writer.path, "--format", "json").stdout)
     assert box["path"] == str(writer.path)
     assert box["schema"] == 1
@@ -77,16 +69,12 @@ def test_a_box_is_printed_for_a_program(writer):
 
 
 def test_a_folder_stands_for_its_boxes(writer):
-    """
-    A volume of boxes is read at once.
-    """
+    """A volume of boxes is read at once."""
     assert run(writer.path.parent).stdout == run(writer.path).stdout
 
 
 def test_without_a_path_the_boxes_here_are_listed(writer):
-    """
-    Whoever looks for a box is told where it lies.
-    """
+    """Whoever looks for a box is told where it lies."""
     result = run()
     assert result.exit_code == 0
     assert result.stdout.startswith("running, last written 2")
@@ -94,9 +82,7 @@ def test_without_a_path_the_boxes_here_are_listed(writer):
 
 
 def test_where_there_is_no_box_it_says_where_it_looked(tmp_path, monkeypatch):
-    """
-    Nothing to list is an answer, and JSON stays JSON.
-    """
+    """Nothing to list is an answer, and JSON stays JSON."""
     monkeypatch.setenv(directories.VARIABLE, str(tmp_path))
     assert run().stdout == f"No black boxes in {tmp_path}.\n"
     assert run("--format", "json").stdout == "[]\n"
@@ -104,17 +90,13 @@ def test_where_there_is_no_box_it_says_where_it_looked(tmp_path, monkeypatch):
 
 
 def test_a_folder_without_boxes_says_so(tmp_path):
-    """
-    An empty answer would be none.
-    """
+    """An empty answer would be none."""
     result = run(tmp_path)
     assert (result.exit_code, result.output) == (0, f"No black boxes in {tmp_path}.\n")
 
 
 def test_a_path_that_is_no_box_is_status_2(writer, tmp_path):
-    """
-    What can be read is printed, and what cannot is said.
-    """
+    """What can be read is printed, and what cannot is said."""
     (tmp_path / "notes").write_text("no box")
     result = run(tmp_path / "notes", writer.path)
     assert result.exit_code == 2
@@ -123,9 +105,7 @@ def test_a_path_that_is_no_box_is_status_2(writer, tmp_path):
 
 
 def test_what_is_missing_of_a_damaged_box_is_said(writer):
-    """
-    A box that is cut off is printed as far as it goes.
-    """
+    """A box that is cut off is printed as far as it goes."""
     path = writer.path.with_name("cut.box")
     path.write_bytes(writer.path.read_bytes()[:100_000])
     result = run(path)

@@ -1,6 +1,4 @@
-"""
-The command line: arguments in, exit status out, never a traceback of ours.
-"""
+"""The command line: arguments in, exit status out, never a traceback of ours."""
 
 from __future__ import annotations
 
@@ -67,9 +65,7 @@ lookalikes = ["2026-05-04 11:22:33,444 - distributed.nanny - INFO - tea is ready
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """
-    Where the commands run: some logs, a death bundle, a folder of rules, and what a triage wrote.
-    """
+    """Where the commands run: some logs, a death bundle, a folder of rules, and what a triage wrote."""
     monkeypatch.chdir(tmp_path)
     Path("worker.log").write_text(OOM)
     Path("death.zip").write_bytes(death_bundle())
@@ -86,17 +82,13 @@ def folder(tmp_path, monkeypatch):
 
 @cache
 def death_bundle():
-    """
-    The bundle of the death that ``worker.log`` tells of.
-    """
+    """The bundle of the death that ``worker.log`` tells of."""
     with TemporaryDirectory() as place:
         return explain_log(logs=LogText(OOM)).save(Path(place, "death.zip")).read_bytes()
 
 
 def run(*arguments, stdin=None):
-    """
-    One call of the command line; whatever happens, it is no traceback.
-    """
+    """One call of the command line; whatever happens, it is no traceback."""
     result = CliRunner().invoke(main, [str(each) for each in arguments], input=stdin)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     assert "Traceback" not in result.stderr
@@ -104,9 +96,7 @@ def run(*arguments, stdin=None):
 
 
 def commands(command=main, path=()):
-    """
-    Every command and group with its name, as typed.
-    """
+    """Every command and group with its name, as typed."""
     yield path, command
     if isinstance(command, click.Group):
         for name, each in command.commands.items():
@@ -120,9 +110,7 @@ EXAMPLES = [line for _, command in commands() for line in command.examples]
 
 
 def test_a_death_that_is_explained_is_status_0():
-    """
-    The report of the example log names the nanny's memory kill in its first line.
-    """
+    """The report of the example log names the nanny's memory kill in its first line."""
     result = run("explain", "worker.log")
     assert result.exit_code == 0
     assert result.stdout.startswith("Cause     The nanny killed the worker")
@@ -131,18 +119,14 @@ def test_a_death_that_is_explained_is_status_0():
 
 
 def test_nothing_died_is_status_0_and_says_so():
-    """
-    "Nothing died" is an answer, not a failure.
-    """
+    """The answer "nothing died" is an answer, not a failure."""
     result = run("explain", "slurm-12.out")
     assert result.exit_code == 0
     assert result.stdout.startswith("No death")
 
 
 def test_a_death_nobody_can_explain_is_status_1():
-    """
-    A script can tell "cannot tell" from a diagnosis.
-    """
+    """A script can tell "cannot tell" from a diagnosis."""
     result = run("explain", "unknown.log")
     assert result.exit_code == 1
     assert result.stdout.startswith("Unknown")
@@ -166,9 +150,7 @@ def test_a_death_nobody_can_explain_is_status_1():
     ],
 )
 def test_bad_usage_and_nothing_readable_are_status_2(arguments, said):
-    """
-    The message names what is wrong, on standard error, and nothing goes to standard output.
-    """
+    """The message names what is wrong, on standard error, and nothing goes to standard output."""
     result = run("explain", *arguments)
     assert result.exit_code == 2
     assert said in result.stderr
@@ -180,9 +162,7 @@ def test_bad_usage_and_nothing_readable_are_status_2(arguments, said):
     [("empty.log", b""), ("binary.log", bytes(range(256)) * 9), ("broken.log.gz", b"\x1f\x8bbroken")],
 )
 def test_one_bad_input_among_good_ones_is_a_warning(name, content):
-    """
-    The others are still used, and the report says what it could not look at.
-    """
+    """The others are still used, and the report says what it could not look at."""
     Path(name).write_bytes(content)
     alone, together = run("explain", name), run("explain", name, "worker.log")
     assert alone.exit_code == 2
@@ -194,9 +174,7 @@ def test_one_bad_input_among_good_ones_is_a_warning(name, content):
 
 
 def test_the_name_of_an_input_cannot_speak_to_the_terminal():
-    """
-    A file name with escape sequences in it is shown without them.
-    """
+    """A file name with escape sequences in it is shown without them."""
     result = run("explain", "no\x1b[31m\u202ewhere.log")
     assert result.exit_code == 2
     assert "nowhere.log" in result.stderr
@@ -208,18 +186,14 @@ def test_the_name_of_an_input_cannot_speak_to_the_terminal():
     "stdin", [OOM.encode(), gzip.compress(OOM.encode()), b"\xfa\xfb not UTF-8\n" + OOM.encode()]
 )
 def test_standard_input_is_bytes(stdin):
-    """
-    ``-`` takes what is no text, and what is packed, through a real pipe.
-    """
+    """``-`` takes what is no text, and what is packed, through a real pipe."""
     command = [sys.executable, "-m", "workerdiag", "explain", "-"]
     result = subprocess.run(command, input=stdin, capture_output=True, check=True)
     assert result.stdout.startswith(b"Cause     The nanny killed the worker")
 
 
 def test_json_is_the_published_form_and_comes_back():
-    """
-    ``--format json`` is a diagnosis by the schema that ``workerdiag schema`` prints.
-    """
+    """``--format json`` is a diagnosis by the schema that ``workerdiag schema`` prints."""
     text = run("explain", "worker.log", "--format", "json").stdout
     schema = json.loads(run("schema").stdout)
     assert schema == json_schema()
@@ -228,26 +202,20 @@ def test_json_is_the_published_form_and_comes_back():
 
 
 def test_markdown_and_html_are_documents():
-    """
-    Both can be redirected to a file and opened.
-    """
+    """Both can be redirected to a file and opened."""
     assert run("explain", "worker.log", "--format", "markdown").stdout.startswith("**Cause:** ")
     assert run("explain", "worker.log", "--format", "html").stdout.startswith("<!doctype html>")
 
 
 def test_output_to_a_pipe_has_no_colour_and_80_columns():
-    """
-    What a person sees in colour arrives plain in a file.
-    """
+    """What a person sees in colour arrives plain in a file."""
     output = run("explain", "worker.log").stdout
     assert "\x1b" not in output
     assert all(len(line) <= 80 or line.startswith("         ") for line in output.splitlines())
 
 
 def test_own_rules_add_to_the_shipped_ones():
-    """
-    ``--knowledge`` explains what only that folder knows.
-    """
+    """``--knowledge`` explains what only that folder knows."""
     Path("odd.log").write_text(
         UNKNOWN + UNKNOWN.replace("Worker process 129 was killed by signal 63", "coffee is ready")
     )
@@ -262,9 +230,7 @@ def test_own_rules_add_to_the_shipped_ones():
     "spoiled", ["pattern = '(?=x)coffee is ready'", "pattern = '.*'", "pattern = '('", "grade = 5"]
 )
 def test_rules_with_mistakes_are_status_2(spoiled):
-    """
-    A folder of rules that cannot be used is said to be so, with file or cause and the mistake.
-    """
+    """A folder of rules that cannot be used is said to be so, with file or cause and the mistake."""
     key = spoiled.partition(" ")[0]
     Path("my-rules/causes/my/cause.toml").write_text(
         re.sub(f"^{key} = .*$", lambda _: spoiled, RULE, flags=re.MULTILINE)
@@ -278,9 +244,7 @@ def test_rules_with_mistakes_are_status_2(spoiled):
 @pytest.mark.slow
 @gives_up
 def test_a_scheduler_that_does_not_answer_is_left_behind():
-    """
-    A port that accepts and then says nothing cannot hang the command, and the logs are still read.
-    """
+    """A port that accepts and then says nothing cannot hang the command, and the logs are still read."""
     importlib.import_module("distributed")  # takes a second by itself, and so does compiling the rules
     run("explain", "worker.log")
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -297,9 +261,7 @@ def test_a_scheduler_that_does_not_answer_is_left_behind():
 
 
 def test_control_c_is_one_word(monkeypatch):
-    """
-    ^C ends with the status shells have for it, and no traceback.
-    """
+    """^C ends with the status shells have for it, and no traceback."""
 
     def interrupted(*_args, **_kwargs):
         raise KeyboardInterrupt
@@ -310,9 +272,7 @@ def test_control_c_is_one_word(monkeypatch):
 
 
 def test_a_defect_of_ours_is_one_line(monkeypatch):
-    """
-    Even a bug of workerdiag shows no traceback unless asked for; it is "could not tell".
-    """
+    """Even a bug of workerdiag shows no traceback unless asked for; it is "could not tell"."""
 
     def broken(*_args, **_kwargs):
         raise ZeroDivisionError("oops\x1b[2J")
@@ -325,9 +285,7 @@ def test_a_defect_of_ours_is_one_line(monkeypatch):
 
 @pytest.mark.slow
 def test_evidence_that_cannot_be_judged_costs_itself_alone(monkeypatch):
-    """
-    A defect that one piece of evidence meets is a gap in the report, as with explain().
-    """
+    """A defect that one piece of evidence meets is a gap in the report, as with explain()."""
     diagnose = pipeline.diagnose
 
     def failing(evidence, book, **more):
@@ -347,9 +305,7 @@ def test_evidence_that_cannot_be_judged_costs_itself_alone(monkeypatch):
 
 
 def test_it_works_under_dasks_own_command():
-    """
-    ``dask explain LOG`` is the same command.
-    """
+    """``dask explain LOG`` is the same command."""
     dask = click.Group("dask")
     dask.add_command(explain)
     result = CliRunner().invoke(dask, ["explain", "worker.log"])
@@ -362,9 +318,7 @@ def test_it_works_under_dasks_own_command():
 
 @pytest.mark.parametrize("path", [path for path, _ in commands()])
 def test_every_command_helps_with_examples(path):
-    """
-    ``--help`` of each command ends with lines to copy, unbroken.
-    """
+    """``--help`` of each command ends with lines to copy, unbroken."""
     result = run(*path, "--help")
     assert result.exit_code == 0
     assert "Examples:\n  $ workerdiag" in result.stdout.replace("$ kubectl", "$ workerdiag")
@@ -379,9 +333,7 @@ WANTS_MORE = re.compile(r" demo| watch| mcp| triage |\.db")
     "line", [line for line in EXAMPLES if re.search(r"^workerdiag (triage|fleet)", line)]
 )
 def test_the_examples_of_triage_and_fleet_are_understood(line):
-    """
-    Whoever copies an example gets no usage error.
-    """
+    """Whoever copies an example gets no usage error."""
     name, *words = shlex.split(line.partition(" > ")[0])[1:]
     assert main.get_command(None, name).make_context(name, words).params
 
@@ -389,9 +341,7 @@ def test_the_examples_of_triage_and_fleet_are_understood(line):
 @pytest.mark.slow
 @pytest.mark.parametrize("line", [line for line in EXAMPLES if not WANTS_MORE.search(line)])
 def test_the_examples_of_the_help_run(line):
-    """
-    Whoever copies an example gets what it promises, not a usage error; what `WANTS_MORE` leaves out has tests of its own.
-    """
+    """Whoever copies an example gets what it promises, not a usage error; what `WANTS_MORE` leaves out has tests of its own."""
     command, _, target = line.rpartition("| workerdiag ")[2].removeprefix("workerdiag ").partition(" > ")
     words = [str(path) for word in shlex.split(command) for path in sorted(Path().glob(word)) or [word]]
     result = run(*words, *(["--timeout", "1s"] if "--scheduler" in words else []), stdin=OOM)
@@ -404,9 +354,7 @@ def test_the_examples_of_the_help_run(line):
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts_are_for_their_shell(shell):
-    """
-    Each script is one its shell can read, and asks workerdiag for the words.
-    """
+    """Each script is one its shell can read, and asks workerdiag for the words."""
     script = run("completion", shell).stdout
     assert f"_WORKERDIAG_COMPLETE={shell}_complete" in script
     if program := shutil.which(shell):
@@ -418,17 +366,13 @@ def test_completion_scripts_are_for_their_shell(shell):
     [([], "exp", "explain"), (["explain"], "--f", "--format"), (["explain", "--format"], "j", "json"), (["demo", "--death"], "s", "sigkill"), (["knowledge"], "l", "lint")],
 )  # fmt: skip
 def test_completion_knows_commands_options_and_values(typed, begun, word):
-    """
-    The shell is offered what may stand there.
-    """
+    """The shell is offered what may stand there."""
     complete = get_completion_class("bash")(main, {}, "workerdiag", "_WORKERDIAG_COMPLETE")
     assert word in [each.value for each in complete.get_completions(typed, begun)]
 
 
 def test_the_version_is_ours():
-    """
-    ``--version`` says which workerdiag this is.
-    """
+    """``--version`` says which workerdiag this is."""
     assert re.fullmatch(r"workerdiag, version \d+\.\d+\.\d+\S*\n", run("--version").stdout)
 
 
@@ -436,9 +380,7 @@ def test_the_version_is_ours():
 
 
 def test_list_has_every_cause():
-    """
-    One line per cause: id, revision, title.
-    """
+    """One line per cause: id, revision, title."""
     lines = run("knowledge", "list").stdout.splitlines()
     book = load_rulebook()
     assert [line.split()[0] for line in lines] == sorted(each.id for each in book.causes)
@@ -446,9 +388,7 @@ def test_list_has_every_cause():
 
 
 def test_show_says_what_is_known_of_a_cause():
-    """
-    Title, id, why, signs with an example line, what to do.
-    """
+    """Title, id, why, signs with an example line, what to do."""
     result = run("knowledge", "show", "my.cause", "--knowledge", "my-rules")
     assert result.exit_code == 0
     for part in ("The coffee machine took the socket", "my.cause, revision 1", "It does.", "coffee, decisive", "pattern: coffee is ready"):  # fmt: skip
@@ -456,9 +396,7 @@ def test_show_says_what_is_known_of_a_cause():
 
 
 def test_every_shipped_cause_can_be_shown():
-    """
-    No cause of the knowledge base breaks the terminal.
-    """
+    """No cause of the knowledge base breaks the terminal."""
     for cause in load_rulebook().causes:
         lines = render_cause(cause, color=True).splitlines()
         assert cause.id in lines[1]
@@ -469,9 +407,7 @@ def test_every_shipped_cause_can_be_shown():
     ("typed", "meant"), [("my.cuase", "my.cause"), ("coffee", None), ("CAUSE", "my.cause")]
 )
 def test_an_unknown_id_suggests_near_ones(typed, meant):
-    """
-    A typo is answered with what was probably meant; nonsense with where to look.
-    """
+    """A typo is answered with what was probably meant; nonsense with where to look."""
     result = run("knowledge", "show", typed, "--knowledge", "my-rules")
     assert result.exit_code == 2
     assert repr(typed) in result.stderr
@@ -480,9 +416,7 @@ def test_an_unknown_id_suggests_near_ones(typed, meant):
 
 @pytest.mark.slow
 def test_lint_and_test_pass_good_rules():
-    """
-    A folder without mistakes is told so, also when it leans on the shipped rules.
-    """
+    """A folder without mistakes is told so, also when it leans on the shipped rules."""
     leaning = RULE.replace("[[sign]]", f'explains = ["{load_rulebook().causes[0].id}"]\n[[sign]]', 1)
     Path("my-rules/causes/my/cause.toml").write_text(leaning)
     for command in ("lint", "test"):
@@ -493,9 +427,7 @@ def test_lint_and_test_pass_good_rules():
 
 
 def test_lint_lists_all_mistakes_at_once():
-    """
-    Ten mistakes take one run to find, each with its file and key.
-    """
+    """Ten mistakes take one run to find, each with its file and key."""
     spoiled = RULE.replace("revision = 1", 'revision = "1"')
     Path("my-rules/causes/my/cause.toml").write_text(spoiled + "\nsurprise = 1\n")
     eaten = RULE.replace('ends = "killed"', 'ends = "eaten"').replace("my.cause", "my.eaten")
@@ -512,9 +444,7 @@ def test_lint_lists_all_mistakes_at_once():
 
 @pytest.mark.slow
 def test_lint_finds_references_to_nowhere():
-    """
-    A name that neither the folder nor the shipped rules know is a mistake.
-    """
+    """A name that neither the folder nor the shipped rules know is a mistake."""
     Path("my-rules/causes/my/cause.toml").write_text(
         RULE.replace("[[sign]]", 'explains = ["my.typo"]\n[[sign]]', 1)
     )
@@ -524,9 +454,7 @@ def test_lint_finds_references_to_nowhere():
 
 
 def test_test_finds_a_line_that_a_rule_misses():
-    """
-    A rule that does not match what it shows, or matches its lookalike, fails.
-    """
+    """A rule that does not match what it shows, or matches its lookalike, fails."""
     Path("my-rules/causes/my/cause.toml").write_text(
         RULE.replace("pattern = 'coffee is ready'", "pattern = 'tea is ready'")
     )
@@ -537,9 +465,7 @@ def test_test_finds_a_line_that_a_rule_misses():
 
 @pytest.mark.slow
 def test_what_is_not_proven_is_a_note_and_with_strict_a_problem():
-    """
-    A cause that no incident shows passes, with a word on standard error; --strict lets it fail.
-    """
+    """A cause that no incident shows passes, with a word on standard error; --strict lets it fail."""
     lax = run("knowledge", "test", "my-rules")
     assert lax.exit_code == 0
     assert "note: my.cause: no whole incident shows it" in lax.stderr
@@ -549,9 +475,7 @@ def test_what_is_not_proven_is_a_note_and_with_strict_a_problem():
 
 
 def test_an_incident_that_is_explained_otherwise_fails_the_test_of_rules():
-    """
-    ``--incidents`` takes more of them; what was said instead is told with its chance.
-    """
+    """``--incidents`` takes more of them; what was said instead is told with its chance."""
     place = Path("our-deaths/monday")
     place.mkdir(parents=True)
     place.joinpath("meta.toml").write_text('expected = ["my.cause"]')
@@ -567,17 +491,13 @@ def test_an_incident_that_is_explained_otherwise_fails_the_test_of_rules():
 
 @pytest.mark.parametrize("command", ["lint", "test"])
 def test_a_folder_that_is_not_there_is_status_2(command):
-    """
-    Nothing to check is bad usage, not a clean bill.
-    """
+    """Nothing to check is bad usage, not a clean bill."""
     assert run("knowledge", command, "nowhere").exit_code == 2
 
 
 @pytest.mark.slow
 def test_export_is_the_whole_rulebook():
-    """
-    Other tools get every cause and landmark in one JSON document.
-    """
+    """Other tools get every cause and landmark in one JSON document."""
     content = json.loads(run("knowledge", "export", "--knowledge", "my-rules").stdout)
     book = load_rulebook("my-rules")
     assert [each["id"] for each in content["causes"]] == [each.id for each in book.causes]
@@ -587,9 +507,7 @@ def test_export_is_the_whole_rulebook():
 
 @pytest.mark.slow
 def test_the_schema_of_rules_accepts_every_shipped_file_and_no_mistake():
-    """
-    An editor that checks with the schema agrees with the loader.
-    """
+    """An editor that checks with the schema agrees with the loader."""
     validator = Draft202012Validator(json.loads(run("knowledge", "schema").stdout))
     files = [*shipped_folder().glob("causes/*/*.toml"), *shipped_folder().glob("landmarks/*.toml")]
     assert files
@@ -605,18 +523,14 @@ def test_the_schema_of_rules_accepts_every_shipped_file_and_no_mistake():
 
 @pytest.mark.parametrize("arguments", [("knowledge", "test"), ("mcp", "--root"), ("explain", "--knowledge")])
 def test_a_folder_that_is_missing_says_what_to_check(arguments):
-    """
-    Mostly the path is wrong, or relative to another folder.
-    """
+    """Mostly the path is wrong, or relative to another folder."""
     result = run(*arguments, "/nope")
     assert result.exit_code == 2
     assert f"'/nope' does not exist. Check the path: a relative one starts in {Path.cwd()}." in result.stderr
 
 
 def test_a_zip_by_name_alone_is_said_to_be_none(tmp_path):
-    """
-    A download that failed leaves a page of text under the name of a bundle.
-    """
+    """A download that failed leaves a page of text under the name of a bundle."""
     path = tmp_path / "death.zip"
     path.write_text("garbage\n", encoding="utf-8")
     assert (
@@ -639,9 +553,7 @@ def test_a_zip_by_name_alone_is_said_to_be_none(tmp_path):
     ],
 )
 def test_the_demo_kills_a_worker_and_explains_it(death, said):
-    """
-    A real cluster, a real death, an explanation, without Dask's chatter.
-    """
+    """A real cluster, a real death, an explanation, without Dask's chatter."""
     result = run("demo", "--death", death)
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
@@ -653,18 +565,14 @@ def test_the_demo_kills_a_worker_and_explains_it(death, said):
 
 
 def test_the_demos_deaths_are_those_the_help_lists():
-    """
-    ``--help`` need not import Dask to know them.
-    """
+    """``--help`` need not import Dask to know them."""
     from workerdiag import demo
 
     assert tuple(demo.DEATHS) == DEMO_DEATHS
 
 
 def test_a_folder_that_is_closed_to_us_is_said_to_be(monkeypatch):
-    """
-    Where even looking is forbidden the report says so; it is no fault of ours.
-    """
+    """Where even looking is forbidden the report says so; it is no fault of ours."""
     is_dir = Path.is_dir
 
     def closed(self, **options):
@@ -680,9 +588,7 @@ def test_a_folder_that_is_closed_to_us_is_said_to_be(monkeypatch):
 
 
 def test_a_mixed_folder_says_which_files_it_read():
-    """
-    Whoever hands in a folder sees what was taken for a log, and what was not.
-    """
+    """Whoever hands in a folder sees what was taken for a log, and what was not."""
     Path("run").mkdir()
     Path("run/worker.log").write_text(OOM)
     Path("run/model.bin").write_bytes(bytes(range(256)))
@@ -692,8 +598,6 @@ def test_a_mixed_folder_says_which_files_it_read():
 
 
 def test_the_whole_report_is_one_option_away():
-    """
-    The first screen leaves out why; --full has it.
-    """
+    """The first screen leaves out why; --full has it."""
     assert "\nWhy\n" not in run("explain", "worker.log").stdout
     assert "\nWhy\n" in run("explain", "worker.log", "--full").stdout

@@ -1,6 +1,4 @@
-"""
-``workerdiag fleet``, as a person types it.
-"""
+"""``workerdiag fleet``, as a person types it."""
 
 from __future__ import annotations
 
@@ -25,16 +23,12 @@ def folder(tmp_path):
 
 
 def run(*arguments):
-    """
-    The command's result.
-    """
+    """The command's result."""
     return CliRunner().invoke(main, ["fleet", *map(str, arguments)])
 
 
 def test_each_format_is_a_report(folder):
-    """
-    Text of 80 columns where there is no terminal, JSON, and a page.
-    """
+    """Text of 80 columns where there is no terminal, JSON, and a page."""
     text = run(folder)
     assert text.exit_code == 0
     assert text.output.startswith("3 workers were lost on 2026-07-20 on 3 hosts in 1 cluster run\n")
@@ -44,9 +38,7 @@ def test_each_format_is_a_report(folder):
 
 
 def test_the_exit_status_says_whether_anything_could_be_read(folder, tmp_path):
-    """
-    1 where there are files and none can be read, 2 where there is none.
-    """
+    """1 where there are files and none can be read, 2 where there is none."""
     (folder / "deaths.csv").write_text("torn")
     assert run(folder).exit_code == 1
     (folder / "deaths.csv").unlink()
@@ -56,9 +48,7 @@ def test_the_exit_status_says_whether_anything_could_be_read(folder, tmp_path):
 
 
 def test_a_state_of_another_version_is_no_all_clear(tmp_path):
-    """
-    Nothing is said of losses where nothing can be read, and the state is left as it is.
-    """
+    """Nothing is said of losses where nothing can be read, and the state is left as it is."""
     path = tmp_path / "watch.db"
     Store.open(path).close()
     with closing(sqlite3.connect(path)) as connection:
@@ -70,9 +60,7 @@ def test_a_state_of_another_version_is_no_all_clear(tmp_path):
 
 
 def test_a_file_of_another_kind_is_no_all_clear(tmp_path):
-    """
-    A log is named as what it is not, and nothing is said of losses.
-    """
+    """A log is named as what it is not, and nothing is said of losses."""
     (tmp_path / "worker.log").write_text("distributed.worker - INFO - Start worker at: tcp://10.0.0.1:4000\n")
     result = run(tmp_path / "worker.log")
     assert result.exit_code == 1
@@ -82,8 +70,6 @@ def test_a_file_of_another_kind_is_no_all_clear(tmp_path):
 
 
 def test_the_schema_of_a_report_is_printed():
-    """
-    Beside that of a diagnosis.
-    """
+    """Beside that of a diagnosis."""
     printed = CliRunner().invoke(main, ["schema", "fleet"]).output
     assert json.loads(printed)["title"] == "workerdiag fleet report"

@@ -1,6 +1,4 @@
-"""
-The exported rules: one JSON document by a published schema, which other languages can use.
-"""
+"""The exported rules: one JSON document by a published schema, which other languages can use."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ def printed(*arguments: str) -> str:
 
 @pytest.mark.slow
 def test_the_export_is_as_its_schema_says():
-    """
-    Tools in other languages can check what they read.
-    """
+    """Tools in other languages can check what they read."""
     schema = json.loads(printed("knowledge", "schema", "--export"))
     jsonschema.Draft202012Validator.check_schema(schema)
 
@@ -43,9 +39,7 @@ def test_the_export_is_as_its_schema_says():
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 def test_javascript_matches_lines_with_the_export(tmp_path):
-    """
-    Forty lines of JavaScript load the rules and find a kill, a segfault, and nothing in a healthy line.
-    """
+    """Forty lines of JavaScript load the rules and find a kill, a segfault, and nothing in a healthy line."""
     rules = tmp_path / "rules.json"
     rules.write_text(printed("knowledge", "export"), encoding="utf-8")
     done = subprocess.run(

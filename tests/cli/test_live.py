@@ -1,6 +1,4 @@
-"""
-A scheduler that is known by its address.
-"""
+"""A scheduler that is known by its address."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ ADDRESS = "tcp://10.0.0.1:8786"
 
 
 class FakeClient:
-    """
-    A client that notes whether it was closed.
-    """
+    """A client that notes whether it was closed."""
 
     closed = False
 
@@ -33,9 +29,7 @@ class FakeClient:
 
 
 class FakeDiscovery:
-    """
-    A discovery that finds one place, and notes what it was asked for.
-    """
+    """A discovery that finds one place, and notes what it was asked for."""
 
     topics = ()
     failure = None
@@ -51,18 +45,14 @@ class FakeDiscovery:
 
 @pytest.fixture(autouse=True)
 def fakes(monkeypatch):
-    """
-    No network.
-    """
+    """No network."""
     monkeypatch.setattr(live.distributed, "Client", FakeClient)
     monkeypatch.setattr(live, "Discovery", FakeDiscovery)
     monkeypatch.setattr(FakeDiscovery, "failure", None)
 
 
 def test_the_command_line_asks_for_the_events_that_rules_use():
-    """
-    As explain() does: a rule on an event of a topic of its own can show.
-    """
+    """As explain() does: a rule on an event of a topic of its own can show."""
     book = load_rulebook()
     assert list(live.SchedulerSource(ADDRESS, book).collect(budget_s=30)) == [
         Inspected(place="scheduler events")
@@ -71,9 +61,7 @@ def test_the_command_line_asks_for_the_events_that_rules_use():
 
 
 def test_the_client_is_closed_whatever_happens(monkeypatch):
-    """
-    No connection is left behind on a scheduler that has enough to do.
-    """
+    """No connection is left behind on a scheduler that has enough to do."""
     monkeypatch.setattr(FakeDiscovery, "failure", ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
         list(live.SchedulerSource(ADDRESS, load_rulebook()).collect(budget_s=30))
@@ -81,9 +69,7 @@ def test_the_client_is_closed_whatever_happens(monkeypatch):
 
 
 def test_an_address_that_nobody_answers_is_a_gap(monkeypatch):
-    """
-    With the address and what to check.
-    """
+    """With the address and what to check."""
 
     class Refused(FakeClient):
         status = "newly-created"
@@ -103,9 +89,7 @@ def test_an_address_that_nobody_answers_is_a_gap(monkeypatch):
 
 @pytest.mark.parametrize("address", ["nonsense", "tcp://nonsense", "foo://10.0.0.1:8786"])
 def test_a_client_that_could_not_be_made_holds_nothing_up(monkeypatch, address):
-    """
-    Dask's own waits twice its time-out when it is thrown away, as its loop never ran.
-    """
+    """Dask's own waits twice its time-out when it is thrown away, as its loop never ran."""
     monkeypatch.undo()
     waited = []
     sync = distributed.client.sync

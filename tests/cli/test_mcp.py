@@ -1,6 +1,4 @@
-"""
-`workerdiag mcp` where its extra is missing; tests/integrations/test_mcp.py talks to it.
-"""
+"""`workerdiag mcp` where its extra is missing; tests/integrations/test_mcp.py talks to it."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ from workerdiag.cli import main
 
 
 def test_a_missing_extra_is_named(monkeypatch):
-    """
-    Instead of a traceback.
-    """
+    """Instead of a traceback."""
     monkeypatch.setitem(sys.modules, "mcp", None)
     monkeypatch.setitem(sys.modules, "mcp.server", None)
     monkeypatch.delitem(sys.modules, "workerdiag.integrations.mcp", raising=False)

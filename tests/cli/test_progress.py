@@ -1,6 +1,4 @@
-"""
-What a person sees while it takes a while.
-"""
+"""What a person sees while it takes a while."""
 
 from __future__ import annotations
 
@@ -17,21 +15,15 @@ from workerdiag.cli.terminal import status_line, table_width, text_width
 
 
 class Terminal(io.StringIO):
-    """
-    A terminal that keeps what is written to it.
-    """
+    """A terminal that keeps what is written to it."""
 
     def isatty(self):
-        """
-        It is one.
-        """
+        """It is one."""
         return True
 
 
 def wait_for(condition, limit_s=60.0):
-    """
-    Wait until it holds.
-    """
+    """Wait until it holds."""
     until = time.monotonic() + limit_s
     while not condition() and time.monotonic() < until:
         time.sleep(0.01)
@@ -39,9 +31,7 @@ def wait_for(condition, limit_s=60.0):
 
 
 def test_what_takes_long_says_what_it_does_and_how_long_it_may_take():
-    """
-    The line names the work with the seconds, and is erased at the end.
-    """
+    """The line names the work with the seconds, and is erased at the end."""
     terminal = Terminal()
     with status_line("reading 3 logs", limit_s=10, to=terminal, first_s=0.01):
         wait_for(lambda: "reading 3 logs: 0 of at most 10 s" in terminal.getvalue())
@@ -49,9 +39,7 @@ def test_what_takes_long_says_what_it_does_and_how_long_it_may_take():
 
 
 def test_what_is_quick_leaves_no_trace():
-    """
-    Work of less than a second does not flicker.
-    """
+    """Work of less than a second does not flicker."""
     terminal = Terminal()
     with status_line("reading", to=terminal, first_s=3600):
         pass
@@ -59,9 +47,7 @@ def test_what_is_quick_leaves_no_trace():
 
 
 def test_a_pipe_gets_no_status():
-    """
-    What is no terminal, such as a log of CI, gets nothing.
-    """
+    """What is no terminal, such as a log of CI, gets nothing."""
     stream = io.StringIO()
     with status_line("reading", to=stream, first_s=0):
         pass
@@ -69,9 +55,7 @@ def test_a_pipe_gets_no_status():
 
 
 def test_a_dumb_terminal_gets_no_status(monkeypatch):
-    """
-    A terminal that cannot erase a line is spared it.
-    """
+    """A terminal that cannot erase a line is spared it."""
     monkeypatch.setenv("TERM", "dumb")
     terminal = Terminal()
     with status_line("reading", to=terminal, first_s=0):
@@ -80,9 +64,7 @@ def test_a_dumb_terminal_gets_no_status(monkeypatch):
 
 
 def test_an_error_ends_the_line():
-    """
-    Whatever happens, the line is gone before anything else is printed.
-    """
+    """Whatever happens, the line is gone before anything else is printed."""
     terminal = Terminal()
 
     def fail():
@@ -96,9 +78,7 @@ def test_an_error_ends_the_line():
 
 
 def test_the_line_of_a_hostile_name_is_one_line():
-    """
-    The name of an address cannot speak to the terminal, nor break the line.
-    """
+    """The name of an address cannot speak to the terminal, nor break the line."""
     terminal = Terminal()
     with status_line("asking \x1b[2J\ntcp://x", to=terminal, first_s=0.01):
         wait_for(terminal.getvalue)
@@ -107,9 +87,7 @@ def test_the_line_of_a_hostile_name_is_one_line():
 
 
 def test_the_demo_waits_no_longer_once_it_has_reported(monkeypatch, capsys):
-    """
-    While the cluster closes no line says that the explanation is still awaited; the hint is one that works.
-    """
+    """While the cluster closes no line says that the explanation is still awaited; the hint is one that works."""
     terminal, shown = Terminal(), []
 
     def run(death, *, say, show):
@@ -133,8 +111,6 @@ def test_the_demo_waits_no_longer_once_it_has_reported(monkeypatch, capsys):
     ("columns", "width"), [("160", 160), ("200", 200), ("7", 40), ("", 80), ("wide", 80)]
 )
 def test_a_pipe_is_as_wide_as_columns_says(monkeypatch, columns, width):
-    """
-    Where the output is no terminal, the environment variable COLUMNS is the only one who knows.
-    """
+    """Where the output is no terminal, the environment variable COLUMNS is the only one who knows."""
     monkeypatch.setenv("COLUMNS", columns)
     assert (text_width(), table_width()) == (width, width)

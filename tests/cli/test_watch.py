@@ -1,6 +1,4 @@
-"""
-``workerdiag watch``: following a cluster, and looking at what a watcher keeps.
-"""
+"""``workerdiag watch``: following a cluster, and looking at what a watcher keeps."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ ADDRESS = "tcp://10.0.0.1:8786"
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """
-    Runs ``workerdiag watch`` with a state folder of its own.
-    """
+    """Runs ``workerdiag watch`` with a state folder of its own."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
     def run(*arguments):
@@ -43,9 +39,7 @@ def run(tmp_path, monkeypatch):
 
 @pytest.fixture
 def state(tmp_path):
-    """
-    The state of a watcher that has one case.
-    """
+    """The state of a watcher that has one case."""
     path = tmp_path / "state.db"
     store = Store.open(path)
     store.put_case(opened())
@@ -55,9 +49,7 @@ def state(tmp_path):
 
 @pytest.fixture
 def simulated(monkeypatch):
-    """
-    Puts a simulated cluster in the place of each real one.
-    """
+    """Puts a simulated cluster in the place of each real one."""
 
     def simulate(feed):
         monkeypatch.setattr(watch_function, "open_feed", lambda *_, **__: feed)
@@ -66,9 +58,7 @@ def simulated(monkeypatch):
 
 
 def test_it_prints_each_notice_and_ends_with_the_cluster(run, simulated):
-    """
-    The address alone is enough.
-    """
+    """The address alone is enough."""
     simulated(SimulatedFeed([death(1, 100.0)], ends_at=300.0))
     result = run(ADDRESS)
     assert result.exit_code == 0, result.output
@@ -78,36 +68,28 @@ def test_it_prints_each_notice_and_ends_with_the_cluster(run, simulated):
 
 
 def test_json_is_one_object_a_line(run, simulated):
-    """
-    For programs that read the command's output.
-    """
+    """For programs that read the command's output."""
     simulated(SimulatedFeed([death(1, 100.0)], ends_at=300.0))
     result = run(ADDRESS, "--format", "json")
     assert [json.loads(line)["reason"] for line in result.stdout.splitlines()] == ["new", "ended"]
 
 
 def test_a_second_run_says_nothing_twice(run, simulated):
-    """
-    The state outlives the command.
-    """
+    """The state outlives the command."""
     for expected in (True, False):
         simulated(SimulatedFeed([death(1, 100.0)], ends_at=300.0))
         assert ("1 worker of prod died" in run(ADDRESS).stdout) is expected
 
 
 def test_options_may_come_before_the_address(run, simulated, tmp_path):
-    """
-    As people type them.
-    """
+    """As people type them."""
     simulated(SimulatedFeed(ends_at=300.0))
     assert run("--state", tmp_path / "other.db", ADDRESS).exit_code == 0
     assert (tmp_path / "other.db").exists()
 
 
 def test_a_wrong_address_is_an_error(run, monkeypatch):
-    """
-    A scheduler that was never seen is not waited for without end.
-    """
+    """A scheduler that was never seen is not waited for without end."""
     monkeypatch.setattr(module, "_CONNECT_S", 0.0)
     result = run("tcp://127.0.0.1:9")
     assert result.exit_code == 2
@@ -116,14 +98,10 @@ def test_a_wrong_address_is_an_error(run, monkeypatch):
 
 
 def test_a_scheduler_that_does_not_answer_is_told_at_once(capsys):
-    """
-    Once, with the problem, and not only after the time-out.
-    """
+    """Once, with the problem, and not only after the time-out."""
 
     class Waiting:
-        """
-        A watcher whose cluster does not answer three times, and then ends.
-        """
+        """A watcher whose cluster does not answer three times, and then ends."""
 
         rounds = 0
 
@@ -145,9 +123,7 @@ def test_a_scheduler_that_does_not_answer_is_told_at_once(capsys):
 
 
 def test_a_mistyped_command_is_no_scheduler_file(run):
-    """
-    The message says what was probably meant, without a wait.
-    """
+    """The message says what was probably meant, without a wait."""
     result = run("statsu")
     assert result.exit_code == 2
     assert "'statsu' is no command" in result.stderr
@@ -155,9 +131,7 @@ def test_a_mistyped_command_is_no_scheduler_file(run):
 
 
 def test_the_address_of_a_dashboard_is_told_without_a_wait(run):
-    """
-    The message says which one is meant.
-    """
+    """The message says which one is meant."""
     result = run("http://10.0.0.1:8787/status")
     assert result.exit_code == 2
     assert "give the scheduler's, such as tcp://" in result.stderr
@@ -165,9 +139,7 @@ def test_the_address_of_a_dashboard_is_told_without_a_wait(run):
 
 @pytest.mark.slow
 def test_a_missing_scheduler_file_is_an_error(run, monkeypatch):
-    """
-    The message names the file.
-    """
+    """The message names the file."""
     monkeypatch.setattr(module, "_CONNECT_S", 5.0)
     result = run("no-such-scheduler.json")
     assert result.exit_code == 2
@@ -175,9 +147,7 @@ def test_a_missing_scheduler_file_is_an_error(run, monkeypatch):
 
 
 def test_a_scheduler_that_was_seen_before_is_waited_for(run, simulated, monkeypatch):
-    """
-    A watcher that is started again in an outage goes on when that is over.
-    """
+    """A watcher that is started again in an outage goes on when that is over."""
     simulated(SimulatedFeed(ends_at=100.0))
     run(ADDRESS)
     monkeypatch.setattr(module, "_CONNECT_S", 0.0)
@@ -198,9 +168,7 @@ def test_a_scheduler_that_was_seen_before_is_waited_for(run, simulated, monkeypa
     ],
 )
 def test_what_cannot_work_is_said_before_anything_starts(run, arguments, monkeypatch):
-    """
-    A missing token, hours that are none, a file that is not there: exit status 2.
-    """
+    """A missing token, hours that are none, a file that is not there: exit status 2."""
     monkeypatch.delenv("SLACK_TOKEN", raising=False)
     result = run(ADDRESS, *arguments)
     assert result.exit_code == 2
@@ -208,9 +176,7 @@ def test_what_cannot_work_is_said_before_anything_starts(run, arguments, monkeyp
 
 
 def test_a_state_of_another_version_is_left_alone(run, tmp_path):
-    """
-    Neither started from nor changed.
-    """
+    """Neither started from nor changed."""
     path = tmp_path / "state.db"
     Store.open(path).close()
     content = bytearray(path.read_bytes())
@@ -223,9 +189,7 @@ def test_a_state_of_another_version_is_left_alone(run, tmp_path):
 
 
 def test_a_second_watcher_is_told_who_has_the_state(run, state):
-    """
-    And the first one goes on.
-    """
+    """And the first one goes on."""
     store = Store.open(state)
     Lease(store.file).acquire()
     result = run(ADDRESS, "--state", state)
@@ -234,9 +198,7 @@ def test_a_second_watcher_is_told_who_has_the_state(run, state):
 
 
 def test_status_lists_cases_and_says_that_nobody_watches(run, state):
-    """
-    That is worth a look: exit status 1.
-    """
+    """That is worth a look: exit status 1."""
     result = run("status", "--state", state)
     assert result.exit_code == 1
     assert "firing on prod, 1 death" in result.stdout
@@ -244,18 +206,14 @@ def test_status_lists_cases_and_says_that_nobody_watches(run, state):
 
 
 def test_status_of_a_watcher_at_work_is_a_success(run, state):
-    """
-    A health check may ask for it.
-    """
+    """A health check may ask for it."""
     store = Store.open(state)
     Lease(store.file).acquire()
     assert run("status", "--state", state).exit_code == 0
 
 
 def test_status_says_what_is_blind_and_what_was_given_up(run, state):
-    """
-    Both need somebody.
-    """
+    """Both need somebody."""
     store = Store.open(state)
     store.put_case(blind_case("prod", time.time(), "connection refused"))
     store.enqueue(sample_notice(), ["slack:#dask"])
@@ -270,9 +228,7 @@ def test_status_says_what_is_blind_and_what_was_given_up(run, state):
 
 
 def test_what_was_given_up_is_sent_again(run, state):
-    """
-    All of it, or that of a sink, or one; a watcher that runs meanwhile sends it.
-    """
+    """All of it, or that of a sink, or one; a watcher that runs meanwhile sends it."""
     store = Store.open(state)
     store.enqueue(sample_notice(), ["one", "two", "three"])
     ids = {}
@@ -290,9 +246,7 @@ def test_what_was_given_up_is_sent_again(run, state):
 
 
 def test_status_says_since_when_a_sink_hangs(run, state):
-    """
-    It is at one notice for longer than any sink should need.
-    """
+    """It is at one notice for longer than any sink should need."""
     store = Store.open(state, clock=lambda: time.time() - 7200)
     store.enqueue(sample_notice(), ["stuck"])
     store.outbox.claim("stuck")
@@ -301,18 +255,14 @@ def test_status_says_since_when_a_sink_hangs(run, state):
 
 
 def test_status_without_a_state_says_where_it_looked(run):
-    """
-    A typo in a path makes no file.
-    """
+    """A typo in a path makes no file."""
     result = run("status", "--state", "no-such.db")
     assert result.exit_code == 2
     assert "no-such.db" in result.stderr
 
 
 def test_silences_are_made_listed_and_ended(run, state):
-    """
-    From another terminal, while a watcher runs.
-    """
+    """From another terminal, while a watcher runs."""
     made = run("silence", "nanny.*", "--for", "4h", "--reason", "the loader", "--state", state)
     assert made.exit_code == 0
     id_ = made.stdout.split()[1]
@@ -322,9 +272,7 @@ def test_silences_are_made_listed_and_ended(run, state):
 
 
 def test_who_is_at_work_on_a_case_is_noted_and_listed(run, state):
-    """
-    By the name of the user, if none is given; a case that is not open is an error.
-    """
+    """By the name of the user, if none is given; a case that is not open is an error."""
     (case,) = Store.open(state).cases()
     assert run("confirm", case.id, "--by", "Ada", "--state", state).exit_code == 0
     assert "Ada is at work on it" in run("status", "--state", state).stdout
@@ -344,17 +292,13 @@ def test_who_is_at_work_on_a_case_is_noted_and_listed(run, state):
     ],
 )
 def test_a_silence_needs_an_end_and_a_reason(run, state, options):
-    """
-    Nothing is silent for ever, or nobody knows why.
-    """
+    """Nothing is silent for ever, or nobody knows why."""
     assert run("silence", "nanny.*", *options, "--state", state).exit_code == 2
 
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_notice_fits_the_terminal(monkeypatch, width):
-    """
-    Lines are wrapped, and nothing in them acts upon the terminal.
-    """
+    """Lines are wrapped, and nothing in them acts upon the terminal."""
     monkeypatch.setattr(terminal, "text_width", lambda: min(width, 100))
     notice = sample_notice(text=f"{HOSTILE}\nDo now: {'give it more memory ' * 20}")
     lines = list(notice_lines(evolve(notice, title=HOSTILE)))
@@ -363,9 +307,7 @@ def test_a_notice_fits_the_terminal(monkeypatch, width):
 
 
 def test_a_silence_of_a_cause_that_there_is_not_is_warned_of(run, state):
-    """
-    A misspelt id would hold nothing back; a pattern of several causes, or the name of a cluster, is none.
-    """
+    """A misspelt id would hold nothing back; a pattern of several causes, or the name of a cluster, is none."""
     options = ("--for", "1h", "--reason", "known", "--state", state)
     assert "did you mean memory.paused" in run("silence", "memory.pausd", *options).stderr
     assert run("silence", "memory.*", *options).stderr == ""
@@ -373,9 +315,7 @@ def test_a_silence_of_a_cause_that_there_is_not_is_warned_of(run, state):
 
 
 def test_a_silence_of_a_case_that_there_is_not_is_warned_of(run, state):
-    """
-    A mistyped id would hold nothing back.
-    """
+    """A mistyped id would hold nothing back."""
     options = ("--for", "1h", "--reason", "known", "--state", state)
     (case,) = Store.open(state).cases()
     assert run("silence", case.id, *options).stderr == ""

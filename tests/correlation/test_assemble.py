@@ -1,6 +1,4 @@
-"""
-Which evidence belongs to which death: told by logs, seen in deaths.
-"""
+"""Which evidence belongs to which death: told by logs, seen in deaths."""
 
 from __future__ import annotations
 
@@ -50,27 +48,21 @@ REMOVED = at(
 
 
 def test_nanny_and_scheduler_tell_of_one_death():
-    """
-    The nanny knows pid and signal, the scheduler the address; within seconds it is one death.
-    """
+    """The nanny knows pid and signal, the scheduler the address; within seconds it is one death."""
     [end] = ends(log("worker.log", START, KILLED, RESTARTING), log("scheduler.log", REMOVED))
 
     assert (end.identity.pid, end.identity.worker, end.signal) == (7012, "tcp://10.0.0.4:4002", 9)
 
 
 def test_deaths_minutes_apart_are_two():
-    """
-    A removal long after a nanny's message is of another process.
-    """
+    """A removal long after a nanny's message is of another process."""
     later = REMOVED.replace("11:22:10", "11:29:10")
 
     assert len(ends(log("worker.log", START, KILLED, RESTARTING), log("scheduler.log", later))) == 2
 
 
 def test_many_deaths_of_one_nanny_are_many():
-    """
-    A crash loop is as many deaths as there were processes, in their order.
-    """
+    """A crash loop is as many deaths as there were processes, in their order."""
     lines = [START]
     for index in range(4):
         lines.append(at(10 + 3 * index, "nanny", f"Worker process {7012 + index} was killed by signal 11"))
@@ -80,23 +72,17 @@ def test_many_deaths_of_one_nanny_are_many():
 
 
 def test_a_restart_without_a_word_was_exit_status_zero():
-    """
-    Only status 0 is passed over in silence by the nanny.
-    """
+    """Only status 0 is passed over in silence by the nanny."""
     assert exits(log("worker.log", START, RESTARTING)) == [(None, 0, False)]
 
 
 def test_a_restart_in_a_log_of_warnings_says_nothing_of_the_exit():
-    """
-    A LocalCluster shows warnings alone, so a missing INFO line means nothing.
-    """
+    """A LocalCluster shows warnings alone, so a missing INFO line means nothing."""
     assert exits(log("notebook.txt", RESTARTING)) == [(None, None, False)]
 
 
 def test_a_kill_after_a_request_to_stop_is_a_stop():
-    """
-    SIGKILL after "still alive" is how the request ended, not a crash.
-    """
+    """SIGKILL after "still alive" is how the request ended, not a crash."""
     lines = (
         at(1, "_signals", "Received signal SIGTERM (15)"),
         at(1.1, "nanny", "Closing Nanny at 'tcp://10.0.0.4:4001'. Reason: signal-15"),
@@ -109,9 +95,7 @@ def test_a_kill_after_a_request_to_stop_is_a_stop():
 
 
 def test_the_kernel_tells_of_the_same_death_by_pid():
-    """
-    Kernel log and nanny name one pid, so there is one death.
-    """
+    """Kernel log and nanny name one pid, so there is one death."""
     kernel = log(
         "dmesg",
         "[ 900.1] Memory cgroup out of memory: Killed process 7012 (python) total-vm:9kB, anon-rss:500000kB",
@@ -122,9 +106,7 @@ def test_the_kernel_tells_of_the_same_death_by_pid():
 
 
 def test_kills_of_strangers_do_not_count():
-    """
-    A kernel log holds the kills of the whole machine; another pid is another process.
-    """
+    """A kernel log holds the kills of the whole machine; another pid is another process."""
     kernel = log(
         "dmesg",
         "[  900.100000] Memory cgroup out of memory: Killed process 4 (python) total-vm:9kB, anon-rss:500000kB",
@@ -148,9 +130,7 @@ RESTARTED = at(10, "nanny", "Nanny asking worker to close. Reason: client-restar
     [("10", RESTARTED, "exit.client-restart"), ("04", KILLED, "external.sigkill")],
 )
 def test_a_whole_report_of_a_strangers_kill_does_not_count(second, nanny, cause):
-    """
-    The kernel kills a process that is none of Dask's as a worker restarts, or seconds before it is killed.
-    """
+    """The kernel kills a process that is none of Dask's as a worker restarts, or seconds before it is killed."""
     lines = [each.replace("{s}", second) for each in STRANGER]
     evidence = log("worker.log", START, nanny), log("dmesg", *lines, stream="kernel")
     findings = diagnose(evidence, BOOK, matcher=MATCHER)
@@ -159,17 +139,13 @@ def test_a_whole_report_of_a_strangers_kill_does_not_count(second, nanny, cause)
 
 
 def test_an_unknown_signal_of_a_nanny_is_status_255():
-    """
-    A nanny puts these words in the place of that number, in every release; no signal is known.
-    """
+    """A nanny puts these words in the place of that number, in every release; no signal is known."""
     worker = log("worker.log", START, at(10, "nanny", "Worker process 7012 was killed by unknown signal"))
     assert exits(worker) == [(None, 255, False)]
 
 
 def test_status_137_of_a_container_is_signal_9():
-    """
-    Containers and shells word signal n as status 128 + n; a nanny never does.
-    """
+    """Containers and shells word signal n as status 128 + n; a nanny never does."""
     pod = log(
         "describe", "    Last State:     Terminated\n      Reason:       Error\n      Exit Code:    139"
     )
@@ -180,9 +156,7 @@ def test_status_137_of_a_container_is_signal_9():
 
 
 def test_leaving_in_order_is_not_dying():
-    """
-    A worker that took leave of the scheduler was not lost.
-    """
+    """A worker that took leave of the scheduler was not lost."""
     goodbye = at(10, "core", "Received 'close-stream' from tcp://10.0.0.4:5000; closing.")
     [end] = ends(log("scheduler.log", goodbye, REMOVED))
 
@@ -190,9 +164,7 @@ def test_leaving_in_order_is_not_dying():
 
 
 def test_an_expected_removal_was_asked_for():
-    """
-    The scheduler's event says whether it meant to let the worker go.
-    """
+    """The scheduler's event says whether it meant to let the worker go."""
     event = Event(
         topic="all",
         fields={"action": "remove-worker", "worker": "tcp://10.0.0.4:4002", "expected": True},
@@ -203,9 +175,7 @@ def test_an_expected_removal_was_asked_for():
 
 
 def test_killed_worker_names_the_last_death():
-    """
-    The exception knows address, pid and nanny; nothing else need be there.
-    """
+    """The exception knows address, pid and nanny; nothing else need be there."""
     facts = ExceptionFacts(
         type="distributed.scheduler.KilledWorker",
         text="...",
@@ -216,9 +186,7 @@ def test_killed_worker_names_the_last_death():
 
 
 def test_an_exit_that_a_source_reports_joins_by_pid():
-    """
-    Whoever knows the wait status adds it to the death it belongs to.
-    """
+    """Whoever knows the wait status adds it to the death it belongs to."""
     exit_ = ProcessExit(identity=Identity(pid=7012), signal=11, reporter="coredumpctl")
     facts = ExceptionFacts(
         type="KilledWorker", text="", identity=Identity(worker="tcp://10.0.0.4:4002", pid=7012)
@@ -228,9 +196,7 @@ def test_an_exit_that_a_source_reports_joins_by_pid():
 
 
 def test_where_dask_lost_nobody_the_kernel_speaks_of_strangers():
-    """
-    A healthy cluster on a machine on which something else was killed.
-    """
+    """A healthy cluster on a machine on which something else was killed."""
     registered = at(1, "scheduler", "Register worker addr: tcp://10.0.0.4:4002 name: w")
     kernel = "[  99.000001] Memory cgroup out of memory: Killed process 19549 (python) total-vm:9kB, anon-rss:4kB, file-rss:0kB, shmem-rss:0kB"
 
@@ -248,9 +214,7 @@ TWO_NANNIES = (
 
 @pytest.mark.parametrize(("name", "outcome"), [("python", "unknown"), ("java", "no-death")])
 def test_a_log_of_the_scheduler_clears_nobody_whom_the_kernel_may_have_killed(name, outcome):
-    """
-    It may have been saved before the scheduler noticed.
-    """
+    """It may have been saved before the scheduler noticed."""
     text = (
         at(1, "scheduler", "  Scheduler at:   tcp://10.0.0.1:8786")
         + "\n"
@@ -266,9 +230,7 @@ def test_a_log_of_the_scheduler_clears_nobody_whom_the_kernel_may_have_killed(na
 
 
 def test_a_death_after_a_scale_down_is_another_workers():
-    """
-    Nannies of one process share a log; one whose worker closed as asked says nothing more of it.
-    """
+    """Nannies of one process share a log; one whose worker closed as asked says nothing more of it."""
     assert exits(log("worker.log", *TWO_NANNIES, KILLED, RESTARTING)) == [
         (None, None, True),
         (9, None, False),
@@ -276,17 +238,13 @@ def test_a_death_after_a_scale_down_is_another_workers():
 
 
 def test_a_nanny_that_loses_patience_kills_the_worker_that_it_asked():
-    """
-    "Still alive" between the order and the death says whose death it is.
-    """
+    """A "still alive" between the order and the death says whose death it is."""
     patience = at(6.1, "nanny", "Worker process still alive after 4.0 seconds, killing", "WARNING")
     assert exits(log("worker.log", *TWO_NANNIES, patience, KILLED)) == [(9, None, True)]
 
 
 def test_a_nanny_alone_in_its_log_tells_of_its_own_worker():
-    """
-    What a platform kills after it asked is asked for all the same.
-    """
+    """What a platform kills after it asked is asked for all the same."""
     alone = [line for line in TWO_NANNIES if "4003" not in line]
     assert exits(log("worker.log", *alone, KILLED)) == [(9, None, True)]
 
@@ -302,9 +260,7 @@ def test_a_nanny_alone_in_its_log_tells_of_its_own_worker():
     ],
 )
 def test_a_retirement_is_of_those_that_it_lists(listed, asked):
-    """
-    By name or by address; a list that is not there spares nobody.
-    """
+    """By name or by address; a list that is not there spares nobody."""
     retire = at(
         3, "scheduler", f"Retire worker addresses (stimulus_id='retire-workers-1.5') {listed}".rstrip()
     )
@@ -313,9 +269,7 @@ def test_a_retirement_is_of_those_that_it_lists(listed, asked):
 
 
 def test_each_worker_that_a_nanny_kills_is_one_that_it_asked():
-    """
-    Of two that do not close in time, both kills follow from the orders.
-    """
+    """Of two that do not close in time, both kills follow from the orders."""
     orders = [
         START,
         *(
@@ -329,9 +283,7 @@ def test_each_worker_that_a_nanny_kills_is_one_that_it_asked():
 
 
 def test_a_worker_that_closes_slowly_is_one_death():
-    """
-    The scheduler lets it go when it is asked, four seconds before its nanny kills it.
-    """
+    """The scheduler lets it go when it is asked, four seconds before its nanny kills it."""
     slow = (
         START,
         at(2, "nanny", "Closing Nanny at 'tcp://10.0.0.4:4001'. Reason: nanny-close"),
@@ -343,9 +295,7 @@ def test_a_worker_that_closes_slowly_is_one_death():
 
 
 def test_a_name_that_is_used_again_is_another_worker():
-    """
-    What was ordered before a worker joined was for the last one of its name.
-    """
+    """What was ordered before a worker joined was for the last one of its name."""
     lines = (
         at(3, "scheduler", "Retire worker addresses (stimulus_id='retire-workers-1.5') ('w',)"),
         at(5, "scheduler", "Register worker addr: tcp://10.0.0.4:4002 name: w"),
@@ -355,9 +305,7 @@ def test_a_name_that_is_used_again_is_another_worker():
 
 
 def test_whoever_knows_a_process_tells_which_nannys_it_was():
-    """
-    A pid in a log that nannies share is given the names that other evidence has for it.
-    """
+    """A pid in a log that nannies share is given the names that other evidence has for it."""
     second = Identity(worker="tcp://10.0.0.4:4004", pid=7012, nanny="tcp://10.0.0.4:4003")
     exit_ = ProcessExit(identity=second, signal=9, when=1777893730.0, reporter="flight recorder")
     told = ends(log("worker.log", *TWO_NANNIES, KILLED), exit_)
@@ -375,17 +323,13 @@ def test_whoever_knows_a_process_tells_which_nannys_it_was():
     ],
 )
 def test_what_started_a_process_tells_of_the_same_end(ends):
-    """
-    A launcher says how its container ended, below what the kernel or a nanny says of the process.
-    """
+    """A launcher says how its container ended, below what the kernel or a nanny says of the process."""
     text = f"{ends}\nworker-7 exited with code 137\n"
     assert [each.signal for each in explain(logs=LogText(text)).deaths] == [9]
 
 
 def test_a_shell_tells_of_the_same_end_with_the_pid_of_the_nanny():
-    """
-    A batch script's shell names the command that it ran, and has no time of its own: the worker said its last an hour before.
-    """
+    """A batch script's shell names the command that it ran, and has no time of its own: the worker said its last an hour before."""
     job = log(
         "job.err",
         at(1, "worker", "      Start worker at:      tcp://10.0.0.4:4002").replace("11:22", "10:22"),
@@ -401,9 +345,7 @@ def test_a_shell_tells_of_the_same_end_with_the_pid_of_the_nanny():
 
 
 def test_an_exit_that_no_message_tells_of_says_who_told_it():
-    """
-    The evidence of a report has its place and time, as every other.
-    """
+    """The evidence of a report has its place and time, as every other."""
     told = ProcessExit(
         identity=Identity(worker="tcp://10.0.0.4:4002"), signal=11, when=10.0, reporter="sacct"
     )
@@ -414,9 +356,7 @@ def test_an_exit_that_no_message_tells_of_says_who_told_it():
 
 
 def test_a_stop_of_others_is_no_sign_of_a_death_that_nobody_asked_for():
-    """
-    A scale-down seconds before explains the workers that it lists, and not the next one.
-    """
+    """A scale-down seconds before explains the workers that it lists, and not the next one."""
     retire = at(8, "scheduler", "Retire worker addresses (stimulus_id='retire-workers-1.5') (1, 2)")
     retired = at(9, "scheduler", "Retired worker 'tcp://10.0.0.9:1' (stimulus_id='retire-workers-1.5')")
     logs = [
@@ -429,9 +369,7 @@ def test_a_stop_of_others_is_no_sign_of_a_death_that_nobody_asked_for():
 
 
 def test_a_stop_a_second_before_a_worker_joined_is_no_sign_of_its_death():
-    """
-    An adaptive cluster gives the name of the one it sent away to the next one at once.
-    """
+    """An adaptive cluster gives the name of the one it sent away to the next one at once."""
     retire = at(8, "scheduler", "Retire worker addresses (stimulus_id='retire-workers-1.5') (1, 'w')")
     joined = at(9.2, "scheduler", "Register worker addr: tcp://10.0.0.4:4002 name: w")
     logs = [
@@ -444,9 +382,7 @@ def test_a_stop_a_second_before_a_worker_joined_is_no_sign_of_its_death():
 
 
 def test_a_nanny_that_closes_without_a_worker_is_no_death():
-    """
-    A busy machine is slow to start the next worker; the cluster gives that nanny up, by no order of anybody.
-    """
+    """A busy machine is slow to start the next worker; the cluster gives that nanny up, by no order of anybody."""
     closing = at(28, "nanny", "Closing Nanny at 'tcp://10.0.0.4:4001'. Reason: nanny-close")
     closed = at(28.1, "nanny", "Nanny at 'tcp://10.0.0.4:4001' closed.")
     told = exits(log("worker.log", START, KILLED, closing, closed), log("scheduler.log", REMOVED))
@@ -459,9 +395,7 @@ def test_a_nanny_that_closes_without_a_worker_is_no_death():
 
 
 def test_two_crashes_at_once_have_a_line_of_the_kernel_each():
-    """
-    One line tells of one process, also where its pid is of another namespace.
-    """
+    """One line tells of one process, also where its pid is of another namespace."""
     nannies = [
         log(f"{n}.log", at(10 + n / 4, "nanny", f"Worker process {n} was killed by signal 11"))
         for n in (1, 2)
@@ -491,7 +425,5 @@ def test_two_crashes_at_once_have_a_line_of_the_kernel_each():
     ],
 )
 def test_a_reason_says_whether_somebody_asked(reason, asked):
-    """
-    Code may give a reason of its own; those that Dask gives by itself are known.
-    """
+    """Code may give a reason of its own; those that Dask gives by itself are known."""
     assert is_stop_request(reason) is asked

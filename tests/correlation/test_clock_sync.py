@@ -1,6 +1,4 @@
-"""
-Clocks that disagree: found from known pairs, set right, and said.
-"""
+"""Clocks that disagree: found from known pairs, set right, and said."""
 
 from __future__ import annotations
 
@@ -50,9 +48,7 @@ def kernel_log(second: float, pid: int = 7012) -> LogText:
 
 @pytest.mark.parametrize("ahead_s", [-290.0, 240.0, 7200.0, -5400.0 + 100.0])
 def test_a_wrong_clock_does_not_make_two_deaths_of_one(ahead_s):
-    """
-    The registration stands in both logs, so minutes of skew, or another time zone, are found.
-    """
+    """The registration stands in both logs, so minutes of skew, or another time zone, are found."""
     diagnosis = workerdiag.explain(logs=[SCHEDULER_LOG, nanny_log(ahead_s)])
 
     assert [(each.identity.worker, each.identity.pid, each.signal) for each in diagnosis.deaths] == [
@@ -65,9 +61,7 @@ def test_a_wrong_clock_does_not_make_two_deaths_of_one(ahead_s):
 @given(st.floats(min_value=-300.0, max_value=300.0))
 @settings(max_examples=20, deadline=None)
 def test_skew_up_to_five_minutes_changes_no_probability(ahead_s):
-    """
-    What is concluded does not hang on whose clock was right.
-    """
+    """What is concluded does not hang on whose clock was right."""
     exact = workerdiag.explain(logs=[SCHEDULER_LOG, nanny_log()])
     skewed = workerdiag.explain(logs=[SCHEDULER_LOG, nanny_log(ahead_s)])
 
@@ -80,27 +74,21 @@ def test_skew_up_to_five_minutes_changes_no_probability(ahead_s):
 @given(st.floats(min_value=0.5, max_value=30.0), st.floats(min_value=-250.0, max_value=250.0))
 @settings(max_examples=30, deadline=None)
 def test_a_worker_that_takes_its_time_to_register_is_no_wrong_clock(registered, ahead_s):
-    """
-    It is one death, however long the start took, whether clocks agree or not.
-    """
+    """It is one death, however long the start took, whether clocks agree or not."""
     diagnosis = workerdiag.explain(logs=[scheduler_log(registered), nanny_log(ahead_s)])
 
     assert len(diagnosis.deaths) == 1
 
 
 def test_clocks_that_agree_are_left_alone():
-    """
-    No note, where there is nothing to set right, also if the worker took its time to register.
-    """
+    """No note, where there is nothing to set right, also if the worker took its time to register."""
     for registered in (1.0, 13.0):
         notes = workerdiag.explain(logs=[scheduler_log(registered), nanny_log()]).notes
         assert not any("set right" in note for note in notes)
 
 
 def test_the_kernel_kill_of_another_process_with_that_pid_does_not_count():
-    """
-    Pids are used again: what the kernel did to that number three days ago was another process.
-    """
+    """Pids are used again: what the kernel did to that number three days ago was another process."""
     old = kernel_log(60.0 - 3 * 86_400)
     diagnosis = workerdiag.explain(logs=[SCHEDULER_LOG, nanny_log(), old])
 
@@ -109,9 +97,7 @@ def test_the_kernel_kill_of_another_process_with_that_pid_does_not_count():
 
 
 def test_the_kernel_kill_of_that_pid_at_that_time_does():
-    """
-    The same line at the time of the death settles it.
-    """
+    """The same line at the time of the death settles it."""
     diagnosis = workerdiag.explain(logs=[SCHEDULER_LOG, nanny_log(), kernel_log(59.9)])
 
     assert diagnosis.top is not None
@@ -127,9 +113,7 @@ def test_the_kernel_kill_of_that_pid_at_that_time_does():
     ],
 )
 def test_a_log_without_years_is_of_the_year_of_the_others(kernel, nanny):
-    """
-    Syslog writes none; a report is read years later.
-    """
+    """Syslog writes none; a report is read years later."""
     victim = (
         "Memory cgroup out of memory: Killed process 7012 (python) total-vm:9141244kB, anon-rss:4041216kB"
     )

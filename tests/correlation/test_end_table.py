@@ -1,6 +1,4 @@
-"""
-Thousands of ends at once: each is compared with few others.
-"""
+"""Thousands of ends at once: each is compared with few others."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from workerdiag.model.process_end import ProcessEnd
 
 
 def ends(count, *, pids):
-    """
-    Ends in the same second, as one observer names them: by the pid or by the address.
-    """
+    """Ends in the same second, as one observer names them: by the pid or by the address."""
     return [
         ProcessEnd(identity=Identity(pid=n) if pids else Identity(worker=f"tcp://h:{n}"), when=1000.0)
         for n in range(count)
@@ -24,9 +20,7 @@ def ends(count, *, pids):
 
 
 def test_ends_of_one_observer_are_not_held_against_each_other(monkeypatch):
-    """
-    Of ten thousand workers that a scheduler lost in one second no two are the same.
-    """
+    """Of ten thousand workers that a scheduler lost in one second no two are the same."""
     looked_at = 0
     near = CandidateTable._near
 
@@ -42,9 +36,7 @@ def test_ends_of_one_observer_are_not_held_against_each_other(monkeypatch):
 
 
 def test_ends_of_another_observer_are_found_by_their_time():
-    """
-    A nanny has the pid, the scheduler the address: at the same moment they are one death each.
-    """
+    """A nanny has the pid, the scheduler the address: at the same moment they are one death each."""
     groups = [ends(3, pids=False), ends(3, pids=True)]
     merged = merge_ends(groups, Lifetimes(()), ReportLimit(GraceDeadline()))
     assert [(each.identity.worker, each.identity.pid) for each in merged] == [
@@ -55,9 +47,7 @@ def test_ends_of_another_observer_are_found_by_their_time():
 
 
 def test_a_removal_is_of_the_latest_end_of_its_worker():
-    """
-    Of an address that was used again it is the later process, whichever learned its name first.
-    """
+    """Of an address that was used again it is the later process, whichever learned its name first."""
     worker = Identity(worker="tcp://10.0.0.4:4002")
     named = Match(owner="worker.stopping", role="self-closed", origin="log", line=1, identity=worker)
     listed = EndList()

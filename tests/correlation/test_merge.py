@@ -1,6 +1,4 @@
-"""
-Ends of nannies beside those of their workers: one death, or two.
-"""
+"""Ends of nannies beside those of their workers: one death, or two."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ def lost_nanny(**known):
     ],
 )
 def test_a_nanny_that_is_lost_without_a_word_is_a_death_of_its_own(known):
-    """
-    That a worker of it crashed before, and was replaced, does not account for it.
-    """
+    """That a worker of it crashed before, and was replaced, does not account for it."""
     later = lost_nanny(**known)
     assert without_idle_nannies([CRASHED, later]) == [CRASHED, later]
 
@@ -51,7 +47,5 @@ def test_a_nanny_that_is_lost_without_a_word_is_a_death_of_its_own(known):
     ],
 )
 def test_a_nanny_that_says_its_worker_did_not_start_is_none(known):
-    """
-    The end of that worker is told already.
-    """
+    """The end of that worker is told already."""
     assert without_idle_nannies([CRASHED, lost_nanny(**known)]) == [CRASHED]

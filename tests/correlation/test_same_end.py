@@ -1,6 +1,4 @@
-"""
-Reports of two ends at about one time: one death, or two.
-"""
+"""Reports of two ends at about one time: one death, or two."""
 
 from __future__ import annotations
 
@@ -25,30 +23,22 @@ def unexpected_signals(*logs):
 
 @pytest.mark.parametrize("stopped_at", ["31,200", "32,450"])
 def test_a_crash_is_not_the_stop_of_a_worker_that_no_name_joins_it_with(stopped_at):
-    """
-    A nanny that reports a pid alone crashed a worker; that of another log closed in order a second from it.
-    """
+    """A nanny that reports a pid alone crashed a worker; that of another log closed in order a second from it."""
     assert unexpected_signals(DEATH.format(11), STOP.format(stopped_at)) == [11]
 
 
 def test_a_worker_that_writes_after_a_nannys_report_is_another():
-    """
-    The dead write nothing; a nanny has the clock of its worker.
-    """
+    """The dead write nothing; a nanny has the clock of its worker."""
     assert unexpected_signals(DEATH.format(9), STOP.format("32,450")) == [9]
 
 
 def test_a_kill_after_the_order_to_stop_ends_that_worker():
-    """
-    A nanny kills what does not close in time, and its log may have no more than the pid.
-    """
+    """A nanny kills what does not close in time, and its log may have no more than the pid."""
     assert unexpected_signals(DEATH.format(9), STOP.format("31,200")) == []
 
 
 def test_workers_that_die_together_ended_in_the_order_in_which_they_were_removed():
-    """
-    The nannies of one machine report how, the scheduler who, some hundredths of a second later.
-    """
+    """The nannies of one machine report how, the scheduler who, some hundredths of a second later."""
     nannies = "".join(
         f"2026-05-04 11:30:31,{400 + 6 * number} - distributed.nanny - INFO - Worker process {number} {how}\n"
         for number, how in enumerate(

@@ -1,6 +1,4 @@
-"""
-Many deaths, close together: each is told once, as what it was, and explained by its own evidence.
-"""
+"""Many deaths, close together: each is told once, as what it was, and explained by its own evidence."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ SHARED_ENDS = st.lists(
 
 
 def ended(ends, **more):
-    """
-    A cluster after these ends.
-    """
+    """A cluster after these ends."""
     cluster, second = SimulatedCluster(**more), 4.0
     for apart_s, number, way in ends:
         second += apart_s
@@ -39,9 +35,7 @@ def ended(ends, **more):
 
 
 def are_apart(ends):
-    """
-    Whether no two processes end at the very same moment: one that is asked and then killed ends four seconds later.
-    """
+    """Whether no two processes end at the very same moment: one that is asked and then killed ends four seconds later."""
     starts = accumulate(apart_s for apart_s, _, _ in ends)
     times = sorted(
         start + 4.0 * (way == "code, slowly") for start, (_, _, way) in zip(starts, ends, strict=True)
@@ -50,9 +44,7 @@ def are_apart(ends):
 
 
 def findings_by_worker(logs):
-    """
-    What is said of each death: whose, whether it was asked for, signal and status, and its cause.
-    """
+    """What is said of each death: whose, whether it was asked for, signal and status, and its cause."""
     deaths = workerdiag.explain(logs=logs, timeout="60s").deaths
     return sorted(
         (str(each.identity.worker), each.stop_requested, each.signal, each.status, each.cause)
@@ -70,9 +62,7 @@ def true(cluster):
 @given(ENDS)
 @settings(max_examples=60, deadline=None)
 def test_each_death_is_told_as_what_it_was(ends):
-    """
-    Whoever dies beside it, and however soon after.
-    """
+    """Whoever dies beside it, and however soon after."""
     cluster = ended(ends)
     assert findings_by_worker(cluster.logs()) == true(cluster)
 
@@ -81,9 +71,7 @@ def test_each_death_is_told_as_what_it_was(ends):
 @given(SHARED_ENDS)
 @settings(max_examples=60, deadline=None)
 def test_in_a_log_that_nannies_share_too(ends):
-    """
-    There a nanny's message has the pid alone.
-    """
+    """There a nanny's message has the pid alone."""
     assume(are_apart(ends))
     cluster = ended(ends)
     assert findings_by_worker(cluster.logs(shared=True)) == true(cluster)
@@ -94,8 +82,6 @@ def test_in_a_log_that_nannies_share_too(ends):
 @given(ENDS)
 @settings(max_examples=20, deadline=None)
 def test_and_with_clocks_that_are_wrong(skew_s, ends):
-    """
-    Each machine's by another amount.
-    """
+    """Each machine's by another amount."""
     cluster = ended(ends, skew_s=skew_s)
     assert findings_by_worker(cluster.logs()) == true(cluster)

@@ -1,6 +1,4 @@
-"""
-Orders of the scheduler: they end every worker that they are for, those that come in time, and no other.
-"""
+"""Orders of the scheduler: they end every worker that they are for, those that come in time, and no other."""
 
 from __future__ import annotations
 
@@ -60,18 +58,14 @@ def of_events(*events: Evidence) -> Findings:
 
 
 def test_a_worker_that_was_lost_is_not_explained_by_the_close_that_follows():
-    """
-    Others of that log take leave, so this one died; the program that owned the cluster ended on it.
-    """
+    """Others of that log take leave, so this one died; the program that owned the cluster ended on it."""
     diagnosis = explained(joined(WORKERS[0]), removed(WORKERS[0], 9.0), goodbye(9.5), *closing(9.8))
     assert diagnosis.outcome == "unknown"
     assert "exit.scheduler-closed" not in {each.id for each in diagnosis.causes}
 
 
 def test_where_no_log_tells_who_took_leave_a_close_explains_what_went_before():
-    """
-    Old releases say nothing of it.
-    """
+    """Old releases say nothing of it."""
     diagnosis = explained(joined(WORKERS[0]), removed(WORKERS[0], 9.0), *closing(9.3))
     assert diagnosis.top.id == "exit.scheduler-closed"
 
@@ -81,9 +75,7 @@ def test_where_no_log_tells_who_took_leave_a_close_explains_what_went_before():
     ["Retiring worker {}; no unique keys need to be moved away.", "Retired worker '{}' (stimulus_id='x-1')"],
 )
 def test_a_retirement_is_of_the_worker_that_it_names(told):
-    """
-    Another worker that is lost in the same second was not asked to go.
-    """
+    """Another worker that is lost in the same second was not asked to go."""
     lines = [
         *map(joined, WORKERS),
         at(9.0, "active_memory_manager", told.format(WORKERS[0])),
@@ -98,9 +90,7 @@ def test_a_retirement_is_of_the_worker_that_it_names(told):
 
 @pytest.mark.parametrize("stimulus", ["nightly", "client-restart-1777896009.5"])
 def test_a_restart_explains_the_end_of_every_worker(stimulus):
-    """
-    Not only of the first one that follows it in the log, and whatever it calls itself.
-    """
+    """Not only of the first one that follows it in the log, and whatever it calls itself."""
     lines = [*map(joined, WORKERS)]
     lines.append(at(9, "scheduler", f"Restarting workers and releasing all keys (stimulus_id='{stimulus}')"))
     for number, worker in enumerate(WORKERS):
@@ -119,9 +109,7 @@ def test_a_restart_explains_the_end_of_every_worker(stimulus):
     ("listed", "cause"), [(WORKERS, "exit.client-restart"), (WORKERS[1:], "exit.closed-by-code")]
 )
 def test_the_event_of_a_restart_is_of_the_workers_that_it_lists(listed, cause):
-    """
-    The scheduler logs it when the restart is over.
-    """
+    """The scheduler logs it when the restart is over."""
     findings = of_events(
         event(WORKERS[0], 1.0, action="add-worker"),
         event(WORKERS[1], 1.0, action="add-worker"),
@@ -133,18 +121,14 @@ def test_the_event_of_a_restart_is_of_the_workers_that_it_lists(listed, cause):
 
 
 def test_an_order_explains_no_end_long_after_it():
-    """
-    It works at once or within minutes.
-    """
+    """It works at once or within minutes."""
     order = at(2, "scheduler", "Restarting workers and releasing all keys (stimulus_id='client-restart-1.5')")
     diagnosis = explained(joined(WORKERS[0]), order, goodbye(2.5), removed(WORKERS[0], 900.0))
     assert "exit.client-restart" not in {each.id for each in diagnosis.causes}
 
 
 def test_a_retirement_that_failed_explains_no_end():
-    """
-    The scheduler says that the worker stays; what ends it later is something else.
-    """
+    """The scheduler says that the worker stays; what ends it later is something else."""
     lines = (
         joined(WORKERS[0]),
         at(5, "scheduler", f"Retire worker addresses (stimulus_id='retire-workers-1.5') ('{WORKERS[0]}',)"),
@@ -163,9 +147,7 @@ def test_a_retirement_that_failed_explains_no_end():
 
 @pytest.mark.parametrize("reason", ["worker-close", "foo"])
 def test_a_close_without_a_reason_is_less_sure_than_one_with_it(reason):
-    """
-    Signals to the process and the end of its program leave the default reason, too.
-    """
+    """Signals to the process and the end of its program leave the default reason, too."""
     findings = of_events(
         event(WORKERS[0], 1.0, action="add-worker"),
         event(WORKERS[0], 9.0, action="closing-worker", reason=reason),
@@ -176,9 +158,7 @@ def test_a_close_without_a_reason_is_less_sure_than_one_with_it(reason):
 
 
 def test_that_a_client_left_before_makes_no_close_a_sure_interrupt():
-    """
-    Another program's client may go at any time; ^C and a call of ``Worker.close()`` stay as alike as before.
-    """
+    """Another program's client may go at any time; ^C and a call of ``Worker.close()`` stay as alike as before."""
     left = at(3, "scheduler", "Remove client Client-7c1c2a9e-e854-11f1-be7a-02fc00000001")
     findings = of_events(
         LogChunk(origin="scheduler", data=(left + "\n").encode()),
@@ -192,9 +172,7 @@ def test_that_a_client_left_before_makes_no_close_a_sure_interrupt():
 
 
 def test_a_worker_that_says_it_closes_by_itself_was_not_retired():
-    """
-    That the scheduler then does not know it, and its nanny closes with it, follows from that.
-    """
+    """That the scheduler then does not know it, and its nanny closes with it, follows from that."""
     lines = [
         joined(WORKERS[0]),
         at(9, "worker", f"Stopping worker at {WORKERS[0]}. Reason: worker-close"),
@@ -208,9 +186,7 @@ def test_a_worker_that_says_it_closes_by_itself_was_not_retired():
 
 
 def test_a_reason_of_its_own_is_no_lifetime():
-    """
-    A lifetime names itself; ``close_gracefully(reason="foo")`` retires the worker with the same stimulus.
-    """
+    """A lifetime names itself; ``close_gracefully(reason="foo")`` retires the worker with the same stimulus."""
     stimulus = "worker-close-gracefully-1777896009.5"
     findings = of_events(
         event(WORKERS[0], 1.0, action="add-worker"),
@@ -221,9 +197,7 @@ def test_a_reason_of_its_own_is_no_lifetime():
 
 
 def test_a_crash_while_closing_is_a_crash():
-    """
-    No nanny sends SIGSEGV; SIGKILL may only be how the asking ended, and SIGABRT how Python left.
-    """
+    """No nanny sends SIGSEGV; SIGKILL may only be how the asking ended, and SIGABRT how Python left."""
     lines = [
         at(1, "nanny", "        Start Nanny at: 'tcp://10.0.0.4:4001'"),
         at(9, "nanny", "Nanny asking worker to close. Reason: nanny-close"),
@@ -238,9 +212,7 @@ def test_a_crash_while_closing_is_a_crash():
 
 
 def test_a_worker_that_ends_with_a_failure_had_not_lost_its_scheduler():
-    """
-    ``SystemExit`` in a coroutine breaks the worker's stream; the exit status tells which was first.
-    """
+    """``SystemExit`` in a coroutine breaks the worker's stream; the exit status tells which was first."""
     cluster = SimulatedCluster()
     nanny = cluster.nannies[0]
     nanny.log(
@@ -251,9 +223,7 @@ def test_a_worker_that_ends_with_a_failure_had_not_lost_its_scheduler():
 
 
 def test_a_worker_that_stands_still_ended_no_other():
-    """
-    One that answers late on a busy machine is no reason for the SIGTERM of another.
-    """
+    """One that answers late on a busy machine is no reason for the SIGTERM of another."""
     killed = LogChunk(
         origin="nanny.log",
         stream="nanny",

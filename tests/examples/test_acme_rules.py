@@ -1,6 +1,4 @@
-"""
-The pack of rules among the examples, as it is when installed.
-"""
+"""The pack of rules among the examples, as it is when installed."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ LOG = (
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch):
-    """
-    The pack's entry point, as its pyproject.toml has it.
-    """
+    """The pack's entry point, as its pyproject.toml has it."""
     metadata = tomllib.loads((PACK / "pyproject.toml").read_text())["project"]
     [(name, value)] = metadata["entry-points"][load.ENTRY_POINT_GROUP].items()
     point = EntryPoint(name, value, load.ENTRY_POINT_GROUP)
@@ -38,9 +34,7 @@ def installed(monkeypatch):
 
 
 def test_the_pack_counts_and_beats_the_exit_status_that_it_explains():
-    """
-    A pack that names a Python package is in force, and its rule wins over what it brings about.
-    """
+    """A pack that names a Python package is in force, and its rule wins over what it brings about."""
     book = workerdiag.load_rulebook()
     diagnosis = workerdiag.explain(logs=workerdiag.LogText(LOG), rulebook=book)
     assert diagnosis.top.id == "storage.licence-lost"
@@ -48,9 +42,7 @@ def test_the_pack_counts_and_beats_the_exit_status_that_it_explains():
 
 
 def test_the_list_names_the_pack_with_its_state():
-    """
-    Whoever installed a pack sees that it is there.
-    """
+    """Whoever installed a pack sees that it is there."""
     result = CliRunner().invoke(main, ["knowledge", "list"])
     assert "storage.licence-lost" in result.stdout
     assert result.stdout.splitlines()[-1] == "pack acme: 1 cause, 0 landmarks"

@@ -1,6 +1,4 @@
-"""
-The bot with a function among the examples, run as it stands.
-"""
+"""The bot with a function among the examples, run as it stands."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ BOT = Path(__file__).parents[2] / "examples" / "function_bot.py"
 
 
 def test_the_bot_tells_what_the_watcher_says(monkeypatch, tmp_path, capsys):
-    """
-    A worker died, and its cluster was closed: both are told, and the bot ends.
-    """
+    """A worker died, and its cluster was closed: both are told, and the bot ends."""
     feed = SimulatedFeed([death(1, 100.0)], ends_at=300.0)
     monkeypatch.setattr(watch_function, "open_feed", lambda *_, **__: feed)
     monkeypatch.setattr("sys.argv", ["function_bot.py", "tcp://scheduler:8786"])

@@ -1,6 +1,4 @@
-"""
-`examples/retry.py`: work is run again where that harms nobody, and nowhere else.
-"""
+"""`examples/retry.py`: work is run again where that harms nobody, and nowhere else."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ PATH = Path(__file__).parents[2] / "examples" / "retry.py"
 
 @pytest.fixture(scope="module")
 def example():
-    """
-    The example as a module.
-    """
+    """The example as a module."""
     spec = importlib.util.spec_from_file_location("example_retry", PATH)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -29,9 +25,7 @@ def example():
 
 
 class Trial:
-    """
-    Work that fails until nothing is left of the policies that its failures get.
-    """
+    """Work that fails until nothing is left of the policies that its failures get."""
 
     def __init__(self, monkeypatch, *policies):
         self.policies = list(policies)
@@ -63,9 +57,7 @@ class Trial:
     ],
 )
 def test_innocent_work_is_run_again(monkeypatch, example, policy, clusters):
-    """
-    On the same cluster, on a new one, or on one with the memory that is needed.
-    """
+    """On the same cluster, on a new one, or on one with the memory that is needed."""
     trial = Trial(monkeypatch, policy)
     assert example.run(trial.work, trial.start) == "result"
     assert trial.clusters == clusters
@@ -73,9 +65,7 @@ def test_innocent_work_is_run_again(monkeypatch, example, policy, clusters):
 
 @pytest.mark.parametrize("action", ["do-not-retry", "ask"])
 def test_poisoned_work_is_run_once(monkeypatch, example, action):
-    """
-    The exception says why it was not run again.
-    """
+    """The exception says why it was not run again."""
     trial = Trial(monkeypatch, RetryPolicy(action=action, reason="it kills", conditions=("Always.",)))
     with pytest.raises(RuntimeError) as caught:
         example.run(trial.work, trial.start)
@@ -84,9 +74,7 @@ def test_poisoned_work_is_run_once(monkeypatch, example, action):
 
 
 def test_tries_come_to_an_end(monkeypatch, example):
-    """
-    What fails again and again for harmless reasons is given up.
-    """
+    """What fails again and again for harmless reasons is given up."""
     trial = Trial(monkeypatch, *[RetryPolicy(action="retry")] * 5)
     with pytest.raises(RuntimeError):
         example.run(trial.work, trial.start, tries=3)
@@ -94,9 +82,7 @@ def test_tries_come_to_an_end(monkeypatch, example):
 
 
 def test_more_memory_is_tried_as_often_as_the_policy_allows(monkeypatch, example):
-    """
-    What dies again with more memory is not given still more.
-    """
+    """What dies again with more memory is not given still more."""
     more = [
         RetryPolicy(action="retry-with-memory", memory_bytes=size, max_tries=1) for size in (2**33, 2**34)
     ]

@@ -1,6 +1,4 @@
-"""
-The Slack bot among the examples, run as it stands.
-"""
+"""The Slack bot among the examples, run as it stands."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ BOT = Path(__file__).parents[2] / "examples" / "slack_bot.py"
 
 
 def test_the_bot_posts_what_the_watcher_says(monkeypatch):
-    """
-    Slack's own client takes the blocks of each notice, and a name that looks like a mention is text.
-    """
+    """Slack's own client takes the blocks of each notice, and a name that looks like a mention is text."""
     notices = [sample_notice(), sample_notice("resolved", title=HOSTILE)]
     watched = []
 

@@ -1,6 +1,4 @@
-"""
-Deaths are judged together and told by what they died of.
-"""
+"""Deaths are judged together and told by what they died of."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ NO_WORKER = (
 
 
 def causes(incidents):
-    """
-    The cause of each incident, with the ids of its deaths.
-    """
+    """The cause of each incident, with the ids of its deaths."""
     return [
         (each.diagnosis.top.id if each.diagnosis.top else None, [death.id for death in each.deaths])
         for each in incidents
@@ -55,9 +51,7 @@ def causes(incidents):
 
 
 def test_deaths_of_three_causes_are_three_incidents():
-    """
-    Each cause is one incident with its own diagnosis and key, the oldest first.
-    """
+    """Each cause is one incident with its own diagnosis and key, the oldest first."""
     deaths = [DEATHS[number % 3](number) for number in range(1, 13)]
     incidents = judge(deaths, timeout_s=LONG_S)
     assert causes(incidents) == [
@@ -72,9 +66,7 @@ def test_deaths_of_three_causes_are_three_incidents():
 
 
 def test_deaths_that_only_the_log_tells_of_do_not_count():
-    """
-    A nanny's log has the deaths of others; a diagnosis is about those that are judged.
-    """
+    """A nanny's log has the deaths of others; a diagnosis is about those that are judged."""
     others = [piece for number in range(2, 8) for piece in killed_by_nanny(number).evidence]
     death = crashed(1)
     (incident,) = judge([evolve(death, evidence=(*others, *death.evidence))], timeout_s=LONG_S)
@@ -83,9 +75,7 @@ def test_deaths_that_only_the_log_tells_of_do_not_count():
 
 
 def test_each_exit_in_a_log_is_that_of_one_death():
-    """
-    Nobody knows the processes of workers whose nannies share a log: alone, each could have the exit of another.
-    """
+    """Nobody knows the processes of workers whose nannies share a log: alone, each could have the exit of another."""
     ends = (
         "exited with status 3",
         "was killed by signal 11",
@@ -110,18 +100,14 @@ def test_each_exit_in_a_log_is_that_of_one_death():
 
 
 def test_the_key_does_not_depend_on_what_died_beside_it():
-    """
-    A death has the same key alone and among others.
-    """
+    """A death has the same key alone and among others."""
     alone = judge([crashed(2)], timeout_s=LONG_S)
     among = judge([killed_by_nanny(1), crashed(2), vanished(3)], timeout_s=LONG_S)
     assert alone[0].key in {each.key for each in among}
 
 
 def test_what_follows_a_death_belongs_to_it():
-    """
-    A worker that dies seconds after another one had its task is of that cascade, whose first victim leads.
-    """
+    """A worker that dies seconds after another one had its task is of that cascade, whose first victim leads."""
     follower = vanished(4, task="load")
     assert causes(judge([follower, crashed(1)], timeout_s=LONG_S)) == [(SEGFAULT, ["death-1", "death-4"])]
     late = evolve(follower, when=NOW + 60)
@@ -132,9 +118,7 @@ def test_what_follows_a_death_belongs_to_it():
 
 @pytest.mark.parametrize(("probability", "count"), [(0.42, 1), (0.9, 2)])
 def test_a_guess_does_not_part_a_death_from_its_cascade(probability, count, monkeypatch):
-    """
-    A follower with the same task, whose own cause is only guessed, belongs to the death before it.
-    """
+    """A follower with the same task, whose own cause is only guessed, belongs to the death before it."""
 
     def found(watched, deaths):
         causes = ((SEGFAULT, 0.9), (EXIT, probability))
@@ -148,9 +132,7 @@ def test_a_guess_does_not_part_a_death_from_its_cascade(probability, count, monk
 
 
 def test_deliberate_stops_are_no_incident():
-    """
-    What the scheduler expected, or a nanny was asked for, is told to nobody.
-    """
+    """What the scheduler expected, or a nanny was asked for, is told to nobody."""
     expected = evolve(crashed(1), is_expected=True)
     assert judge([expected, asked_to_stop(2)], timeout_s=LONG_S) == []
     assert causes(judge([expected, asked_to_stop(2), crashed(3)], timeout_s=LONG_S)) == [
@@ -163,9 +145,7 @@ def test_deliberate_stops_are_no_incident():
     [("exit.lifetime", 0.95, 0), ("exit.lifetime", 0.6, 1), ("exit.sigterm", 0.99, 1)],
 )
 def test_only_a_sure_and_deliberate_stop_is_silent(cause, probability, told, monkeypatch):
-    """
-    A stop that is only likely is told, and so is one that the platform asked for.
-    """
+    """A stop that is only likely is told, and so is one that the platform asked for."""
 
     def found(watched, deaths):
         return [evolve(each, cause=cause, probability=probability) for each in deaths[: len(watched)]]
@@ -175,9 +155,7 @@ def test_only_a_sure_and_deliberate_stop_is_silent(cause, probability, told, mon
 
 
 def test_a_death_of_which_nothing_is_known_is_an_incident():
-    """
-    Without any evidence it is still told that a worker died.
-    """
+    """Without any evidence it is still told that a worker died."""
     (incident,) = judge([evolve(crashed(1), evidence=())], timeout_s=LONG_S)
     assert (incident.diagnosis.outcome, len(incident.deaths)) == ("unknown", 1)
     assert incident.key
@@ -185,9 +163,7 @@ def test_a_death_of_which_nothing_is_known_is_an_incident():
 
 @pytest.mark.parametrize(("age_s", "causes_told"), [(0.5, ["external.sigkill"]), (4.5, [])])
 def test_a_worker_killed_while_its_loop_ran_was_not_killed_by_its_nanny(age_s, causes_told):
-    """
-    Its nanny was asked as well, but kills only one that has not stopped for four seconds, which sends no heartbeat.
-    """
+    """Its nanny was asked as well, but kills only one that has not stopped for four seconds, which sends no heartbeat."""
     record = scheduler_record(1, last_heartbeat={"at": NOW, "age_s": age_s, "rss_bytes": 60})
     ending = {"signal": 9, "known_by": "nanny"}
     report = nanny_report(1, exit=ending, stop_requested="nanny-kill", nanny_status="closing", box=None)
@@ -200,9 +176,7 @@ def test_a_worker_killed_while_its_loop_ran_was_not_killed_by_its_nanny(age_s, c
     [({"status": 255, "known_by": "nanny"}, True), (None, True), ({"signal": 9, "known_by": "nanny"}, False)],
 )
 def test_a_death_of_which_exit_and_cause_are_lost_is_marked(ending, is_unexplained):
-    """
-    A nanny that could not learn how its worker ended says 255, which tells nothing; a signal does.
-    """
+    """A nanny that could not learn how its worker ended says 255, which tells nothing; a signal does."""
     report = [nanny_report(1, exit=ending, box=None)] if ending else []
     incidents = judge([crashed(2), recorded(1, scheduler_record(1), *report)], timeout_s=LONG_S)
     assert {each.id: incident.is_unexplained for incident in incidents for each in incident.deaths} == {
@@ -212,9 +186,7 @@ def test_a_death_of_which_exit_and_cause_are_lost_is_marked(ending, is_unexplain
 
 
 def test_a_failure_of_ours_is_an_incident_of_unknown_cause(monkeypatch):
-    """
-    Whatever goes wrong while deaths are judged, they are told.
-    """
+    """Whatever goes wrong while deaths are judged, they are told."""
 
     def fail(*_args):
         raise RuntimeError("defect")
@@ -227,9 +199,7 @@ def test_a_failure_of_ours_is_an_incident_of_unknown_cause(monkeypatch):
 
 
 def test_no_time_is_no_reason_to_be_silent():
-    """
-    Also when there was no time left, each death is in some incident.
-    """
+    """Also when there was no time left, each death is in some incident."""
     deaths = [DEATHS[number % 3](number) for number in range(1, 31)]
     incidents = judge(deaths, timeout_s=0.0)
     assert sorted(death.id for each in incidents for death in each.deaths) == sorted(
@@ -241,9 +211,7 @@ def test_no_time_is_no_reason_to_be_silent():
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from([*DEATHS, vanished, asked_to_stop]), max_size=12), st.randoms())
 def test_each_unexpected_death_is_told_once(makers, rng):
-    """
-    Whatever died and in whatever order it is given, each death is in one incident, and each key once.
-    """
+    """Whatever died and in whatever order it is given, each death is in one incident, and each key once."""
     deaths = [make(number) for number, make in enumerate(makers, start=1)]
     wanted = {each.id for each, make in zip(deaths, makers, strict=True) if make is not asked_to_stop}
     rng.shuffle(deaths)
@@ -255,9 +223,7 @@ def test_each_unexpected_death_is_told_once(makers, rng):
 
 
 def test_a_standstill_is_an_incident_without_deaths():
-    """
-    Tasks wait and there is no worker: that is told although nothing died.
-    """
+    """Tasks wait and there is no worker: that is told although nothing died."""
     incident = judge_standstill(NO_WORKER, when=NOW, timeout_s=LONG_S)
     assert incident is not None
     assert (incident.diagnosis.top.id, incident.deaths, incident.when) == ("standstill.no-workers", (), NOW)
@@ -265,16 +231,12 @@ def test_a_standstill_is_an_incident_without_deaths():
 
 @pytest.mark.parametrize("evidence", [(), (Event(topic="versions", fields={"python": "3.12"}),)])
 def test_where_work_goes_on_there_is_no_standstill(evidence):
-    """
-    Evidence that tells of no standstill is no incident.
-    """
+    """Evidence that tells of no standstill is no incident."""
     assert judge_standstill(evidence, when=NOW, timeout_s=LONG_S) is None
 
 
 def test_a_diagnosis_of_many_deaths_says_how_many():
-    """
-    It rests on the evidence of the first twenty, and does not tell them as all.
-    """
+    """It rests on the evidence of the first twenty, and does not tell them as all."""
     (incident,) = judge([crashed(number) for number in range(1, 61)], timeout_s=LONG_S)
     found = incident.diagnosis
     assert (len(incident.deaths), found.death_count, len(found.deaths)) == (60, 60, 20)
@@ -282,9 +244,7 @@ def test_a_diagnosis_of_many_deaths_says_how_many():
 
 
 def test_finding_what_a_death_follows_takes_few_looks(monkeypatch):
-    """
-    Where all had the same task, not each is held against each.
-    """
+    """Where all had the same task, not each is held against each."""
     looks = 0
     when = judge_module._when
 

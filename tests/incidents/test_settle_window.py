@@ -1,6 +1,4 @@
-"""
-When deaths are judged.
-"""
+"""When deaths are judged."""
 
 from __future__ import annotations
 
@@ -13,18 +11,14 @@ SETTLE_S = 10.0
 
 
 def test_nothing_is_due_where_nothing_died():
-    """
-    A cluster without deaths costs no judgement.
-    """
+    """A cluster without deaths costs no judgement."""
     settling = SettleWindow(SETTLE_S)
     assert settling.due_at is None
     assert not settling.is_due(1e9)
 
 
 def test_one_death_is_judged_ten_seconds_later():
-    """
-    Neither before, as evidence still arrives, nor much later.
-    """
+    """Neither before, as evidence still arrives, nor much later."""
     settling = SettleWindow(SETTLE_S)
     settling.arrived(100.0)
     assert not settling.is_due(109.9)
@@ -33,9 +27,7 @@ def test_one_death_is_judged_ten_seconds_later():
 
 @given(st.lists(st.floats(0, 60), min_size=1))
 def test_deaths_that_go_on_arriving_hold_nothing_up_for_long(moments):
-    """
-    However many follow, the first is judged after at most three times the settling time.
-    """
+    """However many follow, the first is judged after at most three times the settling time."""
     settling = SettleWindow(SETTLE_S)
     for moment in sorted(moments):
         settling.arrived(moment)
@@ -44,18 +36,14 @@ def test_deaths_that_go_on_arriving_hold_nothing_up_for_long(moments):
 
 
 def test_a_clock_that_is_set_back_holds_nothing_up():
-    """
-    Deaths that arrived in what is the future now are due.
-    """
+    """Deaths that arrived in what is the future now are due."""
     settling = SettleWindow(SETTLE_S)
     settling.arrived(1000.0)
     assert settling.is_due(10.0)
 
 
 def test_what_was_judged_waits_no_more():
-    """
-    The next death begins a new wait.
-    """
+    """The next death begins a new wait."""
     settling = SettleWindow(SETTLE_S)
     settling.arrived(100.0)
     settling.judged()

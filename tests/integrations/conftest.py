@@ -1,6 +1,4 @@
-"""
-Exceptions as Dask raises them when workers died.
-"""
+"""Exceptions as Dask raises them when workers died."""
 
 from __future__ import annotations
 
@@ -14,15 +12,11 @@ from workerdiag.integrations import logged_exceptions
 
 @pytest.fixture(autouse=True)
 def _nothing_asked_before():
-    """
-    What other tests have asked does not count.
-    """
+    """What other tests have asked does not count."""
     logged_exceptions._ASKED_AT.clear()
 
 
 @pytest.fixture
 def killed():
-    """
-    What Dask raises when workers died.
-    """
+    """What Dask raises when workers died."""
     return KilledWorker("load-1", SimpleNamespace(address="tcp://127.0.0.1:1"), 3)

@@ -1,6 +1,4 @@
-"""
-Airflow tries a task again only where the death of Dask's workers allows it. Run by `nox -s integrations`.
-"""
+"""Airflow tries a task again only where the death of Dask's workers allows it. Run by `nox -s integrations`."""
 
 from __future__ import annotations
 
@@ -124,9 +122,7 @@ if __name__ == "__main__":
 
 
 def decided(action, *, memory_bytes=None, **options):
-    """
-    What Airflow is told where a program may do *action*.
-    """
+    """What Airflow is told where a program may do *action*."""
     killed = KilledWorker("load-1", SimpleNamespace(address="tcp://127.0.0.1:1"), 3)
     policy = RetryPolicy(action=action, reason="it died", conditions=("Always.",), memory_bytes=memory_bytes)
     remember(killed, diagnosis_with(policy))
@@ -144,9 +140,7 @@ def decided(action, *, memory_bytes=None, **options):
     ],
 )
 def test_airflow_does_what_a_program_may(action, told):
-    """
-    And it is told why, so that the reason stands in the task's log.
-    """
+    """And it is told why, so that the reason stands in the task's log."""
     decision = decided(action)
     assert decision.action == told
     assert decision.reason == f"workerdiag: {action}: it died. Always."
@@ -154,9 +148,7 @@ def test_airflow_does_what_a_program_may(action, told):
 
 @pytest.mark.parametrize(("given", "told"), [(True, RetryAction.RETRY), (False, RetryAction.FAIL)])
 def test_more_memory_is_tried_where_somebody_gives_it(given, told):
-    """
-    The size goes to whoever starts the next cluster, and only then there is a next try.
-    """
+    """The size goes to whoever starts the next cluster, and only then there is a next try."""
     sizes = []
 
     def give_memory(memory_bytes, _):
@@ -168,25 +160,19 @@ def test_more_memory_is_tried_where_somebody_gives_it(given, told):
 
 
 def test_a_delay_of_ones_own():
-    """
-    A machine may take minutes to come back.
-    """
+    """A machine may take minutes to come back."""
     assert decided("retry", retry_delay=timedelta(minutes=5)).retry_delay == timedelta(minutes=5)
 
 
 def test_other_errors_are_left_to_the_task():
-    """
-    What did not come from Dask is tried again as the task says.
-    """
+    """What did not come from Dask is tried again as the task says."""
     decision = DeathRetryPolicy().evaluate(ValueError("no"), 1, 3)
     assert (decision.action, decision.reason) == (RetryAction.DEFAULT, None)
 
 
 @pytest.mark.timeout(400)
 def test_a_poisoned_task_is_tried_once_and_an_innocent_or_hungry_one_again(tmp_path):
-    """
-    In a run of Airflow itself: a crash ends one worker, a lost spot machine and too little memory cost one try.
-    """
+    """In a run of Airflow itself: a crash ends one worker, a lost spot machine and too little memory cost one try."""
     dag = tmp_path / "dags" / "deaths.py"
     dag.parent.mkdir()
     dag.write_text(f"FOLDER = {str(tmp_path)!r}\n" + textwrap.dedent(DAG))

@@ -1,6 +1,4 @@
-"""
-Only files below the allowed folders are read, whatever path is named.
-"""
+"""Only files below the allowed folders are read, whatever path is named."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from workerdiag.integrations.allowed_files import AllowedFiles, NotAllowedError
 
 @pytest.fixture
 def tree(tmp_path):
-    """
-    An allowed folder beside one that is not, with links from one to the other.
-    """
+    """An allowed folder beside one that is not, with links from one to the other."""
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     (inside / "logs").mkdir(parents=True)
     outside.mkdir()
@@ -30,16 +26,12 @@ def tree(tmp_path):
 
 @pytest.mark.parametrize("path", ["worker.log", "./logs/../worker.log", "{root}/worker.log"])
 def test_a_file_inside_is_read(tree, path):
-    """
-    By its name in the folder, or by its whole path.
-    """
+    """By its name in the folder, or by its whole path."""
     assert AllowedFiles.below([tree]).files(path.format(root=tree)) == (tree / "worker.log",)
 
 
 def test_a_folder_stands_for_its_files(tree):
-    """
-    Not for those that a link leads to elsewhere.
-    """
+    """Not for those that a link leads to elsewhere."""
     assert AllowedFiles.below([tree]).files("logs") == (tree / "logs" / "a.log",)
     assert AllowedFiles.below([tree]).files(".") == (tree / "worker.log",)
 
@@ -64,16 +56,12 @@ def test_a_folder_stands_for_its_files(tree):
     ],
 )
 def test_nothing_else_is_read(tree, path):
-    """
-    Neither by dots, links, absolute paths, patterns nor addresses; the message says what may be read.
-    """
+    """Neither by dots, links, absolute paths, patterns nor addresses; the message says what may be read."""
     with pytest.raises(NotAllowedError, match="folders that may be read"):
         AllowedFiles.below([tree]).files(path.format(root=tree))
 
 
 def test_without_a_folder_nothing_is_read():
-    """
-    The default is to read nothing.
-    """
+    """The default is to read nothing."""
     with pytest.raises(NotAllowedError, match="--root"):
         AllowedFiles.below([]).files(os.devnull)

@@ -1,6 +1,4 @@
-"""
-The diagnosis of an exception that Airflow or Prefect hands us, mostly when the cluster is gone.
-"""
+"""The diagnosis of an exception that Airflow or Prefect hands us, mostly when the cluster is gone."""
 
 from __future__ import annotations
 
@@ -41,17 +39,13 @@ def linked_by_group(exc):
 
 @pytest.mark.parametrize("link", [lambda exc: exc, linked_by_cause, linked_by_context, linked_by_group])
 def test_what_was_found_while_the_cluster_lived_is_the_answer(killed, link):
-    """
-    Whatever the program wrapped around it: nobody is asked again.
-    """
+    """Whatever the program wrapped around it: nobody is asked again."""
     add_note(killed, INNOCENT)
     assert diagnose(link(killed)) == INNOCENT
 
 
 def test_what_was_not_explained_in_time_is_asked_again_while_the_cluster_lives(monkeypatch, killed):
-    """
-    Two seconds in an exception's path may have been too few; without a cluster they are all there is.
-    """
+    """Two seconds in an exception's path may have been too few; without a cluster they are all there is."""
     unknown = evolve(INNOCENT, outcome="unknown")
     remember(killed, unknown)
     assert diagnose(killed, "tcp://127.0.0.1:1", timeout_s=2) == unknown
@@ -62,9 +56,7 @@ def test_what_was_not_explained_in_time_is_asked_again_while_the_cluster_lives(m
 
 @pytest.mark.slow
 def test_a_remembered_diagnosis_does_not_keep_its_exception():
-    """
-    Frames of a failed computation may hold gigabytes.
-    """
+    """Frames of a failed computation may hold gigabytes."""
     exc = KilledWorker("load-1", SimpleNamespace(address="tcp://127.0.0.1:1"), 3)
     remember(exc, INNOCENT)
     assert remembered(exc) == INNOCENT
@@ -76,16 +68,12 @@ def test_a_remembered_diagnosis_does_not_keep_its_exception():
 
 @pytest.mark.parametrize("exc", [ValueError("no"), KeyboardInterrupt(), linked_by_cause(TypeError())])
 def test_what_dask_did_not_raise_is_none_of_our_business(exc):
-    """
-    Errors of other programs cost no time.
-    """
+    """Errors of other programs cost no time."""
     assert diagnose(exc) is None
 
 
 def test_a_built_in_exception_is_annotated_and_remembered():
-    """
-    As any other.
-    """
+    """As any other."""
     exc = ValueError("no")
     add_note(exc, INNOCENT)
     assert exc.__notes__
@@ -93,18 +81,14 @@ def test_a_built_in_exception_is_annotated_and_remembered():
 
 
 def test_links_in_a_circle_come_to_an_end(killed):
-    """
-    An exception may be the context of its own cause.
-    """
+    """An exception may be the context of its own cause."""
     wrapper = linked_by_cause(killed)
     killed.__context__ = wrapper
     assert diagnose(wrapper, "tcp://127.0.0.1:1", timeout_s=2) is not None
 
 
 def test_without_a_cluster_the_exception_is_all_there_is(killed):
-    """
-    A scheduler that is gone costs some of the time, and no error.
-    """
+    """A scheduler that is gone costs some of the time, and no error."""
     with dask.config.set({"scheduler-address": "tcp://127.0.0.1:1"}):
         diagnosis = diagnose(killed, timeout_s=2)
     assert diagnosis.outcome in ("explained", "unknown")
@@ -113,9 +97,7 @@ def test_without_a_cluster_the_exception_is_all_there_is(killed):
 
 @pytest.mark.parametrize("given", ["address", "setting", "client"])
 def test_a_living_cluster_is_queried(monkeypatch, killed, given):
-    """
-    By its address, by Dask's own setting, or through the client that is open.
-    """
+    """By its address, by Dask's own setting, or through the client that is open."""
     asked = []
 
     def explain(exc, client, *, timeout):
@@ -134,9 +116,7 @@ def test_a_living_cluster_is_queried(monkeypatch, killed, given):
 
 
 def test_explaining_finds_the_reason_before_the_cluster_goes(monkeypatch, killed):
-    """
-    A block around the computation is all that a task of Airflow or a flow of Prefect needs.
-    """
+    """A block around the computation is all that a task of Airflow or a flow of Prefect needs."""
     monkeypatch.setattr("workerdiag.api.annotate.explain", lambda *_, **__: INNOCENT)
     with pytest.raises(KilledWorker), workerdiag.explaining(None):
         raise killed

@@ -1,6 +1,4 @@
-"""
-``log.exception("...")`` says why the workers died.
-"""
+"""``log.exception("...")`` says why the workers died."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ class JsonFormatter(logging.Formatter):
 
 @pytest.fixture
 def log():
-    """
-    A logger with a filtered handler, set up as by a program's configuration, and what it wrote.
-    """
+    """A logger with a filtered handler, set up as by a program's configuration, and what it wrote."""
     written = io.StringIO()
     logging.config.dictConfig(
         {
@@ -50,9 +46,7 @@ def log():
 
 
 def test_an_exception_is_logged_with_its_diagnosis(log, killed):
-    """
-    Below its traceback stands what to do and why.
-    """
+    """Below its traceback stands what to do and why."""
     logger, written = log
     remember(killed, workerdiag.explain(logs=GOOD))
     try:
@@ -66,9 +60,7 @@ def test_an_exception_is_logged_with_its_diagnosis(log, killed):
 
 
 def test_structured_logs_have_it_as_values(log, killed):
-    """
-    A JSON formatter finds what programs search by, also where another handler formatted the record before.
-    """
+    """A JSON formatter finds what programs search by, also where another handler formatted the record before."""
     logger, _ = log
     remember(killed, workerdiag.explain(logs=GOOD))
     structured = io.StringIO()
@@ -85,9 +77,7 @@ def test_structured_logs_have_it_as_values(log, killed):
 
 @pytest.mark.parametrize("info", [None, ValueError("no"), (None, None, None), 7])
 def test_other_records_pass_as_they_are(log, info):
-    """
-    Whatever stands in the place of the exception.
-    """
+    """Whatever stands in the place of the exception."""
     logger, _ = log
     record = logging.LogRecord(LOGGER, logging.ERROR, __file__, 1, "text", (), info)
     before = dict(vars(record))
@@ -97,9 +87,7 @@ def test_other_records_pass_as_they_are(log, info):
 
 
 def test_where_nothing_died_nothing_is_said(killed):
-    """
-    A diagnosis that all is well is no news.
-    """
+    """A diagnosis that all is well is no news."""
     record = logging.LogRecord(LOGGER, logging.ERROR, __file__, 1, "text", (), (type(killed), killed, None))
     quiet = workerdiag.Diagnosis(outcome="no-death", summary="Nothing died.")
     remember(killed, quiet)
@@ -108,9 +96,7 @@ def test_where_nothing_died_nothing_is_said(killed):
 
 
 def test_one_note_however_often_it_is_logged(log, killed):
-    """
-    A record may pass several handlers and loggers.
-    """
+    """A record may pass several handlers and loggers."""
     logger, written = log
     remember(killed, diagnosis_with(RetryPolicy(action="retry", reason="a machine was taken back")))
     for _ in range(3):

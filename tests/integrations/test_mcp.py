@@ -1,6 +1,4 @@
-"""
-A real client of the Model Context Protocol asks `workerdiag mcp` over its standard streams. Run by `nox -s integrations`.
-"""
+"""A real client of the Model Context Protocol asks `workerdiag mcp` over its standard streams. Run by `nox -s integrations`."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ HOSTILE = KILLED + (
 
 @pytest.fixture
 def root(tmp_path):
-    """
-    The folder that may be read: a log and a bundle; beside it, what may not.
-    """
+    """The folder that may be read: a log and a bundle; beside it, what may not."""
     folder = tmp_path / "allowed"
     folder.mkdir()
     (folder / "worker.log").write_text(HOSTILE)
@@ -47,9 +43,7 @@ def root(tmp_path):
 
 @asynccontextmanager
 async def connected(*options):
-    """
-    A client of a server that was started with these options.
-    """
+    """A client of a server that was started with these options."""
     command = ["-m", "workerdiag", "mcp", *options]
     server = StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ))
     async with Client(server, read_timeout_seconds=120) as client:
@@ -57,27 +51,21 @@ async def connected(*options):
 
 
 async def call(client, tool, **arguments):
-    """
-    What a tool returns; it must not be an error.
-    """
+    """What a tool returns; it must not be an error."""
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content
     return result.structured_content
 
 
 async def refusal(client, tool, **arguments):
-    """
-    What a tool says when it refuses.
-    """
+    """What a tool says when it refuses."""
     result = await client.call_tool(tool, arguments)
     assert result.is_error
     return result.content[0].text
 
 
 def asking(ask, *options):
-    """
-    Run *ask* with a connected client.
-    """
+    """Run *ask* with a connected client."""
 
     async def run():
         async with connected(*options) as client:
@@ -87,9 +75,7 @@ def asking(ask, *options):
 
 
 def test_an_assistant_is_told_why(root):
-    """
-    Tools are listed as reading only; each answers, and what logs say is untrusted and free of secrets.
-    """
+    """Tools are listed as reading only; each answers, and what logs say is untrusted and free of secrets."""
 
     async def ask(client):
         tools = (await client.list_tools()).tools
@@ -116,9 +102,7 @@ def test_an_assistant_is_told_why(root):
 
 
 def test_a_bundle_is_read_without_its_secrets(root):
-    """
-    Also one that was saved with them; its log line by line.
-    """
+    """Also one that was saved with them; its log line by line."""
 
     async def ask(client):
         contents = await call(client, "bundle_contents", path="death.zip")
@@ -140,9 +124,7 @@ def test_a_bundle_is_read_without_its_secrets(root):
 
 
 def test_what_is_not_allowed_is_refused_in_words(root):
-    """
-    Files outside, schedulers that nobody named, and what is not there.
-    """
+    """Files outside, schedulers that nobody named, and what is not there."""
 
     async def ask(client):
         assert "may be read" in await refusal(client, "explain", paths=["../secret.log"])
@@ -158,9 +140,7 @@ def test_what_is_not_allowed_is_refused_in_words(root):
 
 
 def test_an_allowed_scheduler_is_queried(tmp_path):
-    """
-    One that lives answers, one that does not is said to be gone.
-    """
+    """One that lives answers, one that does not is said to be gone."""
 
     async def ask(client):
         answer = await call(client, "explain", scheduler=address, timeout_s=60)

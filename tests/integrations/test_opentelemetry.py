@@ -1,6 +1,4 @@
-"""
-The diagnosis as a log record, through OpenTelemetry's own SDK into its memory.
-"""
+"""The diagnosis as a log record, through OpenTelemetry's own SDK into its memory."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ from workerdiag.integrations.opentelemetry import EVENT_NAME, emit_diagnosis
 
 @pytest.fixture
 def provider():
-    """
-    A provider, and where its records go.
-    """
+    """A provider, and where its records go."""
     exporter = InMemoryLogRecordExporter()
     provider = LoggerProvider()
     provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
@@ -33,9 +29,7 @@ def provider():
 
 
 def test_the_record_has_the_names_of_the_conventions(provider, killed):
-    """
-    A backend shows the exception as any other, with the answer beside it, in the trace of the work.
-    """
+    """A backend shows the exception as any other, with the answer beside it, in the trace of the work."""
     logs, exporter = provider
     remember(killed, workerdiag.explain(logs=GOOD))
     with TracerProvider().get_tracer("test").start_as_current_span("work") as span:
@@ -60,9 +54,7 @@ def test_the_record_has_the_names_of_the_conventions(provider, killed):
 
 
 def test_a_diagnosis_alone_is_enough(provider):
-    """
-    A watcher's notice has no exception.
-    """
+    """A watcher's notice has no exception."""
     logs, exporter = provider
     diagnosis = workerdiag.explain(logs=GOOD)
     assert emit_diagnosis(diagnosis=diagnosis, logger_provider=logs) == diagnosis
@@ -71,9 +63,7 @@ def test_a_diagnosis_alone_is_enough(provider):
 
 
 def test_nothing_is_emitted_for_nothing(provider):
-    """
-    Errors that did not come from Dask, and deaths that were none, are not ours to report.
-    """
+    """Errors that did not come from Dask, and deaths that were none, are not ours to report."""
     logs, exporter = provider
     quiet = workerdiag.Diagnosis(outcome="no-death", summary="Nothing died.")
     assert emit_diagnosis(ValueError("no"), logger_provider=logs) is None
@@ -82,9 +72,7 @@ def test_nothing_is_emitted_for_nothing(provider):
 
 
 def test_secrets_do_not_leave_the_process(provider, killed):
-    """
-    Messages of exceptions may hold what nobody should read.
-    """
+    """Messages of exceptions may hold what nobody should read."""
     logs, exporter = provider
     remember(killed, workerdiag.explain(logs=GOOD))
     killed.args = ("postgres://user:hunter2secret@host/db",)
@@ -95,9 +83,7 @@ def test_secrets_do_not_leave_the_process(provider, killed):
 
 
 def test_a_processor_that_fails_is_not_felt(killed):
-    """
-    Telemetry never takes the place of the error.
-    """
+    """Telemetry never takes the place of the error."""
 
     class Broken:
         def get_logger(self, *_, **__):

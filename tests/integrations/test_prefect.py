@@ -1,6 +1,4 @@
-"""
-Prefect shows in an artifact why Dask's workers died. Run by `nox -s integrations`.
-"""
+"""Prefect shows in an artifact why Dask's workers died. Run by `nox -s integrations`."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module", autouse=True)
 def _server(tmp_path_factory):
-    """
-    A server of Prefect for this module, with its files in a folder of its own.
-    """
+    """A server of Prefect for this module, with its files in a folder of its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PREFECT_HOME", str(tmp_path_factory.mktemp("prefect")))
         patch.setenv("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
@@ -43,9 +39,7 @@ def _server(tmp_path_factory):
 
 
 def artifacts(state=None):
-    """
-    The artifacts of ours that the flow run of *state* has; without it, all.
-    """
+    """The artifacts of ours that the flow run of *state* has; without it, all."""
     with get_client(sync_client=True) as client:
         every = [each for each in client.read_artifacts() if each.key == ARTIFACT_KEY]
     if state is None:
@@ -54,9 +48,7 @@ def artifacts(state=None):
 
 
 def killed():
-    """
-    What Dask raised, explained while its cluster was there.
-    """
+    """What Dask raised, explained while its cluster was there."""
     exc = KilledWorker("load-1", SimpleNamespace(address="tcp://127.0.0.1:1"), 3)
     remember(exc, diagnosis_with(RetryPolicy(action="retry", reason="a spot machine was taken back")))
     return exc
@@ -95,9 +87,7 @@ def fails_otherwise():
 
 
 class Torn(BaseException):
-    """
-    What is no `Exception` crashes a flow.
-    """
+    """What is no `Exception` crashes a flow."""
 
 
 @flow(on_failure=[on_failure], on_crashed=[on_crashed])
@@ -106,9 +96,7 @@ def crashes():
 
 
 def test_a_real_death_is_explained_when_its_cluster_is_gone():
-    """
-    The artifact of the flow run names the cause.
-    """
+    """The artifact of the flow run names the cause."""
     (artifact,) = artifacts(real_death(return_state=True))
     assert "Segmentation fault" in artifact.data
     assert "Segmentation fault" in artifact.description
@@ -116,23 +104,17 @@ def test_a_real_death_is_explained_when_its_cluster_is_gone():
 
 @pytest.mark.parametrize("run", [fails, lambda **options: asyncio.run(fails_asynchronously(**options))])
 def test_a_failed_flow_run_has_one_artifact(run):
-    """
-    Be the flow synchronous or not.
-    """
+    """Be the flow synchronous or not."""
     assert len(artifacts(run(return_state=True))) == 1
 
 
 def test_other_errors_have_none():
-    """
-    What did not come from Dask is no business of ours.
-    """
+    """What did not come from Dask is no business of ours."""
     assert artifacts(fails_otherwise(return_state=True)) == []
 
 
 def test_a_crashed_flow_run_has_one_too():
-    """
-    Where an exception says why it crashed.
-    """
+    """Where an exception says why it crashed."""
     before = artifacts()
     with pytest.raises(Torn):
         crashes()

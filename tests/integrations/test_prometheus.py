@@ -1,6 +1,4 @@
-"""
-Counts of deaths in the registry that Dask's ``/metrics`` shows.
-"""
+"""Counts of deaths in the registry that Dask's ``/metrics`` shows."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ prometheus_client = pytest.importorskip("prometheus_client")
 
 
 class Counts:
-    """
-    As the book.
-    """
+    """As the book."""
 
     def __init__(self, **counts):
         self.knows_causes = True
@@ -28,9 +24,7 @@ class Counts:
 
 @pytest.fixture
 def export():
-    """
-    Exports until the test ends.
-    """
+    """Exports until the test ends."""
     undo = []
     yield lambda counts, learn=lambda: None: undo.append(export_counts(counts, learn))
     for each in undo:
@@ -38,17 +32,13 @@ def export():
 
 
 def metric(cause):
-    """
-    The value in the text that Prometheus scrapes, or None.
-    """
+    """The value in the text that Prometheus scrapes, or None."""
     labels = {"cause": cause, "family": "family", "blame": "task"}
     return prometheus_client.REGISTRY.get_sample_value("workerdiag_deaths_total", labels)
 
 
 def test_deaths_are_a_counter_with_three_labels(export):
-    """
-    The text has the name and the labels that docs/dashboard.md promises.
-    """
+    """The text has the name and the labels that docs/dashboard.md promises."""
     export(Counts(crash=2, kill=0))
     assert (metric("crash"), metric("kill")) == (2.0, 0.0)
     text = prometheus_client.generate_latest().decode()
@@ -57,27 +47,21 @@ def test_deaths_are_a_counter_with_three_labels(export):
 
 
 def test_schedulers_of_one_process_are_added_up(export):
-    """
-    Two clusters in one process share a registry; neither hides the other.
-    """
+    """Two clusters in one process share a registry; neither hides the other."""
     export(Counts(crash=2))
     export(Counts(crash=3))
     assert metric("crash") == 5.0
 
 
 def test_a_scheduler_that_is_gone_counts_no_more():
-    """
-    What ends the export takes the counts away.
-    """
+    """What ends the export takes the counts away."""
     undo = export_counts(Counts(crash=2), lambda: None)
     undo()
     assert metric("crash") is None
 
 
 def test_who_asks_has_the_causes_learned(export):
-    """
-    Zeros are looked up when somebody scrapes, and not on clusters that nobody scrapes.
-    """
+    """Zeros are looked up when somebody scrapes, and not on clusters that nobody scrapes."""
     learned = []
     counts = Counts()
     counts.knows_causes = False
@@ -88,9 +72,7 @@ def test_who_asks_has_the_causes_learned(export):
 
 
 def test_a_scheduler_that_vanished_breaks_no_metrics(export):
-    """
-    The event loop of one scheduler is closed; the metrics of another in that process are served all the same.
-    """
+    """The event loop of one scheduler is closed; the metrics of another in that process are served all the same."""
 
     def closed():
         raise RuntimeError("Event loop is closed")
@@ -102,8 +84,6 @@ def test_a_scheduler_that_vanished_breaks_no_metrics(export):
 
 
 def test_without_prometheus_client_nothing_is_exported(monkeypatch):
-    """
-    The extra is missing on most clusters, which is no error.
-    """
+    """The extra is missing on most clusters, which is no error."""
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     assert export_counts(Counts(), lambda: None) is None

@@ -1,6 +1,4 @@
-"""
-The plugin for pytest where nobody's worker dies; tests/lab/test_pytest_plugin.py has real deaths.
-"""
+"""The plugin for pytest where nobody's worker dies; tests/lab/test_pytest_plugin.py has real deaths."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ LOAD = () if entry_points(group="pytest11", name="workerdiag") else ("-p", "work
 
 
 def run_pytest(folder, test, *options):
-    """
-    Status and output of pytest on one test module.
-    """
+    """Status and output of pytest on one test module."""
     (folder / "test_user.py").write_text(textwrap.dedent(test))
     (folder / "pytest.ini").write_text("[pytest]\n")
     command = [sys.executable, "-m", "pytest", *LOAD, "-p", "no:cacheprovider", "-s", *options]
@@ -30,9 +26,7 @@ def run_pytest(folder, test, *options):
 
 @pytest.mark.slow
 def test_a_run_without_dask_loads_nothing(tmp_path):
-    """
-    Other projects' runs do not notice the plugin, strict or not, passing or failing.
-    """
+    """Other projects' runs do not notice the plugin, strict or not, passing or failing."""
     test = """
         import sys
 
@@ -59,9 +53,7 @@ def test_a_run_without_dask_loads_nothing(tmp_path):
 
 @pytest.mark.slow
 def test_a_timeout_that_is_none_is_said_at_once(tmp_path):
-    """
-    Before any test runs, and with what is wanted.
-    """
+    """Before any test runs, and with what is wanted."""
     status, output = run_pytest(tmp_path, "def test(): pass", "-o", "workerdiag_timeout=soon")
     assert status == 4
     assert "workerdiag_timeout must be a number of seconds, got 'soon'" in output
@@ -69,9 +61,7 @@ def test_a_timeout_that_is_none_is_said_at_once(tmp_path):
 
 @pytest.mark.slow
 def test_dask_is_left_as_it_was(tmp_path):
-    """
-    A client closes through ours while tests run, and through its own method again when they are over.
-    """
+    """A client closes through ours while tests run, and through its own method again when they are over."""
     test = """
         import atexit
         from distributed import Client
@@ -88,9 +78,7 @@ def test_dask_is_left_as_it_was(tmp_path):
 
 @pytest.mark.slow
 def test_a_cluster_that_hangs_or_fails_changes_no_result(tmp_path):
-    """
-    Whatever the plugin runs into, tests pass and fail as without it, and it gives up on that client.
-    """
+    """Whatever the plugin runs into, tests pass and fail as without it, and it gives up on that client."""
     test = """
         import distributed, pytest
         from workerdiag.integrations import cluster_observer

@@ -1,6 +1,4 @@
-"""
-Sentry's own SDK, with a transport that keeps what it would send.
-"""
+"""Sentry's own SDK, with a transport that keeps what it would send."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ from workerdiag.integrations.sentry import WorkerdiagIntegration
 
 @pytest.fixture
 def sentry():
-    """
-    Switches Sentry on with our integration; what was sent is in the transport that it returns.
-    """
+    """Switches Sentry on with our integration; what was sent is in the transport that it returns."""
 
     def start(**options):
         transport = KeepingTransport()
@@ -46,18 +42,14 @@ def sentry():
 
 @pytest.fixture
 def answer(monkeypatch):
-    """
-    What is said of each exception of Dask.
-    """
+    """What is said of each exception of Dask."""
     diagnosis = workerdiag.explain(logs=GOOD)
     monkeypatch.setattr(logged_exceptions, "diagnose", lambda *_, **__: diagnosis)
     return diagnosis
 
 
 def capture(transport, exc, scope=lambda _: None):
-    """
-    The event of an exception.
-    """
+    """The event of an exception."""
     with sentry_sdk.new_scope() as new:
         scope(new)
         try:
@@ -68,9 +60,7 @@ def capture(transport, exc, scope=lambda _: None):
 
 
 def test_an_error_of_dask_has_its_cause(sentry, answer, killed):
-    """
-    As tags to search by, as a context to read, and as the fingerprint, so that one cause is one issue.
-    """
+    """As tags to search by, as a context to read, and as the fingerprint, so that one cause is one issue."""
     event = capture(sentry(), killed)
     assert event["tags"]["workerdiag.cause"] == "signal.segfault"
     assert event["tags"]["workerdiag.blame"] == answer.blame.verdict
@@ -81,9 +71,7 @@ def test_an_error_of_dask_has_its_cause(sentry, answer, killed):
 
 
 def test_an_unsure_cause_does_not_group(sentry, answer, killed, monkeypatch):
-    """
-    Below 80 % Sentry goes by the stack, as for any error.
-    """
+    """Below 80 % Sentry goes by the stack, as for any error."""
     top = evolve(answer.top, probability=0.79)
     unsure = evolve(answer, causes=(top,), unknown_probability=0.21)
     monkeypatch.setattr(logged_exceptions, "diagnose", lambda *_, **__: unsure)
@@ -93,9 +81,7 @@ def test_an_unsure_cause_does_not_group(sentry, answer, killed, monkeypatch):
 
 
 def test_what_the_program_set_stays(sentry, answer, killed):
-    """
-    A fingerprint, a tag or a context of its own.
-    """
+    """A fingerprint, a tag or a context of its own."""
 
     def scope(new):
         new.fingerprint = ["mine"]
@@ -107,9 +93,7 @@ def test_what_the_program_set_stays(sentry, answer, killed):
 
 
 def test_a_bundle_on_wish(sentry, answer, killed):
-    """
-    One that `explain` reads again; without the wish there is none.
-    """
+    """One that `explain` reads again; without the wish there is none."""
     transport = sentry(attach_bundle=True)
     capture(transport, killed)
     (bundle,) = [each for each in transport.envelopes[-1].items if each.type == "attachment"]
@@ -122,9 +106,7 @@ def test_a_bundle_on_wish(sentry, answer, killed):
 
 
 def test_other_errors_and_messages_pass_as_they_are(sentry):
-    """
-    Also where our own code would fail.
-    """
+    """Also where our own code would fail."""
     transport = sentry()
     event = capture(transport, ValueError("no"))
     assert "workerdiag" not in str(event.get("tags")) + str(event.get("contexts"))

@@ -1,6 +1,4 @@
-"""
-Provoke one fault and print what workerdiag says: ``python -m tests.lab FAULT``.
-"""
+"""Provoke one fault and print what workerdiag says: ``python -m tests.lab FAULT``."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from .kernel import UnavailableError
 
 
 def about(fault: Fault) -> str:
-    """
-    Return what a fault does, in one line.
-    """
+    """Return what a fault does, in one line."""
     return (fault.__doc__ or "").strip()
 
 
@@ -29,9 +25,7 @@ def about(fault: Fault) -> str:
 @click.option("--logs", is_flag=True, help="Print the logs of scheduler and workers as well.")
 @click.option("--keep", is_flag=True, help="Keep the folder with the logs and print its name.")
 def main(fault: str, *, logs: bool, keep: bool) -> None:
-    """
-    Start a real cluster, break it, and print the diagnosis.
-    """
+    """Start a real cluster, break it, and print the diagnosis."""
     folder = Path(tempfile.mkdtemp(prefix="workerdiag-lab-"))
     try:
         with Lab(folder) as lab:

@@ -1,6 +1,4 @@
-"""
-The type of a fault, and the catalogue of all faults.
-"""
+"""The type of a fault, and the catalogue of all faults."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from .cluster import Lab
 
 @frozen(kw_only=True)
 class Aftermath:
-    """
-    What a user has after a fault.
-    """
+    """What a user has after a fault."""
 
     #: The exception that the user caught; None if work just stops.
     exc: BaseException | None = None
@@ -34,9 +30,7 @@ class Aftermath:
     facts: dict[str, Any] = field(factory=dict)
 
     def explain(self, *, timeout: str = "30s") -> workerdiag.Diagnosis:
-        """
-        Return the diagnosis for that user; the time-out suits a machine busy with other tests.
-        """
+        """Return the diagnosis for that user; the time-out suits a machine busy with other tests."""
         return workerdiag.explain(self.exc, self.client, logs=self.logs, timeout=timeout)
 
 
@@ -47,8 +41,6 @@ FAULTS: dict[str, Fault] = {}
 
 
 def fault(provoke: Fault) -> Fault:
-    """
-    Register *provoke* under its name with dashes.
-    """
+    """Register *provoke* under its name with dashes."""
     FAULTS[provoke.__name__.replace("_", "-")] = provoke
     return provoke

@@ -1,6 +1,4 @@
-"""
-A cluster to break: starts the processes of a fault, waits until they are ready, and ends them all.
-"""
+"""A cluster to break: starts the processes of a fault, waits until they are ready, and ends them all."""
 
 from __future__ import annotations
 
@@ -31,8 +29,7 @@ IMPATIENT = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
 
 
 class Lab(contextlib.ExitStack):
-    """
-    Everything that one fault starts; on exit it ends everything, newest first.
+    """Everything that one fault starts; on exit it ends everything, newest first.
 
     Args:
         folder: Folder for logs, marks and spill directories.
@@ -47,15 +44,11 @@ class Lab(contextlib.ExitStack):
 
     @property
     def logs(self) -> tuple[Path, ...]:
-        """
-        The log files of everything started so far.
-        """
+        """The log files of everything started so far."""
         return tuple(daemon.log for daemon in self.daemons.values())
 
     def scheduler(self, **env: str) -> Daemon:
-        """
-        Start ``dask scheduler`` without waiting: workers and clients wait for it.
-        """
+        """Start ``dask scheduler`` without waiting: workers and clients wait for it."""
         host, port = self.address.removeprefix("tcp://").split(":")
         return self._start("scheduler", "--host", host, "--port", port, *NO_DASHBOARD, env=env)
 
@@ -69,8 +62,7 @@ class Lab(contextlib.ExitStack):
         group: LabCgroup | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Daemon:
-        """
-        Start ``dask worker`` with one thread.
+        """Start ``dask worker`` with one thread.
 
         Args:
             options: Further options of the command.
@@ -94,8 +86,7 @@ class Lab(contextlib.ExitStack):
         )
 
     def client(self, *, workers: int = 1) -> Client:
-        """
-        Return a client once this many workers are registered and their nannies know it.
+        """Return a client once this many workers are registered and their nannies know it.
 
         A nanny learns about 50 ms late that its worker is up. If the worker dies before, the nanny gives up
         instead of starting a new one.
@@ -112,9 +103,7 @@ class Lab(contextlib.ExitStack):
         return client
 
     def cluster(self, *, workers: int = 1, **config: object) -> tuple[LocalCluster, Client]:
-        """
-        Return a LocalCluster, whose nannies are in this process as in notebooks, and its client.
-        """
+        """Return a LocalCluster, whose nannies are in this process as in notebooks, and its client."""
         self.enter_context(dask.config.set({"temporary-directory": str(self.folder), **config}))
         cluster = self.enter_context(
             LocalCluster(
@@ -132,23 +121,17 @@ class Lab(contextlib.ExitStack):
         return cluster, client
 
     def mark(self, name: str = "mark") -> str:
-        """
-        Return a file for a task to write its pid to.
-        """
+        """Return a file for a task to write its pid to."""
         return str(self.folder / name)
 
     def running(self, name: str = "mark") -> int:
-        """
-        Return the pid that the task with this mark runs in, once it runs.
-        """
+        """Return the pid that the task with this mark runs in, once it runs."""
         mark = Path(self.mark(name))
         wait_until(mark.exists, f"the task to write {mark}")
         return int(mark.read_text())
 
     def import_path(self, *folders: Path) -> str:
-        """
-        Return a ``PYTHONPATH`` that also contains *folders*.
-        """
+        """Return a ``PYTHONPATH`` that also contains *folders*."""
         return os.pathsep.join([*map(str, folders), _environment()["PYTHONPATH"]])
 
     def _start(
@@ -171,9 +154,7 @@ class Lab(contextlib.ExitStack):
 
 
 def raised(future: Future, *, within_s: float = PATIENCE_S) -> BaseException:
-    """
-    Return the exception of a future's result.
-    """
+    """Return the exception of a future's result."""
     wait_until(future.done, f"an end of {future.key}", within_s=within_s)
     try:
         future.result()
@@ -183,9 +164,7 @@ def raised(future: Future, *, within_s: float = PATIENCE_S) -> BaseException:
 
 
 def arrived(client: Client, future: Future) -> Future:
-    """
-    Return *future* once the scheduler knows it: tasks and requests use different connections.
-    """
+    """Return *future* once the scheduler knows it: tasks and requests use different connections."""
     wait_until(
         lambda: client.run_on_scheduler(tasks.known, future.key), f"the scheduler to know {future.key}"
     )
@@ -193,9 +172,7 @@ def arrived(client: Client, future: Future) -> Future:
 
 
 def _environment() -> dict[str, str]:
-    """
-    Return our environment without Dask's configuration.
-    """
+    """Return our environment without Dask's configuration."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
     paths = [str(IMPORT_ROOT), environment.get("PYTHONPATH", "")]
     return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUNBUFFERED": "1"}

@@ -1,6 +1,4 @@
-"""
-One cluster per test, and on failure everything needed to see why.
-"""
+"""One cluster per test, and on failure everything needed to see why."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ _LAST_LINE = "last line"
 
 @pytest.fixture
 def lab(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """
-    Yield an empty lab and clean it up; the time that a note takes is left to benchmarks.
-    """
+    """Yield an empty lab and clean it up; the time that a note takes is left to benchmarks."""
     with dask.config.set({"workerdiag.note.timeout": PATIENCE_S}), Lab(tmp_path) as lab:
         request.node.stash[_LOGS] = lab
         yield lab
@@ -41,9 +37,7 @@ def lab(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
 
 @pytest.fixture
 def boxes(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """
-    Return the folder for black boxes, for this process and all that the lab starts.
-    """
+    """Return the folder for black boxes, for this process and all that the lab starts."""
     folder = lab.folder / "boxes"
     monkeypatch.setenv("WORKERDIAG_RECORDER_DIRECTORY", str(folder))
     return folder
@@ -51,9 +45,7 @@ def boxes(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def provoke(lab: Lab) -> Callable[[str], Aftermath]:
-    """
-    Return a function that provokes a fault by its name.
-    """
+    """Return a function that provokes a fault by its name."""
 
     def provoke(name: str) -> Aftermath:
         try:
@@ -66,18 +58,14 @@ def provoke(lab: Lab) -> Callable[[str], Aftermath]:
 
 @pytest.fixture(scope="session")
 def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Surroundings]:
-    """
-    Yield the places that show exceptions, with one kernel for all tests.
-    """
+    """Yield the places that show exceptions, with one kernel for all tests."""
     with Surroundings(tmp_path_factory.mktemp("surroundings")) as places:
         yield places
 
 
 @pytest.fixture
 def explain(request: pytest.FixtureRequest, surroundings: Surroundings) -> Callable[..., Diagnosis]:
-    """
-    Return a function for the diagnosis, which first checks the promises of every diagnosis and note.
-    """
+    """Return a function for the diagnosis, which first checks the promises of every diagnosis and note."""
     said = reported_texts(request.node)
 
     def explain(aftermath: Aftermath, *, timeout: str = "30s") -> Diagnosis:
@@ -99,9 +87,7 @@ def explain(request: pytest.FixtureRequest, surroundings: Surroundings) -> Calla
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """
-    Add the diagnosis and the paths of the logs to a failure.
-    """
+    """Add the diagnosis and the paths of the logs to a failure."""
     report = yield
     if show_if_failed(item, report) and (lab := item.stash.get(_LOGS, None)):
         report.sections.append(("logs of this cluster", "\n".join(map(str, lab.logs))))
@@ -109,9 +95,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """
-    List the last line of each killed task's exception, so that a person can judge how they read.
-    """
+    """List the last line of each killed task's exception, so that a person can judge how they read."""
     reports = [each for each in terminalreporter.getreports("passed") if each.when == "call"]
     lines = [(each.nodeid, dict(each.user_properties).get(_LAST_LINE)) for each in reports]
     if noted := [f"{name.rpartition('::')[2]}: {line}" for name, line in lines if line]:

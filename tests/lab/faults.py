@@ -1,6 +1,4 @@
-"""
-All faults: importing this module fills the catalogue.
-"""
+"""All faults: importing this module fills the catalogue."""
 
 from __future__ import annotations
 

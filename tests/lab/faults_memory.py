@@ -1,6 +1,4 @@
-"""
-Too much memory: killed by the nanny, by the kernel, or paused for ever.
-"""
+"""Too much memory: killed by the nanny, by the kernel, or paused for ever."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ LIMIT = "300MB"
 
 @fault
 def nanny_memory_slow(lab: Lab) -> Aftermath:
-    """
-    A task grows slowly until the nanny kills its worker.
-    """
+    """A task grows slowly until the nanny kills its worker."""
     lab.scheduler(**IMPATIENT)
     lab.worker(memory_limit=LIMIT)
     client = lab.client()
@@ -30,9 +26,7 @@ def nanny_memory_slow(lab: Lab) -> Aftermath:
 
 @fault
 def nanny_memory_fast(lab: Lab) -> Aftermath:
-    """
-    A task allocates more than the limit at once, four times.
-    """
+    """A task allocates more than the limit at once, four times."""
     lab.scheduler()
     lab.worker(memory_limit=LIMIT)
     client = lab.client()
@@ -42,9 +36,7 @@ def nanny_memory_fast(lab: Lab) -> Aftermath:
 
 @fault
 def kernel_oom(lab: Lab) -> Aftermath:
-    """
-    A task outgrows a cgroup that Dask does not know; the kernel kills the worker.
-    """
+    """A task outgrows a cgroup that Dask does not know; the kernel kills the worker."""
     group = lab.enter_context(memory_group(limit_bytes=300 * tasks.MB))
     before = kernel_log()
     lab.scheduler(**IMPATIENT)
@@ -63,9 +55,7 @@ def kernel_oom(lab: Lab) -> Aftermath:
 
 @fault
 def child_out_of_memory(lab: Lab) -> Aftermath:
-    """
-    A child of a task outgrows the cgroup of its worker; the kernel kills it, and the task fails.
-    """
+    """A child of a task outgrows the cgroup of its worker; the kernel kills it, and the task fails."""
     group = lab.enter_context(memory_group(limit_bytes=400 * tasks.MB))
     lab.scheduler()
     lab.worker(memory_limit="4GB", group=group)
@@ -75,9 +65,7 @@ def child_out_of_memory(lab: Lab) -> Aftermath:
 
 @fault
 def paused_for_ever(lab: Lab) -> Aftermath:
-    """
-    Leaked memory keeps a worker paused; the tasks behind it wait, and nothing dies.
-    """
+    """Leaked memory keeps a worker paused; the tasks behind it wait, and nothing dies."""
     lab.scheduler()
     lab.worker(memory_limit=LIMIT)
     client = lab.client()
@@ -90,9 +78,7 @@ def paused_for_ever(lab: Lab) -> Aftermath:
 
 @fault
 def full_disk(lab: Lab) -> Aftermath:
-    """
-    A worker's spill disk is full, so it keeps everything in memory, and pauses.
-    """
+    """A worker's spill disk is full, so it keeps everything in memory, and pauses."""
     disk = lab.enter_context(small_disk(lab.folder / "disk", size_bytes=40 * 2**20))
     lab.scheduler()
     # At most a pause: on a busy machine memory can jump from 80 to 95 % between two checks of the worker.

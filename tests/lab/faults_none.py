@@ -1,6 +1,4 @@
-"""
-No cluster faults: nothing dies, or nothing that anyone misses.
-"""
+"""No cluster faults: nothing dies, or nothing that anyone misses."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from .kernel import kernel_log, kernel_log_since, kill_stranger
 
 @fault
 def task_error(lab: Lab) -> Aftermath:
-    """
-    A task fails without killing its worker.
-    """
+    """A task fails without killing its worker."""
     lab.scheduler()
     lab.worker()
     client = lab.client()
@@ -25,9 +21,7 @@ def task_error(lab: Lab) -> Aftermath:
 
 @fault
 def child_killed(lab: Lab) -> Aftermath:
-    """
-    A process that a task started is killed; the worker lives, and the task fails.
-    """
+    """A process that a task started is killed; the worker lives, and the task fails."""
     lab.scheduler()
     lab.worker()
     client = lab.client()
@@ -36,9 +30,7 @@ def child_killed(lab: Lab) -> Aftermath:
 
 @fault
 def nothing_wrong(lab: Lab) -> Aftermath:
-    """
-    A cluster does its work.
-    """
+    """A cluster does its work."""
     lab.scheduler()
     lab.worker(name="one")
     lab.worker(name="two")
@@ -49,9 +41,7 @@ def nothing_wrong(lab: Lab) -> Aftermath:
 
 @fault
 def orderly_end(lab: Lab) -> Aftermath:
-    """
-    A cluster does its work and is shut down.
-    """
+    """A cluster does its work and is shut down."""
     lab.scheduler()
     daemon = lab.worker()
     client = lab.client()
@@ -65,9 +55,7 @@ def orderly_end(lab: Lab) -> Aftermath:
 
 @fault
 def quiet_retirement(lab: Lab) -> Aftermath:
-    """
-    A worker with nothing to do is retired, as adaptive clusters do; its result moves.
-    """
+    """A worker with nothing to do is retired, as adaptive clusters do; its result moves."""
     lab.scheduler()
     leaving = lab.worker(name="one")
     lab.worker(name="two")
@@ -83,9 +71,7 @@ def quiet_retirement(lab: Lab) -> Aftermath:
 
 @fault
 def quiet_restart(lab: Lab) -> Aftermath:
-    """
-    The cluster is restarted between two pieces of work.
-    """
+    """The cluster is restarted between two pieces of work."""
     lab.scheduler()
     lab.worker()
     client = lab.client()
@@ -97,9 +83,7 @@ def quiet_restart(lab: Lab) -> Aftermath:
 
 @fault
 def restart_beside_kernel_kill(lab: Lab) -> Aftermath:
-    """
-    The kernel kills an unrelated process while the cluster is restarted; the user also has the kernel log.
-    """
+    """The kernel kills an unrelated process while the cluster is restarted; the user also has the kernel log."""
     lab.scheduler()
     lab.worker()
     client = lab.client()
@@ -112,9 +96,7 @@ def restart_beside_kernel_kill(lab: Lab) -> Aftermath:
 
 @fault
 def noisy(lab: Lab) -> Aftermath:
-    """
-    A healthy cluster that warns: of memory, of a blocked event loop, of a task that failed.
-    """
+    """A healthy cluster that warns: of memory, of a blocked event loop, of a task that failed."""
     lab.scheduler()
     daemon = lab.worker(memory_limit="300MB")
     client = lab.client()

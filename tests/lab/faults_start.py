@@ -1,6 +1,4 @@
-"""
-Workers that never start working: no scheduler, a missing module, an argument that cannot be unpickled.
-"""
+"""Workers that never start working: no scheduler, a missing module, an argument that cannot be unpickled."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ MODULE = "workerdiag_lab_only_here"
 
 @fault
 def death_timeout(lab: Lab) -> Aftermath:
-    """
-    A worker waits for a scheduler that does not exist, and gives up.
-    """
+    """A worker waits for a scheduler that does not exist, and gives up."""
     daemon = lab.worker("--death-timeout", "3s")
     status = daemon.ended()
     return Aftermath(logs=(daemon.log,), facts={"status": status})
@@ -26,9 +22,7 @@ def death_timeout(lab: Lab) -> Aftermath:
 
 @fault
 def killed_while_starting(lab: Lab) -> Aftermath:
-    """
-    A preload kills the worker process; the nanny gives up, and a client waits for workers.
-    """
+    """A preload kills the worker process; the nanny gives up, and a client waits for workers."""
     preload = lab.folder / "killing.py"
     preload.write_text(
         "import multiprocessing, os\nif multiprocessing.parent_process():\n    os.kill(os.getpid(), 9)\n"
@@ -43,9 +37,7 @@ def killed_while_starting(lab: Lab) -> Aftermath:
 
 @fault
 def missing_module(lab: Lab) -> Aftermath:
-    """
-    A task needs a module that client and scheduler have, but the worker lacks.
-    """
+    """A task needs a module that client and scheduler have, but the worker lacks."""
     folder = lab.folder / "only-here"
     folder.mkdir()
     (folder / f"{MODULE}.py").write_text("def work():\n    return 1\n")
@@ -62,9 +54,7 @@ def missing_module(lab: Lab) -> Aftermath:
 
 @fault
 def failing_unpickle(lab: Lab) -> Aftermath:
-    """
-    An argument cannot be unpickled on the worker.
-    """
+    """An argument cannot be unpickled on the worker."""
     lab.scheduler()
     daemon = lab.worker()
     client = lab.client()

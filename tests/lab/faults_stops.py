@@ -1,6 +1,4 @@
-"""
-Requested stops, and the loss of the scheduler.
-"""
+"""Requested stops, and the loss of the scheduler."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ def _addresses(client: object) -> list[str]:
 
 @fault
 def retire_workers(lab: Lab) -> Aftermath:
-    """
-    The user retires the worker that a task runs on.
-    """
+    """The user retires the worker that a task runs on."""
     lab.scheduler()
     lab.worker(name="one")
     lab.worker(name="two")
@@ -39,9 +35,7 @@ def retire_workers(lab: Lab) -> Aftermath:
 
 @fault
 def scale_down(lab: Lab) -> Aftermath:
-    """
-    The user scales down a LocalCluster; the worker that runs a task is closed at once.
-    """
+    """The user scales down a LocalCluster; the worker that runs a task is closed at once."""
     cluster, client = lab.cluster(workers=2)
     futures = [client.submit(tasks.nap, 30, lab.mark(str(each)), key=f"nap-{each}") for each in range(2)]
     for each in range(2):
@@ -55,9 +49,7 @@ def scale_down(lab: Lab) -> Aftermath:
 
 @fault
 def adaptive_scale_down(lab: Lab) -> Aftermath:
-    """
-    An adaptive LocalCluster has no work for its second worker.
-    """
+    """An adaptive LocalCluster has no work for its second worker."""
     cluster, client = lab.cluster(workers=2)
     before = _addresses(client)
     cluster.adapt(minimum=1, maximum=2, interval="200 ms", wait_count=1)
@@ -68,9 +60,7 @@ def adaptive_scale_down(lab: Lab) -> Aftermath:
 
 @fault
 def client_restart(lab: Lab) -> Aftermath:
-    """
-    Somebody restarts the cluster while a task runs.
-    """
+    """Somebody restarts the cluster while a task runs."""
     lab.scheduler()
     lab.worker()
     client = lab.client()
@@ -82,9 +72,7 @@ def client_restart(lab: Lab) -> Aftermath:
 
 @fault
 def close_by_code(lab: Lab) -> Aftermath:
-    """
-    Code on the worker that runs a task closes it.
-    """
+    """Code on the worker that runs a task closes it."""
     lab.scheduler()
     lab.worker(name="one")
     lab.worker(name="two")
@@ -98,9 +86,7 @@ def close_by_code(lab: Lab) -> Aftermath:
 
 
 def _ended(lab: Lab, end: Callable[[Client, int], object]) -> Aftermath:
-    """
-    Close the one worker of a LocalCluster; wait until its process has ended and its nanny has logged that.
-    """
+    """Close the one worker of a LocalCluster; wait until its process has ended and its nanny has logged that."""
     cluster, client = lab.cluster()
     (nanny,) = cluster.workers.values()
     pid = client.submit(os.getpid).result()
@@ -111,25 +97,19 @@ def _ended(lab: Lab, end: Callable[[Client, int], object]) -> Aftermath:
 
 @fault
 def close_by_code_locally(lab: Lab) -> Aftermath:
-    """
-    Code closes the worker of a LocalCluster, and its process has ended.
-    """
+    """Code closes the worker of a LocalCluster, and its process has ended."""
     return _ended(lab, lambda client, _: client.run(tasks.close_soon))
 
 
 @fault
 def sigint_worker_locally(lab: Lab) -> Aftermath:
-    """
-    SIGINT reaches the worker process of a LocalCluster alone, and it has ended.
-    """
+    """SIGINT reaches the worker process of a LocalCluster alone, and it has ended."""
     return _ended(lab, lambda _, pid: os.kill(pid, signal.SIGINT))
 
 
 @fault
 def nanny_kill_by_code(lab: Lab) -> Aftermath:
-    """
-    Code tells a nanny to kill its worker while a task runs.
-    """
+    """Code tells a nanny to kill its worker while a task runs."""
     lab.scheduler()
     lab.worker()
     client = lab.client()
@@ -147,9 +127,7 @@ async def _kill(nanny: str) -> None:
 
 @fault
 def lifetime(lab: Lab) -> Aftermath:
-    """
-    A worker reaches its lifetime; later tasks have no worker.
-    """
+    """A worker reaches its lifetime; later tasks have no worker."""
     lab.scheduler()
     client = lab.client(workers=0)
     done = client.submit(
@@ -164,9 +142,7 @@ def lifetime(lab: Lab) -> Aftermath:
 
 @fault
 def scheduler_killed(lab: Lab) -> Aftermath:
-    """
-    The scheduler is killed; worker and client lose it.
-    """
+    """The scheduler is killed; worker and client lose it."""
     scheduler = lab.scheduler()
     daemon = lab.worker()
     client = lab.client()
@@ -180,9 +156,7 @@ def scheduler_killed(lab: Lab) -> Aftermath:
 
 @fault
 def scheduler_stopped(lab: Lab) -> Aftermath:
-    """
-    The scheduler hangs: it keeps its connections and does not answer.
-    """
+    """The scheduler hangs: it keeps its connections and does not answer."""
     scheduler = lab.scheduler()
     lab.worker()
     client = lab.client()

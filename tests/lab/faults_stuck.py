@@ -1,6 +1,4 @@
-"""
-Live but silent workers, and work that waits forever.
-"""
+"""Live but silent workers, and work that waits forever."""
 
 from __future__ import annotations
 
@@ -32,25 +30,19 @@ def _blocked(lab: Lab, task: Callable[..., Any]) -> Aftermath:
 
 @fault
 def loop_blocked(lab: Lab) -> Aftermath:
-    """
-    A coroutine blocks the worker's event loop until the scheduler loses patience.
-    """
+    """A coroutine blocks the worker's event loop until the scheduler loses patience."""
     return _blocked(lab, tasks.block_loop)
 
 
 @fault
 def gil_held(lab: Lab) -> Aftermath:
-    """
-    C code holds the GIL until the scheduler loses patience.
-    """
+    """C code holds the GIL until the scheduler loses patience."""
     return _blocked(lab, tasks.hold_gil)
 
 
 @fault
 def worker_stopped(lab: Lab) -> Aftermath:
-    """
-    SIGSTOP to a worker process; its nanny keeps running.
-    """
+    """SIGSTOP to a worker process; its nanny keeps running."""
     lab.scheduler(**IMPATIENT, **SHORT_TTL)
     lab.worker()
     client = lab.client()
@@ -62,9 +54,7 @@ def worker_stopped(lab: Lab) -> Aftermath:
 
 @fault
 def node_stopped(lab: Lab) -> Aftermath:
-    """
-    SIGSTOP to nanny and worker, like a frozen node; the user asks before the scheduler removes the worker.
-    """
+    """SIGSTOP to nanny and worker, like a frozen node; the user asks before the scheduler removes the worker."""
     scheduler = lab.scheduler(**IMPATIENT, **SHORT_TTL)
     nanny = lab.worker()
     client = lab.client()
@@ -77,9 +67,7 @@ def node_stopped(lab: Lab) -> Aftermath:
 
 
 def _impatient(future: Future, seconds: float) -> BaseException:
-    """
-    Return the exception of a user who waits only this many seconds.
-    """
+    """Return the exception of a user who waits only this many seconds."""
     try:
         future.result(timeout=seconds)
     except TimeoutError as problem:
@@ -89,9 +77,7 @@ def _impatient(future: Future, seconds: float) -> BaseException:
 
 @fault
 def no_workers(lab: Lab) -> Aftermath:
-    """
-    Work is submitted to a scheduler that has no worker.
-    """
+    """Work is submitted to a scheduler that has no worker."""
     lab.scheduler()
     client = lab.client(workers=0)
     return Aftermath(exc=_impatient(client.submit(tasks.nap, 0, key="nap"), 2), client=client)
@@ -99,18 +85,14 @@ def no_workers(lab: Lab) -> Aftermath:
 
 @fault
 def no_workers_local(lab: Lab) -> Aftermath:
-    """
-    A LocalCluster has no workers, and a task is queued.
-    """
+    """A LocalCluster has no workers, and a task is queued."""
     _, client = lab.cluster(workers=0)
     return Aftermath(exc=_impatient(client.submit(tasks.nap, 0, key="nap"), 2), client=client)
 
 
 @fault
 def all_workers_retired(lab: Lab) -> Aftermath:
-    """
-    The last worker is retired before a task is submitted.
-    """
+    """The last worker is retired before a task is submitted."""
     lab.scheduler()
     leaving = lab.worker()
     client = lab.client()
@@ -121,9 +103,7 @@ def all_workers_retired(lab: Lab) -> Aftermath:
 
 @fault
 def slow_task(lab: Lab) -> Aftermath:
-    """
-    A task takes longer than the user waits.
-    """
+    """A task takes longer than the user waits."""
     lab.scheduler()
     lab.worker()
     client = lab.client()
@@ -146,25 +126,19 @@ def _silent(lab: Lab, task: Callable[..., Any], *, stop: bool) -> Aftermath:
 
 @fault
 def gil_held_now(lab: Lab) -> Aftermath:
-    """
-    C code holds the GIL, and the user asks long before the scheduler loses patience.
-    """
+    """C code holds the GIL, and the user asks long before the scheduler loses patience."""
     return _silent(lab, tasks.hold_gil, stop=False)
 
 
 @fault
 def worker_stopped_now(lab: Lab) -> Aftermath:
-    """
-    SIGSTOP to one of two workers, and the user asks long before the scheduler loses patience.
-    """
+    """SIGSTOP to one of two workers, and the user asks long before the scheduler loses patience."""
     return _silent(lab, tasks.nap, stop=True)
 
 
 @fault
 def unschedulable(lab: Lab) -> Aftermath:
-    """
-    A task requires a resource that no worker has.
-    """
+    """A task requires a resource that no worker has."""
     lab.scheduler()
     lab.worker()
     client = lab.client()
@@ -175,9 +149,7 @@ def unschedulable(lab: Lab) -> Aftermath:
 
 @fault
 def all_workers_lost(lab: Lab) -> Aftermath:
-    """
-    SIGKILL to all workers, which have no nannies; their tasks wait for other workers.
-    """
+    """SIGKILL to all workers, which have no nannies; their tasks wait for other workers."""
     lab.scheduler()
     daemons = [lab.worker(name=name, nanny=False) for name in ("one", "two")]
     client = lab.client(workers=2)
@@ -192,9 +164,7 @@ def all_workers_lost(lab: Lab) -> Aftermath:
 
 @fault
 def all_workers_crashed(lab: Lab) -> Aftermath:
-    """
-    A task crashes all workers, which have no nannies, one after the other, and waits for another worker.
-    """
+    """A task crashes all workers, which have no nannies, one after the other, and waits for another worker."""
     if not kernel_log():
         raise UnavailableError("the kernel log may not be read")
     lab.scheduler()

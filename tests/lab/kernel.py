@@ -1,5 +1,4 @@
-"""
-Kernel features that the lab uses: memory cgroups (v1 and v2), a small file system, the kernel log.
+"""Kernel features that the lab uses: memory cgroups (v1 and v2), a small file system, the kernel log.
 
 Each needs permissions. Without them `UnavailableError` gives the reason, and the fault is skipped.
 """
@@ -20,16 +19,12 @@ from .processes import LAUNCH, wait_until
 
 
 class UnavailableError(Exception):
-    """
-    The machine or the user's permissions cannot provide what the fault needs.
-    """
+    """The machine or the user's permissions cannot provide what the fault needs."""
 
 
 @frozen(kw_only=True)
 class LabCgroup:
-    """
-    A memory cgroup created by the lab.
-    """
+    """A memory cgroup created by the lab."""
 
     folder: Path
     #: 1 or 2.
@@ -37,15 +32,11 @@ class LabCgroup:
 
     @property
     def processes(self) -> Path:
-        """
-        The file to which a joining process writes its pid.
-        """
+        """The file to which a joining process writes its pid."""
         return self.folder / "cgroup.procs"
 
     def oom_kills(self) -> int:
-        """
-        Return the number of OOM kills in the cgroup.
-        """
+        """Return the number of OOM kills in the cgroup."""
         counters = self.folder / ("memory.oom_control" if self.version == 1 else "memory.events")
         counters_by_name = dict(line.split() for line in counters.read_text().splitlines())
         return int(counters_by_name["oom_kill"])
@@ -53,8 +44,7 @@ class LabCgroup:
 
 @contextlib.contextmanager
 def memory_group(*, limit_bytes: int, name: str = "lab") -> Iterator[LabCgroup]:
-    """
-    Create a cgroup below our own, and remove it after its last process.
+    """Create a cgroup below our own, and remove it after its last process.
 
     Raises:
         UnavailableError: No cgroup version lets us create a memory cgroup.
@@ -97,9 +87,7 @@ def _make_v2(name: str, limit_bytes: int) -> LabCgroup | None:
 
 
 def own_group(controller: str) -> str | None:
-    """
-    Return our cgroup path in the hierarchy of *controller* ("" for version 2), see ``man 7 cgroups``.
-    """
+    """Return our cgroup path in the hierarchy of *controller* ("" for version 2), see ``man 7 cgroups``."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(",") and (controller or not controllers):
@@ -116,8 +104,7 @@ def _made(folder: Path) -> Path | None:
 
 
 def kill_stranger() -> int:
-    """
-    Make the kernel kill a Python process unrelated to Dask, in its own cgroup; return its pid.
+    """Make the kernel kill a Python process unrelated to Dask, in its own cgroup; return its pid.
 
     Raises:
         UnavailableError: As for `memory_group`.
@@ -131,8 +118,7 @@ def kill_stranger() -> int:
 
 @contextlib.contextmanager
 def small_disk(folder: Path, *, size_bytes: int) -> Iterator[Path]:
-    """
-    Mount a small tmpfs, which fills up soon.
+    """Mount a small tmpfs, which fills up soon.
 
     Raises:
         UnavailableError: Mounting is not permitted.
@@ -151,9 +137,7 @@ def small_disk(folder: Path, *, size_bytes: int) -> Iterator[Path]:
 
 
 def kernel_log() -> str:
-    """
-    Return the kernel's ring buffer as ``dmesg`` prints it; empty without permission.
-    """
+    """Return the kernel's ring buffer as ``dmesg`` prints it; empty without permission."""
     try:
         return subprocess.run(["dmesg"], check=True, capture_output=True, text=True).stdout
     except (OSError, subprocess.CalledProcessError):
@@ -161,8 +145,6 @@ def kernel_log() -> str:
 
 
 def kernel_log_since(before: str) -> str:
-    """
-    Return what the kernel logged after *before* was read.
-    """
+    """Return what the kernel logged after *before* was read."""
     known = set(before.splitlines())
     return os.linesep.join(line for line in kernel_log().splitlines() if line not in known)

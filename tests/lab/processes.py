@@ -1,6 +1,4 @@
-"""
-Runs ``dask scheduler`` or ``dask worker`` as a separate process, and makes sure that it ends.
-"""
+"""Runs ``dask scheduler`` or ``dask worker`` as a separate process, and makes sure that it ends."""
 
 from __future__ import annotations
 
@@ -38,14 +36,11 @@ TRACKER = "multiprocessing.resource_tracker"
 
 
 class LabError(Exception):
-    """
-    The lab could not set up a fault; this says nothing about workerdiag.
-    """
+    """The lab could not set up a fault; this says nothing about workerdiag."""
 
 
 def wait_until(ask: Callable[[], T], what: str, *, within_s: float = PATIENCE_S) -> T:
-    """
-    Return the first true result of *ask*.
+    """Return the first true result of *ask*.
 
     Raises:
         LabError: There is none within *within_s* seconds.
@@ -59,8 +54,7 @@ def wait_until(ask: Callable[[], T], what: str, *, within_s: float = PATIENCE_S)
 
 
 class Daemon:
-    """
-    A command that runs until it is closed, with its child processes and their log.
+    """A command that runs until it is closed, with its child processes and their log.
 
     Args:
         command: Program and arguments.
@@ -86,15 +80,11 @@ class Daemon:
 
     @property
     def pid(self) -> int:
-        """
-        The pid of the command itself: the scheduler, the nanny, or a worker without one.
-        """
+        """The pid of the command itself: the scheduler, the nanny, or a worker without one."""
         return self._process.pid
 
     def wait_for_output(self, pattern: str, *, within_s: float = PATIENCE_S) -> re.Match[str]:
-        """
-        Wait for *pattern* in the log; return its first match.
-        """
+        """Wait for *pattern* in the log; return its first match."""
 
         def look() -> re.Match[str] | None:
             return re.search(pattern, self.log.read_text(errors="replace"))
@@ -104,18 +94,14 @@ class Daemon:
         return found
 
     def ended(self, *, within_s: float = PATIENCE_S) -> int:
-        """
-        Wait for the end and return the exit status; a signal's number is negative.
-        """
+        """Wait for the end and return the exit status; a signal's number is negative."""
         try:
             return self._process.wait(within_s)
         except subprocess.TimeoutExpired:
             raise LabError(f"{self.log.stem} does not end") from None
 
     def worker_pid(self) -> int:
-        """
-        Return the pid of this nanny's worker process.
-        """
+        """Return the pid of this nanny's worker process."""
 
         def look() -> list[int]:
             nanny = psutil.Process(self.pid)
@@ -124,15 +110,11 @@ class Daemon:
         return wait_until(look, "a worker below the nanny")[0]
 
     def send(self, number: signal.Signals) -> None:
-        """
-        Send a signal to the command itself, not to its children.
-        """
+        """Send a signal to the command itself, not to its children."""
         self._process.send_signal(number)
 
     def close(self) -> None:
-        """
-        Kill the remaining process group and wait until it is gone.
-        """
+        """Kill the remaining process group and wait until it is gone."""
         for process in self._group():
             if TRACKER not in " ".join(_command_line(process)):
                 _kill(process.pid)
@@ -144,9 +126,7 @@ class Daemon:
         self._process.wait(PATIENCE_S)
 
     def _group(self) -> list[psutil.Process]:
-        """
-        Return live members of the command's process group.
-        """
+        """Return live members of the command's process group."""
         return [process for process in psutil.process_iter() if _group_of(process) == self.pid]
 
 

@@ -1,6 +1,4 @@
-"""
-Checks that hold for every diagnosis, whatever died.
-"""
+"""Checks that hold for every diagnosis, whatever died."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ _NEARLY_SURE, _TITLE_CHARS = 0.9, 40
 
 
 def check_promises(diagnosis: workerdiag.Diagnosis) -> None:
-    """
-    Assert what every diagnosis promises.
-    """
+    """Assert what every diagnosis promises."""
     chances = [cause.probability for cause in diagnosis.causes]
     assert chances == sorted(chances, reverse=True), "causes are ranked"
     assert sum(chances) + diagnosis.unknown_probability == pytest.approx(1), "chances sum to 1"
@@ -29,8 +25,7 @@ def check_promises(diagnosis: workerdiag.Diagnosis) -> None:
 
 
 def check_note(exc: BaseException | None, *, is_noted: bool) -> str | None:
-    """
-    Return the note that `workerdiag.auto` added to a killed task's exception, after a check that it exists.
+    """Return the note that `workerdiag.auto` added to a killed task's exception, after a check that it exists.
 
     Its answer may differ from a later one: when the exception is raised, a nanny may not have reported yet, and
     a nanny that ends later may still be alive.
@@ -44,25 +39,19 @@ def check_note(exc: BaseException | None, *, is_noted: bool) -> str | None:
 
 
 def check_agreement(note: str, diagnosis: workerdiag.Diagnosis) -> None:
-    """
-    Assert that a note names the same cause as a diagnosis a moment later, if that is nearly sure.
-    """
+    """Assert that a note names the same cause as a diagnosis a moment later, if that is nearly sure."""
     if diagnosis.top is not None and diagnosis.top.probability >= _NEARLY_SURE:
         cause = note.splitlines()[-1]
         assert cause.startswith(f"Cause: {diagnosis.top.title[:_TITLE_CHARS]}"), cause
 
 
 def named_cause(diagnosis: workerdiag.Diagnosis) -> str:
-    """
-    Return the id of the likeliest cause, or the outcome without one.
-    """
+    """Return the id of the likeliest cause, or the outcome without one."""
     if diagnosis.outcome != "explained" or diagnosis.top is None:
         return diagnosis.outcome
     return diagnosis.top.id
 
 
 def claimed_causes(diagnosis: workerdiag.Diagnosis) -> set[str]:
-    """
-    Return the causes that a reader would take for an answer.
-    """
+    """Return the causes that a reader would take for an answer."""
     return {cause.id for cause in diagnosis.causes if cause.probability >= 0.5}

@@ -1,5 +1,4 @@
-"""
-Records a fault as a case for ``tests/test_cases.py``: ``python -m tests.lab.record [FAULT]...``.
+"""Records a fault as a case for ``tests/test_cases.py``: ``python -m tests.lab.record [FAULT]...``.
 
 A case holds the logs of scheduler and workers, the traceback that the user saw, the
 kernel log if it decides, and ``meta.toml`` with the expected explanation.
@@ -37,9 +36,7 @@ MOST_BYTES = 64 * 2**10
 
 @frozen
 class Truth:
-    """
-    The expected explanation of a case, from its logs alone.
-    """
+    """The expected explanation of a case, from its logs alone."""
 
     #: Ids of causes, or an outcome; several if the logs leave it open.
     expected: tuple[str, ...]
@@ -95,9 +92,7 @@ TRUTHS: Mapping[str, Truth] = {
 
 
 def record(fault: str) -> Path:
-    """
-    Provoke *fault* and write its case; return the folder.
-    """
+    """Provoke *fault* and write its case; return the folder."""
     scratch = Path(tempfile.mkdtemp(prefix="workerdiag-lab-"))
     case = CASES / fault
     try:
@@ -119,9 +114,7 @@ def record(fault: str) -> Path:
 
 
 def scrubbed(text: str, scratch: Path) -> str:
-    """
-    Return *text* without paths and names of this machine.
-    """
+    """Return *text* without paths and names of this machine."""
     group = own_group("memory")
     paths = {
         str(scratch): "/home/user/job",
@@ -139,9 +132,7 @@ def scrubbed(text: str, scratch: Path) -> str:
 
 
 def _of_the_user(aftermath: Aftermath) -> dict[str, str]:
-    """
-    Return the text of the user's terminal, and the kernel log if the fault has one.
-    """
+    """Return the text of the user's terminal, and the kernel log if the fault has one."""
     texts = {}
     if aftermath.exc is not None:
         texts["client.log"] = "".join(traceback.format_exception(aftermath.exc))
@@ -170,9 +161,7 @@ def _meta(fault: str) -> str:
 @click.command()
 @click.argument("faults", nargs=-1, type=click.Choice(list(TRUTHS)), metavar="[FAULT]...")
 def main(faults: tuple[str, ...]) -> None:
-    """
-    Record FAULTs, or all that are worth keeping, anew.
-    """
+    """Record FAULTs, or all that are worth keeping, anew."""
     for fault in faults or TRUTHS:
         click.echo(record(fault))
 

@@ -1,6 +1,4 @@
-"""
-The places where people see an exception, and the last line that each shows.
-"""
+"""The places where people see an exception, and the last line that each shows."""
 
 from __future__ import annotations
 
@@ -27,8 +25,7 @@ _COLUMNS = 250
 
 
 class Surroundings(ExitStack):
-    """
-    Formats an exception as each place does; on exit it ends the notebook's kernel.
+    """Formats an exception as each place does; on exit it ends the notebook's kernel.
 
     Args:
         folder: Folder for the kernel's files.
@@ -39,9 +36,7 @@ class Surroundings(ExitStack):
         self._folder = folder
 
     def check_last_line(self, exc: BaseException, note: str) -> str:
-        """
-        Return the last line of *note*, after a check that each place shows it as the last line of *exc*.
-        """
+        """Return the last line of *note*, after a check that each place shows it as the last line of *exc*."""
         last_line = note.splitlines()[-1]
         shown = {name: show(exc) for name, show in PLACES.items()} | {"notebook": self.in_notebook(exc)}
         last_lines = {name: _ANSI.sub("", text).rstrip().splitlines()[-1] for name, text in shown.items()}
@@ -49,9 +44,7 @@ class Surroundings(ExitStack):
         return last_line
 
     def in_notebook(self, exc: BaseException) -> str:
-        """
-        Return a cell's error from a real kernel, which gets the exception pickled as a client does.
-        """
+        """Return a cell's error from a real kernel, which gets the exception pickled as a client does."""
         path = self._folder / "exception.pickle"
         path.write_bytes(pickle.dumps(exc))
         reply = self._kernel.execute_interactive(
@@ -74,41 +67,31 @@ class Surroundings(ExitStack):
 
 
 def in_script(exc: BaseException) -> str:
-    """
-    Return the traceback that Python prints at the end of a program.
-    """
+    """Return the traceback that Python prints at the end of a program."""
     return "".join(traceback.format_exception(exc))
 
 
 def in_log(exc: BaseException) -> str:
-    """
-    Return what ``logger.exception`` writes.
-    """
+    """Return what ``logger.exception`` writes."""
     record = logging.LogRecord("app", logging.ERROR, "app.py", 1, "failed", (), (type(exc), exc, None))
     return logging.Formatter().format(record)
 
 
 def in_pytest(exc: BaseException) -> str:
-    """
-    Return the last "E" line of a failed test's traceback in pytest's default style.
-    """
+    """Return the last "E" line of a failed test's traceback in pytest's default style."""
     text = str(pytest.ExceptionInfo.from_exception(exc).getrepr(style="long"))
     return [line.removeprefix("E").strip() for line in text.splitlines() if line.startswith("E  ")][-1]
 
 
 def in_ipython(exc: BaseException) -> str:
-    """
-    Return what IPython's terminal shows by default.
-    """
+    """Return what IPython's terminal shows by default."""
     from IPython.core.ultratb import AutoFormattedTB
 
     return str(AutoFormattedTB(mode="Context").text(type(exc), exc, exc.__traceback__))
 
 
 def in_rich(exc: BaseException) -> str:
-    """
-    Return Rich's traceback.
-    """
+    """Return Rich's traceback."""
     from rich.console import Console
     from rich.traceback import Traceback
 
@@ -118,9 +101,7 @@ def in_rich(exc: BaseException) -> str:
 
 
 def in_sentry(exc: BaseException) -> str:
-    """
-    Return the exception's value in the event of Sentry's SDK; nothing leaves this process.
-    """
+    """Return the exception's value in the event of Sentry's SDK; nothing leaves this process."""
     import sentry_sdk
     from sentry_sdk.transport import Transport
 

@@ -1,5 +1,4 @@
-"""
-Functions that the lab runs on workers: tasks that kill, block, leak, or do nothing wrong.
+"""Functions that the lab runs on workers: tasks that kill, block, leak, or do nothing wrong.
 
 Scheduler and workers import this module, so it uses only the standard library and Dask. A task
 with a *mark* first writes its pid to that file, so that the lab knows that it runs, and where.
@@ -35,32 +34,24 @@ def _announce(mark: str | None) -> None:
 
 
 def status(dask_worker: Any) -> str:
-    """
-    Return the status of a worker or nanny.
-    """
+    """Return the status of a worker or nanny."""
     return str(dask_worker.status.name)
 
 
 def known(key: str, dask_scheduler: Any = None) -> bool:
-    """
-    Whether a scheduler knows a task.
-    """
+    """Whether a scheduler knows a task."""
     return key in dask_scheduler.tasks
 
 
 def nap(seconds: float, mark: str | None = None) -> str:
-    """
-    Sleep.
-    """
+    """Sleep."""
     _announce(mark)
     time.sleep(seconds)
     return "rested"
 
 
 def grow(megabytes: int, step_megabytes: int, mark: str | None = None) -> None:
-    """
-    Allocate memory in small steps of 20 ms, like a leak.
-    """
+    """Allocate memory in small steps of 20 ms, like a leak."""
     _announce(mark)
     held = []
     for _ in range(0, megabytes, step_megabytes):
@@ -70,9 +61,7 @@ def grow(megabytes: int, step_megabytes: int, mark: str | None = None) -> None:
 
 
 def burst(megabytes: int, mark: str | None = None) -> None:
-    """
-    Allocate memory at once, and hold it.
-    """
+    """Allocate memory at once, and hold it."""
     _announce(mark)
     held = b"x" * (megabytes * MB)
     time.sleep(30)
@@ -80,63 +69,47 @@ def burst(megabytes: int, mark: str | None = None) -> None:
 
 
 def burst_in_child(megabytes: int) -> None:
-    """
-    Allocate memory at once in a child process.
-    """
+    """Allocate memory at once in a child process."""
     subprocess.run([sys.executable, "-c", f"b'x' * {megabytes * MB}"], check=True)
 
 
 def leak(megabytes: int) -> None:
-    """
-    Allocate memory that is never freed.
-    """
+    """Allocate memory that is never freed."""
     _kept.append(b"x" * (megabytes * MB))
 
 
 def make(megabytes: int, seed: int) -> bytes:
-    """
-    Return a result that Dask keeps and may spill.
-    """
+    """Return a result that Dask keeps and may spill."""
     return seed.to_bytes(4, "big") * (megabytes * MB // 4)
 
 
 def segfault(mark: str | None = None, after_s: float = 0) -> None:
-    """
-    Read from address 0.
-    """
+    """Read from address 0."""
     _announce(mark)
     time.sleep(after_s)
     ctypes.string_at(0)
 
 
 def abort(mark: str | None = None) -> None:
-    """
-    Abort, as C libraries do on an internal error.
-    """
+    """Abort, as C libraries do on an internal error."""
     _announce(mark)
     os.abort()
 
 
 def exit_at_once(status: int, mark: str | None = None) -> None:
-    """
-    Exit without cleaning up.
-    """
+    """Exit without cleaning up."""
     _announce(mark)
     os._exit(status)
 
 
 def exit_politely(status: int, mark: str | None = None) -> None:
-    """
-    Raise SystemExit.
-    """
+    """Raise SystemExit."""
     _announce(mark)
     sys.exit(status)
 
 
 def lose_a_child(mark: str | None = None) -> None:
-    """
-    Work in a child process, which is killed.
-    """
+    """Work in a child process, which is killed."""
     _announce(mark)
     with ProcessPoolExecutor(1, mp_context=_without_daemon()) as pool:
         pool.submit(shoot_itself, 9).result()
@@ -148,41 +121,31 @@ def _without_daemon() -> Any:
 
 
 def shoot_itself(number: int, mark: str | None = None) -> None:
-    """
-    Send a signal to this process, and wait for its effect.
-    """
+    """Send a signal to this process, and wait for its effect."""
     _announce(mark)
     os.kill(os.getpid(), number)
     time.sleep(30)
 
 
 def hold_gil(seconds: int, mark: str | None = None) -> None:
-    """
-    Sleep in C while holding the GIL.
-    """
+    """Sleep in C while holding the GIL."""
     _announce(mark)
     ctypes.PyDLL(None).sleep(seconds)
 
 
 async def block_loop(seconds: float, mark: str | None = None) -> None:
-    """
-    Sleep on the worker's event loop, where coroutines run.
-    """
+    """Sleep on the worker's event loop, where coroutines run."""
     _announce(mark)
     time.sleep(seconds)  # noqa: ASYNC251  the mistake that this fault is about
 
 
 def divide_by_zero() -> float:
-    """
-    Fail like an ordinary task.
-    """
+    """Fail like an ordinary task."""
     return 1 / 0
 
 
 class UnreadableOnWorkers:
-    """
-    A value that cannot be unpickled on workers.
-    """
+    """A value that cannot be unpickled on workers."""
 
     def __reduce__(self) -> tuple[object, tuple[()]]:
         return _read, ()
@@ -195,36 +158,26 @@ def _read() -> UnreadableOnWorkers:
 
 
 def use(value: object) -> str:
-    """
-    Take *value* as an argument.
-    """
+    """Take *value* as an argument."""
     return type(value).__name__
 
 
 class ExitingPlugin(WorkerPlugin):
-    """
-    A plugin that ends its worker process.
-    """
+    """A plugin that ends its worker process."""
 
     def setup(self, worker: object) -> None:  # noqa: ARG002
-        """
-        Leave without cleaning up.
-        """
+        """Leave without cleaning up."""
         os._exit(1)
 
 
 async def close_soon(dask_worker: object) -> None:
-    """
-    Close this worker shortly after the reply to this call.
-    """
+    """Close this worker shortly after the reply to this call."""
     loop = asyncio.get_running_loop()
     loop.call_later(0.2, lambda: loop.create_task(dask_worker.close()))  # type: ignore[attr-defined]
 
 
 def events_kept(dask_scheduler: object) -> dict[str, list[str]]:
-    """
-    Return the actions in a scheduler's events by topic, without this function's own and the last probe's.
-    """
+    """Return the actions in a scheduler's events by topic, without this function's own and the last probe's."""
     topics = dask_scheduler._broker._topics  # type: ignore[attr-defined]
     own = (b"events_kept", b"asyncio.threads")
     return {
@@ -238,9 +191,7 @@ def events_kept(dask_scheduler: object) -> dict[str, list[str]]:
 
 
 def forget_events(dask_scheduler: object) -> None:
-    """
-    Clear the topics of workers that are gone, as a scheduler does after an hour.
-    """
+    """Clear the topics of workers that are gone, as a scheduler does after an hour."""
     for topic in list(dask_scheduler._broker._topics):  # type: ignore[attr-defined]
         if "://" in topic and topic not in dask_scheduler.workers:  # type: ignore[attr-defined]
             dask_scheduler._broker.truncate(topic)  # type: ignore[attr-defined]

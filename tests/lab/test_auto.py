@@ -1,6 +1,4 @@
-"""
-The answer in the exception by itself: real deaths, seen the ways in which people meet an exception.
-"""
+"""The answer in the exception by itself: real deaths, seen the ways in which people meet an exception."""
 
 from __future__ import annotations
 
@@ -53,39 +51,29 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def client(lab):
-    """
-    A client with notes, of a cluster that gives a task up at its first death.
-    """
+    """A client with notes, of a cluster that gives a task up at its first death."""
     lab.scheduler(**IMPATIENT)
     lab.worker()
     return lab.client()
 
 
 def result(client, future):
-    """
-    As most people ask.
-    """
+    """As most people ask."""
     future.result()
 
 
 def gather(client, future):
-    """
-    As those ask who have many.
-    """
+    """As those ask who have many."""
     client.gather([future])
 
 
 def one_by_one(client, future):
-    """
-    As those ask who take results as they come.
-    """
+    """As those ask who take results as they come."""
     list(as_completed([future], loop=client.loop, with_results=True))
 
 
 def output(arguments):
-    """
-    What a program that fails prints.
-    """
+    """What a program that fails prints."""
     done = subprocess.run(
         [sys.executable, *arguments],
         stdout=subprocess.PIPE,
@@ -99,36 +87,28 @@ def output(arguments):
 
 
 def last_line(exc):
-    """
-    The last line of the note, and so of a traceback.
-    """
+    """The last line of the note, and so of a traceback."""
     (note,) = [each for each in exc.__notes__ if each.startswith(NOTE_START)]
     return note.splitlines()[-1]
 
 
 @pytest.mark.parametrize("ask", [result, gather, one_by_one])
 def test_whichever_way_a_result_is_asked_for_its_exception_ends_with_the_cause(client, ask):
-    """
-    Nobody has to call anything where the exception is raised.
-    """
+    """Nobody has to call anything where the exception is raised."""
     with pytest.raises(Exception, match="Attempted to run task") as caught:
         ask(client, client.submit(tasks.segfault, key="crash"))
     assert last_line(caught.value).startswith(f"Cause: {SEGFAULT}")
 
 
 def test_computing_a_graph_raises_with_the_cause(client):
-    """
-    As ``dask.compute`` does it, of collections too.
-    """
+    """As ``dask.compute`` does it, of collections too."""
     with pytest.raises(Exception, match="Attempted to run task") as caught:
         dask.compute(delayed(tasks.segfault)(), scheduler=client)
     assert last_line(caught.value).startswith(f"Cause: {SEGFAULT}")
 
 
 def test_a_client_without_auto_gets_no_note_any_more(client):
-    """
-    Switching it off leaves the client as it was.
-    """
+    """Switching it off leaves the client as it was."""
     workerdiag.auto(client, on=False)
     with pytest.raises(Exception, match="Attempted to run task") as caught:
         client.submit(tasks.segfault, key="crash").result()
@@ -136,9 +116,7 @@ def test_a_client_without_auto_gets_no_note_any_more(client):
 
 
 def test_a_pickled_exception_keeps_its_note(client):
-    """
-    As it does on its way through a process pool.
-    """
+    """As it does on its way through a process pool."""
     with pytest.raises(Exception, match="Attempted to run task") as caught:
         client.submit(tasks.segfault, key="crash").result()
     assert last_line(pickle.loads(pickle.dumps(caught.value))).startswith(f"Cause: {SEGFAULT}")
@@ -148,9 +126,7 @@ def test_a_pickled_exception_keeps_its_note(client):
     ("death", "arguments"), [(tasks.abort, ()), (tasks.exit_at_once, (3,)), (tasks.shoot_itself, (9,))]
 )
 def test_each_death_is_named_as_explain_names_it(client, death, arguments):
-    """
-    The note and a call of `explain` give the same cause.
-    """
+    """The note and a call of `explain` give the same cause."""
     with pytest.raises(Exception, match="Attempted to run task") as caught:
         client.submit(death, *arguments, key="crash").result()
     top = workerdiag.explain(caught.value, client, timeout=PATIENCE_S).top
@@ -159,9 +135,7 @@ def test_each_death_is_named_as_explain_names_it(client, death, arguments):
 
 
 def test_what_was_found_is_kept_beside_the_exception(client):
-    """
-    Airflow and Prefect ask when the cluster is gone.
-    """
+    """Airflow and Prefect ask when the cluster is gone."""
     with pytest.raises(Exception, match="Attempted to run task") as caught:
         client.submit(tasks.segfault, key="crash").result()
     diagnosis = remembered(caught.value)
@@ -170,9 +144,7 @@ def test_what_was_found_is_kept_beside_the_exception(client):
 
 
 def test_the_second_death_is_not_taken_for_the_first(client):
-    """
-    What an earlier call died of says nothing of this one.
-    """
+    """What an earlier call died of says nothing of this one."""
     for death, cause in ((tasks.segfault, "segfault"), (tasks.abort, "abort")):
         with pytest.raises(Exception, match="Attempted to run task") as caught:
             client.submit(death, key=f"crash-{cause}").result()
@@ -182,32 +154,24 @@ def test_the_second_death_is_not_taken_for_the_first(client):
 
 
 async def await_it(client, future):
-    """
-    As asynchronous programs ask.
-    """
+    """As asynchronous programs ask."""
     await future
 
 
 async def await_all(client, future):
-    """
-    As those ask who have many.
-    """
+    """As those ask who have many."""
     await client.gather([future])
 
 
 async def await_each(client, future):
-    """
-    As those ask who take results as they come.
-    """
+    """As those ask who take results as they come."""
     async for _ in as_completed([future], loop=client.loop, with_results=True):
         pass
 
 
 @pytest.mark.parametrize("ask", [await_it, await_all, await_each])
 def test_an_asynchronous_client_gets_the_note_too(lab, ask):
-    """
-    Whichever way it waits, the exception has its note.
-    """
+    """Whichever way it waits, the exception has its note."""
     lab.scheduler(**IMPATIENT)
     lab.worker()
 
@@ -224,8 +188,7 @@ def test_an_asynchronous_client_gets_the_note_too(lab, ask):
 
 @pytest.fixture
 def program(lab, monkeypatch):
-    """
-    The program, for a cluster whose clients are given notes by one environment variable alone.
+    """The program, for a cluster whose clients are given notes by one environment variable alone.
 
     Another has them wait longer than two seconds, for a busy machine.
     """
@@ -240,18 +203,14 @@ def program(lab, monkeypatch):
 
 @pytest.mark.parametrize("command", [["-c"], ["-m", "IPython", "--colors=NoColor", "-c"]])
 def test_configuration_alone_puts_the_cause_last_in_a_programs_traceback(program, command):
-    """
-    Neither a script nor what is typed at IPython's prompt has to be changed.
-    """
+    """Neither a script nor what is typed at IPython's prompt has to be changed."""
     lines = output([*command, program]).splitlines()
     assert lines[-1].startswith(f"Cause: {SEGFAULT}")
 
 
 @pytest.mark.parametrize("prompt", ["--colors=NoColor", "--simple-prompt"])
 def test_configuration_alone_puts_the_cause_last_in_a_terminal(program, prompt, tmp_path):
-    """
-    What is typed at IPython's prompt in a terminal of 80 columns ends with the cause as well.
-    """
+    """What is typed at IPython's prompt in a terminal of 80 columns ends with the cause as well."""
     path = tmp_path / "program.py"
     path.write_text(program)
     arguments = ["-m", "IPython", "--no-banner", prompt]
@@ -265,9 +224,7 @@ def test_configuration_alone_puts_the_cause_last_in_a_terminal(program, prompt, 
 
 
 def test_configuration_alone_puts_the_cause_into_a_failed_test(program, tmp_path):
-    """
-    It is the last line of what pytest shows of the exception.
-    """
+    """It is the last line of what pytest shows of the exception."""
     path = tmp_path / "test_program.py"
     path.write_text(program)
     lines = [
@@ -277,9 +234,7 @@ def test_configuration_alone_puts_the_cause_into_a_failed_test(program, tmp_path
 
 
 def test_configuration_alone_puts_the_cause_last_in_a_notebooks_error(program):
-    """
-    It is the last line of what stands under the cell.
-    """
+    """It is the last line of what stands under the cell."""
     notebook = v4.new_notebook(cells=[v4.new_code_cell(program)])
     NotebookClient(notebook, timeout=2 * PATIENCE_S, allow_errors=True, kernel_name="python3").execute()
     (error,) = [each for each in notebook.cells[0].outputs if each.output_type == "error"]
@@ -288,9 +243,7 @@ def test_configuration_alone_puts_the_cause_last_in_a_notebooks_error(program):
 
 @pytest.mark.parametrize("fault", ["sigkill-nanny", "sigterm-nanny", "sigint-nanny"])
 def test_a_note_is_made_also_where_the_nanny_goes_with_its_worker(provoke, surroundings, fault, monkeypatch):
-    """
-    Meanwhile the nanny may leave with all it knows; the note says what was found until then.
-    """
+    """Meanwhile the nanny may leave with all it knows; the note says what was found until then."""
     auto = workerdiag.auto
     monkeypatch.setattr(workerdiag, "auto", lambda client, **_: auto(client))
     exc = provoke(fault).exc
@@ -298,9 +251,7 @@ def test_a_note_is_made_also_where_the_nanny_goes_with_its_worker(provoke, surro
 
 
 def test_a_block_of_the_cautious_adds_the_note_without_touching_the_client(lab):
-    """
-    `explaining` adds the note as the exception leaves the block.
-    """
+    """`explaining` adds the note as the exception leaves the block."""
     lab.scheduler(**IMPATIENT)
     lab.worker()
     client = lab.client()

@@ -1,6 +1,4 @@
-"""
-Real clusters, asked after real deaths. Each test makes one promise about what `ClusterSource` finds.
-"""
+"""Real clusters, asked after real deaths. Each test makes one promise about what `ClusterSource` finds."""
 
 from __future__ import annotations
 
@@ -27,40 +25,30 @@ pytestmark = pytest.mark.lab
 
 
 def crash():
-    """
-    As a library may end its process.
-    """
+    """As a library may end its process."""
     os._exit(3)
 
 
 def collect(client, exc=None, budget_s=10.0):
-    """
-    The evidence of one round, as `workerdiag.explain` gathers it.
-    """
+    """The evidence of one round, as `workerdiag.explain` gathers it."""
     facts = exception_facts(exc) if exc is not None else []
     about = tuple(each.identity for each in facts if getattr(each, "identity", None) and each.identity.worker)
     return list(ClusterSource(client, ClusterQuestion(about=about)).collect(budget_s=budget_s))
 
 
 def of(kind, evidence):
-    """
-    The evidence of one kind.
-    """
+    """The evidence of one kind."""
     return [each for each in evidence if isinstance(each, kind)]
 
 
 def text_of(evidence, stream):
-    """
-    All log text of one stream.
-    """
+    """All log text of one stream."""
     return "".join(each.data.decode() for each in of(LogChunk, evidence) if each.stream == stream)
 
 
 @pytest.fixture(scope="module")
 def client():
-    """
-    A client of a cluster with two workers of 1 GiB.
-    """
+    """A client of a cluster with two workers of 1 GiB."""
     with (
         LocalCluster(
             n_workers=2, threads_per_worker=1, dashboard_address=":0", memory_limit="1GiB"
@@ -72,9 +60,7 @@ def client():
 
 @pytest.fixture(scope="module")
 def killed(client):
-    """
-    What the client gets for a task that ends its worker, four times.
-    """
+    """What the client gets for a task that ends its worker, four times."""
     with pytest.raises(Exception, match="different workers") as caught:
         client.submit(crash, pure=False).result(timeout=60)
     return caught.value
@@ -82,23 +68,17 @@ def killed(client):
 
 @pytest.fixture(scope="module")
 def evidence(client, killed):
-    """
-    What is found right after that.
-    """
+    """What is found right after that."""
     return collect(client, killed)
 
 
 def test_the_nanny_tells_how_the_killed_worker_exited(evidence, killed):
-    """
-    The exit of the process that KilledWorker names is in the evidence, under its pid.
-    """
+    """The exit of the process that KilledWorker names is in the evidence, under its pid."""
     assert f"Worker process {killed.last_worker.pid} exited with status 3" in text_of(evidence, "nanny")
 
 
 def test_the_removal_is_told_with_whose_it_is(evidence, killed):
-    """
-    What the scheduler noted down about the dead worker carries all that is known of that worker.
-    """
+    """What the scheduler noted down about the dead worker carries all that is known of that worker."""
     last = killed.last_worker
     removed = [
         each
@@ -113,9 +93,7 @@ def test_the_removal_is_told_with_whose_it_is(evidence, killed):
 
 
 def test_logs_and_events_have_one_clock(evidence, killed):
-    """
-    A nanny's line about a death bears the time of the scheduler's event of it, whatever the time zone.
-    """
+    """A nanny's line about a death bears the time of the scheduler's event of it, whatever the time zone."""
     line = re.search(
         rf"^(.*),\d+ - .*process {killed.last_worker.pid} exited", text_of(evidence, "nanny"), re.MULTILINE
     )
@@ -125,18 +103,14 @@ def test_logs_and_events_have_one_clock(evidence, killed):
 
 
 def test_nothing_is_missing_while_all_answer(evidence):
-    """
-    With everybody alive each place is looked at wholly, and there is no gap.
-    """
+    """With everybody alive each place is looked at wholly, and there is no gap."""
     places = {each.place for each in of(Inspected, evidence)}
     assert of(Gap, evidence) == []
     assert places == {"nanny log", "scheduler log", "scheduler events", "worker states", "task states"}
 
 
 def test_four_deaths_of_one_task_are_all_found(evidence, killed):
-    """
-    The workers that the same task was lost with before are found by their removals.
-    """
+    """The workers that the same task was lost with before are found by their removals."""
     removed = {
         each.identity.worker for each in of(Event, evidence) if each.fields.get("action") == "remove-worker"
     }
@@ -144,18 +118,14 @@ def test_four_deaths_of_one_task_are_all_found(evidence, killed):
 
 
 def test_a_killed_task_is_told_as_such(evidence, killed):
-    """
-    The state of the tasks names the one that failed and how many deaths it was there for.
-    """
+    """The state of the tasks names the one that failed and how many deaths it was there for."""
     erred = next(each for each in of(Event, evidence) if each.fields.get("state") == "erred")
     assert erred.fields["key"] == killed.task
     assert erred.fields["suspicious"] == killed.allowed_failures + 1
 
 
 def test_deaths_are_found_without_an_exception(client, killed):
-    """
-    Without an exception at hand, the workers that were lost lately are the ones to ask about.
-    """
+    """Without an exception at hand, the workers that were lost lately are the ones to ask about."""
     client.wait_for_workers(2, timeout=30)
     evidence = collect(client)
     removed = {each.identity.worker for each in of(Event, evidence) if each.topic.startswith("tcp://")}
@@ -164,9 +134,7 @@ def test_deaths_are_found_without_an_exception(client, killed):
 
 
 def test_an_asynchronous_client_learns_the_same(client, killed):
-    """
-    From within an event loop the answer is awaited; blocking there is refused as a gap.
-    """
+    """From within an event loop the answer is awaited; blocking there is refused as a gap."""
 
     async def ask():
         async with Client(client.scheduler.address, asynchronous=True) as other:
@@ -181,9 +149,7 @@ def test_an_asynchronous_client_learns_the_same(client, killed):
 
 
 def test_a_task_that_no_worker_may_run_is_told_with_its_restriction(client):
-    """
-    Work that waits for a resource nobody has shows as such.
-    """
+    """Work that waits for a resource nobody has shows as such."""
     future = client.submit(int, resources={"GPU": 1}, pure=False)
     time.sleep(0.2)
     waiting = [each for each in of(Event, collect(client)) if each.fields.get("state") == "no-worker"]
@@ -192,9 +158,7 @@ def test_a_task_that_no_worker_may_run_is_told_with_its_restriction(client):
 
 
 def test_a_memory_kill_is_told_with_its_size(client):
-    """
-    The nanny's own kill leaves how much memory there was, for the worker that had it.
-    """
+    """The nanny's own kill leaves how much memory there was, for the worker that had it."""
     future = client.submit(lambda: len(bytearray(b"1") * (1_100 * 2**20)) and time.sleep(20), pure=False)
     for _ in range(200):
         if client.get_events("worker-restart-memory"):
@@ -209,9 +173,7 @@ def test_a_memory_kill_is_told_with_its_size(client):
 
 @contextmanager
 def processes(tmp_path, *, workers):
-    """
-    A scheduler and nannies as processes of their own, and a client.
-    """
+    """A scheduler and nannies as processes of their own, and a client."""
     environment = os.environ | {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "5s"}
     file = tmp_path / "scheduler.json"
     dask = [sys.executable, "-m", "dask"]
@@ -235,9 +197,7 @@ def processes(tmp_path, *, workers):
 
 
 def test_a_frozen_scheduler_is_left_alone(tmp_path):
-    """
-    A scheduler that is stopped (SIGSTOP) is not waited for until it goes on, and that is said.
-    """
+    """A scheduler that is stopped (SIGSTOP) is not waited for until it goes on, and that is said."""
     with processes(tmp_path, workers=1) as (client, (scheduler, _)):
         scheduler.send_signal(signal.SIGSTOP)
         evidence = collect(client, budget_s=2.0)
@@ -246,9 +206,7 @@ def test_a_frozen_scheduler_is_left_alone(tmp_path):
 
 
 def test_a_frozen_nanny_holds_nobody_up(tmp_path):
-    """
-    A nanny that is stopped is a gap of its own; the other nanny and the scheduler are still heard.
-    """
+    """A nanny that is stopped is a gap of its own; the other nanny and the scheduler are still heard."""
     with processes(tmp_path, workers=2) as (client, (_, nanny, _)):
         nanny.send_signal(signal.SIGSTOP)
         evidence = collect(client, budget_s=3.0)
@@ -261,9 +219,7 @@ def test_a_frozen_nanny_holds_nobody_up(tmp_path):
 
 
 def test_a_dead_scheduler_and_a_closed_client_are_gaps_at_once(tmp_path):
-    """
-    Where nobody can answer any more, that is said without waiting for it.
-    """
+    """Where nobody can answer any more, that is said without waiting for it."""
     with processes(tmp_path, workers=1) as (client, (scheduler, _)):
         scheduler.kill()
         scheduler.wait()
@@ -276,9 +232,7 @@ def test_a_dead_scheduler_and_a_closed_client_are_gaps_at_once(tmp_path):
 
 
 def test_a_scheduler_that_forbids_functions_is_asked_otherwise(tmp_path, monkeypatch):
-    """
-    Blocked handlers cost what they would have told, and nothing else.
-    """
+    """Blocked handlers cost what they would have told, and nothing else."""
     monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__BLOCKED_HANDLERS", "['run_function']")
     with processes(tmp_path, workers=1) as (client, _):
         evidence = collect(client, budget_s=5.0)

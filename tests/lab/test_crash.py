@@ -1,6 +1,4 @@
-"""
-Sudden ends: signals from outside, crashes and exits from inside a task.
-"""
+"""Sudden ends: signals from outside, crashes and exits from inside a task."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ common = pytest.mark.common
 
 @contextmanager
 def crashes_all_the_time() -> Iterator[None]:
-    """
-    Another program of this machine that crashes some times in a second.
-    """
+    """Another program of this machine that crashes some times in a second."""
     stop = threading.Event()
 
     def crash() -> None:
@@ -54,9 +50,7 @@ def crashes_all_the_time() -> Iterator[None]:
     ],
 )
 def test_a_signal_is_named_with_its_victim(provoke, explain, fault, cause, signal):
-    """
-    A worker that a signal ended: the signal's cause comes first, and the right process died of it.
-    """
+    """A worker that a signal ended: the signal's cause comes first, and the right process died of it."""
     aftermath = provoke(fault)
     diagnosis = explain(aftermath)
     assert named_cause(diagnosis) == cause
@@ -74,9 +68,7 @@ def test_a_signal_is_named_with_its_victim(provoke, explain, fault, cause, signa
     ],
 )
 def test_a_task_that_ends_the_process_is_found_out(provoke, explain, fault, status):
-    """
-    A task that ends the process is the cause and to blame, also where the nanny keeps silent.
-    """
+    """A task that ends the process is the cause and to blame, also where the nanny keeps silent."""
     aftermath = provoke(fault)
     diagnosis = explain(aftermath)
     assert named_cause(diagnosis) == "code.process-exit"
@@ -88,9 +80,7 @@ def test_a_task_that_ends_the_process_is_found_out(provoke, explain, fault, stat
 
 
 def test_a_plugin_that_ends_each_worker_is_found_out(provoke, explain):
-    """
-    Workers that exit as a plugin starts are not called interrupted, nor left unexplained.
-    """
+    """Workers that exit as a plugin starts are not called interrupted, nor left unexplained."""
     aftermath = provoke("plugin-exits")
     for logs in (aftermath.logs, ()):
         diagnosis = explain(evolve(aftermath, logs=logs))
@@ -99,9 +89,7 @@ def test_a_plugin_that_ends_each_worker_is_found_out(provoke, explain):
 
 
 def test_two_workers_that_crash_at_once_are_two_deaths(provoke, explain):
-    """
-    Each has its own process, and the task that is asked about is not blamed for the other.
-    """
+    """Each has its own process, and the task that is asked about is not blamed for the other."""
     aftermath = provoke("two-segfaults-at-once")
     diagnosis = explain(aftermath)
     assert named_cause(diagnosis) == "signal.segfault"
@@ -111,9 +99,7 @@ def test_two_workers_that_crash_at_once_are_two_deaths(provoke, explain):
 
 
 def test_a_crash_is_not_taken_for_the_orderly_stop_of_another_worker(lab):
-    """
-    Of the one, a log without its beginning has the pid alone; of the other nothing but that it stops.
-    """
+    """Of the one, a log without its beginning has the pid alone; of the other nothing but that it stops."""
     lab.scheduler()
     crashing, leaving = lab.worker(name="crashing"), lab.worker(name="leaving")
     client = lab.client(workers=2)
@@ -131,9 +117,7 @@ def test_a_crash_is_not_taken_for_the_orderly_stop_of_another_worker(lab):
 
 
 def test_four_deaths_for_one_task_are_four_deaths_of_one_cause(provoke, explain):
-    """
-    With Dask's usual patience, four workers die for one task: all are told, and one cause.
-    """
+    """With Dask's usual patience, four workers die for one task: all are told, and one cause."""
     aftermath = provoke("segfault-four-times")
     diagnosis = explain(aftermath)
     assert named_cause(diagnosis) == "signal.segfault"
@@ -143,16 +127,12 @@ def test_four_deaths_for_one_task_are_four_deaths_of_one_cause(provoke, explain)
 
 
 def test_a_local_cluster_does_not_hide_the_signal(provoke, explain):
-    """
-    LocalCluster shows "Restarting worker" alone; the nannies' memory has the signal still.
-    """
+    """LocalCluster shows "Restarting worker" alone; the nannies' memory has the signal still."""
     assert named_cause(explain(provoke("segfault-local-cluster"))) == "signal.segfault"
 
 
 def test_a_task_that_only_waited_is_not_blamed(provoke, explain):
-    """
-    KilledWorker names every task that was assigned; we say which one was really running.
-    """
+    """KilledWorker names every task that was assigned; we say which one was really running."""
     diagnosis = explain(provoke("bystander"))
     assert named_cause(diagnosis) == "signal.segfault"
     assert diagnosis.blame.task == "innocent"
@@ -161,9 +141,7 @@ def test_a_task_that_only_waited_is_not_blamed(provoke, explain):
 
 
 def test_a_culprit_that_died_within_a_heartbeat_is_not_acquitted(provoke, explain):
-    """
-    What ran at the last heartbeat was done by then, and no other task is accused.
-    """
+    """What ran at the last heartbeat was done by then, and no other task is accused."""
     diagnosis = explain(provoke("sudden-culprit"))
     assert diagnosis.blame.task == "culprit"
     assert diagnosis.blame.fairly_blamed is not False
@@ -172,18 +150,14 @@ def test_a_culprit_that_died_within_a_heartbeat_is_not_acquitted(provoke, explai
 
 @pytest.mark.parametrize("fault", ["sigint-nanny", "sigint-worker-locally"])
 def test_an_interrupt_is_no_crash(provoke, explain, fault):
-    """
-    SIGINT, to the worker or to ``dask worker``, is somebody's wish, and safe to run again.
-    """
+    """SIGINT, to the worker or to ``dask worker``, is somebody's wish, and safe to run again."""
     diagnosis = explain(provoke(fault))
     assert named_cause(diagnosis) == "exit.keyboard-interrupt"
     assert diagnosis.decision.retry_safe is True
 
 
 def test_an_interrupt_of_a_process_that_has_not_ended_leaves_two_candidates(provoke, explain):
-    """
-    Until a busy worker process ends, a call of Worker.close() leaves the same traces as SIGINT to it alone.
-    """
+    """Until a busy worker process ends, a call of Worker.close() leaves the same traces as SIGINT to it alone."""
     diagnosis = explain(provoke("sigint-worker"))
     candidates = {"exit.keyboard-interrupt", "exit.closed-by-code"}
     assert {
@@ -195,9 +169,7 @@ def test_an_interrupt_of_a_process_that_has_not_ended_leaves_two_candidates(prov
 
 @pytest.mark.alone
 def test_a_crash_of_another_program_is_not_of_a_worker_that_was_interrupted(provoke, explain):
-    """
-    The kernel names the thread that crashed, which could be any process's of that second.
-    """
+    """The kernel names the thread that crashed, which could be any process's of that second."""
     with crashes_all_the_time():
         diagnosis = explain(provoke("sigint-worker"))
     assert "signal.segfault" not in {cause.id for cause in diagnosis.causes}
@@ -205,9 +177,7 @@ def test_a_crash_of_another_program_is_not_of_a_worker_that_was_interrupted(prov
 
 @common
 def test_sigterm_to_the_nanny_is_an_order(provoke, explain):
-    """
-    SIGTERM to ``dask worker`` is an order that was carried out, not a kill, and not the task's fault.
-    """
+    """SIGTERM to ``dask worker`` is an order that was carried out, not a kill, and not the task's fault."""
     diagnosis = explain(provoke("sigterm-nanny"))
     assert named_cause(diagnosis) == "exit.sigterm"
     assert diagnosis.blame.verdict != "task"
@@ -216,9 +186,7 @@ def test_sigterm_to_the_nanny_is_an_order(provoke, explain):
 
 @pytest.mark.alone
 def test_a_nanny_that_vanished_is_the_answer_or_a_gap(provoke, explain):
-    """
-    With its nanny dies all memory of a worker: we say so, and do not guess.
-    """
+    """With its nanny dies all memory of a worker: we say so, and do not guess."""
     diagnosis = explain(provoke("sigkill-nanny"))
     assert claimed_causes(diagnosis) <= {"external.nanny-lost"}
     assert any("nanny" in f"{gap.source} {gap.detail}" for gap in diagnosis.gaps)
@@ -230,9 +198,7 @@ def test_a_nanny_that_vanished_is_the_answer_or_a_gap(provoke, explain):
     [("segfault-without-nanny", "signal.segfault"), ("sigkill-without-nanny", "external.sigkill")],
 )
 def test_without_a_nanny_nobody_knows(provoke, explain, fault, cause):
-    """
-    Without a nanny nobody saw the exit: "unknown" is right, a wrong cause given as sure is not. A kernel may tell.
-    """
+    """Without a nanny nobody saw the exit: "unknown" is right, a wrong cause given as sure is not. A kernel may tell."""
     diagnosis = explain(provoke(fault))
     assert diagnosis.outcome in ("unknown", "explained")
     assert claimed_causes(diagnosis) <= {cause}
@@ -240,9 +206,7 @@ def test_without_a_nanny_nobody_knows(provoke, explain, fault, cause):
 
 
 def test_a_kill_after_a_scale_down_is_no_scale_down(provoke, explain):
-    """
-    The nannies of a LocalCluster share a log, and the orders in it were to other workers.
-    """
+    """The nannies of a LocalCluster share a log, and the orders in it were to other workers."""
     aftermath = provoke("sigkill-after-scale-down")
     diagnosis = explain(aftermath)
     assert named_cause(diagnosis) == "external.sigkill"

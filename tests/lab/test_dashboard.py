@@ -1,6 +1,4 @@
-"""
-The page of deaths in a real scheduler process, of which a worker is really killed.
-"""
+"""The page of deaths in a real scheduler process, of which a worker is really killed."""
 
 from __future__ import annotations
 
@@ -28,25 +26,19 @@ HEAVY = ("correlation", "matching", "pipeline", "rulebook", "scoring")
 
 
 def http_port(dask_scheduler):
-    """
-    The port of the scheduler's web server, which it has also without a dashboard.
-    """
+    """The port of the scheduler's web server, which it has also without a dashboard."""
     return dask_scheduler.http_server.port
 
 
 def loaded_rooms():
-    """
-    The rooms of our package that a process has loaded.
-    """
+    """The rooms of our package that a process has loaded."""
     import sys
 
     return sorted({name.split(".")[1] for name in sys.modules if name.startswith("workerdiag.")})
 
 
 class Server:
-    """
-    The web server of a client's scheduler.
-    """
+    """The web server of a client's scheduler."""
 
     def __init__(self, client):
         self.base = f"http://127.0.0.1:{client.run_on_scheduler(http_port)}"
@@ -59,17 +51,13 @@ class Server:
         return json.loads(self.get("workerdiag/deaths.json"))
 
     def counted(self):
-        """
-        The lines of our counter in the metrics that are not zero.
-        """
+        """The lines of our counter in the metrics that are not zero."""
         lines = self.get("metrics").splitlines()
         return [line for line in lines if re.match(r"workerdiag_deaths_total\{.*[1-9]\d*\.0$", line)]
 
 
 def kill_a_worker(client):
-    """
-    ``kill -9`` of one worker process; its address.
-    """
+    """``kill -9`` of one worker process; its address."""
     address, pid = next(iter(client.run(os.getpid).items()))
     os.kill(pid, signal.SIGKILL)
     return address
@@ -77,9 +65,7 @@ def kill_a_worker(client):
 
 @pytest.mark.common
 def test_a_killed_worker_is_on_the_page(lab):
-    """
-    By configuration alone: a row, a report, one in the counter, and nothing that reasons in the scheduler.
-    """
+    """By configuration alone: a row, a report, one in the counter, and nothing that reasons in the scheduler."""
     lab.scheduler(**PRELOADS)
     lab.worker(name="<b onclick=alert(1)>", env=PRELOADS)
     client = lab.client()
@@ -100,9 +86,7 @@ def test_a_killed_worker_is_on_the_page(lab):
 
 
 def test_install_brings_the_page_and_uninstall_takes_it(lab):
-    """
-    On a cluster that runs already, and without a trace afterwards.
-    """
+    """On a cluster that runs already, and without a trace afterwards."""
     lab.scheduler()
     lab.worker()
     client = lab.client()

@@ -1,6 +1,4 @@
-"""
-Real deaths with the flight recorder, as the page of a diagnosis draws them.
-"""
+"""Real deaths with the flight recorder, as the page of a diagnosis draws them."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("boxes")]
 
 
 def test_what_the_recorder_sampled_reaches_the_page(lab):
-    """
-    Memory by time, the limits with their thresholds, and the tasks on both threads are in the drawings.
-    """
+    """Memory by time, the limits with their thresholds, and the tasks on both threads are in the drawings."""
     client = recorded(lab, "--nthreads", "2", memory_limit="300MB")
     client.submit(tasks.nap, 60, lab.mark("nap"), key="nap")
     lab.running("nap")

@@ -1,6 +1,4 @@
-"""
-A fleet report on real deaths: a watcher saw them, and triage reads the logs that they left.
-"""
+"""A fleet report on real deaths: a watcher saw them, and triage reads the logs that they left."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ pytestmark = pytest.mark.lab
 
 
 def test_deaths_that_watcher_and_triage_both_saw_count_once(lab, tmp_path):
-    """
-    Two workers are killed, and later one is asked to go: two losses of one cause, known from both sides.
-    """
+    """Two workers are killed, and later one is asked to go: two losses of one cause, known from both sides."""
     lab.scheduler()
     for name in ("first", "second", "third"):
         lab.worker(name=name)

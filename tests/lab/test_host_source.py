@@ -1,5 +1,4 @@
-"""
-Real deaths, and what the machine tells of them when ``workerdiag.explain(exc, client)`` asks it.
+"""Real deaths, and what the machine tells of them when ``workerdiag.explain(exc, client)`` asks it.
 
 No log is handed in: what is known of the kernel comes from the nanny's machine, through the nanny.
 """
@@ -37,16 +36,12 @@ readable = pytest.mark.skipif(not kernel_log(), reason="the kernel log may not b
 
 @pytest.fixture(autouse=True)
 def _only_the_host(monkeypatch):
-    """
-    Of the sources beyond Dask, the machine alone.
-    """
+    """Of the sources beyond Dask, the machine alone."""
     monkeypatch.setattr(registry, "SHIPPED", (registry.ShippedKind("host.source:HostSource"),))
 
 
 def seen(diagnosis):
-    """
-    All evidence for the named_cause cause, as one text.
-    """
+    """All evidence for the named_cause cause, as one text."""
     return "\n".join(f"{clue.where} {clue.text}" for clue in diagnosis.top.evidence)
 
 
@@ -63,9 +58,7 @@ def seen(diagnosis):
     ],
 )
 def test_the_machine_tells_what_dask_cannot(provoke, explain, fault, cause, told):
-    """
-    Without any log handed in, the machine's own words name the cause, and nothing else is likely.
-    """
+    """Without any log handed in, the machine's own words name the cause, and nothing else is likely."""
     aftermath = evolve(provoke(fault), logs=())
     diagnosis = explain(aftermath)
     assert named_cause(diagnosis) == cause
@@ -79,9 +72,7 @@ def test_the_machine_tells_what_dask_cannot(provoke, explain, fault, cause, told
     "fault", ["abort", "sigterm-worker", "nanny-memory-slow", "retire-workers", "nothing-wrong"]
 )
 def test_the_machine_does_not_put_other_deaths_down_to_itself(provoke, explain, fault):
-    """
-    Deaths that the machine has no part in are explained as they are without it.
-    """
+    """Deaths that the machine has no part in are explained as they are without it."""
     diagnosis = explain(provoke(fault))
     assert not {each.id for each in diagnosis.causes if each.probability > 0.05} & {
         "kernel.oom-killer",
@@ -92,9 +83,7 @@ def test_the_machine_does_not_put_other_deaths_down_to_itself(provoke, explain, 
 
 
 def test_a_kill_of_another_process_is_not_the_workers(lab, explain):
-    """
-    While the kernel kills a stranger for its memory, somebody kills our worker: that is told apart.
-    """
+    """While the kernel kills a stranger for its memory, somebody kills our worker: that is told apart."""
     try:
         group = lab.enter_context(memory_group(limit_bytes=60 * tasks.MB))
     except UnavailableError as problem:
@@ -114,9 +103,7 @@ def test_a_kill_of_another_process_is_not_the_workers(lab, explain):
 
 
 def test_a_kill_of_before_is_not_this_one(lab, explain):
-    """
-    The group has counted a kill of the first worker; the second is killed by hand, and that is what we say of it.
-    """
+    """The group has counted a kill of the first worker; the second is killed by hand, and that is what we say of it."""
     if not kernel_log():
         pytest.skip("the kernel log may not be read")
     try:
@@ -140,9 +127,7 @@ def test_a_kill_of_before_is_not_this_one(lab, explain):
 
 @pytest.mark.alone
 def test_in_a_pid_namespace_of_its_own_a_kill_is_known_by_moment_and_group(lab, explain):
-    """
-    A container's pids are not the kernel's: the kill is the worker's all the same.
-    """
+    """A container's pids are not the kernel's: the kill is the worker's all the same."""
     unshare = shutil.which("unshare")
     alone = [str(unshare), "--pid", "--fork", "--mount-proc", "--kill-child"]
     if unshare is None or subprocess.run([*alone, "true"], check=False, capture_output=True).returncode:
@@ -168,9 +153,7 @@ def test_in_a_pid_namespace_of_its_own_a_kill_is_known_by_moment_and_group(lab, 
 
 
 def test_places_and_machine_are_told_where_all_live(provoke):
-    """
-    Of a LocalCluster all places are known, and its machine is asked in this process.
-    """
+    """Of a LocalCluster all places are known, and its machine is asked in this process."""
     aftermath = provoke("segfault-local-cluster")
     victims = find_victims(exception_facts(aftermath.exc))
     places, gaps = find_locations(aftermath.client, victims, Deadline.after(2))
@@ -185,9 +168,7 @@ def test_places_and_machine_are_told_where_all_live(provoke):
 
 
 def test_a_nanny_that_forbids_functions_is_a_gap_with_the_remedy(lab, explain):
-    """
-    Where nannies run nothing for others, that is said, and the death is explained as well as without.
-    """
+    """Where nannies run nothing for others, that is said, and the death is explained as well as without."""
     lab.scheduler(**IMPATIENT)
     lab.worker(env={"DASK_DISTRIBUTED__NANNY__BLOCKED_HANDLERS": "['run']"})
     client = _without_status(lab)
@@ -200,9 +181,7 @@ def test_a_nanny_that_forbids_functions_is_a_gap_with_the_remedy(lab, explain):
 
 
 def test_a_nanny_that_is_stopped_holds_nobody_up(lab, explain):
-    """
-    A frozen nanny is not waited for until it thaws, and the neighbour on the same machine is heard.
-    """
+    """A frozen nanny is not waited for until it thaws, and the neighbour on the same machine is heard."""
     lab.scheduler(**IMPATIENT)
     first = lab.worker(name="first")
     lab.worker(name="second")
@@ -220,9 +199,7 @@ def test_a_nanny_that_is_stopped_holds_nobody_up(lab, explain):
 
 
 def test_nothing_of_the_machine_is_claimed_without_looking(provoke):
-    """
-    That the kernel is silent is only said where its log was read.
-    """
+    """That the kernel is silent is only said where its log was read."""
     aftermath = provoke("sigkill-worker")
     victims = find_victims(exception_facts(aftermath.exc))
     places, _ = find_locations(aftermath.client, victims, Deadline.after(2))
@@ -233,9 +210,7 @@ def test_nothing_of_the_machine_is_claimed_without_looking(provoke):
 
 
 def _without_status(lab):
-    """
-    A client of a lab whose nannies cannot be asked for their state; they have a second to be up.
-    """
+    """A client of a lab whose nannies cannot be asked for their state; they have a second to be up."""
     lab._nannies = False
     client = lab.client()
     client.submit(tasks.nap, 1).result(PATIENCE_S)

@@ -1,6 +1,4 @@
-"""
-A live cluster that cannot be asked, or not at once: never an all-clear, and the same answer twice.
-"""
+"""A live cluster that cannot be asked, or not at once: never an all-clear, and the same answer twice."""
 
 from __future__ import annotations
 
@@ -29,18 +27,14 @@ OLD_PYTHON = "WORKERDIAG_LAB_OLD_PYTHON"
 
 
 def running(lab):
-    """
-    A client of a scheduler and a worker that are well.
-    """
+    """A client of a scheduler and a worker that are well."""
     lab.scheduler()
     lab.worker()
     return lab.client()
 
 
 def places(client):
-    """
-    Where one round of questions looked, and what it could not look at.
-    """
+    """Where one round of questions looked, and what it could not look at."""
     evidence = list(ClusterSource(client).collect(budget_s=2.0))
     return {each.place for each in evidence if isinstance(each, Inspected)}, [
         each for each in evidence if isinstance(each, Gap)
@@ -48,9 +42,7 @@ def places(client):
 
 
 def with_a_death(lab):
-    """
-    A client of the same, whose worker crashed and is back.
-    """
+    """A client of the same, whose worker crashed and is back."""
     lab.scheduler(**IMPATIENT)
     lab.worker()
     client = lab.client()
@@ -67,16 +59,12 @@ def with_a_death(lab):
 
 
 def answer_of(diagnosis):
-    """
-    What a reader takes away.
-    """
+    """What a reader takes away."""
     return diagnosis.top.id, diagnosis.outcome
 
 
 def test_a_closed_client_is_no_all_clear(lab, explain):
-    """
-    Nobody was asked, so nobody can be said to be well.
-    """
+    """Nobody was asked, so nobody can be said to be well."""
     running(lab)
     with Client(lab.address, set_as_default=False) as client:
         pass
@@ -86,9 +74,7 @@ def test_a_closed_client_is_no_all_clear(lab, explain):
 
 
 def test_a_stopped_scheduler_is_no_all_clear(lab, explain):
-    """
-    It says nothing, so no place was looked at.
-    """
+    """It says nothing, so no place was looked at."""
     client = running(lab)
     os.kill(lab.daemons["scheduler"].pid, signal.SIGSTOP)
     looked, gaps = places(client)
@@ -99,9 +85,7 @@ def test_a_stopped_scheduler_is_no_all_clear(lab, explain):
 
 
 def test_a_scheduler_that_is_back_in_time_is_asked_again(lab, explain):
-    """
-    What was cut is asked for once more before a user is told to do that by hand: the same answer twice.
-    """
+    """What was cut is asked for once more before a user is told to do that by hand: the same answer twice."""
     lab.scheduler(**IMPATIENT)
     lab.worker()
     client = lab.client()
@@ -117,9 +101,7 @@ def test_a_scheduler_that_is_back_in_time_is_asked_again(lab, explain):
 
 
 def test_asking_changes_nothing(lab, explain):
-    """
-    The scheduler keeps the topics and events that it had, however often it is asked: the answer stays.
-    """
+    """The scheduler keeps the topics and events that it had, however often it is asked: the answer stays."""
     client = with_a_death(lab)
     before = client.run_on_scheduler(tasks.events_kept)
     found = {answer_of(explain(Aftermath(client=client))) for _ in range(3)}
@@ -128,9 +110,7 @@ def test_asking_changes_nothing(lab, explain):
 
 
 def test_the_answer_stays_when_the_scheduler_forgets(lab, explain):
-    """
-    An hour after a removal the scheduler clears the worker's topic: its log and the nanny's still know.
-    """
+    """An hour after a removal the scheduler clears the worker's topic: its log and the nanny's still know."""
     client = with_a_death(lab)
     first = explain(Aftermath(client=client))
     client.run_on_scheduler(tasks.forget_events)
@@ -140,9 +120,7 @@ def test_the_answer_stays_when_the_scheduler_forgets(lab, explain):
 
 
 def test_the_error_of_a_later_task_is_not_the_death(lab, explain):
-    """
-    A fresh worker raises it; that another one crashed before is a separate matter, with its own cause.
-    """
+    """A fresh worker raises it; that another one crashed before is a separate matter, with its own cause."""
     client = with_a_death(lab)
     error = raised(client.submit(tasks.divide_by_zero, key="fail"))
     diagnosis = explain(Aftermath(exc=error, client=client, is_noted=False))
@@ -152,9 +130,7 @@ def test_the_error_of_a_later_task_is_not_the_death(lab, explain):
 
 
 def test_sixteen_threads_hear_what_one_hears(lab, explain):
-    """
-    Asking at once loses no answer; whoever could not look does not say that nothing died.
-    """
+    """Asking at once loses no answer; whoever could not look does not say that nothing died."""
     lab.scheduler(**IMPATIENT)
     lab.worker()
     client = lab.client()
@@ -166,9 +142,7 @@ def test_sixteen_threads_hear_what_one_hears(lab, explain):
 
 
 def test_a_worker_of_another_age_is_told_live(lab, explain):
-    """
-    Two years lie between a worker that leaves as soon as it gets work and its scheduler.
-    """
+    """Two years lie between a worker that leaves as soon as it gets work and its scheduler."""
     python = os.environ.get(OLD_PYTHON)
     if not python:
         pytest.skip(f"{OLD_PYTHON} names no Python with another distributed")

@@ -1,6 +1,4 @@
-"""
-Too much memory: killed by the nanny, by the kernel, or paused for ever.
-"""
+"""Too much memory: killed by the nanny, by the kernel, or paused for ever."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ MEMORY_LIMIT_BYTES = 300 * 10**6
 
 @common
 def test_slow_growth_to_the_nannys_limit(provoke, explain):
-    """
-    A worker that the nanny killed for its memory: the cause, the process and the numbers.
-    """
+    """A worker that the nanny killed for its memory: the cause, the process and the numbers."""
     aftermath = provoke("nanny-memory-slow")
     diagnosis = explain(aftermath)
     assert named_cause(diagnosis) == "nanny.memory-terminate"
@@ -42,9 +38,7 @@ def test_slow_growth_to_the_nannys_limit(provoke, explain):
 
 
 def test_fast_growth_to_the_nannys_limit(provoke, explain):
-    """
-    Four workers one after another, each above the limit at a blow: one cause, four deaths.
-    """
+    """Four workers one after another, each above the limit at a blow: one cause, four deaths."""
     diagnosis = explain(provoke("nanny-memory-fast"))
     assert named_cause(diagnosis) == "nanny.memory-terminate"
     assert len(diagnosis.deaths) == 4
@@ -53,9 +47,7 @@ def test_fast_growth_to_the_nannys_limit(provoke, explain):
 
 @common
 def test_the_kernel_kills_in_a_cgroup(provoke, explain):
-    """
-    With the kernel's log at hand its OOM killer is the answer, and for the same process.
-    """
+    """With the kernel's log at hand its OOM killer is the answer, and for the same process."""
     aftermath = provoke("kernel-oom")
     # Until the memory of the first is free the kernel may kill a second: a helper of the nanny's, in the same group.
     assert aftermath.facts["group"].oom_kills() >= 1
@@ -68,16 +60,12 @@ def test_the_kernel_kills_in_a_cgroup(provoke, explain):
 
 
 def test_the_kernel_is_asked_where_its_log_is_not_given(provoke, explain):
-    """
-    A SIGKILL has many authors; this one wrote it down, and the victim's control group counted it.
-    """
+    """A SIGKILL has many authors; this one wrote it down, and the victim's control group counted it."""
     assert named_cause(explain(evolve(provoke("kernel-oom"), logs=()))) == "kernel.oom-killer"
 
 
 def test_without_the_kernels_word_sigkill_is_not_called_oom(provoke):
-    """
-    Where nobody may ask the kernel a SIGKILL stays one: "137 means OOM" is a guess, and we name the look that settles it.
-    """
+    """Where nobody may ask the kernel a SIGKILL stays one: "137 means OOM" is a guess, and we name the look that settles it."""
     aftermath = provoke("kernel-oom")
     about = tuple(each.identity for each in exception_facts(aftermath.exc) if each.identity.worker)
     only_dask = ClusterSource(aftermath.client, ClusterQuestion(about=about))
@@ -88,9 +76,7 @@ def test_without_the_kernels_word_sigkill_is_not_called_oom(provoke):
 
 
 def test_a_child_of_a_task_that_the_kernel_kills_is_no_worker(provoke, explain):
-    """
-    The group counts a kill for want of memory, and all workers live: asked with the task's error or without.
-    """
+    """The group counts a kill for want of memory, and all workers live: asked with the task's error or without."""
     aftermath = provoke("child-out-of-memory")
     for exc in (aftermath.exc, None):
         diagnosis = explain(evolve(aftermath, exc=exc))
@@ -98,18 +84,14 @@ def test_a_child_of_a_task_that_the_kernel_kills_is_no_worker(provoke, explain):
 
 
 def test_a_paused_worker_is_a_standstill(provoke, explain):
-    """
-    Nothing died and nothing moves: the pause is named_cause, without an exception to start from.
-    """
+    """Nothing died and nothing moves: the pause is named_cause, without an exception to start from."""
     diagnosis = explain(provoke("paused-for-ever"))
     assert named_cause(diagnosis) == "memory.paused"
     assert diagnosis.deaths == ()
 
 
 def test_a_full_disk_is_named_from_the_workers_log(provoke, explain):
-    """
-    The spill error stands in the worker's own log alone; with it the full disk is the answer.
-    """
+    """The spill error stands in the worker's own log alone; with it the full disk is the answer."""
     aftermath = provoke("full-disk")
     diagnosis = explain(aftermath)
     assert named_cause(diagnosis) == "exception.disk-full"
@@ -117,8 +99,6 @@ def test_a_full_disk_is_named_from_the_workers_log(provoke, explain):
 
 
 def test_a_full_disk_without_the_log_is_at_least_a_pause(provoke, explain):
-    """
-    The cluster itself knows only that the worker is paused, and that is what we say.
-    """
+    """The cluster itself knows only that the worker is paused, and that is what we say."""
     diagnosis = explain(evolve(provoke("full-disk"), logs=()))
     assert named_cause(diagnosis) in ("memory.paused", "exception.disk-full")

@@ -1,6 +1,4 @@
-"""
-pytest itself, run on tests in which workers really die.
-"""
+"""pytest itself, run on tests in which workers really die."""
 
 from __future__ import annotations
 
@@ -63,9 +61,7 @@ def impatient():
 
 @frozen
 class Run:
-    """
-    One run of pytest that has ended.
-    """
+    """One run of pytest that has ended."""
 
     status: int
     output: str
@@ -75,9 +71,7 @@ class Run:
 
 @pytest.fixture
 def run(tmp_path):
-    """
-    Runs pytest on a module with some tests.
-    """
+    """Runs pytest on a module with some tests."""
 
     def run(tests: str, *options: str) -> Run:
         (tmp_path / "test_user.py").write_text(HEAD + textwrap.dedent(tests))
@@ -136,9 +130,7 @@ def test_asynchronous():
 
 
 def test_a_failing_test_carries_its_diagnosis(run, tmp_path):
-    """
-    Wherever its cluster came from, and also where it is closed already: in the report, in junit-xml, as a bundle.
-    """
+    """Wherever its cluster came from, and also where it is closed already: in the report, in junit-xml, as a bundle."""
     ended = run(FAILING, "--workerdiag-bundles=deaths")
     assert ended.status == 1, ended.output
     causes = {name: each.get("workerdiag.cause") for name, each in ended.properties.items()}
@@ -201,9 +193,7 @@ def test_raises_in_a_task(client):
 
 @pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["alone", "xdist"])
 def test_a_strict_run_fails_for_a_death_that_no_test_noticed(run, options):
-    """
-    Also under xdist, where another process saw it.
-    """
+    """Also under xdist, where another process saw it."""
     ended = run(PASSING, "--workerdiag-strict", *options)
     assert ended.status == 1, ended.output
     assert "1 passed" in ended.output
@@ -212,16 +202,12 @@ def test_a_strict_run_fails_for_a_death_that_no_test_noticed(run, options):
 
 
 def test_without_strict_a_passing_run_passes(run):
-    """
-    No result changes that nobody asked to be changed.
-    """
+    """No result changes that nobody asked to be changed."""
     assert run(PASSING).status == 0
 
 
 def test_a_stop_that_was_asked_for_is_no_death(run):
-    """
-    A strict run passes where workers end by the test's own will.
-    """
+    """A strict run passes where workers end by the test's own will."""
     ended = run(DELIBERATE, "--workerdiag-strict", "-n", "2")
     assert ended.status == 0, ended.output
     assert "workers died" not in ended.output

@@ -1,6 +1,4 @@
-"""
-Real deaths with the flight recorder in workers and nannies. Each test makes one promise about what is told.
-"""
+"""Real deaths with the flight recorder in workers and nannies. Each test makes one promise about what is told."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ PRELOADS = {
 
 
 def recorded(lab, *arguments, **options):
-    """
-    The client of a cluster with the recorder in workers and nannies.
-    """
+    """The client of a cluster with the recorder in workers and nannies."""
     lab.scheduler(**IMPATIENT)
     lab.worker(*arguments, **options)
     client = lab.client()
@@ -48,9 +44,7 @@ def recorded(lab, *arguments, **options):
 
 
 def reports(client, count=1):
-    """
-    What was told of the deaths so far, once there are so many.
-    """
+    """What was told of the deaths so far, once there are so many."""
 
     def ask():
         messages = [decode_message(message) for _, message in client.get_events(DEATH_TOPIC)]
@@ -61,16 +55,12 @@ def reports(client, count=1):
 
 
 def ran(message):
-    """
-    Keys of the tasks that ran at the moment of the death.
-    """
+    """Keys of the tasks that ran at the moment of the death."""
     return sorted(task.key for task in message.running_tasks)
 
 
 def files(boxes):
-    """
-    All that lies where boxes do.
-    """
+    """All that lies where boxes do."""
     return sorted(path.name for path in boxes.iterdir()) if boxes.exists() else []
 
 
@@ -90,9 +80,7 @@ def files(boxes):
 def test_a_task_that_ends_its_worker_is_told_with_the_exact_exit(
     lab, boxes, task, arguments, signal_number, status
 ):
-    """
-    However soon after its start a task kills, who ran where and how the process ended is told exactly.
-    """
+    """However soon after its start a task kills, who ran where and how the process ended is told exactly."""
     client = recorded(lab)
     raised(client.submit(task, *arguments, mark=lab.mark(), key="deadly"))
     (message,) = reports(client)
@@ -106,9 +94,7 @@ def test_a_task_that_ends_its_worker_is_told_with_the_exact_exit(
 
 @common
 def test_a_kill_from_outside_is_told_with_what_ran(lab):
-    """
-    Of SIGKILL the worker knows nothing, and its box has all the same what ran.
-    """
+    """Of SIGKILL the worker knows nothing, and its box has all the same what ran."""
     client = recorded(lab)
     future = client.submit(tasks.nap, 60, lab.mark(), key="nap")
     os.kill(lab.running(), signal.SIGKILL)
@@ -122,9 +108,7 @@ def test_a_kill_from_outside_is_told_with_what_ran(lab):
 
 
 def test_the_thread_that_crashed_is_told_from_the_others(lab):
-    """
-    Of two tasks that run, the one that got the signal is named.
-    """
+    """Of two tasks that run, the one that got the signal is named."""
     client = recorded(lab, "--nthreads", "2")
     client.submit(tasks.nap, 60, lab.mark("nap"), key="nap")
     lab.running("nap")
@@ -138,9 +122,7 @@ def test_the_thread_that_crashed_is_told_from_the_others(lab):
 
 
 def test_the_nannys_memory_kill_is_told_as_one(lab):
-    """
-    A worker that takes too much at once is ended by its nanny, and not by anybody else.
-    """
+    """A worker that takes too much at once is ended by its nanny, and not by anybody else."""
     client = recorded(lab, memory_limit="300MB")
     raised(client.submit(tasks.burst, 600, lab.mark(), key="burst"))
     (message,) = reports(client)
@@ -150,9 +132,7 @@ def test_the_nannys_memory_kill_is_told_as_one(lab):
 
 
 def test_the_kernels_memory_kill_is_counted(lab):
-    """
-    Of a burst that the kernel ends within a cgroup, the counter of such kills is told before and after.
-    """
+    """Of a burst that the kernel ends within a cgroup, the counter of such kills is told before and after."""
     try:
         group = lab.enter_context(memory_group(limit_bytes=300 * tasks.MB))
     except UnavailableError as problem:
@@ -167,9 +147,7 @@ def test_the_kernels_memory_kill_is_counted(lab):
 
 
 def test_a_coroutine_is_a_running_task_too(lab):
-    """
-    A task that runs on the event loop is told like one on a thread.
-    """
+    """A task that runs on the event loop is told like one on a thread."""
     client = recorded(lab)
     future = client.submit(tasks.block_loop, 60, lab.mark(), key="coroutine")
     os.kill(lab.running(), signal.SIGKILL)
@@ -189,9 +167,7 @@ def dask_setup(worker):
 
 
 def with_pool(lab):
-    """
-    The client of a cluster whose worker has a pool of one process, named ``pool``, and records.
-    """
+    """The client of a cluster whose worker has a pool of one process, named ``pool``, and records."""
     preload = lab.folder / "with_pool.py"
     preload.write_text(POOL)
     # A nanny's worker is daemonic, which may have no children, unless configured otherwise.
@@ -200,9 +176,7 @@ def with_pool(lab):
 
 
 def test_a_worker_that_dies_while_its_pool_works_is_told_with_the_task_in_the_pool(lab):
-    """
-    A task that another process runs for the worker is one of the worker's running tasks.
-    """
+    """A task that another process runs for the worker is one of the worker's running tasks."""
     client = with_pool(lab)
     (pid,) = client.run(os.getpid).values()
     with dask.annotate(executor="pool"):
@@ -216,9 +190,7 @@ def test_a_worker_that_dies_while_its_pool_works_is_told_with_the_task_in_the_po
 
 
 def test_a_pool_whose_process_dies_is_no_dead_worker(lab, boxes):
-    """
-    The task fails by itself; the worker lives, runs nothing any more, and nothing is told.
-    """
+    """The task fails by itself; the worker lives, runs nothing any more, and nothing is told."""
     client = with_pool(lab)
     with dask.annotate(executor="pool"):
         future = client.submit(tasks.nap, 60, lab.mark(), key="pooled")
@@ -235,9 +207,7 @@ def test_a_pool_whose_process_dies_is_no_dead_worker(lab, boxes):
 
 @common
 def test_a_worker_that_dies_with_its_nanny_is_told_by_the_next_one(lab, boxes):
-    """
-    Nanny and worker are killed together; who comes next on that host finds the box, and tells once.
-    """
+    """Nanny and worker are killed together; who comes next on that host finds the box, and tells once."""
     lab.scheduler(**IMPATIENT)
     daemon = lab.worker(env=PRELOADS)
     client = lab.client()
@@ -263,9 +233,7 @@ def test_a_worker_that_dies_with_its_nanny_is_told_by_the_next_one(lab, boxes):
 
 
 def test_a_worker_without_nanny_is_told_by_the_next_one(lab):
-    """
-    Without a nanny the worker's own dump says how it ended.
-    """
+    """Without a nanny the worker's own dump says how it ended."""
     lab.scheduler(**IMPATIENT)
     lab.worker(nanny=False, env=PRELOADS)
     client = lab.client()
@@ -277,9 +245,7 @@ def test_a_worker_without_nanny_is_told_by_the_next_one(lab):
 
 
 def test_a_worker_without_nanny_that_was_asked_to_end_leaves_nothing(lab, boxes):
-    """
-    An orderly end is nothing to tell of.
-    """
+    """An orderly end is nothing to tell of."""
     lab.scheduler()
     daemon = lab.worker(nanny=False, env=PRELOADS)
     client = lab.client()
@@ -290,8 +256,7 @@ def test_a_worker_without_nanny_that_was_asked_to_end_leaves_nothing(lab, boxes)
 
 
 def test_death_during_start_is_told_by_a_preload(lab, boxes):
-    """
-    A worker that dies before it ever registers is told with its exit, if configuration put us there.
+    """A worker that dies before it ever registers is told with its exit, if configuration put us there.
 
     Its nanny gives up and ends at once; what it could not deliver in time the next one on the host does.
     """
@@ -315,9 +280,7 @@ def test_death_during_start_is_told_by_a_preload(lab, boxes):
 
 
 def condition(dask_worker):
-    """
-    All that the recorder changes in a worker's process.
-    """
+    """All that the recorder changes in a worker's process."""
     import faulthandler
     import logging
     import sys
@@ -337,9 +300,7 @@ def condition(dask_worker):
 
 
 def condition_of_nanny(dask_worker):
-    """
-    All that the recorder changes in a nanny.
-    """
+    """All that the recorder changes in a nanny."""
     return {
         "hooked": "_on_worker_exit_sync" in vars(dask_worker),
         "process": dask_worker.process.on_exit.__name__,
@@ -350,17 +311,13 @@ def condition_of_nanny(dask_worker):
 
 
 def condition_of_scheduler(dask_scheduler):
-    """
-    All that the recorder changes in a scheduler.
-    """
+    """All that the recorder changes in a scheduler."""
     kinds = ("plugins", "worker_plugins", "nanny_plugins", "handlers")
     return [name for kind in kinds for name in getattr(dask_scheduler, kind) if "workerdiag" in name]
 
 
 def changed(client, boxes):
-    """
-    All that the recorder changes on a cluster.
-    """
+    """All that the recorder changes on a cluster."""
     return (
         client.run(condition),
         client.run(condition_of_nanny, nanny=True),
@@ -371,9 +328,7 @@ def changed(client, boxes):
 
 @common
 def test_uninstalling_leaves_nothing_and_installing_twice_is_once(lab, boxes):
-    """
-    After `uninstall` workers, nannies and the disk are as they were, also when it was installed twice.
-    """
+    """After `uninstall` workers, nannies and the disk are as they were, also when it was installed twice."""
     _, client = lab.cluster()
     before = changed(client, boxes)
     installed = workerdiag.install(client)
@@ -390,9 +345,7 @@ def test_uninstalling_leaves_nothing_and_installing_twice_is_once(lab, boxes):
 
 
 def test_installing_in_the_midst_of_work_disturbs_nothing(lab):
-    """
-    A task that already runs keeps its key and its result, and is recorded from then on.
-    """
+    """A task that already runs keeps its key and its result, and is recorded from then on."""
     lab.scheduler(**IMPATIENT)
     lab.worker()
     client = lab.client()
@@ -415,18 +368,14 @@ def test_installing_in_the_midst_of_work_disturbs_nothing(lab):
 
 
 def asks_for_its_key(seconds, mark):
-    """
-    As libraries do that want to know in which task they run.
-    """
+    """As libraries do that want to know in which task they run."""
     worker = get_worker()
     tasks.nap(seconds, mark)
     return worker.get_current_task()
 
 
 def test_workers_that_come_later_record_too(lab):
-    """
-    A cluster that grows, and one that is restarted, needs no second `install`.
-    """
+    """A cluster that grows, and one that is restarted, needs no second `install`."""
     cluster, client = lab.cluster()
     workerdiag.install(client)
     cluster.scale(2)
@@ -439,9 +388,7 @@ def test_workers_that_come_later_record_too(lab):
 
 
 def test_a_cluster_with_tls_is_told_too(lab):
-    """
-    What a nanny tells goes over the cluster's own, encrypted, connections.
-    """
+    """What a nanny tells goes over the cluster's own, encrypted, connections."""
     pytest.importorskip("cryptography")
     from distributed.security import Security
 
@@ -455,9 +402,7 @@ def test_a_cluster_with_tls_is_told_too(lab):
 
 
 def test_installing_where_workerdiag_is_missing_installs_nothing(lab):
-    """
-    A worker that cannot import workerdiag is named, and nothing is registered anywhere.
-    """
+    """A worker that cannot import workerdiag is named, and nothing is registered anywhere."""
     hidden = lab.folder / "modules"
     hidden.mkdir()
     (hidden / "workerdiag.py").write_text("")
@@ -474,9 +419,7 @@ def test_installing_where_workerdiag_is_missing_installs_nothing(lab):
 
 @pytest.mark.parametrize("place", ["read-only", "full"])
 def test_without_a_place_for_boxes_the_cluster_runs_on(lab, monkeypatch, place):
-    """
-    On a read-only or full disk there is no box, which is said; the exit status is told all the same.
-    """
+    """On a read-only or full disk there is no box, which is said; the exit status is told all the same."""
     folder = Path("/proc/nowhere")
     if place == "full":
         try:
@@ -498,9 +441,7 @@ def test_without_a_place_for_boxes_the_cluster_runs_on(lab, monkeypatch, place):
 
 
 def test_a_task_that_forks_does_not_touch_the_workers_box(lab):
-    """
-    What a forked child does, and how it dies, is not the worker's doing.
-    """
+    """What a forked child does, and how it dies, is not the worker's doing."""
     client = recorded(lab)
     assert client.submit(fork_and_crash, key="fork").result(timeout=PATIENCE_S) == 11
     future = client.submit(tasks.nap, 60, lab.mark(), key="nap")
@@ -513,9 +454,7 @@ def test_a_task_that_forks_does_not_touch_the_workers_box(lab):
 
 
 def fork_and_crash():
-    """
-    The number of the signal that ended a forked child, which wrote to standard error before.
-    """
+    """The number of the signal that ended a forked child, which wrote to standard error before."""
     import ctypes
     import sys
 
@@ -529,9 +468,7 @@ def fork_and_crash():
 
 
 def test_what_a_task_writes_to_standard_error_is_among_its_last_words(lab):
-    """
-    Python's standard error is in the box, and still where it was before.
-    """
+    """Python's standard error is in the box, and still where it was before."""
     client = recorded(lab)
     future = client.submit(complain_and_wait, lab.mark(), key="complain")
     os.kill(lab.running(), signal.SIGKILL)
@@ -542,9 +479,7 @@ def test_what_a_task_writes_to_standard_error_is_among_its_last_words(lab):
 
 
 def complain_and_wait(mark):
-    """
-    As a library that warns before it breaks.
-    """
+    """As a library that warns before it breaks."""
     import sys
 
     sys.stderr.write("the model is damaged\n")

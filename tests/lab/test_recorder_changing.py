@@ -1,6 +1,4 @@
-"""
-The flight recorder on clusters that change: that grow and shrink by themselves, restart, close in mid-work.
-"""
+"""The flight recorder on clusters that change: that grow and shrink by themselves, restart, close in mid-work."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ MOST = 4
 
 
 def recording(client):
-    """
-    By worker, whether it records.
-    """
+    """By worker, whether it records."""
     return {
         worker: said["is_recording"]
         for worker, said in client.run(recorder_status, on_error="ignore").items()
@@ -40,25 +36,19 @@ def recording(client):
 
 
 def left(boxes):
-    """
-    The boxes that are there, without what lies beside them.
-    """
+    """The boxes that are there, without what lies beside them."""
     return [name for name in files(boxes) if name.endswith(".box")]
 
 
 def grown(client):
-    """
-    Futures of work that makes an adaptive cluster grow to its maximum, and its workers by then.
-    """
+    """Futures of work that makes an adaptive cluster grow to its maximum, and its workers by then."""
     futures = client.map(tasks.nap, [0.2] * 400, pure=False)
     wait_until(lambda: len(recording(client)) == MOST, "the cluster to grow")
     return futures, recording(client)
 
 
 def test_an_adaptive_cluster_records_whoever_joins_and_forgets_whoever_is_sent_away(lab, boxes):
-    """
-    Each worker that joins records; those sent away are reports as that and leave no box; a death is explained.
-    """
+    """Each worker that joins records; those sent away are reports as that and leave no box; a death is explained."""
     cluster, client = lab.cluster(**IMPATIENT)
     workerdiag.install(client)
     cluster.adapt(minimum=1, maximum=MOST, **EAGER)
@@ -87,9 +77,7 @@ def test_an_adaptive_cluster_records_whoever_joins_and_forgets_whoever_is_sent_a
 
 
 def test_a_restart_in_mid_work_leaves_one_box_for_each_worker(lab, boxes):
-    """
-    `Client.restart` ends workers in the midst of tasks: as asked for, each once, and the next ones record.
-    """
+    """`Client.restart` ends workers in the midst of tasks: as asked for, each once, and the next ones record."""
     _, client = lab.cluster(workers=2)
     workerdiag.install(client)
     pids = set(client.run(os.getpid).values())
@@ -105,9 +93,7 @@ def test_a_restart_in_mid_work_leaves_one_box_for_each_worker(lab, boxes):
 
 
 def test_closing_in_mid_work_leaves_nothing(lab, boxes):
-    """
-    When a cluster is closed while tasks run, no box stays, no thread, and nobody is reports as lost.
-    """
+    """When a cluster is closed while tasks run, no box stays, no thread, and nobody is reports as lost."""
     before = set(threading.enumerate())
     cluster, client = lab.cluster(workers=2)
     workerdiag.install(client)

@@ -1,5 +1,4 @@
-"""
-What the recorder relies on in distributed beside its public interface: one test for each private part.
+"""What the recorder relies on in distributed beside its public interface: one test for each private part.
 
 Runs on every supported release. When a test fails, `workerdiag.recorder.internals` has one function to mend.
 """
@@ -32,9 +31,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.common]
 
 
 class Notes:
-    """
-    In the place of a black box.
-    """
+    """In the place of a black box."""
 
     def __init__(self):
         self.noted = []
@@ -51,9 +48,7 @@ class Notes:
 
 @asynccontextmanager
 async def cluster(kind, **options):
-    """
-    A client and one worker, or nanny, in this process.
-    """
+    """A client and one worker, or nanny, in this process."""
     async with (
         Scheduler(port=0, dashboard=False, host="127.0.0.1") as scheduler,
         kind(scheduler.address, nthreads=1, host="127.0.0.1", dashboard=False, **options) as server,
@@ -63,27 +58,21 @@ async def cluster(kind, **options):
 
 
 async def until(ask):
-    """
-    Wait until *ask* says yes.
-    """
+    """Wait until *ask* says yes."""
     async with asyncio.timeout(PATIENCE_S):
         while not ask():  # noqa: ASYNC110  nobody sets an event for us
             await asyncio.sleep(0.01)
 
 
 async def killed_and_back(nanny):
-    """
-    Kill the worker process of a nanny, and wait for the next one.
-    """
+    """Kill the worker process of a nanny, and wait for the next one."""
     pid = nanny.pid
     os.kill(pid, signal.SIGKILL)
     await until(lambda: nanny.pid not in (None, pid) and nanny.process.status.name == "running")
 
 
 def on_worker(test):
-    """
-    Run a test with a worker and a client.
-    """
+    """Run a test with a worker and a client."""
 
     async def run():
         async with cluster(Worker) as (worker, client):
@@ -94,9 +83,7 @@ def on_worker(test):
 
 @pytest.mark.parametrize("early", [True, False], ids=["before its first worker", "while it has one"])
 def test_a_nanny_is_told_the_exit_code(early):
-    """
-    `Nanny._on_worker_exit_sync` and `WorkerProcess.on_exit` get the code, whenever we come.
-    """
+    """`Nanny._on_worker_exit_sync` and `WorkerProcess.on_exit` get the code, whenever we come."""
 
     class Early(Nanny):
         def __init__(self, *arguments, **options):
@@ -118,9 +105,7 @@ def test_a_nanny_is_told_the_exit_code(early):
 
 
 def test_a_nanny_says_that_it_asked_its_worker_to_close():
-    """
-    `WorkerProcess.kill` is what every order goes through, and the object outlives its processes.
-    """
+    """`WorkerProcess.kill` is what every order goes through, and the object outlives its processes."""
 
     async def run():
         async with cluster(Nanny) as (nanny, _):
@@ -138,9 +123,7 @@ def test_a_nanny_says_that_it_asked_its_worker_to_close():
 
 
 def test_a_nanny_says_whom_it_ended_for_its_memory():
-    """
-    `NannyMemoryManager._last_terminated_pid` is the worker's process after such an end.
-    """
+    """`NannyMemoryManager._last_terminated_pid` is the worker's process after such an end."""
 
     async def run():
         async with cluster(Nanny, memory_limit="1GB") as (nanny, _):
@@ -155,9 +138,7 @@ def test_a_nanny_says_whom_it_ended_for_its_memory():
 
 
 def test_a_task_enters_and_leaves_its_thread():
-    """
-    Each task is in `Worker.active_threads` by the thread that runs it, and only while it runs.
-    """
+    """Each task is in `Worker.active_threads` by the thread that runs it, and only while it runs."""
 
     async def test(worker, client):
         notes = Notes()
@@ -177,9 +158,7 @@ def test_a_task_enters_and_leaves_its_thread():
 
 
 def test_the_key_of_a_coroutine_is_entered():
-    """
-    `Worker.active_keys` has every task, and the task says by then whether it is a coroutine.
-    """
+    """`Worker.active_keys` has every task, and the task says by then whether it is a coroutine."""
 
     async def test(worker, client):
         notes = Notes()
@@ -204,9 +183,7 @@ def test_the_key_of_a_coroutine_is_entered():
 
 
 def test_the_key_of_a_task_in_a_pool_of_processes_is_entered():
-    """
-    `Worker.executors` and the annotation say which tasks no thread of the worker will run.
-    """
+    """`Worker.executors` and the annotation say which tasks no thread of the worker will run."""
 
     async def test(worker, client):
         notes = Notes()
@@ -228,9 +205,7 @@ def test_the_key_of_a_task_in_a_pool_of_processes_is_entered():
 
 
 def test_a_worker_says_what_it_holds():
-    """
-    `WorkerState.nbytes` counts the bytes of results; where data is spilled, those on disk are known.
-    """
+    """`WorkerState.nbytes` counts the bytes of results; where data is spilled, those on disk are known."""
 
     async def test(worker, client):
         assert workers.held_bytes(worker)[0] == 0
@@ -244,9 +219,7 @@ def test_a_worker_says_what_it_holds():
 
 
 def test_a_worker_logs_why_it_closes():
-    """
-    "Stopping worker at %s. Reason: %s" is the one place that has the reason.
-    """
+    """The line "Stopping worker at %s. Reason: %s" is the one place that has the reason."""
     reasons = []
 
     async def test(worker, client):
@@ -264,9 +237,7 @@ def test_a_worker_logs_why_it_closes():
 
 
 def test_contention_of_the_gil_is_a_share_or_not_known():
-    """
-    `SystemMonitor.quantities` has it where gilknocker is installed.
-    """
+    """`SystemMonitor.quantities` has it where gilknocker is installed."""
 
     async def test(worker, client):
         assert client
@@ -277,9 +248,7 @@ def test_contention_of_the_gil_is_a_share_or_not_known():
 
 
 def test_a_message_reaches_the_scheduler_by_a_connection_of_its_own():
-    """
-    `rpc(...).log_event` needs neither the worker's stream nor its pool of connections.
-    """
+    """`rpc(...).log_event` needs neither the worker's stream nor its pool of connections."""
 
     async def test(worker, client):
         assert await deliver(worker, {"schema": 1})
@@ -290,9 +259,7 @@ def test_a_message_reaches_the_scheduler_by_a_connection_of_its_own():
 
 
 def test_a_scheduler_says_how_it_stands_and_why_it_closes():
-    """
-    Its workers and tasks by number; and events are counted, also those that others took the place of.
-    """
+    """Its workers and tasks by number; and events are counted, also those that others took the place of."""
 
     async def run():
         scheduler = await Scheduler(port=0, dashboard=False, host="127.0.0.1")

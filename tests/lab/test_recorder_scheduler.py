@@ -1,6 +1,4 @@
-"""
-Real deaths with the whole flight recorder. Each test makes one promise about what `explain` knows by it.
-"""
+"""Real deaths with the whole flight recorder. Each test makes one promise about what `explain` knows by it."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ common = pytest.mark.common
 
 
 def recorded(lab, *, workers=1, allowed=0, **options):
-    """
-    The client of a cluster with the recorder everywhere.
-    """
+    """The client of a cluster with the recorder everywhere."""
     lab.scheduler(DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES=str(allowed))
     for number in range(workers):
         lab.worker(name=f"worker-{number}", **options)
@@ -44,9 +40,7 @@ def recorded(lab, *, workers=1, allowed=0, **options):
 
 
 def explained(client, exc=None):
-    """
-    A diagnosis by what the cluster and the recorder know, right after the fact.
-    """
+    """A diagnosis by what the cluster and the recorder know, right after the fact."""
     facts = [each for each in exception_facts(exc) if hasattr(each, "task")] if exc is not None else []
     about = [each.identity for each in facts if each.identity.worker]
     named = [each.task for each in facts if each.task]
@@ -58,9 +52,7 @@ def explained(client, exc=None):
 
 
 def records(client):
-    """
-    What the scheduler's ring has.
-    """
+    """What the scheduler's ring has."""
 
     async def ask():
         return await client.scheduler.workerdiag_deaths(wait_s=1.0)
@@ -80,9 +72,7 @@ def records(client):
     ],
 )
 def test_exit_and_running_task_are_right(lab, task, arguments, exit_):
-    """
-    Whatever a task does to its process, and at once: how it ended, and what ran.
-    """
+    """Whatever a task does to its process, and at once: how it ended, and what ran."""
     client = recorded(lab)
     exc = raised(client.submit(task, *arguments, mark=lab.mark(), key="crash"))
     diagnosis = explained(client, exc)
@@ -94,9 +84,7 @@ def test_exit_and_running_task_are_right(lab, task, arguments, exit_):
 
 @common
 def test_a_bystander_is_not_blamed(lab):
-    """
-    Of two tasks on one thread, the one that never began is cleared with certainty.
-    """
+    """Of two tasks on one thread, the one that never began is cleared with certainty."""
     lab.scheduler(
         DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="3",
         DASK_DISTRIBUTED__SCHEDULER__WORKER_SATURATION="inf",
@@ -118,9 +106,7 @@ def test_a_bystander_is_not_blamed(lab):
 
 
 def test_all_deaths_of_a_task_are_known_by_thread_and_time(lab):
-    """
-    Also with Dask's own patience: four processes, each with what ran in it.
-    """
+    """Also with Dask's own patience: four processes, each with what ran in it."""
     client = recorded(lab, allowed=3)
     exc = raised(client.submit(tasks.segfault, key="crash"))
     diagnosis = explained(client, exc)
@@ -130,9 +116,7 @@ def test_all_deaths_of_a_task_are_known_by_thread_and_time(lab):
 
 
 def test_a_kill_from_outside_is_no_tasks_doing(lab):
-    """
-    SIGKILL to the worker: the exit is exact, the running task known.
-    """
+    """SIGKILL to the worker: the exit is exact, the running task known."""
     client = recorded(lab)
     future = client.submit(tasks.nap, 30, lab.mark(), key="nap")
     pid = lab.running()
@@ -144,9 +128,7 @@ def test_a_kill_from_outside_is_no_tasks_doing(lab):
 
 
 def test_workers_of_one_host_that_go_together_are_told_of_together(lab):
-    """
-    Two lost within seconds name each other.
-    """
+    """Two lost within seconds name each other."""
     client = recorded(lab, workers=2, allowed=3)
     gone = sorted(client.scheduler_info(n_workers=-1)["workers"])
     for pid in client.run(os.getpid).values():
@@ -162,9 +144,7 @@ def test_workers_of_one_host_that_go_together_are_told_of_together(lab):
 
 
 def test_a_restart_of_the_cluster_loses_no_record(lab):
-    """
-    After `Client.restart` what was recorded is there, and the next death is recorded too.
-    """
+    """After `Client.restart` what was recorded is there, and the next death is recorded too."""
     client = recorded(lab)
     raised(client.submit(tasks.exit_at_once, 3, key="before"))
     wait_until(lambda: len(records(client)) == 1, "the first record")
@@ -180,9 +160,7 @@ def test_a_restart_of_the_cluster_loses_no_record(lab):
 
 
 def test_workers_that_an_adaptive_cluster_starts_are_recorded(lab):
-    """
-    Installed before there was any worker; those that are let go again are no deaths.
-    """
+    """Installed before there was any worker; those that are let go again are no deaths."""
     with (
         LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster,
         Client(cluster, set_as_default=False) as client,
@@ -204,9 +182,7 @@ def test_workers_that_an_adaptive_cluster_starts_are_recorded(lab):
 
 @common
 def test_uninstalling_leaves_the_scheduler_as_it_was(lab):
-    """
-    No plugin, no handler; asking afterwards is no warning in the scheduler's log.
-    """
+    """No plugin, no handler; asking afterwards is no warning in the scheduler's log."""
     client = recorded(lab)
     workerdiag.install(client)
     workerdiag.uninstall(client)
@@ -221,9 +197,7 @@ def test_uninstalling_leaves_the_scheduler_as_it_was(lab):
 
 @common
 def test_the_scheduler_takes_part_on_every_release(lab):
-    """
-    Each private part that is touched on the scheduler is there, so nothing is done without.
-    """
+    """Each private part that is touched on the scheduler is there, so nothing is done without."""
     client = recorded(lab)
     raised(client.submit(tasks.exit_at_once, 3, key="crash"))
 
@@ -245,9 +219,7 @@ def test_the_scheduler_takes_part_on_every_release(lab):
 
 
 def test_records_outlive_the_scheduler(lab):
-    """
-    What was appended says how the worker ended, after the scheduler was killed.
-    """
+    """What was appended says how the worker ended, after the scheduler was killed."""
     path = lab.folder / "deaths.jsonl"
     scheduler = lab.scheduler(
         DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="0", DASK_WORKERDIAG__RECORDER__APPEND_TO=str(path)
@@ -264,9 +236,7 @@ def test_records_outlive_the_scheduler(lab):
 
 
 def test_orders_to_stop_are_spared_and_crashes_are_not(lab):
-    """
-    With `SparePlatformDeaths` a task survives any number of orders, and no more crashes than before.
-    """
+    """With `SparePlatformDeaths` a task survives any number of orders, and no more crashes than before."""
     client = recorded(lab, workers=3, allowed=1)
     client.register_plugin(SparePlatformDeaths())
 
@@ -292,9 +262,7 @@ def test_orders_to_stop_are_spared_and_crashes_are_not(lab):
 
 
 def _pids(daemon):
-    """
-    The worker below a nanny; none below one that has ended.
-    """
+    """The worker below a nanny; none below one that has ended."""
     return (
         [each.pid for each in psutil.Process(daemon.pid).children()] if psutil.pid_exists(daemon.pid) else []
     )

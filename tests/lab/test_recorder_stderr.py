@@ -1,6 +1,4 @@
-"""
-Real deaths of which only a C library said something. Each test makes one promise about where that is found.
-"""
+"""Real deaths of which only a C library said something. Each test makes one promise about where that is found."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ PIPED = 'exec "$@" 2> >(exec cat)'
 
 
 def piped_worker(lab, name="worker", **env):
-    """
-    A nanny, and its worker, whose standard error is a pipe.
-    """
+    """A nanny, and its worker, whose standard error is a pipe."""
     options = [
         "--name",
         name,
@@ -65,17 +61,14 @@ def piped_worker(lab, name="worker", **env):
 
 
 def bad_free(mark=None):
-    """
-    Free what was never allocated, as broken extension modules do: with the interpreter lock.
-    """
+    """Free what was never allocated, as broken extension modules do: with the interpreter lock."""
     buffer = ctypes.create_string_buffer(4096)
     tasks._announce(mark)
     ctypes.PyDLL(None).free(ctypes.c_void_p(ctypes.addressof(buffer) + 64))
 
 
 def bad_free_beside_threads():
-    """
-    The same without the interpreter lock, while other threads run.
+    """The same without the interpreter lock, while other threads run.
 
     In one of four runs faulthandler crashes over their stacks, so that SIGSEGV or SIGBUS ends the process.
     """
@@ -91,17 +84,13 @@ def bad_free_beside_threads():
 
 
 def print_as_c_does(text):
-    """
-    Past all of Python; returns the process id.
-    """
+    """Past all of Python; returns the process id."""
     os.write(2, text.encode() + b"\n")
     return os.getpid()
 
 
 def death_message(client):
-    """
-    What a nanny, or who found the box, told of the one death.
-    """
+    """What a nanny, or who found the box, told of the one death."""
 
     def ask():
         messages = [message for _, message in client.get_events(DEATH_TOPIC)]
@@ -112,34 +101,26 @@ def death_message(client):
 
 
 def goes_to(pid):
-    """
-    Where standard error of a process goes.
-    """
+    """Where standard error of a process goes."""
     return str(Path(f"/proc/{pid}/fd/2").readlink())
 
 
 def copied(daemon):
-    """
-    The worker's process, once its standard error goes by way of a file.
-    """
+    """The worker's process, once its standard error goes by way of a file."""
     pid = daemon.worker_pid()
     wait_until(lambda: goes_to(pid).endswith(".stderr"), "standard error to be copied")
     return pid
 
 
 def evidence(diagnosis):
-    """
-    All that speaks for the first cause, as text.
-    """
+    """All that speaks for the first cause, as text."""
     assert diagnosis.top is not None, str(diagnosis)
     return "\n".join(str(each) for each in diagnosis.top.evidence)
 
 
 @common
 def test_what_glibc_says_before_it_aborts_is_found_in_the_workers_log(lab):
-    """
-    Where standard error is a file, nothing is changed and the C library's line explains the death.
-    """
+    """Where standard error is a file, nothing is changed and the C library's line explains the death."""
     lab.scheduler(**IMPATIENT)
     daemon = lab.worker()
     client = lab.client()
@@ -156,9 +137,7 @@ def test_what_glibc_says_before_it_aborts_is_found_in_the_workers_log(lab):
 
 
 def test_an_abort_is_one_whatever_signal_ends_it(lab):
-    """
-    The C library's line and the first signal that faulthandler names count, not the last.
-    """
+    """The C library's line and the first signal that faulthandler names count, not the last."""
     lab.scheduler(**IMPATIENT)
     lab.worker()
     client = lab.client()
@@ -170,9 +149,7 @@ def test_an_abort_is_one_whatever_signal_ends_it(lab):
 
 
 def test_of_workers_that_share_a_log_it_is_said_that_they_do(lab):
-    """
-    Two nannies of one command write into one file; only the one that died is told of.
-    """
+    """Two nannies of one command write into one file; only the one that died is told of."""
     lab.scheduler(**IMPATIENT)
     lab.worker("--nworkers", "2", name="both")
     client = lab.client(workers=2)
@@ -186,9 +163,7 @@ def test_of_workers_that_share_a_log_it_is_said_that_they_do(lab):
 
 @common
 def test_what_glibc_says_into_a_pipe_is_copied_if_asked_for(lab):
-    """
-    The line is with the death, explains it, and is where it was before all the same.
-    """
+    """The line is with the death, explains it, and is where it was before all the same."""
     lab.scheduler(**IMPATIENT)
     daemon = piped_worker(lab, **COPY)
     client = lab.client()
@@ -205,9 +180,7 @@ def test_what_glibc_says_into_a_pipe_is_copied_if_asked_for(lab):
 
 
 def test_a_pipe_is_left_alone_if_nobody_asks(lab):
-    """
-    Off by default: standard error stays what it is.
-    """
+    """Off by default: standard error stays what it is."""
     lab.scheduler(**IMPATIENT)
     daemon = piped_worker(lab)
     client = lab.client()
@@ -220,9 +193,7 @@ def test_a_pipe_is_left_alone_if_nobody_asks(lab):
 
 
 def test_a_worker_that_is_killed_with_its_nanny_leaves_its_copy_to_the_next(lab, boxes):
-    """
-    What it printed last lies beside its box, and goes with it.
-    """
+    """What it printed last lies beside its box, and goes with it."""
     lab.scheduler(**IMPATIENT)
     daemon = piped_worker(lab, **PRELOADS, **COPY)
     client = lab.client()
@@ -246,9 +217,7 @@ def test_a_worker_that_is_killed_with_its_nanny_leaves_its_copy_to_the_next(lab,
 
 
 def test_after_uninstall_standard_error_is_what_it_was(lab, boxes):
-    """
-    No file is left, and what C prints then still comes to the nanny's standard error.
-    """
+    """No file is left, and what C prints then still comes to the nanny's standard error."""
     lab.scheduler(**IMPATIENT)
     daemon = piped_worker(lab, **COPY)
     client = lab.client()
@@ -266,9 +235,7 @@ def test_after_uninstall_standard_error_is_what_it_was(lab, boxes):
 
 
 def test_a_worker_that_is_told_to_end_leaves_nothing_out(lab, boxes):
-    """
-    What it printed until then came to the nanny's standard error, and its files are gone.
-    """
+    """What it printed until then came to the nanny's standard error, and its files are gone."""
     lab.scheduler(**IMPATIENT)
     daemon = piped_worker(lab, **COPY)
     client = lab.client()
@@ -282,9 +249,7 @@ def test_a_worker_that_is_told_to_end_leaves_nothing_out(lab, boxes):
 
 
 def test_a_child_of_the_worker_prints_where_it_did(lab):
-    """
-    Programs that a task runs inherit the file, and what they print is passed on too.
-    """
+    """Programs that a task runs inherit the file, and what they print is passed on too."""
     lab.scheduler(**IMPATIENT)
     daemon = piped_worker(lab, **COPY)
     client = lab.client()

@@ -1,6 +1,4 @@
-"""
-`examples/retry.py` on real clusters: what is poisoned kills once, what is innocent comes to its end.
-"""
+"""`examples/retry.py` on real clusters: what is poisoned kills once, what is innocent comes to its end."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ PATH = Path(__file__).parents[2] / "examples" / "retry.py"
 
 @pytest.fixture
 def run():
-    """
-    The function that runs work again where that harms nobody.
-    """
+    """The function that runs work again where that harms nobody."""
     spec = importlib.util.spec_from_file_location("example_retry", PATH)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -35,9 +31,7 @@ def run():
 
 
 def test_a_crash_is_not_tried_again(lab, run):
-    """
-    A task that crashes its worker crashes one, and the exception says why it was left at that.
-    """
+    """A task that crashes its worker crashes one, and the exception says why it was left at that."""
     lab.scheduler(**IMPATIENT)
     lab.worker()
     client = lab.client()
@@ -54,9 +48,7 @@ def test_a_crash_is_not_tried_again(lab, run):
 
 
 def test_work_whose_nanny_was_killed_is_tried_again(lab, run):
-    """
-    The nanny's end is no fault of the work, which succeeds on the next worker.
-    """
+    """The nanny's end is no fault of the work, which succeeds on the next worker."""
     lab.scheduler(**IMPATIENT)
     first = lab.worker()
     client = lab.client()
@@ -79,9 +71,7 @@ def test_work_whose_nanny_was_killed_is_tried_again(lab, run):
 
 @pytest.mark.parametrize("needed_mb", [250, 4000])
 def test_work_that_needs_more_memory_gets_more_once(run, needed_mb):
-    """
-    Killed by its nanny at 300 MiB, it comes to its end on a larger worker; what wants far more is given up.
-    """
+    """Killed by its nanny at 300 MiB, it comes to its end on a larger worker; what wants far more is given up."""
     given = []
 
     def start(memory_bytes: int | None) -> Client:

@@ -1,6 +1,4 @@
-"""
-Workers that never get to work: no scheduler, no module, an argument nobody can read.
-"""
+"""Workers that never get to work: no scheduler, no module, an argument nobody can read."""
 
 from __future__ import annotations
 
@@ -14,18 +12,14 @@ common = pytest.mark.common
 
 
 def test_a_worker_that_found_no_scheduler(provoke, explain):
-    """
-    It waited for its death timeout; "killed by signal 15" in its log is its own clean-up.
-    """
+    """It waited for its death timeout; "killed by signal 15" in its log is its own clean-up."""
     aftermath = provoke("death-timeout")
     assert aftermath.facts["status"] == 1
     assert named_cause(explain(aftermath)) == "exit.death-timeout"
 
 
 def test_how_a_start_ended_comes_before_missing_workers(provoke, explain):
-    """
-    A client waits for workers, and the nanny's log says how the only one ended: that is one death, and the answer.
-    """
+    """A client waits for workers, and the nanny's log says how the only one ended: that is one death, and the answer."""
     diagnosis = explain(provoke("killed-while-starting"))
     assert named_cause(diagnosis) in ("external.sigkill", "exception.preload-failed")
     assert len(diagnosis.deaths) == 1
@@ -40,9 +34,7 @@ def test_how_a_start_ended_comes_before_missing_workers(provoke, explain):
     ],
 )
 def test_a_message_that_the_worker_cannot_read(provoke, explain, fault, cause):
-    """
-    Worker and nanny leave politely, with status 0; their log has the reason.
-    """
+    """Worker and nanny leave politely, with status 0; their log has the reason."""
     aftermath = provoke(fault)
     assert aftermath.facts["status"] == 0
     assert named_cause(explain(aftermath)) == cause
@@ -50,8 +42,6 @@ def test_a_message_that_the_worker_cannot_read(provoke, explain, fault, cause):
 
 @pytest.mark.alone
 def test_a_message_that_the_worker_cannot_read_leaves_no_word_on_the_cluster(provoke, explain):
-    """
-    Without that log nobody can tell: nothing but the loss is given as sure.
-    """
+    """Without that log nobody can tell: nothing but the loss is given as sure."""
     diagnosis = explain(evolve(provoke("missing-module"), logs=()))
     assert claimed_causes(diagnosis) <= {"exception.missing-module", "standstill.no-workers"}

@@ -1,6 +1,4 @@
-"""
-Alive but silent, and work that waits for something that never comes.
-"""
+"""Alive but silent, and work that waits for something that never comes."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ common = pytest.mark.common
 
 @pytest.mark.parametrize("fault", [pytest.param("loop-blocked", marks=common), "gil-held", "worker-stopped"])
 def test_a_worker_that_fell_silent_was_not_killed_by_chance(provoke, explain, fault):
-    """
-    The scheduler gave it up after its time to live; the nanny's SIGKILL only followed.
-    """
+    """The scheduler gave it up after its time to live; the nanny's SIGKILL only followed."""
     aftermath = provoke(fault)
     diagnosis = explain(aftermath)
     assert named_cause(diagnosis) == "network.unresponsive"
@@ -28,16 +24,12 @@ def test_a_worker_that_fell_silent_was_not_killed_by_chance(provoke, explain, fa
 
 
 def test_a_frozen_node_is_named_while_the_scheduler_still_hopes(provoke, explain):
-    """
-    Worker and nanny answer nobody, and asking them does not hold us up for ever.
-    """
+    """Worker and nanny answer nobody, and asking them does not hold us up for ever."""
     assert named_cause(explain(provoke("node-stopped"))) == "network.unresponsive"
 
 
 def test_work_that_no_worker_may_take(provoke, explain):
-    """
-    A hang that kills nobody: the tasks wait for a worker that would fit.
-    """
+    """A hang that kills nobody: the tasks wait for a worker that would fit."""
     diagnosis = explain(provoke("unschedulable"))
     assert named_cause(diagnosis) == "standstill.unschedulable"
     assert diagnosis.deaths == ()
@@ -45,18 +37,14 @@ def test_work_that_no_worker_may_take(provoke, explain):
 
 @pytest.mark.parametrize("fault", ["no-workers", "no-workers-local", "all-workers-retired"])
 def test_work_without_workers_is_told_at_once(provoke, explain, fault):
-    """
-    The scheduler has tasks and nobody to run them: that is sure, and says what to do about it.
-    """
+    """The scheduler has tasks and nobody to run them: that is sure, and says what to do about it."""
     diagnosis = explain(provoke(fault))
     assert named_cause(diagnosis) == "standstill.no-workers"
     assert diagnosis.top.probability > 0.9
 
 
 def test_a_slow_task_kills_nobody(provoke, explain):
-    """
-    Who gave up waiting is told what runs where and since when, and is not sent to a kernel log.
-    """
+    """Who gave up waiting is told what runs where and since when, and is not sent to a kernel log."""
     diagnosis = explain(provoke("slow-task"))
     assert named_cause(diagnosis) == "standstill.still-running"
     assert diagnosis.deaths == ()
@@ -68,9 +56,7 @@ def test_a_slow_task_kills_nobody(provoke, explain):
 
 @pytest.mark.parametrize("fault", ["gil-held-now", "worker-stopped-now"])
 def test_a_worker_that_lives_is_not_said_to_have_ended(provoke, explain, fault):
-    """
-    Its heartbeat is compared with that of the other worker, and nobody died.
-    """
+    """Its heartbeat is compared with that of the other worker, and nobody died."""
     diagnosis = explain(provoke(fault))
     assert named_cause(diagnosis) == "standstill.unresponsive"
     assert diagnosis.deaths == ()
@@ -80,9 +66,7 @@ def test_a_worker_that_lives_is_not_said_to_have_ended(provoke, explain, fault):
 
 @pytest.mark.alone
 def test_all_workers_lost_with_nobody_to_ask_is_said_and_not_guessed(provoke, explain):
-    """
-    That they are gone is sure; how they ended is not made up, and the same is said again.
-    """
+    """That they are gone is sure; how they ended is not made up, and the same is said again."""
     aftermath = provoke("all-workers-lost")
     first, second = explain(aftermath), explain(aftermath)
     assert named_cause(first) == named_cause(second) == "standstill.no-workers"
@@ -93,9 +77,7 @@ def test_all_workers_lost_with_nobody_to_ask_is_said_and_not_guessed(provoke, ex
 
 
 def test_all_workers_lost_is_a_crash_where_the_kernel_tells_so(provoke, explain):
-    """
-    The kernel's log of this machine has a line for each crash, and the standstill is what follows from it.
-    """
+    """The kernel's log of this machine has a line for each crash, and the standstill is what follows from it."""
     diagnosis = explain(provoke("all-workers-crashed"))
     assert named_cause(diagnosis) == "signal.segfault"
     chances = {each.id: each.probability for each in diagnosis.causes}
@@ -103,9 +85,7 @@ def test_all_workers_lost_is_a_crash_where_the_kernel_tells_so(provoke, explain)
 
 
 def test_there_is_no_all_clear_over_a_task_that_idles_for_a_minute(lab, explain):
-    """
-    It may wait for a lock that nobody opens, or for a slow disk: from outside these look alike.
-    """
+    """It may wait for a lock that nobody opens, or for a slow disk: from outside these look alike."""
     lab.scheduler()
     lab.worker(name="worker")
     client = lab.client(workers=1)

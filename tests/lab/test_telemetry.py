@@ -1,6 +1,4 @@
-"""
-One real death, as it arrives in a log, in Sentry and in OpenTelemetry.
-"""
+"""One real death, as it arrives in a log, in Sentry and in OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ pytestmark = pytest.mark.lab
 
 @pytest.fixture
 def killed(lab):
-    """
-    The exception of a real death, while its cluster is still there; nobody has looked at it yet.
-    """
+    """The exception of a real death, while its cluster is still there; nobody has looked at it yet."""
     lab.scheduler(**IMPATIENT)
     lab.worker()
     client = lab.client()
@@ -46,9 +42,7 @@ def killed(lab):
 
 
 def test_a_log_ends_with_the_cause(killed):
-    """
-    As ``log.exception`` writes it, with nothing but the filter.
-    """
+    """As ``log.exception`` writes it, with nothing but the filter."""
     written = io.StringIO()
     handler = logging.StreamHandler(written)
     handler.addFilter(DiagnosisFilter())
@@ -62,9 +56,7 @@ def test_a_log_ends_with_the_cause(killed):
 
 
 def test_sentry_groups_by_the_cause(killed):
-    """
-    Through the SDK's own pipeline, with the evidence attached.
-    """
+    """Through the SDK's own pipeline, with the evidence attached."""
     transport = KeepingTransport()
     sentry_sdk.init(
         dsn="http://key@127.0.0.1:1/1",
@@ -84,9 +76,7 @@ def test_sentry_groups_by_the_cause(killed):
 
 
 def test_opentelemetry_gets_a_record(killed):
-    """
-    With the names of the semantic conventions.
-    """
+    """With the names of the semantic conventions."""
     exporter, provider = InMemoryLogRecordExporter(), LoggerProvider()
     provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
     assert emit_diagnosis(killed, logger_provider=provider).top.id == "signal.segfault"

@@ -1,6 +1,4 @@
-"""
-Triage on real clusters: what one process finds is found by many, whatever dies on the way.
-"""
+"""Triage on real clusters: what one process finds is found by many, whatever dies on the way."""
 
 from __future__ import annotations
 
@@ -27,17 +25,13 @@ PATIENCE_S = 120.0
 
 @pytest.fixture(scope="module")
 def tally(tmp_path_factory):
-    """
-    Where ``tallied://`` notes the bytes of each read.
-    """
+    """Where ``tallied://`` notes the bytes of each read."""
     return tmp_path_factory.mktemp("tally") / "tally"
 
 
 @pytest.fixture(scope="module")
 def cluster(tally):
-    """
-    Two workers that read ``tallied://``, as do the processes that they start.
-    """
+    """Two workers that read ``tallied://``, as do the processes that they start."""
     path = os.pathsep.join((str(STORE), os.environ.get("PYTHONPATH", ""), *sys.path))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", path)
@@ -49,17 +43,13 @@ def cluster(tally):
 
 @pytest.fixture
 def client(cluster):
-    """
-    A client of that cluster.
-    """
+    """A client of that cluster."""
     with Client(cluster, set_as_default=False) as client:
         yield client
 
 
 def write_logs(folder, count, **wanted):
-    """
-    Logs of so many runs, every fourth packed.
-    """
+    """Logs of so many runs, every fourth packed."""
     folder.mkdir()
     for seed in range(count):
         text = nanny_log(3, seed=seed, **wanted).encode()
@@ -69,17 +59,13 @@ def write_logs(folder, count, **wanted):
 
 
 def tallied(folder):
-    """
-    The same folder where reads are noted.
-    """
+    """The same folder where reads are noted."""
     return f"tallied://{folder}"
 
 
 @pytest.fixture(autouse=True)
 def _tallied_here(monkeypatch):
-    """
-    The client lists the files.
-    """
+    """The client lists the files."""
     import fsspec
 
     monkeypatch.syspath_prepend(STORE)
@@ -87,9 +73,7 @@ def _tallied_here(monkeypatch):
 
 
 def test_a_cluster_finds_what_one_process_finds(client, tmp_path):
-    """
-    Recall and precision of planted deaths are 1, in parts as in whole files, and two runs make equal bytes.
-    """
+    """Recall and precision of planted deaths are 1, in parts as in whole files, and two runs make equal bytes."""
     folder = write_logs(tmp_path / "logs", 6, calm=400)
     alone, inputs, _ = triage_here([folder], tmp_path / "alone", form="parquet")
     found = workerdiag.triage(folder, client, output=tmp_path / "one", part_bytes=ALIGNMENT)
@@ -102,9 +86,7 @@ def test_a_cluster_finds_what_one_process_finds(client, tmp_path):
 
 
 def test_a_part_that_kills_its_worker_costs_no_other_part(client, tmp_path):
-    """
-    The deadly input is a row that says what happened; each innocent one beside it is read.
-    """
+    """The deadly input is a row that says what happened; each innocent one beside it is read."""
     folder = write_logs(tmp_path / "logs", 6)
     alone, _, _ = triage_here([tallied(folder)], tmp_path / "alone")
     (folder / "2-deadly.log").write_text(nanny_log(2, seed=50))
@@ -116,9 +98,7 @@ def test_a_part_that_kills_its_worker_costs_no_other_part(client, tmp_path):
 
 
 def test_a_file_that_kills_the_worker_of_its_batch_costs_no_other_file(client, tmp_path):
-    """
-    Of hundreds of small files, which go in batches, each has its row, and only the deadly one has failed.
-    """
+    """Of hundreds of small files, which go in batches, each has its row, and only the deadly one has failed."""
     folder = tmp_path / "logs"
     folder.mkdir()
     text = nanny_log(1, seed=1, calm=0)
@@ -134,9 +114,7 @@ def test_a_file_that_kills_the_worker_of_its_batch_costs_no_other_file(client, t
 
 
 def test_broken_inputs_change_no_other_rows(client, tmp_path):
-    """
-    Of a hundred inputs five are torn, binary, vanished, forbidden or empty: a row each, all others as without.
-    """
+    """Of a hundred inputs five are torn, binary, vanished, forbidden or empty: a row each, all others as without."""
     folder = write_logs(tmp_path / "logs", 95, calm=2)
     alone, _, _ = triage_here([tallied(folder)], tmp_path / "alone")
     packed = gzip.compress(nanny_log(2, seed=200).encode())
@@ -158,9 +136,7 @@ def test_broken_inputs_change_no_other_rows(client, tmp_path):
 
 
 def wait_until_nothing_reads(tally):
-    """
-    Wait for parts that were being read when the client died: workers end them.
-    """
+    """Wait for parts that were being read when the client died: workers end them."""
     size = -1
     while size != (size := tally.stat().st_size):
         time.sleep(2)
@@ -177,9 +153,7 @@ if __name__ == "__main__":
 
 
 def test_a_client_that_is_killed_goes_on_where_it_was(cluster, client, tmp_path, tally):
-    """
-    After kill -9 half-way the same call reads at most 1.05 times the rest, and writes what one run would.
-    """
+    """After kill -9 half-way the same call reads at most 1.05 times the rest, and writes what one run would."""
     folder = tmp_path / "logs"
     folder.mkdir()
     for seed in range(40):
@@ -213,9 +187,7 @@ def test_a_client_that_is_killed_goes_on_where_it_was(cluster, client, tmp_path,
 
 
 def test_an_interrupted_command_says_that_it_goes_on(tmp_path):
-    """
-    After Ctrl-C, which the terminal sends to all processes, there is one answer and no traceback of a worker.
-    """
+    """After Ctrl-C, which the terminal sends to all processes, there is one answer and no traceback of a worker."""
     folder, out = tmp_path / "logs", tmp_path / "out"
     folder.mkdir()
     for seed in range(60):
@@ -244,9 +216,7 @@ def test_an_interrupted_command_says_that_it_goes_on(tmp_path):
 
 
 def test_workers_without_workerdiag_are_told(tmp_path, monkeypatch):
-    """
-    The error names a worker and what to do.
-    """
+    """The error names a worker and what to do."""
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\nsys.modules['workerdiag'] = None\n"  # so that nobody can import it
     )

@@ -1,6 +1,4 @@
-"""
-Triage of objects behind a server that speaks S3, read by s3fs.
-"""
+"""Triage of objects behind a server that speaks S3, read by s3fs."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ PATIENCE_S = 60.0
 
 @pytest.fixture
 def store(tmp_path):
-    """
-    The folder of a server's buckets, and what fsspec needs to ask it.
-    """
+    """The folder of a server's buckets, and what fsspec needs to ask it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -46,9 +42,7 @@ def store(tmp_path):
 
 
 def test_objects_are_triaged_as_local_files_are(store, tmp_path):
-    """
-    The same deaths at the same places, by ranges and packed; the tag of each object is in the manifest.
-    """
+    """The same deaths at the same places, by ranges and packed; the tag of each object is in the manifest."""
     bucket, options = store
     for seed in range(4):
         (bucket / f"run-{seed}").mkdir()

@@ -1,6 +1,4 @@
-"""
-A client that is killed while its workers read from a store that speaks S3 goes on where it was.
-"""
+"""A client that is killed while its workers read from a store that speaks S3 goes on where it was."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ if __name__ == "__main__":
 
 
 def test_objects_whose_outcome_is_kept_are_not_read_again(tmp_path):
-    """
-    After kill -9 half-way the second run reads each object that is left once, and writes what one run would.
-    """
+    """After kill -9 half-way the second run reads each object that is left once, and writes what one run would."""
     out = tmp_path / "out"
     with (
         s3_store(tmp_path / "store") as store,

@@ -1,6 +1,4 @@
-"""
-What a store that speaks S3 refuses, loses or changes between two triages; read in this process by s3fs.
-"""
+"""What a store that speaks S3 refuses, loses or changes between two triages; read in this process by s3fs."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ def store(tmp_path):
 
 
 def put_logs(store, count, **wanted):
-    """
-    So many logs of two deaths each, every fifth packed.
-    """
+    """So many logs of two deaths each, every fifth packed."""
     for seed in range(count):
         text = nanny_log(2, seed=seed, **wanted).encode()
         if seed % 5 == 4:
@@ -39,16 +35,12 @@ def put_logs(store, count, **wanted):
 
 
 def triaged(store, tmp_path, *urls, **wanted):
-    """
-    Deaths and inputs of a triage of URLs.
-    """
+    """Deaths and inputs of a triage of URLs."""
     return triage_here(urls, tmp_path, storage_options=store.storage_options, **wanted)[:2]
 
 
 def test_broken_objects_change_no_other_row(store, tmp_path):
-    """
-    Torn, binary, vanished, forbidden and cut off: a row each that says why, and all others as without them.
-    """
+    """Torn, binary, vanished, forbidden and cut off: a row each that says why, and all others as without them."""
     put_logs(store, 15, calm=2)
     alone = triaged(store, tmp_path / "alone", store.url())
     text = nanny_log(2, seed=200).encode()
@@ -75,9 +67,7 @@ def test_broken_objects_change_no_other_row(store, tmp_path):
 
 
 def test_only_objects_that_changed_are_read_again(store, tmp_path):
-    """
-    The tag of an object tells, also where size and name stay; what failed is tried again.
-    """
+    """The tag of an object tells, also where size and name stay; what failed is tried again."""
     put_logs(store, 4)
     store.put("run-9/nanny.log", nanny_log(1, seed=9).encode(), "forbidden")
     first, _ = triaged(store, tmp_path / "out", store.url())
@@ -91,9 +81,7 @@ def test_only_objects_that_changed_are_read_again(store, tmp_path):
 
 
 def test_a_store_that_does_not_answer_is_a_row(tmp_path):
-    """
-    The error is that of the URL, not of the triage.
-    """
+    """The error is that of the URL, not of the triage."""
     with s3_store(tmp_path / "store") as store:
         pass
     deaths, inputs = triaged(store, tmp_path / "out", store.url("a.log"))
@@ -101,9 +89,7 @@ def test_a_store_that_does_not_answer_is_a_row(tmp_path):
 
 
 def test_no_secret_of_a_store_is_kept(store, tmp_path):
-    """
-    Neither in tables nor in what is kept of parts.
-    """
+    """Neither in tables nor in what is kept of parts."""
     put_logs(store, 2)
     triaged(store, tmp_path / "out", store.url())
     kept = b"".join(path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())

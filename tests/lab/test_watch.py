@@ -1,6 +1,4 @@
-"""
-The watcher on real clusters: workers are killed, and it says why by itself.
-"""
+"""The watcher on real clusters: workers are killed, and it says why by itself."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ pytestmark = pytest.mark.lab
 
 
 class Heard:
-    """
-    A sink that keeps what it hears.
-    """
+    """A sink that keeps what it hears."""
 
     def __init__(self):
         self._notices = queue.Queue()
@@ -33,17 +29,13 @@ class Heard:
         self._notices.put(notice)
 
     def next(self):
-        """
-        The next notice, waited for.
-        """
+        """The next notice, waited for."""
         return self._notices.get(timeout=PATIENCE_S)
 
 
 @pytest.fixture(params=["with the recorder", "without", "functions are forbidden"])
 def client(request, lab, boxes):
-    """
-    A cluster of two workers with nannies.
-    """
+    """A cluster of two workers with nannies."""
     forbids = request.param == "functions are forbidden"
     lab.scheduler(DASK_DISTRIBUTED__SCHEDULER__BLOCKED_HANDLERS="['run_function']" if forbids else "[]")
     lab.worker(name="first")
@@ -55,18 +47,14 @@ def client(request, lab, boxes):
 
 
 def kill_a_worker(client):
-    """
-    ``kill -9`` of one worker process; its address.
-    """
+    """``kill -9`` of one worker process; its address."""
     address, pid = next(iter(client.run(os.getpid).items()))
     os.kill(pid, signal.SIGKILL)
     return address
 
 
 def test_a_killed_worker_is_told_with_its_cause(client, record_property, tmp_path):
-    """
-    Within seconds after its evidence has settled, to a function; the cause is the signal, also later.
-    """
+    """Within seconds after its evidence has settled, to a function; the cause is the signal, also later."""
     heard = Heard()
     with workerdiag.watch(client, heard, bundles=tmp_path) as watcher:
         wait_until(lambda: watcher.status().state == "watching", "the watcher to see the cluster")
@@ -82,16 +70,12 @@ def test_a_killed_worker_is_told_with_its_cause(client, record_property, tmp_pat
 
 
 def judged_counts(watcher):
-    """
-    How many deaths are told by which cause.
-    """
+    """How many deaths are told by which cause."""
     return {each.cause: each.death_count for each in watcher.cases() if each.state != "settling"}
 
 
 def test_a_dozen_deaths_of_three_causes_are_three_cases(lab, boxes):
-    """
-    Four nannies share a process and a log, and no recorder is there: three cases, and at most one update each.
-    """
+    """Four nannies share a process and a log, and no recorder is there: three cases, and at most one update each."""
     lab.scheduler(DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="100")
     nannies = lab.worker("--nworkers", "4")
     client = lab.client(workers=4)
@@ -119,8 +103,7 @@ def test_a_dozen_deaths_of_three_causes_are_three_cases(lab, boxes):
 
 @pytest.mark.parametrize("recorder", [True, False])
 def test_a_worker_that_is_killed_as_its_cluster_closes_is_told(recorder):
-    """
-    The order to retire lists it too, but it went without a word; the others, which stop as asked, are no news.
+    """The order to retire lists it too, but it went without a word; the others, which stop as asked, are no news.
 
     Without the recorder nobody writes anything down for a watcher that comes after the scheduler's end.
     """
@@ -142,9 +125,7 @@ def test_a_worker_that_is_killed_as_its_cluster_closes_is_told(recorder):
 
 
 def test_a_cluster_that_is_closed_is_ended(lab):
-    """
-    Its owner closed it: the open case says so, and the loop over the watcher ends.
-    """
+    """Its owner closed it: the open case says so, and the loop over the watcher ends."""
     cluster, client = lab.cluster(workers=2)
     with workerdiag.watch(client) as watcher:
         wait_until(lambda: watcher.status().state == "watching", "the watcher to see the cluster")

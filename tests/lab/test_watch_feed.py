@@ -1,6 +1,4 @@
-"""
-The watcher's feed on real clusters, with the flight recorder and without. Each test makes one promise.
-"""
+"""The watcher's feed on real clusters, with the flight recorder and without. Each test makes one promise."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ both = pytest.mark.parametrize("recorder", [True, False], ids=["recorder", "even
 
 
 class Follower:
-    """
-    A feed with an event loop and a cursor of its own, as a watcher has them.
-    """
+    """A feed with an event loop and a cursor of its own, as a watcher has them."""
 
     def __init__(self, target, **options):
         self.feed = open_feed(target, **options)
@@ -45,30 +41,22 @@ class Follower:
         self._loop.close()
 
     def run(self, awaited):
-        """
-        The outcome of a coroutine.
-        """
+        """The outcome of a coroutine."""
         return self._loop.run_until_complete(awaited)
 
     def poll(self, wait_s=0.0):
-        """
-        The next batch.
-        """
+        """The next batch."""
         batch = self.run(self.feed.poll(self.cursor, wait_s=wait_s))
         self.cursor = batch.cursor
         return batch
 
     def follow(self, wait_s=1.0):
-        """
-        Poll until that raises something; `followed` has the deaths until then.
-        """
+        """Poll until that raises something; `followed` has the deaths until then."""
         while True:
             self.followed += self.poll(wait_s=wait_s).deaths
 
     def until(self, is_enough, what):
-        """
-        The deaths, by id, of all batches until there are enough; those told again with all their evidence.
-        """
+        """The deaths, by id, of all batches until there are enough; those told again with all their evidence."""
         found = {}
 
         def look():
@@ -81,9 +69,7 @@ class Follower:
 
 
 def watched(lab, *, recorder, workers=1, **options):
-    """
-    The client of a cluster, and who follows it.
-    """
+    """The client of a cluster, and who follows it."""
     lab.scheduler(DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="0")
     for number in range(workers):
         lab.worker(name=f"worker-{number}", **options)
@@ -97,9 +83,7 @@ def watched(lab, *, recorder, workers=1, **options):
 
 
 def last_told(found):
-    """
-    Each death as it was told last.
-    """
+    """Each death as it was told last."""
     return [told[-1] for told in found.values()]
 
 
@@ -111,9 +95,7 @@ def last_told(found):
     ids=["SIGKILL", "SIGSEGV"],
 )
 def test_a_death_is_told_within_seconds_and_judged_by_its_cause(lab, recorder, task, cause):
-    """
-    By the evidence that the feed brings, and nothing else.
-    """
+    """By the evidence that the feed brings, and nothing else."""
     client, follower = watched(lab, recorder=recorder)
     raised(client.submit(*task, mark=lab.mark(), key="crash"))
     lost_at = time.time()
@@ -127,9 +109,7 @@ def test_a_death_is_told_within_seconds_and_judged_by_its_cause(lab, recorder, t
 
 @both
 def test_a_watcher_that_was_away_gets_what_it_missed_and_nothing_twice(lab, recorder):
-    """
-    Deaths between two feeds with one cursor.
-    """
+    """Deaths between two feeds with one cursor."""
     client, follower = watched(lab, recorder=recorder)
     raised(client.submit(*KILL, mark=lab.mark("one"), key="one"))
     first = follower.until(bool, "the first death")
@@ -146,9 +126,7 @@ def test_a_watcher_that_was_away_gets_what_it_missed_and_nothing_twice(lab, reco
 
 @both
 def test_deaths_of_two_causes_at_once_are_told_apart(lab, recorder):
-    """
-    Each has the evidence of its own death alone.
-    """
+    """Each has the evidence of its own death alone."""
     client, follower = watched(lab, recorder=recorder, workers=2)
     addresses = list(client.scheduler_info(n_workers=-1)["workers"])
     for task, address, name in zip((KILL, SEGFAULT), addresses, ("kill", "segfault"), strict=True):
@@ -165,9 +143,7 @@ def test_deaths_of_two_causes_at_once_are_told_apart(lab, recorder):
 
 @both
 def test_a_retirement_is_expected(lab, recorder):
-    """
-    It is told, and nobody judges it.
-    """
+    """It is told, and nobody judges it."""
     client, follower = watched(lab, recorder=recorder, workers=2)
     (gone, _) = client.scheduler_info(n_workers=-1)["workers"]
     client.retire_workers([gone])
@@ -178,9 +154,7 @@ def test_a_retirement_is_expected(lab, recorder):
 
 @both
 def test_a_scheduler_that_starts_again_at_its_address_is_followed(lab, recorder):
-    """
-    It counts anew; what the one before had written down is read.
-    """
+    """It counts anew; what the one before had written down is read."""
     journal = lab.folder / "deaths.jsonl"
     preload = '["workerdiag.recorder.preload"]' if recorder else "[]"
     environment = {
@@ -221,8 +195,7 @@ def _answers(follower):
 
 @both
 def test_a_cluster_that_is_closed_has_ended(lab, recorder):
-    """
-    That is no failure, and deliberate stops on the way are no deaths to judge.
+    """That is no failure, and deliberate stops on the way are no deaths to judge.
 
     The recorder says so to whoever has the address; without it, the cluster object does for certain.
     """
@@ -241,9 +214,7 @@ def test_a_cluster_that_is_closed_has_ended(lab, recorder):
 
 @both
 def test_a_feed_keeps_no_cluster_alive(lab, recorder):
-    """
-    An idle scheduler closes as soon as without it, and says so.
-    """
+    """An idle scheduler closes as soon as without it, and says so."""
     scheduler = idle_scheduler(lab, recorder)
     with Follower(lab.address) as follower:
         follower.poll()
@@ -255,9 +226,7 @@ def test_a_feed_keeps_no_cluster_alive(lab, recorder):
 
 @both
 def test_a_watcher_keeps_no_cluster_alive(lab, recorder):
-    """
-    Its looks are no work; it ends with the cluster.
-    """
+    """Its looks are no work; it ends with the cluster."""
     scheduler = idle_scheduler(lab, recorder)
     with workerdiag.watch(lab.address) as watcher:
         assert list(watcher) == [], "nothing died"
@@ -266,9 +235,7 @@ def test_a_watcher_keeps_no_cluster_alive(lab, recorder):
 
 
 def idle_scheduler(lab, recorder):
-    """
-    A scheduler that closes where nobody gives it work.
-    """
+    """A scheduler that closes where nobody gives it work."""
     scheduler = lab.scheduler(
         DASK_DISTRIBUTED__SCHEDULER__IDLE_TIMEOUT="4s",
         DASK_DISTRIBUTED__SCHEDULER__PRELOAD='["workerdiag.recorder.preload"]' if recorder else "[]",
@@ -279,9 +246,7 @@ def idle_scheduler(lab, recorder):
 
 @both
 def test_tasks_that_no_worker_takes_are_a_standstill(lab, recorder):
-    """
-    Though nothing died; it is judged, and over once a worker comes.
-    """
+    """Though nothing died; it is judged, and over once a worker comes."""
     lab.scheduler(
         DASK_DISTRIBUTED__SCHEDULER__PRELOAD='["workerdiag.recorder.preload"]' if recorder else "[]"
     )
@@ -304,9 +269,7 @@ def _with_standstill(follower):
 
 @both
 def test_paused_workers_are_a_standstill(lab, recorder):
-    """
-    All of them hold more memory than they may, so no task starts.
-    """
+    """All of them hold more memory than they may, so no task starts."""
     lab.scheduler(
         DASK_DISTRIBUTED__SCHEDULER__PRELOAD='["workerdiag.recorder.preload"]' if recorder else "[]"
     )
@@ -333,9 +296,7 @@ def _statuses(client):
 
 
 def test_looking_is_no_client(lab):
-    """
-    The scheduler has nobody to send anything to, and nothing to keep.
-    """
+    """The scheduler has nobody to send anything to, and nothing to keep."""
     client, follower = watched(lab, recorder=False)
     follower.poll(wait_s=0.5)
 
@@ -346,9 +307,7 @@ def test_looking_is_no_client(lab):
 
 
 def test_the_address_of_a_worker_is_said_to_be_one(lab):
-    """
-    The worker's log has one traceback at most, however often it is asked.
-    """
+    """The worker's log has one traceback at most, however often it is asked."""
     _, client = lab.cluster()
     (worker,) = client.scheduler_info()["workers"]
     with Follower(worker) as follower:

@@ -1,5 +1,4 @@
-"""
-A program that watches, killed at random moments: the few times that there is time for.
+"""A program that watches, killed at random moments: the few times that there is time for.
 
 ``PYTHONPATH=src:tests python tests/lab/test_watch_kills.py 200`` in the repository kills it 200 times.
 """
@@ -18,16 +17,12 @@ pytestmark = pytest.mark.lab
 
 
 def problems_of(result: WatchKillResult) -> list[str]:
-    """
-    What must not be.
-    """
+    """What must not be."""
     return [*result.lost, *result.unknown, *result.idempotent_repeats, *result.disordered]
 
 
 def test_no_kill_loses_what_workerdiag_watch_has_to_say(tmp_path):
-    """
-    Every death is in a case, every notice arrives in order under its id, and a case is resolved once each time.
-    """
+    """Every death is in a case, every notice arrives in order under its id, and a case is resolved once each time."""
     result = kill_the_watcher(tmp_path, kills=12)
     assert (problems_of(result), result.deaths > 0, result.notices > 0) == ([], True, True), result
 

@@ -1,3 +1,1 @@
-"""
-Real deaths of real Dask workers in a real Kubernetes cluster; README.md says how.
-"""
+"""Real deaths of real Dask workers in a real Kubernetes cluster; README.md says how."""

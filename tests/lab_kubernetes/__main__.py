@@ -1,6 +1,4 @@
-"""
-``python -m lab_kubernetes build|up|down``, or ``record FOLDER [DEATH]...``: from the folder ``tests``.
-"""
+"""``python -m lab_kubernetes build|up|down``, or ``record FOLDER [DEATH]...``: from the folder ``tests``."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from .node import down, enter, up
 
 
 def main(command: str, *arguments: str) -> None:
-    """
-    Do one of the four.
-    """
+    """Do one of the four."""
     if command == "build":
         build()
     elif command == "up":

@@ -1,5 +1,4 @@
-"""
-Kubernetes compiled from Debian's source package: no registry that we use has it ready.
+"""Kubernetes compiled from Debian's source package: no registry that we use has it ready.
 
 Version 1.20 with Go 1.19, both of Debian 12; about five minutes on two idle cores, 360 MB. Set
 ``WORKERDIAG_K8S_BIN`` to a folder that keeps the result between runs. An interrupted build goes
@@ -43,8 +42,7 @@ int main(void) { signal(SIGINT, end); signal(SIGTERM, end); signal(SIGCHLD, reap
 
 
 def build() -> Path:
-    """
-    The folder with the programs; what is missing is compiled first, however long that takes.
+    """The folder with the programs; what is missing is compiled first, however long that takes.
 
     One build at a time on one folder; a second one waits for the first.
     """
@@ -83,9 +81,7 @@ def _compile(folder: Path) -> None:
 
 
 def _make(program: Path, command: list[str | Path], **where: Any) -> None:
-    """
-    Run a compiler; *program* is there only when it is whole.
-    """
+    """Run a compiler; *program* is there only when it is whole."""
     sys.stderr.write(f"compiling {program.name}\n")
     part = program.with_suffix(".part")
     at = command.index("build") + 1 if "build" in command else 1
@@ -94,9 +90,7 @@ def _make(program: Path, command: list[str | Path], **where: Any) -> None:
 
 
 def _recipe(name: str) -> str:
-    """
-    Everything that decides what a program becomes; another recipe makes it anew.
-    """
+    """Everything that decides what a program becomes; another recipe makes it anew."""
     return f"{_SOURCE} {name} {_version()} {_GO}"
 
 
@@ -105,17 +99,13 @@ def _stamp(result: Path, recipe: str) -> None:
 
 
 def _done(result: Path, recipe: str) -> bool:
-    """
-    Whether a step was finished by this very recipe, and its result is there.
-    """
+    """Whether a step was finished by this very recipe, and its result is there."""
     noted = result.with_name(f"{result.name}.done")
     return result.exists() and noted.exists() and noted.read_text() == recipe
 
 
 def _generate_openapi(folder: Path, tree: Path, go: dict[str, str]) -> None:
-    """
-    Make the one generated file that the source package lacks.
-    """
+    """Make the one generated file that the source package lacks."""
     program = folder / "openapi-gen"
     vendored = "./vendor/k8s.io/kube-openapi/cmd/openapi-gen"
     _make(program, ["go", "build", vendored], cwd=tree, env=go)
@@ -130,9 +120,7 @@ def _generate_openapi(folder: Path, tree: Path, go: dict[str, str]) -> None:
 
 
 def _marked(tree: Path) -> set[str]:
-    """
-    Folders with types that ask for an OpenAPI definition.
-    """
+    """Folders with types that ask for an OpenAPI definition."""
     passed = ("code-generator", "sample-apiserver", "kube-openapi", "gengo")
     vendored = [each for each in (tree / "vendor" / "k8s.io").iterdir() if each.name not in passed]
     found = set()
@@ -148,9 +136,7 @@ def _marked(tree: Path) -> set[str]:
 
 
 def _version() -> str:
-    """
-    Link flags that tell the programs their version, without which they refuse each other.
-    """
+    """Link flags that tell the programs their version, without which they refuse each other."""
     said = {"gitVersion": "v1.20.2", "gitMajor": "1", "gitMinor": "20"}
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     homes = ("", "k8s.io/kubernetes/vendor/")

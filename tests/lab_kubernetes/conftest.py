@@ -1,6 +1,4 @@
-"""
-One Kubernetes cluster for all tests of this folder; it is left running, for the next time.
-"""
+"""One Kubernetes cluster for all tests of this folder; it is left running, for the next time."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ collect_ignore_glob = [] if sys.platform == "linux" else ["test_*.py"]
 
 @pytest.fixture(scope="session")
 def cluster() -> None:
-    """
-    A cluster of one node, in whose network this process is from now on.
-    """
+    """A cluster of one node, in whose network this process is from now on."""
     if os.geteuid() or shutil.which("kubectl") is None:
         pytest.skip("needs root and kubectl")
     binaries = build()
@@ -37,9 +33,7 @@ def cluster() -> None:
 
 @pytest.fixture
 def client(cluster: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    """
-    A client of a scheduler beside the node, with a kubeconfig of the administrator.
-    """
+    """A client of a scheduler beside the node, with a kubeconfig of the administrator."""
     monkeypatch.setenv("KUBECONFIG", str(HOME / "kubeconfig"))
     with cleared(), scheduler() as client:
         yield client

@@ -1,5 +1,4 @@
-"""
-Deaths that Kubernetes has a hand in: each brought about for real, of a real Dask worker in a pod.
+"""Deaths that Kubernetes has a hand in: each brought about for real, of a real Dask worker in a pod.
 
 A death is a function that is given a client; it returns when the death is complete, with what the
 client caught of it. What is left behind is for the caller to look at, then `cleared` removes it.
@@ -36,18 +35,14 @@ CAUSES = RECORDED_CAUSES | {
 
 
 def carried(task: Callable[..., None]) -> Callable[..., None]:
-    """
-    Have Dask send the *task* itself, not its name: the pods do not have this module.
-    """
+    """Have Dask send the *task* itself, not its name: the pods do not have this module."""
     task.__module__ = "__main__"
     return task
 
 
 @carried
 def grow() -> None:
-    """
-    Take memory until somebody minds.
-    """
+    """Take memory until somebody minds."""
     held = []
     while True:
         held.append(bytearray(os.urandom(1)) * 2**23)
@@ -55,41 +50,31 @@ def grow() -> None:
 
 @carried
 def leave(code: int) -> None:
-    """
-    End the process at once, without a word.
-    """
+    """End the process at once, without a word."""
     os._exit(code)
 
 
 @carried
 def crash() -> None:
-    """
-    Read at address zero.
-    """
+    """Read at address zero."""
     ctypes.string_at(0)
 
 
 @carried
 def fill(folder: str) -> None:
-    """
-    Write 100 MB there.
-    """
+    """Write 100 MB there."""
     Path(folder, "filled").write_bytes(os.urandom(100 * 2**20))
     time.sleep(600)
 
 
 @carried
 def hold() -> None:
-    """
-    Be busy for long.
-    """
+    """Be busy for long."""
     time.sleep(600)
 
 
 def _alive(client: Client, **changes: object) -> str:
-    """
-    A worker's pod whose worker has arrived.
-    """
+    """A worker's pod whose worker has arrived."""
     pod = create(worker_pod(**changes))
     client.wait_for_workers(1, timeout=90)
     note_names(client)
@@ -101,9 +86,7 @@ def _failed(future: Future) -> BaseException | None:
 
 
 def oom_killed(client: Client) -> BaseException | None:
-    """
-    The worker is the container's first process, and grows beyond the container's limit.
-    """
+    """The worker is the container's first process, and grows beyond the container's limit."""
     pod = _alive(client, nanny=False, resources=SMALL)
     error = _failed(client.submit(grow, pure=False))
     wait_for(
@@ -113,9 +96,7 @@ def oom_killed(client: Client) -> BaseException | None:
 
 
 def oom_under_nanny(client: Client) -> BaseException | None:
-    """
-    The same with a nanny, which lives on, and with it the container.
-    """
+    """The same with a nanny, which lives on, and with it the container."""
     _alive(client, resources={"limits": {"memory": "500Mi"}})
     error = _failed(client.submit(grow, pure=False))
     time.sleep(3)
@@ -123,9 +104,7 @@ def oom_under_nanny(client: Client) -> BaseException | None:
 
 
 def exit_3(client: Client) -> BaseException | None:
-    """
-    The worker leaves by itself.
-    """
+    """The worker leaves by itself."""
     pod = _alive(client, nanny=False)
     error = _failed(client.submit(leave, 3, pure=False))
     wait_for(lambda: _ended(pod))
@@ -133,9 +112,7 @@ def exit_3(client: Client) -> BaseException | None:
 
 
 def segfault(client: Client) -> BaseException | None:
-    """
-    The worker reads where it may not.
-    """
+    """The worker reads where it may not."""
     pod = _alive(client, nanny=False)
     error = _failed(client.submit(crash, pure=False))
     wait_for(lambda: _ended(pod))
@@ -143,9 +120,7 @@ def segfault(client: Client) -> BaseException | None:
 
 
 def killed_9(client: Client) -> BaseException | None:
-    """
-    Somebody on the node kills the worker.
-    """
+    """Somebody on the node kills the worker."""
     pod = _alive(client, nanny=False)
     busy = client.submit(hold, pure=False)
     time.sleep(2)
@@ -157,9 +132,7 @@ def killed_9(client: Client) -> BaseException | None:
 
 
 def evicted_scratch(client: Client) -> BaseException | None:
-    """
-    The worker writes more to its volume than it may.
-    """
+    """The worker writes more to its volume than it may."""
     pod = _alive(client, scratch={"sizeLimit": "50Mi"})
     busy = client.submit(fill, "/scratch", pure=False)
     wait_for(lambda: status(pod).get("reason") == "Evicted")
@@ -167,9 +140,7 @@ def evicted_scratch(client: Client) -> BaseException | None:
 
 
 def eviction_api(client: Client) -> BaseException | None:
-    """
-    A drain, which asks for an eviction.
-    """
+    """A drain, which asks for an eviction."""
     pod = _alive(client)
     busy = client.submit(hold, pure=False)
     time.sleep(2)
@@ -192,9 +163,7 @@ def eviction_api(client: Client) -> BaseException | None:
 
 
 def preempted(client: Client) -> BaseException | None:
-    """
-    A pod of higher priority needs the room.
-    """
+    """A pod of higher priority needs the room."""
     kubectl("create", "priorityclass", "urgent", "--value=1000", check=False)
     room = {"requests": {"cpu": "1500m"}, "limits": {"cpu": "1500m"}}
     pod = _alive(client, resources=room)
@@ -209,9 +178,7 @@ def preempted(client: Client) -> BaseException | None:
 
 
 def node_lost(client: Client) -> BaseException | None:
-    """
-    The node falls silent, and what ran on it is gone.
-    """
+    """The node falls silent, and what ran on it is gone."""
     pod = _alive(client, nanny=False)
     busy = client.submit(hold, pure=False)
     time.sleep(1)
@@ -228,9 +195,7 @@ def node_lost(client: Client) -> BaseException | None:
 
 
 def image_pull(client: Client) -> None:
-    """
-    There is no such image.
-    """
+    """There is no such image."""
     pod = create(worker_pod(container={"image": "registry.invalid/lab/dask:nope"}))
     wait_for(
         lambda: container_status(pod).get("state", {}).get("waiting", {}).get("reason") == "ImagePullBackOff"
@@ -238,18 +203,14 @@ def image_pull(client: Client) -> None:
 
 
 def unschedulable(client: Client) -> None:
-    """
-    No node has so much memory.
-    """
+    """No node has so much memory."""
     pod = create(worker_pod(resources={"requests": {"memory": "900Gi"}}))
     wait_for(lambda: "FailedScheduling" in kubectl("get", "events"))
     assert status(pod)
 
 
 def deleted(client: Client) -> BaseException | None:
-    """
-    Somebody deletes the pod; its deployment makes another one.
-    """
+    """Somebody deletes the pod; its deployment makes another one."""
     name = create(deployment(worker_pod()))
     client.wait_for_workers(1, timeout=90)
     note_names(client)
@@ -263,9 +224,7 @@ def deleted(client: Client) -> BaseException | None:
 
 
 def liveness(client: Client) -> None:
-    """
-    A probe asks where nobody answers.
-    """
+    """A probe asks where nobody answers."""
     probe = {"tcpSocket": {"port": 9}, "periodSeconds": 2, "failureThreshold": 2, "initialDelaySeconds": 8}
     pod = _alive(client, container={"livenessProbe": probe})
     busy = client.submit(hold, pure=False)
@@ -274,9 +233,7 @@ def liveness(client: Client) -> None:
 
 
 def sidecar_oom(client: Client) -> BaseException | None:
-    """
-    Another container of the pod grows too large; the worker lives, and is killed by somebody else.
-    """
+    """Another container of the pod grows too large; the worker lives, and is killed by somebody else."""
     python = worker_pod()["spec"]["containers"][0]["command"][0].replace("/dask", "/python")
     base = worker_pod()["spec"]["containers"][0]
     sidecar = {
@@ -298,44 +255,34 @@ def sidecar_oom(client: Client) -> BaseException | None:
 
 
 def quota(client: Client) -> None:
-    """
-    The namespace may not have so much.
-    """
+    """The namespace may not have so much."""
     kubectl("create", "quota", "team-a", "--hard=limits.memory=1Gi", check=False)
     create(deployment(worker_pod(resources={"limits": {"memory": "8Gi"}})))
     wait_for(lambda: "exceeded quota" in kubectl("get", "events"))
 
 
 def command_missing(client: Client) -> None:
-    """
-    The image has no such program.
-    """
+    """The image has no such program."""
     pod = create(worker_pod(container={"command": ["dask-wrker", "tcp://10.88.0.1:8786"]}))
     wait_for(lambda: container_status(pod).get("restartCount"))
 
 
 def crash_at_start(client: Client) -> None:
-    """
-    A module that the worker is to load is not there, each time it is started.
-    """
+    """A module that the worker is to load is not there, each time it is started."""
     command = worker_pod()["spec"]["containers"][0]["command"]
     pod = create(worker_pod(container={"command": [*command, "--preload", "no_such_module"]}))
     wait_for(lambda: container_status(pod).get("restartCount", 0) > 1)
 
 
 def secret_missing(client: Client) -> None:
-    """
-    A secret that the pod wants is not there.
-    """
+    """A secret that the pod wants is not there."""
     wanted = [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s3-credentials", "key": "key"}}}]
     pod = create(worker_pod(container={"env": wanted}))
     wait_for(lambda: "CreateContainerConfigError" in json.dumps(container_status(pod)))
 
 
 def deadline(client: Client) -> BaseException | None:
-    """
-    The pod may live for some seconds only.
-    """
+    """The pod may live for some seconds only."""
     pod = _alive(client, spec={"activeDeadlineSeconds": 15})
     busy = client.submit(hold, pure=False)
     wait_for(lambda: status(pod).get("reason") == "DeadlineExceeded")
@@ -343,9 +290,7 @@ def deadline(client: Client) -> BaseException | None:
 
 
 def restarted_since(client: Client) -> BaseException | None:
-    """
-    A worker leaves; the next one in its container is killed for memory: two deaths, two reasons.
-    """
+    """A worker leaves; the next one in its container is killed for memory: two deaths, two reasons."""
     pod = _alive(client, nanny=False, resources=SMALL)
     _failed(client.submit(leave, 3, pure=False))
     wait_for(lambda: container_status(pod).get("restartCount") and client.scheduler_info()["workers"])
@@ -366,9 +311,7 @@ DEATHS: dict[str, Callable[[Client], BaseException | None]] = {
 
 @contextmanager
 def cleared() -> Iterator[None]:
-    """
-    Nothing of other deaths before, and nothing left after.
-    """
+    """Nothing of other deaths before, and nothing left after."""
     _clear()
     try:
         yield

@@ -1,6 +1,4 @@
-"""
-Source packages of Debian, without a change to what the machine's apt knows.
-"""
+"""Source packages of Debian, without a change to what the machine's apt knows."""
 
 from __future__ import annotations
 
@@ -13,8 +11,7 @@ _INDEXES = ("--format", "$(ORIGIN) $(COMPONENT) $(SITE) $(RELEASE)", "Created-By
 
 
 def fetch_source(folder: Path, package: str) -> Path:
-    """
-    The ``.dsc`` of a source package of this Debian, downloaded into *folder* unless it is there.
+    """The ``.dsc`` of a source package of this Debian, downloaded into *folder* unless it is there.
 
     ``deb-src`` need not be enabled: sources come from where the machine's binary packages do, by
     an apt of our own in *folder*.
@@ -30,9 +27,7 @@ def fetch_source(folder: Path, package: str) -> Path:
 
 
 def _own_apt(folder: Path) -> list[str]:
-    """
-    Options that have apt know the sources, and nothing else, for one command.
-    """
+    """Options that have apt know the sources, and nothing else, for one command."""
     listed = subprocess.run(
         ["apt-get", "indextargets", *_INDEXES], capture_output=True, text=True, check=True
     ).stdout
@@ -46,9 +41,7 @@ def _own_apt(folder: Path) -> list[str]:
 
 
 def source_lines(indexes: str) -> list[str]:
-    """
-    The lines of a sources.list that name the sources of what `apt-get indextargets` listed.
-    """
+    """The lines of a sources.list that name the sources of what `apt-get indextargets` listed."""
     return [
         f"deb-src {site} {release} main"
         for site, release in re.findall(r"^Debian main (\S+) (\S+)$", indexes, re.MULTILINE)

@@ -1,6 +1,4 @@
-"""
-Container images without Docker: archives with one layer that ``ctr images import`` takes.
-"""
+"""Container images without Docker: archives with one layer that ``ctr images import`` takes."""
 
 from __future__ import annotations
 
@@ -16,8 +14,7 @@ _FOLDERS = ("usr", "etc", "opt", "tmp", "proc", "sys", "dev", "root", "var", "ru
 
 
 def pack(archive: Path, name: str, *, command: str = "", program: Path | None = None) -> None:
-    """
-    Write the image *name*: a program alone, or a root with nothing in it but places to mount on.
+    """Write the image *name*: a program alone, or a root with nothing in it but places to mount on.
 
     Args:
         archive: The file to write.

@@ -1,5 +1,4 @@
-"""
-A Kubernetes cluster of one node on this machine, without any downloaded binary.
+"""A Kubernetes cluster of one node on this machine, without any downloaded binary.
 
 Everything lives in a network namespace of its own (10.88.0.1), so that it meets nothing else on
 the machine. Needs root, ``etcd``, ``containerd``, ``runc``, ``kubectl`` and the binaries that
@@ -40,9 +39,7 @@ _CLONE_NEWNET = 0x40000000
 
 
 def enter() -> None:
-    """
-    Move this process, and what it starts from now on, into the cluster's network.
-    """
+    """Move this process, and what it starts from now on, into the cluster's network."""
     handle = os.open(f"/run/netns/{NAMESPACE}", os.O_RDONLY)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(handle, _CLONE_NEWNET):  # os.setns is there from Python 3.12
@@ -51,9 +48,7 @@ def enter() -> None:
 
 
 def up(binaries: Path) -> None:
-    """
-    Start the cluster and wait until its node is ready.
-    """
+    """Start the cluster and wait until its node is ready."""
     _network()
     enter()
     for folder in ("log", "pid", "cert", "cni"):
@@ -81,9 +76,7 @@ def up(binaries: Path) -> None:
 
 
 def start_kubelet(binaries: Path) -> None:
-    """
-    Start the container runtime and the kubelet, and wait until the node is ready.
-    """
+    """Start the container runtime and the kubelet, and wait until the node is ready."""
     (HOME / "containerd.toml").write_text(_containerd())
     (HOME / "cni" / "10-lab.conflist").write_text(
         '{"cniVersion":"0.4.0","name":"lab","plugins":[{"type":"loopback"}]}'
@@ -97,9 +90,7 @@ def start_kubelet(binaries: Path) -> None:
 
 
 def kill(*names: str) -> None:
-    """
-    Kill processes of the cluster by the names they were started under.
-    """
+    """Kill processes of the cluster by the names they were started under."""
     for name in names:
         noted = HOME / "pid" / f"{name}.pid"
         if noted.exists():
@@ -109,9 +100,7 @@ def kill(*names: str) -> None:
 
 
 def down() -> None:
-    """
-    End everything in the cluster's network, containers too, and forget the network.
-    """
+    """End everything in the cluster's network, containers too, and forget the network."""
     kill("kubelet", "containerd", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
     listed = subprocess.run(["ip", "netns", "pids", NAMESPACE], capture_output=True, text=True, check=False)
     for pid in map(int, listed.stdout.split()):
@@ -121,9 +110,7 @@ def down() -> None:
 
 
 def running() -> bool:
-    """
-    Whether the cluster is up; must be asked from inside its network.
-    """
+    """Whether the cluster is up; must be asked from inside its network."""
     try:
         return ask("/readyz", within_s=2) == b"ok"
     except OSError:
@@ -131,9 +118,7 @@ def running() -> bool:
 
 
 def ask(path: str, *, within_s: float = 5) -> bytes:
-    """
-    What the API server answers to a GET by the administrator.
-    """
+    """What the API server answers to a GET by the administrator."""
     request = urllib.request.Request(SERVER + path, headers={"Authorization": f"Bearer {TOKEN}"})
     trusting = ssl._create_unverified_context()
     with urllib.request.urlopen(request, timeout=within_s, context=trusting) as answer:
@@ -141,9 +126,7 @@ def ask(path: str, *, within_s: float = 5) -> bytes:
 
 
 def kubectl(*arguments: str, stdin: str | None = None, check: bool = True) -> str:
-    """
-    What ``kubectl`` prints, as the administrator.
-    """
+    """What ``kubectl`` prints, as the administrator."""
     command = ["kubectl", "--kubeconfig", str(HOME / "kubeconfig"), *arguments]
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=120)
     if check and done.returncode:
@@ -152,8 +135,7 @@ def kubectl(*arguments: str, stdin: str | None = None, check: bool = True) -> st
 
 
 def until(true: Callable[[], object], *, within_s: float) -> None:
-    """
-    Wait until *true* is true; what it raises meanwhile counts as not yet.
+    """Wait until *true* is true; what it raises meanwhile counts as not yet.
 
     Raises:
         TimeoutError: It never was.
@@ -170,9 +152,7 @@ def until(true: Callable[[], object], *, within_s: float) -> None:
 
 
 def write_kubeconfig(path: Path, server: str, token: str, *, namespace: str = "default") -> Path:
-    """
-    A kubeconfig for *server*, as people have one in their home.
-    """
+    """A kubeconfig for *server*, as people have one in their home."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",

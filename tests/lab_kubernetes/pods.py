@@ -1,6 +1,4 @@
-"""
-Dask in pods: a scheduler beside the node, workers in it, named and labelled as dask-kubernetes does.
-"""
+"""Dask in pods: a scheduler beside the node, workers in it, named and labelled as dask-kubernetes does."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ _PATIENCE_S = 90.0
 
 @contextmanager
 def scheduler() -> Iterator[Client]:
-    """
-    A scheduler in the node's network that gives up on a task at the first death, and a client of it.
-    """
+    """A scheduler in the node's network that gives up on a task at the first death, and a client of it."""
     command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", ADDRESS, "--port", "8786"]
     settings = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
     with subprocess.Popen([*command, "--no-dashboard"], env={**os.environ, **settings}) as process:
@@ -41,8 +37,7 @@ def scheduler() -> Iterator[Client]:
 
 
 def worker_pod(name: str = "", **changes: Any) -> dict[str, Any]:
-    """
-    The manifest of a worker's pod.
+    """The manifest of a worker's pod.
 
     Args:
         name: Of the worker; a new one is made up.
@@ -75,9 +70,7 @@ def worker_pod(name: str = "", **changes: Any) -> dict[str, Any]:
 
 
 def deployment(pod: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    The deployment of one *pod*, as the operator makes one for each worker.
-    """
+    """The deployment of one *pod*, as the operator makes one for each worker."""
     name = pod["metadata"]["name"].rsplit("-", 2)[0]
     labels = {**pod["metadata"]["labels"], "dask.org/workergroup-name": f"{CLUSTER}-default", "worker": name}
     template = {"metadata": {"labels": labels}, "spec": pod["spec"]}
@@ -87,33 +80,25 @@ def deployment(pod: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def create(manifest: Mapping[str, Any]) -> str:
-    """
-    Create what *manifest* says; its name.
-    """
+    """Create what *manifest* says; its name."""
     kubectl("create", "-f", "-", stdin=json.dumps(manifest))
     return str(manifest["metadata"]["name"])
 
 
 def status(pod: str) -> dict[str, Any]:
-    """
-    The status of a pod; empty when it is gone.
-    """
+    """The status of a pod; empty when it is gone."""
     said = kubectl("get", "pod", pod, "-o", "json", check=False)
     return json.loads(said)["status"] if said else {}
 
 
 def container_status(pod: str, name: str = "worker") -> dict[str, Any]:
-    """
-    The status of one container of a pod; empty before there is one.
-    """
+    """The status of one container of a pod; empty before there is one."""
     states = status(pod).get("containerStatuses", ())
     return next((each for each in states if each["name"] == name), {})
 
 
 def wait_for(true: Callable[[], object]) -> None:
-    """
-    Wait until *true* is true, as long as a busy machine may need.
-    """
+    """Wait until *true* is true, as long as a busy machine may need."""
     until(true, within_s=_PATIENCE_S)
 
 

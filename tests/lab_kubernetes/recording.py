@@ -1,6 +1,4 @@
-"""
-What the API server says after a death, and who died by Dask's account: for tests without a cluster.
-"""
+"""What the API server says after a death, and who died by Dask's account: for tests without a cluster."""
 
 from __future__ import annotations
 
@@ -32,17 +30,13 @@ _ADDRESS = re.compile(r"\b(?!10\.88\.0\.|127\.|10\.96\.)\d{1,3}(?:\.\d{1,3}){3}\
 
 
 def note_names(client: Client) -> None:
-    """
-    Note how workers are named while they live: pods that share the node's address are told apart by that alone.
-    """
+    """Note how workers are named while they live: pods that share the node's address are told apart by that alone."""
     workers = client.scheduler_info(n_workers=-1)["workers"]
     _NAMES.update({address: str(each["name"]) for address, each in workers.items()})
 
 
 def who_died(client: Client, error: BaseException | None) -> tuple[Victim, ...]:
-    """
-    The workers that are gone, as workerdiag learns of them from what the client caught and from the scheduler.
-    """
+    """The workers that are gone, as workerdiag learns of them from what the client caught and from the scheduler."""
     facts = [] if error is None else exception_facts(error)
     victims = find_victims([*facts, *ClusterSource(client).collect(budget_s=20)])
     return tuple(
@@ -54,9 +48,7 @@ def who_died(client: Client, error: BaseException | None) -> tuple[Victim, ...]:
 
 
 def record(path: Path, *, name: str, victims: Iterable[Victim]) -> None:
-    """
-    Write everything of the namespace to *path*: pods, events, nodes, logs.
-    """
+    """Write everything of the namespace to *path*: pods, events, nodes, logs."""
     pods = _items("/api/v1/namespaces/default/pods")
     content = {
         "about": f"{name}: bodies of kube-apiserver 1.20.2, kubelet 1.20.2 and containerd, without managedFields",
@@ -85,18 +77,14 @@ def _without_own(value: Any) -> Any:
 
 
 def _anonymous(text: str) -> str:
-    """
-    Without the folders of this machine, and without addresses outside the lab.
-    """
+    """Without the folders of this machine, and without addresses outside the lab."""
     for folder, shown in ((sys.prefix, "/opt/venv"), (sys.base_prefix, "/opt/python")):
         text = text.replace(folder, shown)
     return _ADDRESS.sub("192.0.2.53", text)
 
 
 def _logs(pod: dict[str, Any]) -> Iterable[tuple[str, str]]:
-    """
-    By ``pod/container`` and ``pod/container/previous``.
-    """
+    """By ``pod/container`` and ``pod/container/previous``."""
     name = pod["metadata"]["name"]
     for container in pod["spec"]["containers"]:
         for more, suffix in (([], ""), (["--previous"], "/previous")):

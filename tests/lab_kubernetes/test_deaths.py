@@ -1,6 +1,4 @@
-"""
-What the live source says of real deaths in a real cluster.
-"""
+"""What the live source says of real deaths in a real cluster."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ MANIFEST = Path(__file__).parents[2] / "docs" / "kubernetes-rbac.yaml"
 
 
 class Given:
-    """
-    A source that says what it was given.
-    """
+    """A source that says what it was given."""
 
     name = "given"
 
@@ -45,9 +41,7 @@ class Given:
 
 
 def scene_after(client: Client, error: BaseException | None) -> Scene:
-    """
-    What is known when the scheduler has been asked, of a cluster that the operator calls ``lab``.
-    """
+    """What is known when the scheduler has been asked, of a cluster that the operator calls ``lab``."""
     address = "tcp://lab-scheduler.default.svc.cluster.local:8786"
     environment = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "DASK_SCHEDULER_ADDRESS": address}
     victims: tuple[Victim, ...] = who_died(client, error)
@@ -58,9 +52,7 @@ def scene_after(client: Client, error: BaseException | None) -> Scene:
 
 @pytest.mark.parametrize("name", CAUSES)
 def test_a_death_is_explained_right_after_it(name: str, client: Client) -> None:
-    """
-    What the API server says names the cause; only a lost node does not give its logs.
-    """
+    """What the API server says names the cause; only a lost node does not give its logs."""
     error = DEATHS[name](client)
     scene = scene_after(client, error)
     source = KubernetesSource.of(scene)
@@ -76,9 +68,7 @@ def test_a_death_is_explained_right_after_it(name: str, client: Client) -> None:
 def test_the_documented_rights_are_enough(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    A service account with nothing but docs/kubernetes-rbac.yaml is refused nothing that is asked.
-    """
+    """A service account with nothing but docs/kubernetes-rbac.yaml is refused nothing that is asked."""
     manifest = MANIFEST.read_text().replace("namespace: dask", "namespace: default")
     kubectl("apply", "-f", "-", stdin=manifest)
     point_to(token_of("workerdiag"), tmp_path, monkeypatch)
@@ -90,9 +80,7 @@ def test_the_documented_rights_are_enough(
 def test_without_any_right_each_kind_is_a_gap(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    A service account without rights is refused, which is said with the commands that grant them.
-    """
+    """A service account without rights is refused, which is said with the commands that grant them."""
     kubectl("create", "serviceaccount", "nobody", check=False)
     point_to(token_of("nobody"), tmp_path, monkeypatch)
     evidence = after_an_oom(client)
@@ -107,33 +95,25 @@ def test_without_any_right_each_kind_is_a_gap(
 
 
 def after_an_oom(client: Client) -> list[Evidence]:
-    """
-    What the source says of a worker that was killed for memory.
-    """
+    """What the source says of a worker that was killed for memory."""
     source = KubernetesSource.of(scene_after(client, DEATHS["oom-killed"](client)))
     assert source is not None
     return list(source.collect(budget_s=10))
 
 
 def token_of(account: str) -> str:
-    """
-    The token that the cluster has made for a service account.
-    """
+    """The token that the cluster has made for a service account."""
     until(lambda: secret_of(account), within_s=20)
     secret = json.loads(kubectl("get", "secret", secret_of(account), "-o", "json"))
     return base64.b64decode(secret["data"]["token"]).decode()
 
 
 def secret_of(account: str) -> str:
-    """
-    The name of the secret with that token; empty before it is made.
-    """
+    """The name of the secret with that token; empty before it is made."""
     secrets = json.loads(kubectl("get", "serviceaccount", account, "-o", "json")).get("secrets", [])
     return str(secrets[0]["name"]) if secrets else ""
 
 
 def point_to(token: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Have the kubeconfig of this process hold that token.
-    """
+    """Have the kubeconfig of this process hold that token."""
     monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(folder / "kubeconfig", SERVER, token)))

@@ -1,3 +1,1 @@
-"""
-Real deaths of a real ``SLURMCluster`` in a Slurm of our own.
-"""
+"""Real deaths of a real ``SLURMCluster`` in a Slurm of our own."""

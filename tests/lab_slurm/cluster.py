@@ -1,6 +1,4 @@
-"""
-A ``SLURMCluster`` with one worker in one job, and what became of it.
-"""
+"""A ``SLURMCluster`` with one worker in one job, and what became of it."""
 
 from __future__ import annotations
 
@@ -22,8 +20,7 @@ _ROOT = Path(__file__).parents[1]
 
 
 class Cluster(contextlib.ExitStack):
-    """
-    One job with one worker; the scheduler lives in this process.
+    """One job with one worker; the scheduler lives in this process.
 
     Args:
         slurm: Where the job runs.
@@ -57,64 +54,46 @@ class Cluster(contextlib.ExitStack):
         self._cluster.scale(jobs=1)
 
     def _close(self) -> None:
-        """
-        Cancel the jobs; of one that was refused distributed complains (2026.8.0: deploy/spec.py).
-        """
+        """Cancel the jobs; of one that was refused distributed complains (2026.8.0: deploy/spec.py)."""
         with contextlib.suppress(AssertionError):
             self._cluster.close()
 
     @property
     def jobs(self) -> list[str]:
-        """
-        The numbers of its jobs.
-        """
+        """The numbers of its jobs."""
         return [str(job.job_id) for job in self._cluster.workers.values() if job.job_id]
 
     @property
     def job(self) -> str:
-        """
-        The number of its one job.
-        """
+        """The number of its one job."""
         (job,) = self.jobs
         return job
 
     def lost(self) -> dict[str, Any]:
-        """
-        Address and time of the worker that the scheduler lost last.
-        """
+        """Address and time of the worker that the scheduler lost last."""
         events = self.client.get_events("all")
         gone = [(when, fields) for when, fields in events if fields.get("action") == "remove-worker"]
         when, fields = gone[-1] if gone else (None, {})
         return {"worker": fields.get("worker"), "when": when}
 
     def wait(self, workers: int = 1) -> None:
-        """
-        Wait for the workers.
-        """
+        """Wait for the workers."""
         self.client.wait_for_workers(workers, timeout=PATIENCE_S)
 
     def by_address(self) -> Self:
-        """
-        The same with a client that has no cluster object.
-        """
+        """The same with a client that has no cluster object."""
         address = self._cluster.scheduler_address
         self.client = self.enter_context(Client(address, set_as_default=False))
         return self
 
     def submit(self, function: Any, *arguments: Any) -> Future:
-        """
-        A task on the one worker.
-        """
+        """A task on the one worker."""
         return self.client.submit(function, *arguments, pure=False)
 
     def worker_pid(self) -> int:
-        """
-        Process id of the worker.
-        """
+        """Process id of the worker."""
         return int(self.submit(tasks.process).result(PATIENCE_S))
 
     def explain(self, exc: BaseException | None = None) -> workerdiag.Diagnosis:
-        """
-        What a user sees who asks at once.
-        """
+        """What a user sees who asks at once."""
         return workerdiag.explain(exc, self.client, timeout="10s")

@@ -1,6 +1,4 @@
-"""
-One Slurm for all deaths, and the slowest death begun before the others.
-"""
+"""One Slurm for all deaths, and the slowest death begun before the others."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ from .record import recorded
 
 @pytest.fixture(scope="session")
 def slurm() -> Iterator[Slurm]:
-    """
-    A Slurm of our own, which commands find by the environment.
-    """
+    """A Slurm of our own, which commands find by the environment."""
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # sockets want short paths
     slurm = Slurm(folder)
     kept = dict(os.environ)
@@ -48,9 +44,7 @@ def slurm() -> Iterator[Slurm]:
 
 @pytest.fixture(scope="session", autouse=True)
 def walltime(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Death]:
-    """
-    A job of one minute with a task that takes longer: Slurm counts in minutes, so it is begun first.
-    """
+    """A job of one minute with a task that takes longer: Slurm counts in minutes, so it is begun first."""
     with Cluster(slurm, tmp_path_factory.mktemp("walltime"), walltime="00:01:00") as cluster:
         cluster.wait()
         yield Death.of_waiting(cluster)
@@ -58,18 +52,14 @@ def walltime(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture
 def cluster(slurm: Slurm, tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
-    """
-    Starts a cluster with one job; given are more of ``SLURMCluster``'s options.
-    """
+    """Starts a cluster with one job; given are more of ``SLURMCluster``'s options."""
     with contextlib.ExitStack() as stack:
         yield lambda **options: stack.enter_context(Cluster(slurm, tmp_path, **options))
 
 
 @pytest.fixture
 def explain(request: pytest.FixtureRequest, slurm: Slurm) -> Callable[..., Any]:
-    """
-    What workerdiag says of a death, after a look at what holds of every diagnosis.
-    """
+    """What workerdiag says of a death, after a look at what holds of every diagnosis."""
     said = reported_texts(request.node)
 
     def explain(death: Death) -> Any:
@@ -88,9 +78,7 @@ def explain(request: pytest.FixtureRequest, slurm: Slurm) -> Callable[..., Any]:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """
-    Show, with a failure, what we said.
-    """
+    """Show, with a failure, what we said."""
     report = yield
     show_if_failed(item, report)
     return report

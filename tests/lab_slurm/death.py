@@ -1,6 +1,4 @@
-"""
-A task whose worker is about to die, and what a user then has in hand.
-"""
+"""A task whose worker is about to die, and what a user then has in hand."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ PATIENCE_S = 120.0
 
 @define
 class Death:
-    """
-    A cluster and the task that will be given up with its worker.
-    """
+    """A cluster and the task that will be given up with its worker."""
 
     cluster: Cluster
     task: Future | None = None
@@ -30,9 +26,7 @@ class Death:
 
     @classmethod
     def of_waiting(cls, cluster: Cluster) -> Self:
-        """
-        With a task that runs, and does nothing.
-        """
+        """With a task that runs, and does nothing."""
         task = cluster.submit(tasks.wait)
         processing = cluster.client.processing
         wait_until(lambda: any(processing().values()), "the task to begin")
@@ -40,15 +34,11 @@ class Death:
 
     @classmethod
     def of(cls, cluster: Cluster, function: Any, *arguments: Any) -> Self:
-        """
-        With a task that kills its worker itself.
-        """
+        """With a task that kills its worker itself."""
         return cls(cluster, cluster.submit(function, *arguments))
 
     def explain(self) -> workerdiag.Diagnosis:
-        """
-        What a user is told who asks as soon as the task was given up.
-        """
+        """What a user is told who asks as soon as the task was given up."""
         try:
             if self.task is None:
                 self.cluster.client.wait_for_workers(1, timeout=3)

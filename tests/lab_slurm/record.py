@@ -1,6 +1,4 @@
-"""
-What Slurm answered, kept for tests that have none: ``LAB_RECORD_TO=tests/recordings/slurm nox -s lab_slurm``.
-"""
+"""What Slurm answered, kept for tests that have none: ``LAB_RECORD_TO=tests/recordings/slurm nox -s lab_slurm``."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ SACCT = (
 
 
 def recorded(death: Death, name: str, slurm: Slurm) -> None:
-    """
-    Keep the answers about one death, and its job's output, where the environment says so.
-    """
+    """Keep the answers about one death, and its job's output, where the environment says so."""
     folder = os.environ.get("LAB_RECORD_TO")
     job = death.cluster.jobs[-1] if death.cluster.jobs else None
     if not folder or job is None:

@@ -1,5 +1,4 @@
-"""
-A Slurm of one's own: every daemon in the foreground, every file in one folder, gone afterwards.
+"""A Slurm of one's own: every daemon in the foreground, every file in one folder, gone afterwards.
 
 Needs root, cgroup v1 and Debian's packages: slurmctld, slurmd, slurm-client, slurmdbd, munge,
 mariadb-server, slurm-wlm-basic-plugins, slurm-wlm-mysql-plugin.
@@ -90,14 +89,11 @@ grant all on slurm_acct_db.* to slurm@localhost;
 
 
 class UnavailableError(Exception):
-    """
-    The machine, or the user, cannot run a Slurm.
-    """
+    """The machine, or the user, cannot run a Slurm."""
 
 
 class Slurm:
-    """
-    One node with accounting, preemption and memory limits.
+    """One node with accounting, preemption and memory limits.
 
     Args:
         folder: Where everything goes; short, for it holds sockets.
@@ -116,8 +112,7 @@ class Slurm:
         }
 
     def start(self) -> None:
-        """
-        Start all daemons, and wait until jobs can run.
+        """Start all daemons, and wait until jobs can run.
 
         Raises:
             UnavailableError: They cannot run here.
@@ -145,38 +140,28 @@ class Slurm:
         self.says("sacctmgr", "-i", "add", "user", "root", "account=lab")
 
     def says(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """
-        What a command of this Slurm answers.
-        """
+        """What a command of this Slurm answers."""
         environment = {**os.environ, **self.environment}
         return subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
 
     def state(self, job: str) -> str:
-        """
-        The state of a job, as the controller has it.
-        """
+        """The state of a job, as the controller has it."""
         said = self.says("scontrol", "show", "job", job).stdout
         return said.partition("JobState=")[2].partition(" ")[0]
 
     def wait_for(self, job: str, *states: str) -> None:
-        """
-        Wait until the job is in one of *states*.
-        """
+        """Wait until the job is in one of *states*."""
         wait_until(lambda: self.state(job) in states, f"job {job} to be {' or '.join(states)}")
 
     def processes(self, job: str) -> list[int]:
-        """
-        The processes of a job on its node.
-        """
+        """The processes of a job on its node."""
         said = self.says("scontrol", "listpids", job).stdout.splitlines()[1:]
         return [int(line.split()[0]) for line in said]
 
     def stop(self) -> None:
-        """
-        Cancel all jobs and end all daemons.
-        """
+        """Cancel all jobs and end all daemons."""
         with contextlib.suppress(subprocess.TimeoutExpired, TimeoutError, FileNotFoundError):
             self.says("scancel", "--full", "-u", "root")
             wait_until(lambda: not self.says("squeue", "-h").stdout.strip(), "the jobs to end", within_s=15)
@@ -255,9 +240,7 @@ class Slurm:
 
 
 def _own_group() -> Path:
-    """
-    The memory group that this process is in: what the jobs use counts there.
-    """
+    """The memory group that this process is in: what the jobs use counts there."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if "memory" in controllers.split(","):
@@ -272,8 +255,7 @@ def _free_port() -> int:
 
 
 def wait_until(ready: Callable[[], bool], what: str, *, within_s: float = PATIENCE_S) -> None:
-    """
-    Wait for something.
+    """Wait for something.
 
     Raises:
         TimeoutError: It took too long.

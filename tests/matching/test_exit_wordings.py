@@ -1,6 +1,4 @@
-"""
-How programs that run workers report a process that a signal ended: 32 wordings, 7 signals.
-"""
+"""How programs that run workers report a process that a signal ended: 32 wordings, 7 signals."""
 
 import pytest
 
@@ -61,9 +59,7 @@ WORDINGS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("reporter", WORDINGS)
 def test_each_reporter_leads_to_the_cause_of_each_signal(reporter):
-    """
-    Whoever reports it, and in whatever words, a signal leads to its cause first.
-    """
+    """Whoever reports it, and in whatever words, a signal leads to its cause first."""
     wrong = {}
     for number, name, words, cause in SIGNALS:
         text = WORDINGS[reporter].format(
@@ -92,9 +88,7 @@ def test_each_reporter_leads_to_the_cause_of_each_signal(reporter):
     ],
 )
 def test_a_status_of_windows_leads_to_its_cause(status, cause):
-    """
-    ``ntstatus.h``: ACCESS_VIOLATION, NO_MEMORY, COMMITMENT_LIMIT, STACK_OVERFLOW, DLL_NOT_FOUND.
-    """
+    """``ntstatus.h``: ACCESS_VIOLATION, NO_MEMORY, COMMITMENT_LIMIT, STACK_OVERFLOW, DLL_NOT_FOUND."""
     text = f"distributed.nanny - WARNING - Worker process 4711 exited with status {status}"
 
     assert workerdiag.explain(logs=[workerdiag.LogText(text)]).top.id == cause

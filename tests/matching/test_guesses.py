@@ -1,6 +1,4 @@
-"""
-What a program only guesses is no evidence.
-"""
+"""What a program only guesses is no evidence."""
 
 from __future__ import annotations
 
@@ -33,24 +31,18 @@ LOKY = (
     ],
 )
 def test_a_guess_reaches_to_the_end_of_its_sentence_or_list(text, guessed):
-    """
-    What was said before it and what follows is no guess.
-    """
+    """What was said before it and what follows is no guess."""
     assert [text[start:end] for start, end in guesses(text)] == guessed
 
 
 def test_a_cause_that_is_only_guessed_is_not_named():
-    """
-    Neither from a log nor from the exception.
-    """
+    """Neither from a log nor from the exception."""
     assert workerdiag.explain(logs=LogText(LOKY)).causes == ()
     assert workerdiag.explain(RuntimeError(LOKY)).causes == ()
 
 
 def test_what_a_message_knows_besides_its_guess_counts():
-    """
-    The exit code behind the sentence is a fact.
-    """
+    """The exit code behind the sentence is a fact."""
     diagnosis = workerdiag.explain(logs=LogText(f"{LOKY} The exit codes of the workers are {{SIGABRT(-6)}}"))
 
     assert diagnosis.top is not None

@@ -1,6 +1,4 @@
-"""
-What logs of a shared machine say about programs that are no worker.
-"""
+"""What logs of a shared machine say about programs that are no worker."""
 
 import pytest
 
@@ -22,9 +20,7 @@ ENDS = [
 
 @pytest.mark.parametrize("end", ENDS)
 def test_a_crash_of_another_program_is_no_death(end):
-    """
-    It stands in the same log, and no worker died of it.
-    """
+    """It stands in the same log, and no worker died of it."""
     diagnosis = workerdiag.explain(logs=LogText(end + RUNNING))
     assert diagnosis.outcome == "no-death"
     assert not diagnosis.deaths
@@ -32,16 +28,12 @@ def test_a_crash_of_another_program_is_no_death(end):
 
 @pytest.mark.parametrize("end", ENDS)
 def test_a_crash_of_another_program_alone_says_nothing(end):
-    """
-    Nothing in such a log is about Dask; a log of the kernel would not show each death.
-    """
+    """Nothing in such a log is about Dask; a log of the kernel would not show each death."""
     assert workerdiag.explain(logs=LogText(end)).outcome in ("no-evidence", "unknown")
 
 
 def test_a_crash_of_a_worker_beside_one_of_another_program_counts():
-    """
-    Only the message about the other program is left out.
-    """
+    """Only the message about the other program is left out."""
     death = "May  4 11:00:06 node17 systemd[1]: dask-worker.service: Main process exited, code=killed, status=11/SEGV\n"
     diagnosis = workerdiag.explain(logs=LogText(RUNNING + ENDS[0] + death))
     assert diagnosis.top is not None
@@ -49,9 +41,7 @@ def test_a_crash_of_a_worker_beside_one_of_another_program_counts():
 
 
 def test_a_death_that_an_end_of_another_program_follows_counts():
-    """
-    A line without header belongs to the message before it, and says nothing of that message.
-    """
+    """A line without header belongs to the message before it, and says nothing of that message."""
     death = "2026-05-04 11:00:04,444 - distributed.nanny - INFO - Worker process 71 was killed by signal 11\n"
     diagnosis = workerdiag.explain(logs=LogText(RUNNING + death + ENDS[2]))
     assert diagnosis.top is not None

@@ -1,6 +1,4 @@
-"""
-An exception is told however it is shown: as a traceback ends, or as a program prints its repr.
-"""
+"""An exception is told however it is shown: as a traceback ends, or as a program prints its repr."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ from workerdiag import LogText, explain
     ],
 )
 def test_an_exception_is_known_by_its_line_and_by_its_repr(kind, text, cause, shown):
-    """
-    Both asyncio and concurrent.futures show what a task raised as ``Class('text')``.
-    """
+    """Both asyncio and concurrent.futures show what a task raised as ``Class('text')``."""
     diagnosis = explain(logs=LogText(shown.format(kind=kind, text=text) + "\n"))
     assert diagnosis.top is not None
     assert diagnosis.top.id == cause
@@ -53,9 +49,7 @@ def test_an_exception_is_known_by_its_line_and_by_its_repr(kind, text, cause, sh
     ],
 )
 def test_a_preload_that_cannot_import_is_at_fault_only_where_it_is_itself_missing(last, cause):
-    """
-    What has to be changed is the environment, or the name of the preload.
-    """
+    """What has to be changed is the environment, or the name of the preload."""
     text = (
         "distributed.preloading - INFO - Import preload module: setup\n"
         "Traceback (most recent call last):\n"

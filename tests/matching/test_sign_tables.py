@@ -1,6 +1,4 @@
-"""
-Signs that are no patterns of log text: which of them can be used.
-"""
+"""Signs that are no patterns of log text: which of them can be used."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ BOOK = load_rulebook()
 
 @pytest.mark.skipif(not sign_tables.uses_re2(), reason="compiled rules are checked for RE2")
 def test_patterns_that_compiled_before_are_not_compiled_until_used(monkeypatch):
-    """
-    Of compiled rules, the first call of a process compiles only what its evidence needs.
-    """
+    """Of compiled rules, the first call of a process compiles only what its evidence needs."""
     known = evolve(BOOK, literals=compilable_patterns(BOOK))
     compiled = []
     monkeypatch.setattr(sign_tables, "pattern", compiled.append)
@@ -30,9 +26,7 @@ def test_patterns_that_compiled_before_are_not_compiled_until_used(monkeypatch):
 
 
 def test_a_sign_whose_pattern_does_not_compile_is_noted():
-    """
-    It is left out, whatever else is known to compile.
-    """
+    """It is left out, whatever else is known to compile."""
     bad = ExceptionSign(name="bad", pattern=r"(a) \1", grade="moderate")
     cause = evolve(BOOK.causes[0], id="house.bad", signs=(bad,))
     book = evolve(BOOK, causes=(*BOOK.causes, cause))

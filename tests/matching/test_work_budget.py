@@ -1,6 +1,4 @@
-"""
-What matching does for a text is linear in its bytes, whatever they are: counted, as clocks depend on the machine.
-"""
+"""What matching does for a text is linear in its bytes, whatever they are: counted, as clocks depend on the machine."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ FRAME = '  File "/opt/app/pipeline.py", line 7, in f\n'
 
 
 def filled(pattern: str | bytes, size: int) -> bytes:
-    """
-    *pattern* again and again, up to *size* bytes.
-    """
+    """*pattern* again and again, up to *size* bytes."""
     data = pattern if isinstance(pattern, bytes) else pattern.encode()
     return (data * (size // len(data) + 1))[:size]
 
@@ -93,9 +89,7 @@ SHAPES = {
 
 
 def worked(data: bytes, matcher: Matcher = MATCHER) -> tuple[WorkBudget, list[Match]]:
-    """
-    What matching did for *data*, which comes in pieces as a file does, and what it found.
-    """
+    """What matching did for *data*, which comes in pieces as a file does, and what it found."""
     done = WorkBudget()
     chunks = [LogChunk(origin="a.log", data=data[at : at + MIB]) for at in range(0, len(data), MIB)]
     return done, list(matcher.matches(chunks, work=done))
@@ -104,9 +98,7 @@ def worked(data: bytes, matcher: Matcher = MATCHER) -> tuple[WorkBudget, list[Ma
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHAPES)
 def test_work_is_linear_in_the_text(name):
-    """
-    Each byte is read as part of a line once, gathered `MAX_COPIES` times, and searched for a constant cost.
-    """
+    """Each byte is read as part of a line once, gathered `MAX_COPIES` times, and searched for a constant cost."""
     size = len(SHAPES[name])
     done, found = worked(SHAPES[name])
     looks = 2 + size // (256 * KIB)
@@ -123,9 +115,7 @@ def test_work_is_linear_in_the_text(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["Killed lines, small", "Killed lines", "nanny deaths", "continuation lines", "kernel lines"])  # fmt: skip
 def test_no_pattern_runs_on_a_message_twice(name, monkeypatch):
-    """
-    However many places in a message are worth a look, each pattern looks through it once.
-    """
+    """However many places in a message are worth a look, each pattern looks through it once."""
     runs: list[tuple[str, str, tuple[int, ...]]] = []
     run = Confirmation.run
 
@@ -140,9 +130,7 @@ def test_no_pattern_runs_on_a_message_twice(name, monkeypatch):
 
 
 def test_what_costs_too_much_is_left_out_and_counted(monkeypatch):
-    """
-    A text of nothing but literals is searched as far as it may cost, and the report says how much was not.
-    """
+    """A text of nothing but literals is searched as far as it may cost, and the report says how much was not."""
     monkeypatch.setattr(work_budget, "FIRST_COST", 0)
     monkeypatch.setattr(work_budget, "COST_PER_BYTE", 1)
     found = search([LogChunk(origin="a.log", data=SHAPES["a line for each literal"])], BOOK, MATCHER)
@@ -153,9 +141,7 @@ def test_what_costs_too_much_is_left_out_and_counted(monkeypatch):
 
 
 def test_when_time_is_up_text_is_only_counted():
-    """
-    What was found until then stays, and the rest is a gap; events as well.
-    """
+    """What was found until then stays, and the rest is a gap; events as well."""
     chunks = [LogChunk(origin="a.log", data=SHAPES["nanny deaths"]), *[Event(topic="all", fields={})] * 50]
     found = search(chunks, BOOK, MATCHER, deadline=LooksDeadline(looks=20))
 
@@ -168,9 +154,7 @@ def test_when_time_is_up_text_is_only_counted():
 
 @pytest.mark.slow
 def test_the_clock_is_read_by_lines_and_not_by_messages():
-    """
-    Text without headers is put into messages of a thousand lines, of which a few take a second.
-    """
+    """Text without headers is put into messages of a thousand lines, of which a few take a second."""
     text = filled("Killed\n", 4 * MIB)
     work = WorkBudget(clock=GraceDeadline(Deadline.after(0), grace=20))
     list(MATCHER.matches([LogChunk(origin="a.log", data=text)], None, work))
@@ -179,9 +163,7 @@ def test_the_clock_is_read_by_lines_and_not_by_messages():
 
 
 def test_a_text_full_of_literals_is_not_searched_beyond_the_time(monkeypatch):
-    """
-    Time that ends in the midst of one long piece of text ends the search there, and the rest is counted.
-    """
+    """Time that ends in the midst of one long piece of text ends the search there, and the rest is counted."""
     text = b"distributed.nanny - INFO - Worker process 7 was killed by signal 11\n" * (4 * MIB // 68)
     searched = []
 
@@ -220,9 +202,7 @@ LINES = st.sampled_from(
 @settings(max_examples=40, deadline=None)
 @given(st.lists(LINES, max_size=60), st.integers(500, 60_000))
 def test_messages_are_the_same_however_the_text_is_cut(lines, step):
-    """
-    Mixed streams, text without headers and overlong lines: what is found depends on the bytes alone.
-    """
+    """Mixed streams, text without headers and overlong lines: what is found depends on the bytes alone."""
     data = "\n".join(lines).encode()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(matcher, "MAX_BYTES", 1)  # so that each piece is looked at when it comes

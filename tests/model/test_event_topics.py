@@ -1,6 +1,4 @@
-"""
-Topics of events: a scheduler is asked for its own only.
-"""
+"""Topics of events: a scheduler is asked for its own only."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ SOURCES = Path(workerdiag.__file__).parent / "sources"
 
 
 def topics_made(tree: ast.Module) -> Iterator[str]:
-    """
-    Every topic that a module names where it makes an ``Event``, itself or by a constant.
-    """
+    """Every topic that a module names where it makes an ``Event``, itself or by a constant."""
     constants = {
         node.targets[0].id: node.value
         for node in tree.body
@@ -33,8 +29,6 @@ def topics_made(tree: ast.Module) -> Iterator[str]:
 
 
 def test_no_scheduler_is_asked_for_the_topics_of_our_sources():
-    """
-    What a source makes itself stands in the list of topics that schedulers do not have.
-    """
+    """What a source makes itself stands in the list of topics that schedulers do not have."""
     modules = (ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES.rglob("*.py"))
     assert {topic for tree in modules for topic in topics_made(tree)} == SOURCE_TOPICS

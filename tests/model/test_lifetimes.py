@@ -1,6 +1,4 @@
-"""
-The kernel's lines of strangers: a process that spoke after a kill is not the one that was killed.
-"""
+"""The kernel's lines of strangers: a process that spoke after a kill is not the one that was killed."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ LINES = {
 
 
 def lost(kernel: str, second: float) -> Diagnosis:
-    """
-    What is said of a worker that was lost, with a line in its machine's kernel log at *second*.
-    """
+    """What is said of a worker that was lost, with a line in its machine's kernel log at *second*."""
     lines = [
         _at(JOINED_S, f"Register worker addr: {WORKER} name: 0"),
         _at(LOST_S, f"Remove worker addr: {WORKER} name: 0 (stimulus_id='handle-worker-cleanup-1.5')"),
@@ -49,9 +45,7 @@ def _at(second: float, text: str) -> str:
 @pytest.mark.parametrize("cause", LINES)
 @pytest.mark.parametrize("before_s", [3.0, 30.0, 500.0])
 def test_a_kill_before_the_worker_joined_is_of_a_stranger(cause, before_s):
-    """
-    Whose pid nobody knows is not for that the process that the kernel names.
-    """
+    """Whose pid nobody knows is not for that the process that the kernel names."""
     diagnosis = lost(LINES[cause], JOINED_S - before_s)
     assert diagnosis.outcome == "unknown"
     assert cause not in {each.id for each in diagnosis.causes}
@@ -60,9 +54,7 @@ def test_a_kill_before_the_worker_joined_is_of_a_stranger(cause, before_s):
 @pytest.mark.parametrize("cause", LINES)
 @pytest.mark.parametrize("second", [LOST_S - 1.0, LOST_S + 0.5, LOST_S - 3600.0])
 def test_a_kill_of_its_time_counts(cause, second):
-    """
-    Also where the kernel's log is in another time zone.
-    """
+    """Also where the kernel's log is in another time zone."""
     assert lost(LINES[cause], second).top.id == cause
 
 
@@ -76,18 +68,14 @@ def _kill(when: float) -> Match:
 
 @given(st.floats(0, 1e4), st.floats(0, 1e4))
 def test_whoever_speaks_after_a_kill_was_not_killed(joined, kill):
-    """
-    By more than clocks may differ; only the time counts.
-    """
+    """By more than clocks may differ; only the time counts."""
     lifetimes = Lifetimes([_spoke("scheduler.register-worker", joined)])
     assert lifetimes.outlived([WORKER], _kill(kill)) == (joined > kill + SLACK_S)
 
 
 @given(st.lists(st.floats(0, 1e4), max_size=5), st.floats(0, 1e4), st.floats(0, 1e4))
 def test_one_more_sign_of_life_never_makes_a_kill_its_own(spoke, more, kill):
-    """
-    Of a process that joined once.
-    """
+    """Of a process that joined once."""
     marks = [
         _spoke("scheduler.register-worker", 0.0),
         *(_spoke("event.closing-worker", when) for when in spoke),
@@ -97,9 +85,7 @@ def test_one_more_sign_of_life_never_makes_a_kill_its_own(spoke, more, kill):
 
 
 def test_the_next_worker_of_an_address_says_nothing_of_the_last_one():
-    """
-    Fixed ports give addresses again.
-    """
+    """Fixed ports give addresses again."""
     lifetimes = Lifetimes(_spoke("scheduler.register-worker", when) for when in (10.0, 50.0))
     assert not lifetimes.outlived([WORKER], _kill(30.0))
     assert lifetimes.outlived([WORKER], _kill(5.0))

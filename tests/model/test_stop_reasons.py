@@ -1,6 +1,4 @@
-"""
-What the reason for which a worker closes says of who asked.
-"""
+"""What the reason for which a worker closes says of who asked."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ REASONS = {
 
 @pytest.mark.parametrize("reason", REASONS)
 def test_a_reason_says_who_asked(reason):
-    """
-    Who asked decides whether a death is looked into, and whether it counts against tasks.
-    """
+    """Who asked decides whether a death is looked into, and whether it counts against tasks."""
     asked = is_stop_request(reason), is_dask_stop_request(reason), is_stop_request_beyond_tasks(reason)
     assert asked == REASONS[reason]
 
@@ -69,9 +65,7 @@ def test_a_reason_says_who_asked(reason):
     ],
 )
 def test_a_retirement_is_for_the_workers_that_it_lists(text, name, expected):
-    """
-    By address, by name, or by the scheduler's state of them; where that does not tell, it may be for each.
-    """
+    """By address, by name, or by the scheduler's state of them; where that does not tell, it may be for each."""
     order = Match(owner=RETIREMENT, role="stop-request", origin="log", line=1, text=text)
 
     assert may_retire(order, Identity(worker="tcp://10.0.0.4:1", name=name)) is expected
@@ -88,7 +82,5 @@ def test_a_retirement_is_for_the_workers_that_it_lists(text, name, expected):
     ],
 )
 def test_a_stimulus_says_whether_a_removal_was_expected(stimulus, expected):
-    """
-    Those of a retirement are of the two forms that ``retire_workers`` gives.
-    """
+    """Those of a retirement are of the two forms that ``retire_workers`` gives."""
     assert is_retirement(stimulus) is expected

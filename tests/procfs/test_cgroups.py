@@ -1,6 +1,4 @@
-"""
-The control group of a process: which one it is, and what it counts and allows.
-"""
+"""The control group of a process: which one it is, and what it counts and allows."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ V2 = {
 
 
 def tree(root, files):
-    """
-    A folder of control files.
-    """
+    """A folder of control files."""
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
@@ -35,9 +31,7 @@ def tree(root, files):
 
 @pytest.fixture
 def kernel_says(monkeypatch):
-    """
-    What the kernel says of this process: its groups, and what is mounted as root, place and kind.
-    """
+    """What the kernel says of this process: its groups, and what is mounted as root, place and kind."""
 
     def say(groups, *mounts):
         files = {
@@ -54,16 +48,12 @@ def kernel_says(monkeypatch):
 
 
 def group_at(folder, version, mount=None):
-    """
-    A group in that folder.
-    """
+    """A group in that folder."""
     return ControlGroup(folder=folder, mount=mount or folder, path="/", version=version)
 
 
 def test_groups_of_both_versions_are_told():
-    """
-    Each controller has its path, version 2 the empty name, and one mount may have several controllers.
-    """
+    """Each controller has its path, version 2 the empty name, and one mount may have several controllers."""
     text = "5:cpu,cpuacct:/job7\n4:memory:/job7/step0\n1:name=systemd:/x\n0::/user.slice\n"
     assert dict(cgroups.group_paths(text.splitlines())) == {
         "cpu": "/job7",
@@ -80,9 +70,7 @@ def test_groups_of_both_versions_are_told():
 )
 @pytest.mark.parametrize("is_outside", [True, False])
 def test_counters_of_both_versions(tmp_path, kernel_says, line, kind, files, is_outside):
-    """
-    They come with the least limit of the groups above; in a container the group is what is mounted.
-    """
+    """They come with the least limit of the groups above; in a container the group is what is mounted."""
     own = tree(tmp_path / "pod/app" if is_outside else tmp_path, files)
     if is_outside:
         (own.parent / list(files)[1]).write_text("1000")
@@ -93,18 +81,14 @@ def test_counters_of_both_versions(tmp_path, kernel_says, line, kind, files, is_
 
 
 def test_a_group_that_counts_nothing_is_none(tmp_path, kernel_says):
-    """
-    The root of version 2 has no memory.current.
-    """
+    """The root of version 2 has no memory.current."""
     kernel_says(["0::/"], ("/", tree(tmp_path, {"cgroup.controllers": "memory"}), "cgroup2 cgroup2 rw"))
     assert cgroups.find_memory_group() is None
     assert cgroups.read({})["is_root"] is True
 
 
 def test_version_2_counts_kills_refusals_and_pressure(tmp_path, kernel_says):
-    """
-    The counters of memory.events, the peak, the pressure and the refused processes are told.
-    """
+    """The counters of memory.events, the peak, the pressure and the refused processes are told."""
     files = {
         "memory.current": "1\n",
         "memory.events": "low 0\nhigh 17\nmax 225\noom 4\noom_kill 4\noom_group_kill 0\n",
@@ -128,9 +112,7 @@ def test_version_2_counts_kills_refusals_and_pressure(tmp_path, kernel_says):
 
 
 def test_a_kill_in_a_group_below_is_none_of_this_group(tmp_path):
-    """
-    Version 2 counts it in memory.events of all groups above, and not in memory.events.local.
-    """
+    """Version 2 counts it in memory.events of all groups above, and not in memory.events.local."""
     files = {
         "memory.events": "max 5\noom 2\noom_kill 2\n",
         "memory.events.local": "max 0\noom 0\noom_kill 0\n",
@@ -139,17 +121,13 @@ def test_a_kill_in_a_group_below_is_none_of_this_group(tmp_path):
 
 
 def test_a_kernel_that_counts_no_kills_has_no_count(tmp_path):
-    """
-    Those before 4.13 have none in memory.oom_control.
-    """
+    """Those before 4.13 have none in memory.oom_control."""
     tree(tmp_path, {"memory.oom_control": "oom_kill_disable 0\nunder_oom 0\n"})
     assert group_at(tmp_path, 1).events() == {}
 
 
 def test_the_tightest_limit_above_counts(tmp_path):
-    """
-    A Slurm step has none of its own: the job's is what kills; "max" and the largest number are none.
-    """
+    """A Slurm step has none of its own: the job's is what kills; "max" and the largest number are none."""
     limits = {
         "memory.max": "max\n",
         "slurm/job7/memory.max": "500000000\n",
@@ -162,9 +140,7 @@ def test_the_tightest_limit_above_counts(tmp_path):
 
 
 def test_a_group_is_looked_for_in_every_mount_before_the_mounts_themselves(tmp_path, kernel_says):
-    """
-    A part of the hierarchy may be mounted over the whole: the counters of that part's root are not ours.
-    """
+    """A part of the hierarchy may be mounted over the whole: the counters of that part's root are not ours."""
     mount = tree(tmp_path / "memory", {"memory.usage_in_bytes": "1", "job7/step0/memory.usage_in_bytes": "5"})
     kinds = "cgroup cgroup rw,memory"
     kernel_says(["4:memory:/batch/job7/step0"], ("/", mount, kinds), ("/batch", mount, kinds))
@@ -172,9 +148,7 @@ def test_a_group_is_looked_for_in_every_mount_before_the_mounts_themselves(tmp_p
 
 
 def test_without_proc_there_is_no_group(monkeypatch):
-    """
-    As on macOS: nothing is known and nothing fails.
-    """
+    """As on macOS: nothing is known and nothing fails."""
     monkeypatch.setattr(cgroups, "_read_text", lambda _: "")
     assert cgroups.find_memory_group() is None
     assert cgroups.read({}) == {}

@@ -1,6 +1,4 @@
-"""
-What is told of a death, how it gets to the scheduler, and what becomes of it if it does not.
-"""
+"""What is told of a death, how it gets to the scheduler, and what becomes of it if it does not."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ DUMP = (
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """
-    Where boxes lie.
-    """
+    """Where boxes lie."""
     monkeypatch.setenv(directories.VARIABLE, str(tmp_path))
     return tmp_path
 
@@ -61,9 +57,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def left_by_a_dead_process(folder, *, dump="", **identity):
-    """
-    The box of a process that was killed while a task ran.
-    """
+    """The box of a process that was killed while a task ran."""
     command = [sys.executable, "-c", DYING, str(folder), dump, json.dumps(identity)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == -signal.SIGKILL, run.stderr
@@ -71,9 +65,7 @@ def left_by_a_dead_process(folder, *, dump="", **identity):
 
 
 def a_box(**more):
-    """
-    A box of a worker with two running tasks.
-    """
+    """A box of a worker with two running tasks."""
     running = [
         RunningTask(slot=n, key=f"task-{n}", thread_id=n, thread_name=f"t-{n}", started_at=5.0)
         for n in (7, 8)
@@ -95,9 +87,7 @@ def a_box(**more):
     ],
 )
 def test_an_exit_code_in_words(code, told):
-    """
-    A negative code is a signal, and 255 may be anything.
-    """
+    """A negative code is a signal, and 255 may be anything."""
     assert death_report.exit_from_code(code) == told
 
 
@@ -112,17 +102,13 @@ def test_an_exit_code_in_words(code, told):
     ],
 )
 def test_the_dump_tells_the_signal(dump, number):
-    """
-    Where nobody was there to be told the exit.
-    """
+    """Where nobody was there to be told the exit."""
     expected = None if number is None else ExitReport(signal=number, known_by="faulthandler")
     assert death_report.exit_from_dump(dump) == expected
 
 
 def test_the_task_on_the_thread_that_crashed_is_marked():
-    """
-    Of tasks that ran at the same time, faulthandler names one; without a dump none is.
-    """
+    """Of tasks that ran at the same time, faulthandler names one; without a dump none is."""
     crashed = death_report.make_report("nanny-report", a_box(faulthandler_dump=DUMP)).running_tasks
     assert [(task.key, task.is_on_crashed_thread) for task in crashed] == [
         ("task-7", True),
@@ -136,9 +122,7 @@ def test_the_task_on_the_thread_that_crashed_is_marked():
     ("dump", "after_s", "told"), [(DUMP, 0.01, ["last"]), (DUMP, 5.0, []), ("", 0.01, [])]
 )
 def test_a_task_that_ended_while_the_stacks_were_written_counts(dump, after_s, told):
-    """
-    Who aborts its own process may return before that takes effect; it is marked as ended.
-    """
+    """Who aborts its own process may return before that takes effect; it is marked as ended."""
     ended = tuple(
         FinishedTask(slot=0, key=key, started_at=1.0, ended_at=2.0, duration_s=1.0, outcome="ended")
         for key in ("first", "last")
@@ -150,18 +134,14 @@ def test_a_task_that_ended_while_the_stacks_were_written_counts(dump, after_s, t
 
 
 def test_who_tells_wins_over_the_box_and_without_one_something_is_told():
-    """
-    What the nanny knows is newer; what it does not know comes from the box.
-    """
+    """What the nanny knows is newer; what it does not know comes from the box."""
     report = death_report.make_report("nanny-report", a_box(), pid=13, worker_name=None)
     assert (report.kind, report.pid, report.worker_address) == ("nanny-report", 13, "tcp://10.0.0.4:1")
     assert death_report.make_report("nanny-report", None, pid=13) == DeathReport(kind="nanny-report", pid=13)
 
 
 def test_the_address_that_the_worker_knew_itself_by_wins():
-    """
-    A nanny learns of it late, and until then has that of the worker before.
-    """
+    """A nanny learns of it late, and until then has that of the worker before."""
     box = a_box(identity={"worker": "tcp://10.0.0.4:2"})
     for own, expected in ((box, "tcp://10.0.0.4:2"), (a_box(identity={}), "tcp://10.0.0.4:1")):
         report = death_report.make_report("nanny-report", own, worker_address="tcp://10.0.0.4:1")
@@ -169,9 +149,7 @@ def test_the_address_that_the_worker_knew_itself_by_wins():
 
 
 def test_a_message_is_never_too_long():
-    """
-    The least telling parts go first; who died and what ran stays.
-    """
+    """The least telling parts go first; who died and what ran stays."""
     samples = tuple(Sample(at=n, process_rss_bytes=n, open_files=n) for n in range(64))
     box = a_box(
         last_output="ü" * 50_000,
@@ -189,9 +167,7 @@ def test_a_message_is_never_too_long():
 
 
 def test_a_dead_workers_box_is_found_with_all_that_it_says(folder):
-    """
-    Key, thread and last words, and how it ended if the dump says so.
-    """
+    """Key, thread and last words, and how it ended if the dump says so."""
     path = left_by_a_dead_process(folder, worker="tcp://10.0.0.4:1", dump=DUMP)
     (orphan,) = orphans.claim_orphans(SCHEDULER)
     with orphan.lock:
@@ -215,9 +191,7 @@ def test_a_dead_workers_box_is_found_with_all_that_it_says(folder):
     ],
 )
 def test_the_dead_of_another_cluster_are_left_to_it(folder, scheduler, is_told):
-    """
-    Two clusters of one user share a host and its folder; neither counts the deaths of the other.
-    """
+    """Two clusters of one user share a host and its folder; neither counts the deaths of the other."""
     path = left_by_a_dead_process(folder, scheduler=scheduler)
     found = list(orphans.claim_orphans(SCHEDULER))
     assert [each.path for each in found] == [path] * is_told
@@ -227,9 +201,7 @@ def test_the_dead_of_another_cluster_are_left_to_it(folder, scheduler, is_told):
 
 
 def test_a_box_is_told_by_one_only(folder):
-    """
-    Who claims it first tells; a claim that is given back, or whose process died, can be taken again.
-    """
+    """Who claims it first tells; a claim that is given back, or whose process died, can be taken again."""
     left_by_a_dead_process(folder)
     (first,) = orphans.claim_orphans(SCHEDULER)
     assert list(orphans.claim_orphans(SCHEDULER)) == []
@@ -242,9 +214,7 @@ def test_a_box_is_told_by_one_only(folder):
 
 
 def test_a_living_nanny_has_its_turn_first(folder, monkeypatch):
-    """
-    It was told how the process ended; only if it does not tell, somebody else does.
-    """
+    """It was told how the process ended; only if it does not tell, somebody else does."""
     started = str(directories.process_start_ms(os.getpid()))
     left_by_a_dead_process(
         folder, nanny="tcp://10.0.0.4:2", nanny_pid=str(os.getpid()), nanny_started_ms=started
@@ -258,9 +228,7 @@ def test_a_living_nanny_has_its_turn_first(folder, monkeypatch):
 
 
 def test_what_a_nanny_could_not_deliver_is_told_by_the_next(folder):
-    """
-    Its own message, with the exit that only it was told.
-    """
+    """Its own message, with the exit that only it was told."""
     path = left_by_a_dead_process(folder)
     saved = DeathReport(kind="nanny-report", exit=death_report.exit_from_code(-9))
     delivery.save_report(path, saved)
@@ -271,9 +239,7 @@ def test_what_a_nanny_could_not_deliver_is_told_by_the_next(folder):
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 5000])
 def test_a_damaged_message_is_as_good_as_none(folder, content):
-    """
-    The box is told then.
-    """
+    """The box is told then."""
     path = left_by_a_dead_process(folder)
     message_path(path).write_bytes(content)
     (orphan,) = orphans.claim_orphans(SCHEDULER)
@@ -282,18 +248,14 @@ def test_a_damaged_message_is_as_good_as_none(folder, content):
 
 
 def test_a_disk_that_takes_no_message_is_no_problem(tmp_path):
-    """
-    It is delivered, or lost.
-    """
+    """It is delivered, or lost."""
     delivery.save_report(tmp_path / "nowhere" / "x.box", DeathReport(kind="nanny-report"))
     assert delivery.load_report(tmp_path / "nowhere" / "x.box") is None
     delivery.discard_delivered(tmp_path / "nowhere" / "x.box")
 
 
 def test_only_so_many_are_told_by_one_process(folder, monkeypatch):
-    """
-    A host on which much died does not keep a new worker busy.
-    """
+    """A host on which much died does not keep a new worker busy."""
     for _ in range(3):
         left_by_a_dead_process(folder)
     monkeypatch.setattr(orphans, "MAX_REPORTED", 2)
@@ -307,9 +269,7 @@ def test_only_so_many_are_told_by_one_process(folder, monkeypatch):
 
 
 def test_orphans_are_delivered_and_removed(folder):
-    """
-    The scheduler has one event for each, and the folder is empty.
-    """
+    """The scheduler has one event for each, and the folder is empty."""
     left_by_a_dead_process(folder, worker="tcp://10.0.0.4:1")
 
     async def run():
@@ -328,9 +288,7 @@ def test_orphans_are_delivered_and_removed(folder):
 
 @pytest.mark.slow
 def test_a_scheduler_that_is_gone_leaves_the_box_to_the_next(folder, monkeypatch):
-    """
-    Nothing is lost, and nobody waits for ever.
-    """
+    """Nothing is lost, and nobody waits for ever."""
     path = left_by_a_dead_process(folder)
     monkeypatch.setattr(delivery, "_RETRY_DELAYS_S", (0.0, 0.01))
     server = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://127.0.0.1:1"), connection_args={})
@@ -344,18 +302,14 @@ def test_a_scheduler_that_is_gone_leaves_the_box_to_the_next(folder, monkeypatch
 
 
 class FakeNanny(SimpleNamespace):
-    """
-    As much of a nanny as is watched.
-    """
+    """As much of a nanny as is watched."""
 
     def _on_worker_exit_sync(self, exitcode):
         self.restarted.append(exitcode)
 
 
 def a_nanny(**more):
-    """
-    A nanny whose worker process was seen with pid 77.
-    """
+    """A nanny whose worker process was seen with pid 77."""
     return FakeNanny(
         restarted=[],
         pid=77,
@@ -374,9 +328,7 @@ def a_nanny(**more):
 
 
 def report_of(here, monkeypatch, code, *, ordered=False):
-    """
-    What a nanny tells of an exit, that it had *ordered* or not.
-    """
+    """What a nanny tells of an exit, that it had *ordered* or not."""
     told = []
 
     async def deliver(_, report):
@@ -405,9 +357,7 @@ def report_of(here, monkeypatch, code, *, ordered=False):
 
 
 def test_a_nanny_tells_what_it_was_told(folder, monkeypatch):
-    """
-    Exit, limits, counters and whether it was the nanny's own doing; with or without a box.
-    """
+    """Exit, limits, counters and whether it was the nanny's own doing; with or without a box."""
     (report,) = report_of(a_nanny(), monkeypatch, -15)
     assert report.exit == ExitReport(signal=15)
     assert (report.pid, report.worker_address) == (77, "tcp://10.0.0.4:1")
@@ -418,18 +368,14 @@ def test_a_nanny_tells_what_it_was_told(folder, monkeypatch):
 
 
 def test_a_nanny_that_asked_its_worker_to_close_says_so(folder, monkeypatch):
-    """
-    Such an end is no crash, whatever the exit status.
-    """
+    """Such an end is no crash, whatever the exit status."""
     assert folder
     (report,) = report_of(a_nanny(), monkeypatch, 0, ordered=True)
     assert report.stop_requested == "nanny-kill"
 
 
 def test_a_nanny_finds_the_box_of_its_worker_without_its_pid(folder, monkeypatch):
-    """
-    A process that died at once is known by what it wrote.
-    """
+    """A process that died at once is known by what it wrote."""
     path = left_by_a_dead_process(folder, nanny="tcp://10.0.0.4:2", nanny_pid=str(os.getpid()))
     left_by_a_dead_process(folder, nanny="tcp://10.0.0.4:3", nanny_pid=str(os.getpid()))
     here = a_nanny()
@@ -441,9 +387,7 @@ def test_a_nanny_finds_the_box_of_its_worker_without_its_pid(folder, monkeypatch
 
 
 def test_a_release_that_tells_no_exit_is_said():
-    """
-    The recorder does without that one fact.
-    """
+    """The recorder does without that one fact."""
 
     async def run():
         here = a_nanny(_on_worker_exit_sync=None)

@@ -1,6 +1,4 @@
-"""
-`workerdiag.install` and `workerdiag.uninstall`, on clusters that are there in name only.
-"""
+"""`workerdiag.install` and `workerdiag.uninstall`, on clusters that are there in name only."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ HERE, THERE = "tcp://10.0.0.4:1", "tcp://10.0.0.5:1"
 
 
 class FakeClient:
-    """
-    A cluster of two workers, as far as it is asked.
-    """
+    """A cluster of two workers, as far as it is asked."""
 
     status = "running"
 
@@ -74,9 +70,7 @@ class FakeClient:
 
 
 def test_a_closed_client_is_told_of():
-    """
-    The error says that, and not which attribute of distributed is None by then.
-    """
+    """The error says that, and not which attribute of distributed is None by then."""
     client = FakeClient()
     client.status = "closed"
     with pytest.raises(InstallError, match="the client is closed"):
@@ -84,9 +78,7 @@ def test_a_closed_client_is_told_of():
 
 
 def test_installing_tells_where_it_records_and_what_it_does_without():
-    """
-    As the processes themselves say, one by one.
-    """
+    """As the processes themselves say, one by one."""
     client = FakeClient()
     installed = workerdiag.install(client)
     assert client.plugins == ["scheduler", "nanny", "worker"]
@@ -104,9 +96,7 @@ def test_installing_tells_where_it_records_and_what_it_does_without():
 
 @pytest.mark.parametrize("where", ["scheduler", THERE])
 def test_where_workerdiag_is_missing_nothing_is_installed(where):
-    """
-    The error names the place and what to do.
-    """
+    """The error names the place and what to do."""
     client = FakeClient(missing_on=(where,))
     with pytest.raises(InstallError, match=rf"{where}.*No module named 'workerdiag' \(install workerdiag"):
         workerdiag.install(client)
@@ -114,18 +104,14 @@ def test_where_workerdiag_is_missing_nothing_is_installed(where):
 
 
 def test_an_install_error_names_the_first_few_places():
-    """
-    A large cluster without workerdiag makes no large message, and the error survives being pickled.
-    """
+    """A large cluster without workerdiag makes no large message, and the error survives being pickled."""
     problem = install._missing_package_error([f"worker-{n}" for n in range(1000)], ImportError("no"))
     assert problem.where == (*[f"worker-{n}" for n in range(5)], "995 more")
     assert str(pickle.loads(pickle.dumps(problem))) == str(problem)
 
 
 def test_a_scheduler_that_runs_no_foreign_code_is_done_without():
-    """
-    Workers and nannies record all the same, and `missing` says why the scheduler does not.
-    """
+    """Workers and nannies record all the same, and `missing` says why the scheduler does not."""
     client = FakeClient(forbidden=True)
     installed = workerdiag.install(client)
     assert client.plugins == ["nanny", "worker"]
@@ -136,18 +122,14 @@ def test_a_scheduler_that_runs_no_foreign_code_is_done_without():
 
 
 def test_the_scheduler_can_be_left_out():
-    """
-    Then nothing is even asked there.
-    """
+    """Then nothing is even asked there."""
     client = FakeClient(missing_on=("scheduler",))
     assert not workerdiag.install(client, scheduler=False).scheduler
     assert client.plugins == ["nanny", "worker"]
 
 
 def test_what_fails_half_way_is_taken_back():
-    """
-    The caller gets the error of the cluster, and the cluster is as before.
-    """
+    """The caller gets the error of the cluster, and the cluster is as before."""
     client = FakeClient(failing="worker")
     with pytest.raises(RuntimeError, match="no"):
         workerdiag.install(client)
@@ -155,16 +137,12 @@ def test_what_fails_half_way_is_taken_back():
 
 
 def test_plugins_are_known_by_one_name_and_installed_once():
-    """
-    Dask ignores an idempotent plugin whose name it knows.
-    """
+    """Dask ignores an idempotent plugin whose name it knows."""
     for plugin in (worker_recording.RecorderWorker(), nanny_recording.RecorderNanny()):
         assert (plugin.name, plugin.idempotent) == (PLUGIN_NAME, True)
 
 
 def test_what_is_no_client_is_refused():
-    """
-    A wrong argument is told at once, in words.
-    """
+    """A wrong argument is told at once, in words."""
     with pytest.raises(TypeError, match=r"client must be a distributed\.Client, got str"):
         workerdiag.install("tcp://10.0.0.1:8786")

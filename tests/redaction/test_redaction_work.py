@@ -1,6 +1,4 @@
-"""
-What hiding secrets costs: work that grows with the text, whatever is in it, counted and not timed.
-"""
+"""What hiding secrets costs: work that grows with the text, whatever is in it, counted and not timed."""
 
 from __future__ import annotations
 
@@ -74,9 +72,7 @@ PIECES = {
 
 @pytest.fixture
 def work(monkeypatch):
-    """
-    Counts the places that are looked at, and the values that are read, while a text is redacted.
-    """
+    """Counts the places that are looked at, and the values that are read, while a text is redacted."""
     counts = {"hints": 0, "values": 0}
 
     def counted(hints, data, begin=0):
@@ -104,9 +100,7 @@ def work(monkeypatch):
 @pytest.mark.parametrize("gap", ["", " and so on, for the length of some words\n"])
 @pytest.mark.parametrize("piece", PIECES.values(), ids=PIECES)
 def test_twice_the_text_is_twice_the_work(work, piece, gap):
-    """
-    Whatever its shape; and there is no more of it than the length of a text allows.
-    """
+    """Whatever its shape; and there is no more of it than the length of a text allows."""
     unit = piece + gap
     half = unit * (CHARS // len(unit))
     once, twice = work(half), work(half + half)
@@ -118,9 +112,7 @@ def test_twice_the_text_is_twice_the_work(work, piece, gap):
 
 
 def test_a_url_is_searched_once_however_many_seem_to_begin_in_it():
-    """
-    Where it ends and where its last ``@`` stands is not looked up again for what begins within it.
-    """
+    """Where it ends and where its last ``@`` stands is not looked up again for what begins within it."""
     searched = []
 
     class Text(str):
@@ -138,9 +130,7 @@ def test_a_url_is_searched_once_however_many_seem_to_begin_in_it():
 
 
 def test_a_dense_stretch_is_hidden_whole():
-    """
-    It is hidden up to the next message with a date, which is shown; and no line is lost.
-    """
+    """It is hidden up to the next message with a date, which is shown; and no line is lost."""
     stretch = "".join(f"token{at}=Hunter2x{at}\n" for at in range(5000))
     text = f"{MESSAGE}\n{'x' * 60}\n{stretch}{MESSAGE}\n"
     shown = redact_text(text, keep_lines=True)
@@ -152,9 +142,7 @@ def test_a_dense_stretch_is_hidden_whole():
 
 @pytest.mark.parametrize("place", range(-40, 8, 3))
 def test_a_secret_at_the_edge_of_a_dense_stretch_is_hidden(place):
-    """
-    Wherever a window begins, in a name, a value, or a token with its mark at its end.
-    """
+    """Wherever a window begins, in a name, a value, or a token with its mark at its end."""
     account_key = base64.b64encode(random.Random(3).randbytes(64)).decode()
     filling = ("and so on " * WINDOW_CHARS)[: WINDOW_CHARS + place]
     for secret in ("password=Hunter2x9Qz", account_key):
@@ -164,9 +152,7 @@ def test_a_secret_at_the_edge_of_a_dense_stretch_is_hidden(place):
 
 
 def test_a_log_of_ordinary_lines_is_never_dense():
-    """
-    Lines in which one value is hidden each are shown, however many there are.
-    """
+    """Lines in which one value is hidden each are shown, however many there are."""
     line = f"{MESSAGE}, fetched https://host/data?token=Hunter2x9Qz\n"
     shown = redact_text(line * 5000)
     assert shown.count(MESSAGE) == 5000
@@ -174,8 +160,6 @@ def test_a_log_of_ordinary_lines_is_never_dense():
 
 
 def test_the_keys_of_tasks_are_never_dense():
-    """
-    A long list of tasks whose keys have something of a token in them stays as it is.
-    """
+    """A long list of tasks whose keys have something of a token in them stays as it is."""
     text = ", ".join(f"'task-{at}'" for at in range(20_000))
     assert redact_text(text) == text

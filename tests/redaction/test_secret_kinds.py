@@ -1,6 +1,4 @@
-"""
-Every kind of secret stays inside, wherever it stands and however a diagnosis leaves the process.
-"""
+"""Every kind of secret stays inside, wherever it stands and however a diagnosis leaves the process."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ _CHARS = 6
 
 
 class SecretSource:
-    """
-    A source with a secret in everything it says.
-    """
+    """A source with a secret in everything it says."""
 
     name = "told"
 
@@ -56,9 +52,7 @@ def log_of(text):
 
 
 def shown_of(secret, text, output):
-    """
-    Pieces of the secret in an output, but for those that also stand in the text around it.
-    """
+    """Pieces of the secret in an output, but for those that also stand in the text around it."""
     around = text.replace(secret, "\n")
     pieces = {secret[at : at + _CHARS] for at in range(max(1, len(secret) - _CHARS + 1))}
     return sorted(each for each in pieces if each in output and each not in around)
@@ -67,9 +61,7 @@ def shown_of(secret, text, output):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_part_of_the_secret_is_left(kind):
-    """
-    What is hidden of a text is the whole secret.
-    """
+    """What is hidden of a text is the whole secret."""
     text, secret = KINDS[kind]
     assert secret in text
     assert not shown_of(secret, text, redact_text(text))
@@ -77,9 +69,7 @@ def test_no_part_of_the_secret_is_left(kind):
 
 
 def test_there_are_enough_kinds():
-    """
-    The table does not shrink.
-    """
+    """The table does not shrink."""
     assert len(KINDS) >= 98
     assert len(HARMLESS) >= 40
 
@@ -87,9 +77,7 @@ def test_there_are_enough_kinds():
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_output_shows_it(kind, tmp_path):
-    """
-    Not in a log, an exception, a task's key, a worker's name or an event; not as text, Markdown, HTML, JSON or bundle.
-    """
+    """Not in a log, an exception, a task's key, a worker's name or an event; not as text, Markdown, HTML, JSON or bundle."""
     text, secret = KINDS[kind]
     diagnosis = workerdiag.explain(logs=LogText(log_of(text)), sources=[SecretSource(text, secret)])
     with zipfile.ZipFile(diagnosis.save(tmp_path / "death.zip")) as bundle:
@@ -109,7 +97,5 @@ def test_no_output_shows_it(kind, tmp_path):
 
 @pytest.mark.parametrize("text", HARMLESS)
 def test_what_is_no_secret_stays(text):
-    """
-    Keys of tasks, addresses, numbers and source code are what a person needs to read.
-    """
+    """Keys of tasks, addresses, numbers and source code are what a person needs to read."""
     assert redact_text(text) == text

@@ -1,6 +1,4 @@
-"""
-Secrets do not leave with a report, and what is no secret stays readable.
-"""
+"""Secrets do not leave with a report, and what is no secret stays readable."""
 
 from __future__ import annotations
 
@@ -74,25 +72,19 @@ TEXTS = st.lists(
     ],
 )
 def test_the_value_is_hidden_and_the_name_stays(text, shown):
-    """
-    The name of a secret may be the clue; its value never is. What stands around both is not touched.
-    """
+    """The name of a secret may be the clue; its value never is. What stands around both is not touched."""
     assert redact_text(text) == shown
 
 
 @given(TEXTS)
 def test_hiding_twice_hides_no_more(text):
-    """
-    What was hidden once is not taken for a secret again.
-    """
+    """What was hidden once is not taken for a secret again."""
     assert redact_text(redact_text(text)) == redact_text(text)
 
 
 @given(TEXTS | st.text(max_size=300))
 def test_hiding_has_bounds(text):
-    """
-    Whatever the text, nothing is raised, what is shown stays short, and no line moves where lines count.
-    """
+    """Whatever the text, nothing is raised, what is shown stays short, and no line moves where lines count."""
     assert len(redact_text(text)) <= 8 * len(text)
     assert redact_text(text, keep_lines=True).count("\n") == text.count("\n")
 
@@ -115,18 +107,14 @@ def test_hiding_has_bounds(text):
     ],
 )
 def test_a_long_text_takes_no_longer_than_it_is(piece):
-    """
-    A text that says the same a hundred thousand times is read once (else this test meets its time limit).
-    """
+    """A text that says the same a hundred thousand times is read once (else this test meets its time limit)."""
     text = (piece * (2**18 // len(piece) + 1))[: 2**18]
     assert len(redact_text(text)) <= 8 * len(text)
 
 
 @pytest.mark.slow
 def test_what_does_not_show_hides_nothing():
-    """
-    Every character of Unicode that hides or reorders others is left out of what is looked at.
-    """
+    """Every character of Unicode that hides or reorders others is left out of what is looked at."""
     for char in map(chr, range(sys.maxunicode + 1)):
         category = unicodedata.category(char)
         is_shown = category not in {"Cc", "Cf", "Co"} or char in "\t\n\r"
@@ -137,9 +125,7 @@ def test_what_does_not_show_hides_nothing():
 
 
 def test_what_the_rules_say_is_no_secret():
-    """
-    Advice, commands and links of the shipped rules are shown as they are.
-    """
+    """Advice, commands and links of the shipped rules are shown as they are."""
     for cause in load_rulebook().causes:
         assert redact_object(cause.mitigations) == cause.mitigations
         assert redact_object(cause.next_steps) == cause.next_steps
@@ -148,9 +134,7 @@ def test_what_the_rules_say_is_no_secret():
 
 
 def test_values_of_secret_names_are_hidden_in_any_shape():
-    """
-    In a mapping, a pair, a list and a name with its value, also where the value looks like nothing.
-    """
+    """In a mapping, a pair, a list and a name with its value, also where the value looks like nothing."""
     plain = {
         "password": "a b",
         "user": "ann",
@@ -172,9 +156,7 @@ def test_values_of_secret_names_are_hidden_in_any_shape():
 
 
 def filled(wanted: object, text: str) -> object:
-    """
-    A value of a type, with the text in every text of it; of a closed set the first word.
-    """
+    """A value of a type, with the text in every text of it; of a closed set the first word."""
     origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
     if wanted in {str, type(None)}:
         return text if wanted is str else None
@@ -190,9 +172,7 @@ def filled(wanted: object, text: str) -> object:
 
 
 def of(cls: type, text: str) -> object:
-    """
-    An object of a class, with the text in every field that takes text.
-    """
+    """An object of a class, with the text in every field that takes text."""
     hints = typing.get_type_hints(cls)
     arguments = {}
     for each in fields(cls):
@@ -205,9 +185,7 @@ def of(cls: type, text: str) -> object:
 
 
 def texts_in(value: object) -> list[str]:
-    """
-    Every text in a value, at any depth.
-    """
+    """Every text in a value, at any depth."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, dict):
@@ -222,18 +200,14 @@ def texts_in(value: object) -> list[str]:
 
 
 def test_no_field_of_findings_is_forgotten():
-    """
-    Every text of findings, at any depth, is without its secret; there are many.
-    """
+    """Every text of findings, at any depth, is without its secret; there are many."""
     findings = of(Findings, TEXT)
     assert sum(SECRET in text for text in texts_in(findings)) > 40
     assert not [text for text in texts_in(redact_object(findings)) if SECRET in text]
 
 
 def test_no_part_of_a_bundle_is_forgotten(tmp_path, monkeypatch):
-    """
-    Nor is any text of the evidence, the logs, the versions, the configuration or the manifest.
-    """
+    """Nor is any text of the evidence, the logs, the versions, the configuration or the manifest."""
     monkeypatch.setattr("workerdiag.bundle.writer.versions", lambda: {"python": TEXT})
     monkeypatch.setattr(
         "workerdiag.bundle.writer.configuration", lambda: {"distributed.x": TEXT, "password": SECRET}
@@ -255,9 +229,7 @@ def test_no_part_of_a_bundle_is_forgotten(tmp_path, monkeypatch):
 
 
 def test_a_report_of_an_old_bundle_hides_what_that_kept(tmp_path):
-    """
-    A bundle that was saved with its secrets, or by a version that knew fewer, is reported without them.
-    """
+    """A bundle that was saved with its secrets, or by a version that knew fewer, is reported without them."""
     kept = KeptEvidence(
         items=(Event(topic="x", fields={"password": f"{SECRET} {SECRET}"}, when=1.0), of(Identity, TEXT))[:1]
     )
@@ -271,9 +243,7 @@ def test_a_report_of_an_old_bundle_hides_what_that_kept(tmp_path):
 
 
 def test_a_report_shows_no_secret_of_the_log():
-    """
-    A line that is shown as evidence is shown without what it should not have held.
-    """
+    """A line that is shown as evidence is shown without what it should not have held."""
     line = "OSError: [Errno 28] No space left on device: 's3://ann:s3cret@host/x'"
     log = (
         "2026-05-04 11:22:33,444 - distributed.worker - WARNING - Compute Failed\n"
@@ -286,17 +256,13 @@ def test_a_report_shows_no_secret_of_the_log():
 
 
 def test_messages_of_the_command_line_show_none(tmp_path):
-    """
-    A place that cannot be read is named without the password in it.
-    """
+    """A place that cannot be read is named without the password in it."""
     run = CliRunner().invoke(main, ["explain", f"memory://ann:{SECRET}@host/nothing.log"])
     assert SECRET not in run.output + run.stderr
 
 
 def test_patterns_of_the_room_nest_no_quantifiers():
-    """
-    A pattern whose repeats repeat could take time that no text is worth.
-    """
+    """A pattern whose repeats repeat could take time that no text is worth."""
     nested = re.compile(r"(?<!\\)\((?:\?:)?[^()\[\]]*[^\\()\[\]][*+][^()\[\]]*\)[*+]")
     room = Path(workerdiag.__file__).parent / "redaction"
     assert [path.name for path in room.glob("*.py") if nested.search(path.read_text(encoding="utf-8"))] == []
@@ -305,9 +271,7 @@ def test_patterns_of_the_room_nest_no_quantifiers():
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="a black box needs Linux")
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_black_box_is_printed_without_its_secrets(tmp_path, form):
-    """
-    Not in its last lines, the keys of its tasks or its state.
-    """
+    """Not in its last lines, the keys of its tasks or its state."""
     box = BoxWriter.create(tmp_path, size_bytes=2**14, slots=2, worker="tcp://10.0.0.4:34937")
     box.started(0, f"load(password={SECRET})", 1, "a")
     box.stage("closing", f"token={SECRET}")
@@ -323,9 +287,7 @@ def test_a_black_box_is_printed_without_its_secrets(tmp_path, form):
 
 
 def test_only_what_has_no_secret_is_remembered(monkeypatch):
-    """
-    What was found harmless is not searched again, and no text with a secret stays in memory.
-    """
+    """What was found harmless is not searched again, and no text with a secret stays in memory."""
     monkeypatch.setattr(secrets, "_HARMLESS", known := set[str]())
     for text in (TEXT, "a worker died", TEXT, "a worker died"):
         assert SECRET not in redact_text(text)
@@ -335,9 +297,7 @@ def test_only_what_has_no_secret_is_remembered(monkeypatch):
 
 
 def test_what_is_remembered_is_bounded(monkeypatch):
-    """
-    A watcher that redacts for weeks keeps a few thousand short texts, no more.
-    """
+    """A watcher that redacts for weeks keeps a few thousand short texts, no more."""
     monkeypatch.setattr(secrets, "_HARMLESS", known := set[str]())
     monkeypatch.setattr(secrets, "_MOST_HARMLESS", 3)
     for number in range(10):

@@ -1,6 +1,4 @@
-"""
-What a notebook or a browser shows: everything inside, nothing loaded, nothing let through.
-"""
+"""What a notebook or a browser shows: everything inside, nothing loaded, nothing let through."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ ATTRIBUTES = set(
 
 
 class Page(HTMLParser):
-    """
-    Tags, attributes and text of a page; complains where tags do not close.
-    """
+    """Tags, attributes and text of a page; complains where tags do not close."""
 
     def __init__(self, html):
         super().__init__()
@@ -47,32 +43,24 @@ class Page(HTMLParser):
         assert not self._open
 
     def handle_starttag(self, tag, attrs):
-        """
-        Note the tag and what it points to.
-        """
+        """Note the tag and what it points to."""
         self.tags.append(tag)
         self.attributes += attrs
         if tag not in VOID:
             self._open.append(tag)
 
     def handle_endtag(self, tag):
-        """
-        Note that the tag is over.
-        """
+        """Note that the tag is over."""
         assert self._open.pop() == tag
 
     def handle_data(self, data):
-        """
-        Note the text.
-        """
+        """Note the text."""
         if not {"style", "script"} & set(self._open):
             self.text += data
 
 
 def test_the_report_is_all_there():
-    """
-    Lead, why, advice, evidence, deaths, gaps and links, in a fragment as on a page.
-    """
+    """Lead, why, advice, evidence, deaths, gaps and links, in a fragment as on a page."""
     page = Page(render_html(explained()))
     text = " ".join(page.text.split())
     for part in (
@@ -92,9 +80,7 @@ def test_the_report_is_all_there():
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("page", [False, True])
 def test_nothing_is_loaded_and_only_our_script_runs(build, page):
-    """
-    No image, no style sheet or font from elsewhere, no handler, whatever a log says; a fragment has no script.
-    """
+    """No image, no style sheet or font from elsewhere, no handler, whatever a log says; a fragment has no script."""
     html = render_html(build(), page=page)
     seen = Page(html)
     assert set(seen.tags) <= TAGS | ({"script"} if page else set())
@@ -106,9 +92,7 @@ def test_nothing_is_loaded_and_only_our_script_runs(build, page):
 
 
 def test_the_page_forbids_every_request_and_every_other_script():
-    """
-    The policy of the page names the hash of its script (CSP, level 3), so that nothing else can run.
-    """
+    """The policy of the page names the hash of its script (CSP, level 3), so that nothing else can run."""
     html = render_html(hostile(), page=True)
     script = html.partition("<script>")[2].partition("</script>")[0]
     digest = b64encode(sha256(script.encode()).digest()).decode()
@@ -119,9 +103,7 @@ def test_the_page_forbids_every_request_and_every_other_script():
 
 
 def test_hostile_text_is_shown_as_text():
-    """
-    A script in a log is words on the page.
-    """
+    """A script in a log is words on the page."""
     page = Page(render_html(hostile()))
     assert "<script>alert(1)</script>" in page.text
     assert "script" not in page.tags
@@ -130,16 +112,12 @@ def test_hostile_text_is_shown_as_text():
 
 @pytest.mark.parametrize("build", BUILDS)
 def test_it_reads_the_same_in_any_encoding(build):
-    """
-    The text is ASCII, so a file opened without its encoding, or a notebook, shows no garbage.
-    """
+    """The text is ASCII, so a file opened without its encoding, or a notebook, shows no garbage."""
     assert render_html(build(), page=True).isascii()
 
 
 def test_a_notebook_gets_a_fragment_and_a_file_a_document():
-    """
-    In a notebook there is no second document, and a file is a whole one that follows the system's dark mode.
-    """
+    """In a notebook there is no second document, and a file is a whole one that follows the system's dark mode."""
     fragment, document = render_html(explained()), render_html(explained(), page=True)
     assert fragment.startswith('<div class="workerdiag workerdiag-explained"')
     assert "<html" not in fragment
@@ -150,9 +128,7 @@ def test_a_notebook_gets_a_fragment_and_a_file_a_document():
 
 
 def test_the_style_touches_nothing_else_in_the_notebook():
-    """
-    Every rule of the fragment is about the report alone.
-    """
+    """Every rule of the fragment is about the report alone."""
     style = render_html(drawn()).partition("<style>")[2].partition("</style>")[0]
     rules = re.sub(r"@(?:media|supports)[^{]*\{((?:[^{}]*\{[^{}]*\})*)\s*\}", r"\1", style)
     selectors = [each for rule in rules.split("}")[:-1] for each in rule.partition("{")[0].split(",")]
@@ -161,9 +137,7 @@ def test_the_style_touches_nothing_else_in_the_notebook():
 
 
 def test_a_browser_that_cannot_mix_colours_has_all_of_them():
-    """
-    What is mixed stands behind a question whether the browser can, and has a plain colour before.
-    """
+    """What is mixed stands behind a question whether the browser can, and has a plain colour before."""
     style = render_html(drawn(), page=True)
     asked = re.findall(r"@supports \(color: color-mix[^{]*\{(?:[^{}]*\{[^{}]*\})*\s*\}", style)
     mixed = [name for each in asked for name in re.findall(r"(--[\w-]+): color-mix", each)]
@@ -173,9 +147,7 @@ def test_a_browser_that_cannot_mix_colours_has_all_of_them():
 
 
 def test_few_fonts_are_asked_for():
-    """
-    Each size and weight costs a browser a question to another process before it can show anything.
-    """
+    """Each size and weight costs a browser a question to another process before it can show anything."""
     style = render_html(drawn(), page=True)
     sizes = set(re.findall(r"font(?:-size)?: ([\d.]+(?:rem|px))", style))
     weights = set(re.findall(r"font-weight: (\d+)", style))
@@ -198,25 +170,19 @@ def test_few_fonts_are_asked_for():
     ],
 )
 def test_how_sure_it_is_shows_as_a_colour(findings, status):
-    """
-    Sure, likely and open can be told apart at a glance; words say the same.
-    """
+    """Sure, likely and open can be told apart at a glance; words say the same."""
     assert f'<header class="wd-{status}">' in render_html(findings)
 
 
 def test_without_anything_to_draw_there_is_no_drawing_of_it():
-    """
-    No empty frame: neither memory nor time is drawn where nobody told of any.
-    """
+    """No empty frame: neither memory nor time is drawn where nobody told of any."""
     quiet = explained(deaths=(dead(when=None, rss_bytes=None, limit_bytes=None),))
     assert render_html(quiet, page=True).count('class="wd-chart"') == 0
     assert render_html(drawn(), page=True).count('class="wd-chart"') == 2
 
 
 def test_the_first_advice_is_not_said_twice():
-    """
-    What to do now stands at the top with its command, and the list goes on with the next advice.
-    """
+    """What to do now stands at the top with its command, and the list goes on with the next advice."""
     text = " ".join(Page(render_html(explained(), page=True)).text.split())
     assert text.count("Give each worker more memory") == 1
     assert text.count("dask worker --memory-limit 5GiB") == 1
@@ -224,9 +190,7 @@ def test_the_first_advice_is_not_said_twice():
 
 
 def test_a_large_incident_stays_small():
-    """
-    A thousand deaths with the longest of everything make a page below 300 kB.
-    """
+    """A thousand deaths with the longest of everything make a page below 300 kB."""
     key = "k" * 4000
     tasks = tuple(TaskSpan(key=key, thread=f"{n % 9}", started_at=NOON_ISH - n) for n in range(60))
     moments = tuple(Moment(at=NOON_ISH - n / 9, kind="trouble", text=key) for n in range(60))
@@ -239,9 +203,7 @@ def test_a_large_incident_stays_small():
 
 
 def test_the_notebook_repr_is_the_fragment():
-    """
-    A diagnosis as the last value of a cell shows itself: the lead, and every section folded.
-    """
+    """A diagnosis as the last value of a cell shows itself: the lead, and every section folded."""
     diagnosis = Diagnosis(outcome="explained", summary="-", causes=explained().causes)
     assert diagnosis._repr_html_() == render_html(diagnosis, folded=True)
     page = Page(diagnosis._repr_html_())
@@ -250,9 +212,7 @@ def test_the_notebook_repr_is_the_fragment():
 
 
 def test_a_link_needs_a_web_address():
-    """
-    A rule pack cannot make a report run anything when its reference is clicked.
-    """
+    """A rule pack cannot make a report run anything when its reference is clicked."""
     page = Page(render_html(explained(causes=(nanny_kill(references=("javascript:alert(1)",)),))))
     assert "a" not in page.tags
     assert "javascript:alert(1)" in page.text
@@ -260,18 +220,14 @@ def test_a_link_needs_a_web_address():
 
 @given(st.text(max_size=60))
 def test_prose_shows_every_character(text):
-    """
-    Escaping loses nothing but the backticks around code.
-    """
+    """Escaping loses nothing but the backticks around code."""
     page = Page(f"<p>{prose(text)}</p>")
     assert set(page.tags) <= {"p", "code", "span"}
     assert page.text.replace("`", "") == text.replace("`", "")
 
 
 def test_options_dates_and_sizes_are_not_broken():
-    """
-    What is typed is read as one word; a path, a range and a very long option may be broken.
-    """
+    """What is typed is read as one word; a path, a range and a very long option may be broken."""
     whole = '<span class="wd-unbroken">{}</span>'
     assert prose("give `dask worker --memory-limit 1GiB`") == (
         f"give <code>dask worker {whole.format('--memory-limit')} 1GiB</code>"
@@ -283,9 +239,7 @@ def test_options_dates_and_sizes_are_not_broken():
 
 
 def test_code_on_a_phone_breaks_between_names_and_before_its_comment():
-    """
-    A long call is cut behind a parenthesis and not within a name; the characters to copy stay the same.
-    """
+    """A long call is cut behind a parenthesis and not within a name; the characters to copy stay the same."""
     line = "client.recreate_error_locally(future)      # raises again, here\nx < y"
     assert code(line) == (
         'client.recreate_error_locally(<wbr>future)<span class="wd-comment">      # raises again, here\n</span>x &lt; y'
@@ -296,8 +250,6 @@ def test_code_on_a_phone_breaks_between_names_and_before_its_comment():
 
 
 def test_where_no_one_needs_to_act_what_could_be_changed_is_folded():
-    """
-    A page that says to do nothing does not begin with four things to do.
-    """
+    """A page that says to do nothing does not begin with four things to do."""
     page = render_html(explained(blame=Blame(verdict="nobody")), page=True)
     assert '<details class="wd-section"><summary class="wd-heading">What to do</summary>' in page

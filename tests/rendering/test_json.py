@@ -1,6 +1,4 @@
-"""
-The form that programs read: published, strict, and the same after a round trip.
-"""
+"""The form that programs read: published, strict, and the same after a round trip."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ BOUNDED = {
 
 
 def any_value(hint):
-    """
-    Any value of a type of the model.
-    """
+    """Any value of a type of the model."""
     if has(hint):
         return any_object(hint)
     if typing.get_origin(hint) is tuple:
@@ -63,9 +59,7 @@ def any_value(hint):
 
 
 def any_object(cls):
-    """
-    Any object of a class of the model, every attribute given.
-    """
+    """Any object of a class of the model, every attribute given."""
     hints = typing.get_type_hints(cls)
     return st.builds(
         cls,
@@ -80,17 +74,13 @@ def any_object(cls):
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(any_object(Findings))
 def test_whatever_was_found_comes_back_equal(findings):
-    """
-    What is written as JSON is read back as the very same findings, lone surrogates included.
-    """
+    """What is written as JSON is read back as the very same findings, lone surrogates included."""
     assert Findings(**from_json(to_json(findings))) == findings
 
 
 @pytest.mark.parametrize("build", [explained, no_death, unknown, hostile])
 def test_the_public_class_makes_the_same_round_trip(build):
-    """
-    ``Diagnosis.from_json(diagnosis.to_json())`` is equal to the diagnosis.
-    """
+    """``Diagnosis.from_json(diagnosis.to_json())`` is equal to the diagnosis."""
     findings = build()
     diagnosis = Diagnosis(**{each.name: getattr(findings, each.name) for each in fields(Findings)})
     assert Diagnosis.from_json(diagnosis.to_json()) == diagnosis
@@ -98,17 +88,13 @@ def test_the_public_class_makes_the_same_round_trip(build):
 
 @pytest.mark.parametrize("build", [explained, no_death, unknown, hostile])
 def test_what_is_written_keeps_to_the_published_schema(build):
-    """
-    A program that checks against the schema accepts every report.
-    """
+    """A program that checks against the schema accepts every report."""
     Draft202012Validator.check_schema(json_schema())
     Draft202012Validator(json_schema()).validate(json.loads(to_json(build())))
 
 
 def test_the_schema_says_what_the_model_says():
-    """
-    Fixed sets of words and limits of numbers are in the schema, so that programs need not guess.
-    """
+    """Fixed sets of words and limits of numbers are in the schema, so that programs need not guess."""
     schema = json_schema()
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert schema["properties"]["schema"]["const"] == JSON_SCHEMA
@@ -126,18 +112,14 @@ def test_the_schema_says_what_the_model_says():
 
 
 def test_a_diagnosis_without_a_policy_is_read():
-    """
-    What was written before there were policies is read, and its policy is to ask.
-    """
+    """What was written before there were policies is read, and its policy is to ask."""
     old = to_dict(explained())
     del old["decision"]["policy"]
     assert from_json(json.dumps(old))["decision"].policy == RetryPolicy()
 
 
 def test_the_schema_refuses_what_we_refuse():
-    """
-    Keys nobody knows and words of no set are not a diagnosis, by the schema as by us.
-    """
+    """Keys nobody knows and words of no set are not a diagnosis, by the schema as by us."""
     validator = Draft202012Validator(json_schema())
     good = to_dict(explained())
     assert not validator.is_valid(good | {"surprise": 1})
@@ -146,23 +128,17 @@ def test_the_schema_refuses_what_we_refuse():
 
 
 def test_the_number_of_the_schema_comes_first():
-    """
-    A reader knows within the first bytes whether it can read the rest.
-    """
+    """A reader knows within the first bytes whether it can read the rest."""
     assert to_json(no_death()).startswith(f'{{\n  "schema": {JSON_SCHEMA},')
 
 
 def test_json_is_ascii_so_no_terminal_acts_upon_it():
-    """
-    Printed to a terminal, JSON of a hostile log is as harmless as the text form.
-    """
+    """Printed to a terminal, JSON of a hostile log is as harmless as the text form."""
     assert set(to_json(hostile())) <= set(map(chr, range(32, 127))) | {"\n"}
 
 
 def test_a_time_that_is_no_number_is_null():
-    """
-    JSON has no infinity, so a clock gone wild is written as not known.
-    """
+    """JSON has no infinity, so a clock gone wild is written as not known."""
     findings = explained(causes=(), deaths=())
     cause = explained().causes[0]
     wild = Findings(
@@ -176,9 +152,7 @@ def test_a_time_that_is_no_number_is_null():
 
 
 def broken(**changes):
-    """
-    A report as JSON with some of its keys changed, or (NOTHING) left out.
-    """
+    """A report as JSON with some of its keys changed, or (NOTHING) left out."""
     content = to_dict(explained()) | changes
     return json.dumps({key: value for key, value in content.items() if value is not NOTHING})
 
@@ -211,18 +185,14 @@ def broken(**changes):
     ],
 )
 def test_what_is_no_diagnosis_is_said_to_be_none(text, why):
-    """
-    Garbage, another schema, missing and unknown keys, wrong types: an error that names the thing.
-    """
+    """Garbage, another schema, missing and unknown keys, wrong types: an error that names the thing."""
     with pytest.raises(BadReportError, match=re.escape(why)) as caught:
         from_json(text)
     assert str(caught.value).startswith("not a workerdiag diagnosis: ")
 
 
 def test_all_that_is_wrong_is_said_at_once():
-    """
-    Nobody has to mend a report key by key to find the next mistake.
-    """
+    """Nobody has to mend a report key by key to find the next mistake."""
     with pytest.raises(BadReportError) as caught:
         from_json(broken(summary=9, version=None))
     assert "summary" in str(caught.value)
@@ -237,17 +207,13 @@ def test_all_that_is_wrong_is_said_at_once():
     )
 )
 def test_any_json_is_a_diagnosis_or_a_clear_error(value):
-    """
-    No JSON text makes anything but a `BadReportError`.
-    """
+    """No JSON text makes anything but a `BadReportError`."""
     with pytest.raises(BadReportError):
         from_json(json.dumps(value))
 
 
 def test_mistakes_of_a_long_text_take_bounded_room():
-    """
-    Wording each of 50,000 mistakes would take a hundred times the text.
-    """
+    """Wording each of 50,000 mistakes would take a hundred times the text."""
     text = broken(deaths=["x"] * 50_000)
     tracemalloc.start()
     try:

@@ -1,6 +1,4 @@
-"""
-What a person sees below the last line of a traceback.
-"""
+"""What a person sees below the last line of a traceback."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ EACH = {"explained": explained, "no_death": no_death, "unknown": unknown, "hosti
 
 
 def test_the_last_line_names_the_cause_and_how_sure_that_is():
-    """
-    The line next to the prompt is the answer.
-    """
+    """The line next to the prompt is the answer."""
     assert render_note(explained()).splitlines() == [
         "workerdiag: Give each worker more memory: at least 5 GiB.",
         "Do not retry it as it is. More: print(workerdiag.explain(exc, client))",
@@ -25,16 +21,12 @@ def test_the_last_line_names_the_cause_and_how_sure_that_is():
 
 @pytest.mark.parametrize("name", EACH)
 def test_a_note_is_at_most_three_lines_of_ascii(name):
-    """
-    Whatever a diagnosis holds, no terminal, log or tracker chokes on its note.
-    """
+    """Whatever a diagnosis holds, no terminal, log or tracker chokes on its note."""
     lines = render_note(EACH[name]()).split("\n")
     assert len(lines) <= 3
     assert all(line.isascii() and line.isprintable() and len(line) <= 200 for line in lines)
 
 
 def test_an_unknown_cause_is_said_to_be_unknown():
-    """
-    Where no cause is sure, the last line says so.
-    """
+    """Where no cause is sure, the last line says so."""
     assert render_note(unknown()).splitlines()[-1].startswith("Unknown: ")

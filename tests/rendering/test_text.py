@@ -1,6 +1,4 @@
-"""
-What a person sees in the terminal.
-"""
+"""What a person sees in the terminal."""
 
 from __future__ import annotations
 
@@ -43,16 +41,12 @@ UNBROKEN = re.compile(r"^[ |.\d-]*\S*[/\\]\S*$|^ {8,}\S")
 
 
 def columns(line):
-    """
-    How much room a line takes in a terminal.
-    """
+    """How much room a line takes in a terminal."""
     return sum(1 + (unicodedata.east_asian_width(char) in "WF") for char in line)
 
 
 def test_three_lines_are_enough_for_someone_in_a_hurry():
-    """
-    What killed it, how sure that is, what to do: one line each, before anything else.
-    """
+    """What killed it, how sure that is, what to do: one line each, before anything else."""
     assert render_text(explained()).splitlines()[:4] == [
         "Cause     The nanny killed the worker: above its memory limit",
         "How sure  97%, very likely",
@@ -62,25 +56,19 @@ def test_three_lines_are_enough_for_someone_in_a_hurry():
 
 
 def test_how_sure_and_of_what_are_two_things():
-    """
-    Of a signal whose sender nobody knows, only that it came is certain, and the report says which is which.
-    """
+    """Of a signal whose sender nobody knows, only that it came is certain, and the report says which is which."""
     text = render_text(explained(blame=Blame(verdict="unknown")))
     assert text.splitlines()[1] == "How sure  97%, very likely; who is behind it is not known"
 
 
 def test_a_worker_that_lives_is_not_said_to_have_ended():
-    """
-    Where nobody died the task is to blame for something else than an end.
-    """
+    """Where nobody died the task is to blame for something else than an end."""
     assert "ended the worker" in render_text(explained())
     assert "ended the worker" not in render_text(explained(deaths=()))
 
 
 def test_each_outcome_reads_differently():
-    """
-    An answer, "nothing died" and "cannot tell" cannot be mistaken for one another.
-    """
+    """An answer, "nothing died" and "cannot tell" cannot be mistaken for one another."""
     assert [render_text(each()).split()[0] for each in (explained, no_death, unknown)] == [
         "Cause",
         "No",
@@ -91,18 +79,14 @@ def test_each_outcome_reads_differently():
 
 
 def test_no_death_with_gaps_says_how_far_it_looked():
-    """
-    Not looking is not seeing nothing.
-    """
+    """Not looking is not seeing nothing."""
     text = render_text(no_death(gaps=explained().gaps))
     assert "1 place could not be looked at" in text.splitlines()[1]
     assert "Could not look at\n  - kernel log: forbidden" in text
 
 
 def test_a_cause_that_is_not_shown_gets_no_advice():
-    """
-    Where the evidence does not tell, the report shows where to look and not what to change.
-    """
+    """Where the evidence does not tell, the report shows where to look and not what to change."""
     text = render_text(unknown())
     assert "What to do" not in text
     assert "Candidates\n  - 21%  The nanny killed the worker" in text
@@ -110,18 +94,14 @@ def test_a_cause_that_is_not_shown_gets_no_advice():
 
 
 def test_unknown_without_any_candidate_still_says_what_to_do():
-    """
-    With nothing at all to go by, the third line says what to bring.
-    """
+    """With nothing at all to go by, the third line says what to bring."""
     text = render_text(unknown(causes=(), next_steps=(), gaps=()))
     assert text.splitlines()[2] == "How sure  Not sure."
     assert "the logs of the worker" in text.splitlines()[3]
 
 
 def test_a_deliberate_stop_asks_for_nothing():
-    """
-    Where nobody has to change anything, the third line says so.
-    """
+    """Where nobody has to change anything, the third line says so."""
     findings = explained()
     stopped = evolve(
         findings, causes=(nanny_kill(mitigations=()),), blame=evolve(findings.blame, verdict="nobody")
@@ -147,16 +127,12 @@ def test_a_deliberate_stop_asks_for_nothing():
     ],
 )
 def test_what_a_program_may_do_is_one_line(policy, line):
-    """
-    The person who reads the report sees what a program would have done.
-    """
+    """The person who reads the report sees what a program would have done."""
     assert line in " ".join(render_text(explained(decision=Decision(policy=policy))).split())
 
 
 def test_every_part_of_the_findings_shows():
-    """
-    Evidence with its place, evidence against, deaths, blame, numbers, next steps, gaps, releases.
-    """
+    """Evidence with its place, evidence against, deaths, blame, numbers, next steps, gaps, releases."""
     text = " ".join(render_text(explained()).split())
     for part in (
         "worker.log:120, 2026-11-21 10:02:03, decisive sign, seen 3 times",
@@ -180,9 +156,7 @@ def test_every_part_of_the_findings_shows():
 
 
 def test_many_deaths_alike_are_one_line():
-    """
-    A hundred workers killed the same way take one line, and the odd one has its own.
-    """
+    """A hundred workers killed the same way take one line, and the odd one has its own."""
     many = [
         dead(identity=Identity(worker=f"tcp://10.0.0.{n}:40000", pid=n), when=dead().when + n)
         for n in range(100)
@@ -196,9 +170,7 @@ def test_many_deaths_alike_are_one_line():
 
 
 def test_the_first_screen_says_how_many_deaths_it_leaves_out():
-    """
-    A count above the list that is larger than the list would leave a reader searching.
-    """
+    """A count above the list that is larger than the list would leave a reader searching."""
     deaths = tuple(dead(status=status, signal=None) for status in (3, 4, 5))
     text = render_text(explained(deaths=deaths), full=False)
     listed = text.partition("Deaths (3)")[2].partition("\n\n")[0]
@@ -207,9 +179,7 @@ def test_the_first_screen_says_how_many_deaths_it_leaves_out():
 
 @pytest.mark.parametrize("render", [render_text, render_html, render_markdown])
 def test_the_strongest_evidence_comes_first(render):
-    """
-    A reader who stops after the first sign has seen the best one.
-    """
+    """A reader who stops after the first sign has seen the best one."""
     clues = tuple(
         Clue(sign=grade, text=f"line {grade}", where="worker.log:1", grade=grade)
         for grade in ("hint", "decisive", "weak")
@@ -219,9 +189,7 @@ def test_the_strongest_evidence_comes_first(render):
 
 
 def test_deaths_are_bounded_and_say_how_many_are_left_out():
-    """
-    Thirty different deaths show as ten, and twenty more.
-    """
+    """Thirty different deaths show as ten, and twenty more."""
     text = render_text(explained(deaths=tuple(dead(signal=None, status=n) for n in range(1, 31))))
     assert "exited with status 10" in " ".join(text.split())
     assert "exited with status 11" not in " ".join(text.split())
@@ -229,9 +197,7 @@ def test_deaths_are_bounded_and_say_how_many_are_left_out():
 
 
 def test_long_lists_are_bounded():
-    """
-    Forty clues and gaps do not scroll the answer away.
-    """
+    """Forty clues and gaps do not scroll the answer away."""
     clues = tuple(Clue(sign="s", text=f"line {n}", where=f"a.log:{n}", grade="weak") for n in range(40))
     gaps = tuple(Gap(source=f"host-{n}", reason="timed-out") for n in range(40))
     text = render_text(explained(causes=(nanny_kill(evidence=clues),), gaps=gaps))
@@ -240,9 +206,7 @@ def test_long_lists_are_bounded():
 
 
 def test_a_traceback_shows_its_beginning_and_its_end():
-    """
-    The last line of a traceback says what it was, so it is never the one left out.
-    """
+    """The last line of a traceback says what it was, so it is never the one left out."""
     frames = "\n".join(f'  File "a.py", line {n}, in f' for n in range(50))
     trace = f"Failed to deserialize\nTraceback (most recent call last):\n{frames}\nModuleNotFoundError: No module named 'x'"
     clue = Clue(sign="s", text=trace, where="a.log:1", grade="decisive")
@@ -253,9 +217,7 @@ def test_a_traceback_shows_its_beginning_and_its_end():
 
 
 def test_a_gap_that_is_also_a_next_step_is_said_once():
-    """
-    What closes a gap stands with the gap.
-    """
+    """What closes a gap stands with the gap."""
     gap = Gap(source="log x", reason="unreachable", detail="there is no such file", remedy="check the path")
     step = NextStep(inspect="log x: there is no such file", command="check the path")
     assert render_text(explained(gaps=(gap,), next_steps=(step,))).count("there is no such file") == 1
@@ -264,17 +226,13 @@ def test_a_gap_that_is_also_a_next_step_is_said_once():
 @pytest.mark.parametrize("width", [40, 80, 100])
 @pytest.mark.parametrize("build", [explained, no_death, unknown, hostile])
 def test_no_line_is_wider_than_the_terminal(build, width):
-    """
-    Only an address, a path or something to type may be, as breaking it would spoil it.
-    """
+    """Only an address, a path or something to type may be, as breaking it would spoil it."""
     for line in render_text(build(), width=width).splitlines():
         assert columns(line) <= width or UNBROKEN.match(line), line
 
 
 def test_a_path_is_never_broken_and_a_flood_of_letters_is():
-    """
-    A long path can be copied; ten thousand letters without a blank cannot push the terminal wide.
-    """
+    """A long path can be copied; ten thousand letters without a blank cannot push the terminal wide."""
     path = "/very/long/" + "folder/" * 15 + "worker.log"
     clues = (Clue(sign="s", text=f"in {path} x" + "y" * 10_000, where=f"{path}:3", grade="weak"),)
     text = render_text(explained(causes=(nanny_kill(evidence=clues),)))
@@ -283,18 +241,14 @@ def test_a_path_is_never_broken_and_a_flood_of_letters_is():
 
 
 def test_wide_characters_count_as_two_columns():
-    """
-    A task named in Chinese does not push lines over the edge of the terminal.
-    """
+    """A task named in Chinese does not push lines over the edge of the terminal."""
     text = render_text(explained(summary="任务" * 60))
     assert max(columns(line) for line in text.splitlines()) <= 80
     assert "任务" * 30 in text.replace("\n", "")
 
 
 def test_hostile_text_cannot_speak_to_the_terminal():
-    """
-    No control character, no escape sequence, no reordering, nothing invisible, nothing unprintable.
-    """
+    """No control character, no escape sequence, no reordering, nothing invisible, nothing unprintable."""
     text = render_text(hostile())
     assert {unicodedata.category(char) for char in text.replace("\n", "")} <= {
         "Ll", "Lu", "Nd", "Pc", "Pd", "Pe", "Po", "Ps", "Sc", "Sk", "Sm", "So", "Zs",
@@ -306,9 +260,7 @@ def test_hostile_text_cannot_speak_to_the_terminal():
 
 @pytest.mark.parametrize(("build", "tint"), [(hostile, 31), (no_death, 32), (unknown, 33)])
 def test_colour_is_ours_alone_and_adds_nothing_else(build, tint):
-    """
-    Bold labels and the colour of the answer are the only sequences, and without them the text is the same.
-    """
+    """Bold labels and the colour of the answer are the only sequences, and without them the text is the same."""
     colored = render_text(build(), color=True)
     assert set(re.findall(r"\x1b[^m]*m", colored)) == {"\x1b[1m", "\x1b[0m", f"\x1b[{tint}m"}
     assert re.sub(r"\x1b\[\d+m", "", colored) == render_text(build())
@@ -317,26 +269,20 @@ def test_colour_is_ours_alone_and_adds_nothing_else(build, tint):
 @pytest.mark.parametrize("width", [80, 200])
 @pytest.mark.parametrize("build", [explained, no_death, unknown])
 def test_the_first_screen_is_one_screen(build, width):
-    """
-    A small terminal shows the answer, its evidence and how to see the rest, without scrolling.
-    """
+    """A small terminal shows the answer, its evidence and how to see the rest, without scrolling."""
     text = render_text(build(), width=width, full=False)
     assert text.count("\n") < 24
     assert text.splitlines()[:2] == render_text(build(), width=width).splitlines()[:2]
 
 
 def test_the_first_screen_says_what_it_leaves_out_and_how_to_get_it():
-    """
-    Nobody has to guess that there is more.
-    """
+    """Nobody has to guess that there is more."""
     text = " ".join(render_text(explained(), full=False).split())
     assert "All of it (2 suggestions, 2 signs, 1 death, 1 gap): print(diagnosis.to_text(full=True))" in text
 
 
 def test_what_a_task_raised_stands_with_its_line_of_code():
-    """
-    Where a task failed and nobody died, the user's own line is the answer.
-    """
+    """Where a task failed and nobody died, the user's own line is the answer."""
     failure = TaskFailure(
         type="KeyError",
         message="'rain'",
@@ -350,9 +296,7 @@ def test_what_a_task_raised_stands_with_its_line_of_code():
 
 
 def test_no_command_for_another_place_stands_below_a_line_to_mend():
-    """
-    Where nobody knows whether a worker died, the places to look at come after the line that raised.
-    """
+    """Where nobody knows whether a worker died, the places to look at come after the line that raised."""
     failure = TaskFailure(type="KeyError", message="'rain'", raised_at="total (work.py:3)")
     step = NextStep(inspect="the kernel log", command="dmesg -T")
     text = render_text(unknown(failure=failure, deaths=(), next_steps=(step,)), full=False)
@@ -361,24 +305,18 @@ def test_no_command_for_another_place_stands_below_a_line_to_mend():
 
 
 def test_where_it_crashed_is_said_of_the_cause_at_hand_only():
-    """
-    An earlier crash of another cause does not lend its place to this one.
-    """
+    """An earlier crash of another cause does not lend its place to this one."""
     earlier = dead(cause="signal.segfault", crashed_in=("string_at (ctypes/__init__.py:519)",))
     assert "\nWhere   " not in render_text(explained(deaths=(earlier, dead())))
 
 
 def test_a_short_report_is_shown_whole():
-    """
-    Where everything fits on one screen nothing is left out.
-    """
+    """Where everything fits on one screen nothing is left out."""
     assert render_text(no_death(), full=False) == render_text(no_death())
 
 
 def test_the_first_screen_quotes_the_line_that_says_what_it_was():
-    """
-    Of a traceback that is its last line, not a frame in the middle.
-    """
+    """Of a traceback that is its last line, not a frame in the middle."""
     quoted = (
         "Failed to deserialize … File \"serialize.py\", line 3 … ModuleNotFoundError: No module named 'acme'"
     )
@@ -389,9 +327,7 @@ def test_the_first_screen_quotes_the_line_that_says_what_it_was():
 
 
 def test_the_same_message_at_two_places_is_quoted_once():
-    """
-    What the scheduler says and what the exception repeats is one piece of evidence.
-    """
+    """What the scheduler says and what the exception repeats is one piece of evidence."""
     said = "KilledWorker: Attempted to run task 'x' on 4 different workers"
     clues = (
         Clue(sign="a", text=f"distributed.scheduler.{said}", where="exception:8", grade="hint"),
@@ -401,9 +337,7 @@ def test_the_same_message_at_two_places_is_quoted_once():
 
 
 def test_advice_ends_with_a_whole_sentence():
-    """
-    The first lines never stop in the middle of what to do.
-    """
+    """The first lines never stop in the middle of what to do."""
     advice = Advice(
         do="Switch on faulthandler everywhere, so that the next crash names its line. " + "x" * 300
     )
@@ -417,26 +351,20 @@ def test_advice_ends_with_a_whole_sentence():
 
 @pytest.mark.parametrize("quoted", ["It waits. " + "Then it goes on. " * 20, "word " * 60])
 def test_a_quotation_that_is_cut_ends_in_its_mark(quoted):
-    """
-    At the end of a sentence, and in the middle of one.
-    """
+    """At the end of a sentence, and in the middle of one."""
     lead = render_text(unknown(summary=f'Something went wrong: "{quoted.strip()}"')).partition("How sure")[0]
     assert lead.rstrip().endswith('..."')
 
 
 def test_the_footer_keeps_each_number_with_its_name():
-    """
-    No line ends in "revision" or "knowledge".
-    """
+    """No line ends in "revision" or "knowledge"."""
     for width in range(60, 100):
         lines = render_text(explained(), full=True, width=width).splitlines()
         assert not [line for line in lines if line.endswith((" revision", " knowledge", " fingerprint"))]
 
 
 def test_the_status_that_stands_for_any_end_says_so():
-    """
-    A nanny reports 255 where it could not learn how the worker ended.
-    """
+    """A nanny reports 255 where it could not learn how the worker ended."""
     assert "exited with status 255, or in a way that is not known" in " ".join(
         render_text(explained(deaths=(dead(signal=None, status=255),))).split()
     )
@@ -444,18 +372,14 @@ def test_the_status_that_stands_for_any_end_says_so():
 
 @given(st.text())
 def test_cleaning_leaves_only_what_shows(text):
-    """
-    Whatever the text, cleaning takes out all that a terminal acts upon, and doing it twice changes nothing.
-    """
+    """Whatever the text, cleaning takes out all that a terminal acts upon, and doing it twice changes nothing."""
     cleaned = printable(text)
     assert not {"Cc", "Cf", "Co", "Cs"} & {unicodedata.category(char) for char in cleaned.replace("\n", "")}
     assert printable(cleaned) == cleaned
 
 
 def test_what_is_clean_stays_the_same_object():
-    """
-    Most text is harmless, and findings without any other are not made anew for each rendering.
-    """
+    """Most text is harmless, and findings without any other are not made anew for each rendering."""
     findings = Findings(outcome="unknown", summary="as it is", gaps=(Gap(source="a", reason="expired"),))
     assert printable_object(findings) is findings
     odd = evolve(findings, gaps=(Gap(source="a\x07", reason="expired"),))
@@ -463,14 +387,10 @@ def test_what_is_clean_stays_the_same_object():
 
 
 def test_text_of_a_class_of_its_own_becomes_plain():
-    """
-    A subclass may render as anything, as one that marks itself as harmless HTML does.
-    """
+    """A subclass may render as anything, as one that marks itself as harmless HTML does."""
 
     class Marked(str):
-        """
-        As `markupsafe.Markup`.
-        """
+        """As `markupsafe.Markup`."""
 
         __slots__ = ()
 
@@ -478,18 +398,14 @@ def test_text_of_a_class_of_its_own_becomes_plain():
 
 
 def test_cleaning_is_linear():
-    """
-    A megabyte of unfinished escape sequences takes no longer than a megabyte of anything.
-    """
+    """A megabyte of unfinished escape sequences takes no longer than a megabyte of anything."""
     for piece in ("\x1b]", "\x9d", "\x1b[", "\x1b[0;", "\x1bP"):
         assert printable(piece * 200_000).count("\x1b") == 0
 
 
 @given(st.floats(0, 1))
 def test_no_percentage_claims_certainty(chance):
-    """
-    A report never says 100%, and says 0% only of what is impossible.
-    """
+    """A report never says 100%, and says 0% only of what is impossible."""
     assert format_percent(chance) != "100%"
     assert (format_percent(chance) == "0%") == (chance == 0)
 
@@ -497,26 +413,20 @@ def test_no_percentage_claims_certainty(chance):
 @settings(max_examples=50)
 @given(st.text(max_size=300), st.integers(1, 120))
 def test_any_text_at_any_width_renders(text, width):
-    """
-    Nothing that can stand in findings makes the report fail.
-    """
+    """Nothing that can stand in findings makes the report fail."""
     cause = nanny_kill(title=text, mitigations=(Advice(do=text, example=text),))
     rendered = render_text(explained(summary=text, causes=(cause,), deaths=(dead(reason=text),)), width=width)
     assert len(rendered.splitlines()) > 3
 
 
 def test_moments_that_no_calendar_has_are_left_out():
-    """
-    A timestamp of a broken clock is no reason to fail.
-    """
+    """A timestamp of a broken clock is no reason to fail."""
     text = render_text(explained(deaths=(dead(when=1e300),)))
     assert "(pid 129): killed" in text
 
 
 def test_the_fields_of_an_event_are_in_words_with_units():
-    """
-    Sizes, times and shares have units, and what is true is yes; what says nothing is left out.
-    """
+    """Sizes, times and shares have units, and what is true is yes; what says nothing is left out."""
     fields = (
         "rss_bytes=1014792192, managed_bytes=0, open_files_limit=20000, seconds_since_heartbeat=1.006",
         "paused=True, expected=False, terminate_fraction=0.95, memory=x, thread_count=5",
@@ -528,9 +438,7 @@ def test_the_fields_of_an_event_are_in_words_with_units():
 
 
 def test_hostile_text_is_really_hostile():
-    """
-    The text these tests throw at the renderings holds what they claim to disarm.
-    """
+    """The text these tests throw at the renderings holds what they claim to disarm."""
     for part in ("\x1b[", "\x9b", "\u202e", "<script>", "](javascript:", "@octocat", "```", "\ud800"):
         assert part in HOSTILE
 
@@ -540,9 +448,7 @@ def test_hostile_text_is_really_hostile():
     [("4711", "job 4711"), ("4711[3].server", "job 4711[3].server"), ("worker-7d9f", "in worker-7d9f")],
 )
 def test_the_number_of_a_batch_job_is_said_to_be_one(container, text):
-    """
-    A bare number says nothing; a pod's or a container's name does.
-    """
+    """A bare number says nothing; a pod's or a container's name does."""
     assert identity_text(Identity(worker="tcp://10.0.0.4:1", container=container)).endswith(f"({text})")
 
 
@@ -551,18 +457,14 @@ def test_the_number_of_a_batch_job_is_said_to_be_one(container, text):
     [("", ""), (" (at least 4 worker processes)", "At least 4 worker processes died of it.")],
 )
 def test_the_summary_does_not_say_the_cause_again(beyond, expected):
-    """
-    It stands in the line above.
-    """
+    """It stands in the line above."""
     findings = explained()
     assert findings.top is not None
     assert outline(evolve(findings, summary=f"{findings.top.title}{beyond}.")).summary == expected
 
 
 def test_where_no_one_needs_to_act_nothing_is_to_be_done_now():
-    """
-    A worker that was retired in order is no reason to change a setting; what could be changed comes later.
-    """
+    """A worker that was retired in order is no reason to change a setting; what could be changed comes later."""
     text = render_text(explained(blame=Blame(verdict="nobody")), full=False)
     assert "Do now    Nothing has to be done about workers.\n\n" in text
     assert "What to do\n  1. Give each worker more memory" in render_text(
@@ -571,9 +473,7 @@ def test_where_no_one_needs_to_act_nothing_is_to_be_done_now():
 
 
 def test_a_reason_is_a_sentence_of_its_own():
-    """
-    Whoever found it, each reason begins with a capital letter and ends with one full stop.
-    """
+    """Whoever found it, each reason begins with a capital letter and ends with one full stop."""
     text = render_text(
         explained(blame=Blame(verdict="task", reasons=("task a was running", "It ran alone.")))
     )
@@ -591,9 +491,7 @@ def test_a_reason_is_a_sentence_of_its_own():
     ],
 )
 def test_what_dask_gives_as_the_reason_is_put_into_words(reason, words):
-    """
-    Nobody has to read distributed's source for what its reasons mean.
-    """
+    """Nobody has to read distributed's source for what its reasons mean."""
     (death,) = explained().deaths
     assert f"Dask says {words}" in " ".join(
         render_text(explained(deaths=(evolve(death, reason=reason),))).split()
@@ -601,9 +499,7 @@ def test_what_dask_gives_as_the_reason_is_put_into_words(reason, words):
 
 
 def test_a_quotation_has_no_pickle_in_it_and_is_not_quoted_twice():
-    """
-    The bytes of a message that could not be read say nothing to anybody, and a part of a quotation nothing new.
-    """
+    """The bytes of a message that could not be read say nothing to anybody, and a part of a quotation nothing new."""
     said = r"Failed to deserialize b'\x80\x05\x95X\x00\x00\x00\x00\x00\x00\x8c\x0fdask._task_spec'"
     whole = Clue(sign="missing", grade="decisive", text=f"{said}\nModuleNotFoundError: acme", where="a.log:3")
     part = Clue(sign="undecoded", grade="hint", text=said, where="a.log:3")
@@ -613,18 +509,14 @@ def test_a_quotation_has_no_pickle_in_it_and_is_not_quoted_twice():
 
 
 def test_the_bytes_of_a_pickle_are_cut_also_where_they_hold_a_quote():
-    """
-    ``repr`` puts bytes between the quotes that they do not hold.
-    """
+    """``repr`` puts bytes between the quotes that they do not hold."""
     said = r"""Failed to deserialize b'\x80\x05\x95X\x00\x00\x8c"\x8c\x18somewhere_else\x94\x8c\x04work"""
     assert shorten_bytes(said) == r"Failed to deserialize b'\x80\x05..."
 
 
 @pytest.mark.parametrize(("verdict", "waited"), [("other-task", True), ("configuration", False)])
 def test_a_task_only_waited_where_that_is_why_it_is_innocent(verdict, waited):
-    """
-    A limit that ended the worker clears the task whether it ran or not.
-    """
+    """A limit that ended the worker clears the task whether it ran or not."""
     text = render_text(explained(blame=Blame(verdict=verdict, task="load-7", fairly_blamed=False)), full=True)
     assert "Dask blames the task load-7, wrongly" in text
     assert ("only waiting" in " ".join(text.split())) is waited

@@ -1,6 +1,4 @@
-"""
-Reading knowledge: what is understood, and what is said of what is not.
-"""
+"""Reading knowledge: what is understood, and what is said of what is not."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ def problems(place: Path) -> str:
 
 
 def test_a_rule_of_ones_own_joins_the_shipped_ones(tmp_path):
-    """
-    A folder adds to what ships, and overriding an id is noted.
-    """
+    """A folder adds to what ships, and overriding an id is noted."""
     ours = folder(tmp_path, rule=GOOD)
     book = load_rulebook(ours, ours)
 
@@ -54,9 +50,7 @@ def test_a_rule_of_ones_own_joins_the_shipped_ones(tmp_path):
 
 
 def test_all_mistakes_of_a_folder_are_told_at_once(tmp_path):
-    """
-    Ten different mistakes, one error, each with file and key.
-    """
+    """Ten different mistakes, one error, each with file and key."""
     place = folder(
         tmp_path,
         a="id = ",  # not TOML
@@ -90,23 +84,17 @@ def test_all_mistakes_of_a_folder_are_told_at_once(tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
-    """
-    The message says which folder, not what Python said of it.
-    """
+    """The message says which folder, not what Python said of it."""
     assert str(tmp_path / "nowhere") in problems(tmp_path / "nowhere")
 
 
 def test_an_empty_folder_says_what_belongs_there(tmp_path):
-    """
-    Nobody has to read the code to learn the layout.
-    """
+    """Nobody has to read the code to learn the layout."""
     assert "causes/<family>/<cause>.toml" in problems(tmp_path)
 
 
 def test_a_newer_shape_of_files_is_refused_by_name(tmp_path):
-    """
-    An older engine does not guess at newer files.
-    """
+    """An older engine does not guess at newer files."""
     (folder(tmp_path, rule=GOOD) / "manifest.toml").write_text("schema = 99")
 
     assert "reads schema 1" in problems(tmp_path)
@@ -114,9 +102,7 @@ def test_a_newer_shape_of_files_is_refused_by_name(tmp_path):
 
 @pytest.mark.slow
 def test_compiled_knowledge_is_the_same_knowledge():
-    """
-    What a wheel carries loads to equal objects.
-    """
+    """What a wheel carries loads to equal objects."""
     book = read_folder(shipped_folder())
     text = compile_rulebook(book, {each: literals(each) for each in patterns(book)})
     loaded = serialized.from_compiled(json.loads(text))
@@ -128,9 +114,7 @@ def test_compiled_knowledge_is_the_same_knowledge():
 
 @pytest.mark.slow
 def test_shipped_knowledge_keeps_its_promises():
-    """
-    Every pattern compiles, every example matches, every sign has both kinds, every name exists.
-    """
+    """Every pattern compiles, every example matches, every sign has both kinds, every name exists."""
     book = load_rulebook()
 
     assert lint(book) == []
@@ -139,9 +123,7 @@ def test_shipped_knowledge_keeps_its_promises():
 
 
 def test_lint_names_patterns_that_re2_does_not_know(tmp_path):
-    """
-    Look-around and patterns without fixed text are refused with rule and reason.
-    """
+    """Look-around and patterns without fixed text are refused with rule and reason."""
     text = GOOD.replace("the house fell on", "(?!x)the house fell on").replace("house.rule", "house.a")
     other = GOOD.replace("the house fell on (?P<worker>\\w+://\\S+)", r"\d+").replace("house.rule", "house.b")
     said = "\n".join(lint(read_folder(folder(tmp_path, a=text, b=other))))
@@ -151,9 +133,7 @@ def test_lint_names_patterns_that_re2_does_not_know(tmp_path):
 
 
 def test_lint_names_words_that_no_death_gives_a_mitigation(tmp_path):
-    """
-    A sentence with such a word would be left out of every report.
-    """
+    """A sentence with such a word would be left out of every report."""
     mitigation = """
 [[mitigation]]
 do = "Free port {port}, which {worker} has; it held {rss} of {limits}."
@@ -166,9 +146,7 @@ superseded_by = ["frame"]
 
 @pytest.mark.slow
 def test_lint_names_a_fixed_size_beside_the_one_that_is_advised(tmp_path):
-    """
-    Who is told to try 448 MiB must not copy 8GiB.
-    """
+    """Who is told to try 448 MiB must not copy 8GiB."""
     mitigation = """
 [[mitigation]]
 do = "Give it more: try {needs_memory} first."
@@ -179,9 +157,7 @@ example = "dask worker --memory-limit 8GiB"
 
 
 def test_lint_names_causes_of_workers_that_never_start_and_do_not_explain_their_absence():
-    """
-    Where no worker starts there are none: that symptom must not compete with its cause.
-    """
+    """Where no worker starts there are none: that symptom must not compete with its cause."""
     book = load_rulebook()
     tls = evolve(next(each for each in book.causes if each.id == "exception.tls"), explains=())
     others = tuple(each for each in book.causes if each.id != "exception.tls")
@@ -191,9 +167,7 @@ def test_lint_names_causes_of_workers_that_never_start_and_do_not_explain_their_
 
 
 def test_prove_tells_of_a_missed_and_of_a_wrong_line(tmp_path):
-    """
-    `seen` lines must match, `lookalikes` must not.
-    """
+    """`seen` lines must match, `lookalikes` must not."""
     text = (
         GOOD.replace("house fell on tcp", "roof fell on tcp")
         + 'lookalikes = ["the house fell on tcp://a:1"]\n'
@@ -205,9 +179,7 @@ def test_prove_tells_of_a_missed_and_of_a_wrong_line(tmp_path):
 
 
 def test_every_cause_can_be_seen_in_some_way():
-    """
-    No cause ships without a sign, a mitigation and a way to settle it.
-    """
+    """No cause ships without a sign, a mitigation and a way to settle it."""
     lacking = [
         each.id
         for each in load_rulebook().causes
@@ -218,9 +190,7 @@ def test_every_cause_can_be_seen_in_some_way():
 
 
 def test_every_log_sign_shows_a_line_it_is_for():
-    """
-    A pattern without an example cannot be trusted.
-    """
+    """A pattern without an example cannot be trusted."""
     bare = [
         f"{cause.id} {sign.name}"
         for cause in load_rulebook().causes
@@ -232,9 +202,7 @@ def test_every_log_sign_shows_a_line_it_is_for():
 
 
 def test_lint_names_a_landmark_without_fixed_text(tmp_path):
-    """
-    What the first stage cannot look for is refused in landmarks as well.
-    """
+    """What the first stage cannot look for is refused in landmarks as well."""
     (tmp_path / "landmarks").mkdir()
     (tmp_path / "landmarks" / "ours.toml").write_text(
         "[[landmark]]\nid = 'our.mark'\nrole = 'death'\npattern = '\\d+'\n"
@@ -256,9 +224,7 @@ def test_lint_names_a_landmark_without_fixed_text(tmp_path):
     ],
 )
 def test_a_bad_pattern_costs_its_own_rule_and_no_diagnosis(tmp_path, bad):
-    """
-    A pack that nobody linted cannot take the other rules down; the report says what was left out.
-    """
+    """A pack that nobody linted cannot take the other rules down; the report says what was left out."""
     book = load_rulebook(folder(tmp_path, rule=bad))
     log = (
         "distributed.nanny - WARNING - Worker tcp://10.0.0.4:4002 (pid=7) exceeded 95% memory budget. Restarting...\n"
@@ -273,9 +239,7 @@ def test_a_bad_pattern_costs_its_own_rule_and_no_diagnosis(tmp_path, bad):
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """
-    Installs packs: a folder by its files, or a module by its code.
-    """
+    """Installs packs: a folder by its files, or a module by its code."""
     monkeypatch.syspath_prepend(str(tmp_path))
     points = []
 
@@ -290,9 +254,7 @@ def installed(tmp_path, monkeypatch):
 
 
 def noted(book, name):
-    """
-    The one note on a pack.
-    """
+    """The one note on a pack."""
     [note] = [each for each in book.notes if f"pack {name} " in each]
     return note
 
@@ -311,9 +273,7 @@ def noted(book, name):
     ],
 )
 def test_a_pack_that_cannot_be_loaded_costs_itself(installed, tmp_path, code):
-    """
-    Whatever it raises: a note says so, and the packs beside it count.
-    """
+    """Whatever it raises: a note says so, and the packs beside it count."""
     installed("bad", code)
     installed("good", f"FOLDER = {str(folder(tmp_path / 'good', rule=GOOD))!r}")
     book = load_rulebook()
@@ -324,9 +284,7 @@ def test_a_pack_that_cannot_be_loaded_costs_itself(installed, tmp_path, code):
 
 
 def test_a_pack_that_takes_too_long_is_left_out_and_tried_again(installed):
-    """
-    Its import goes on meanwhile; the rules are not called whole without it.
-    """
+    """Its import goes on meanwhile; the rules are not called whole without it."""
     sys.release = threading.Event()
     try:
         installed("slow", "import sys; sys.release.wait(60); FOLDER = '/no/such/folder'")
@@ -356,9 +314,7 @@ BAD_FILES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("bad", BAD_FILES)
 def test_a_bad_file_of_a_pack_costs_itself(installed, tmp_path, bad):
-    """
-    The other rules of the pack count, and a note names the file.
-    """
+    """The other rules of the pack count, and a note names the file."""
     place = folder(tmp_path / "pack", rule=GOOD)
     content = BAD_FILES[bad]
     path = place / "causes" / "house" / f"{bad}.toml"
@@ -378,9 +334,7 @@ def test_a_bad_file_of_a_pack_costs_itself(installed, tmp_path, bad):
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="makes a pipe")
 def test_a_pipe_among_the_rules_holds_nothing_up(tmp_path):
-    """
-    It is told of as a mistake of its own.
-    """
+    """It is told of as a mistake of its own."""
     place = folder(tmp_path, rule=GOOD)
     os.mkfifo(place / "causes" / "house" / "pipe.toml")
 

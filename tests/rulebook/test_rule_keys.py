@@ -1,6 +1,4 @@
-"""
-Keys of rules that say several things at once: patterns, any_of, booleans, reports of exits, shared files.
-"""
+"""Keys of rules that say several things at once: patterns, any_of, booleans, reports of exits, shared files."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ def signs(text: str, rules: Rulebook) -> list[str]:
 
 
 def test_one_of_several_patterns_is_enough(tmp_path):
-    """
-    A sign may have several wordings, each with its captures.
-    """
+    """A sign may have several wordings, each with its captures."""
     rules = book(tmp_path, RULE.replace(PATTERN, SEVERAL))
 
     assert signs("distributed.worker - INFO - the roof came down", rules) == ["said"]
@@ -44,9 +40,7 @@ def test_one_of_several_patterns_is_enough(tmp_path):
 
 
 def test_each_of_several_patterns_needs_an_example(tmp_path):
-    """
-    A wording that no line shows is not proven.
-    """
+    """A wording that no line shows is not proven."""
     (problem,) = check_examples(book(tmp_path, RULE.replace(PATTERN, SEVERAL)))
 
     assert problem == "house.rule said: no `seen` line shows the pattern 'the roof came down'"
@@ -54,17 +48,13 @@ def test_each_of_several_patterns_needs_an_example(tmp_path):
 
 @pytest.mark.parametrize("keys", [f"{PATTERN}\n{SEVERAL}", ""])
 def test_a_sign_has_either_a_pattern_or_patterns(keys, tmp_path):
-    """
-    Both or neither is a mistake, which is named.
-    """
+    """Both or neither is a mistake, which is named."""
     with pytest.raises(RuleFileError, match="expected one of the keys 'pattern' and 'patterns'"):
         book(tmp_path, RULE.replace(PATTERN, keys))
 
 
 def test_a_boolean_is_compared_as_one(tmp_path):
-    """
-    ``true`` is not the word True.
-    """
+    """``true`` is not the word True."""
     sign = '[[sign]]\nkind = "event"\nname = "e"\ntopic = "house"\ngrade = "weak"\nwhere = { fell = true }\n'
     rules = book(tmp_path, RULE + sign)
     events = [Event(topic="house", fields={"fell": value}) for value in (True, False, "True", 1, None)]
@@ -73,9 +63,7 @@ def test_a_boolean_is_compared_as_one(tmp_path):
 
 
 def test_one_of_any_of_is_enough_and_comes_last(tmp_path):
-    """
-    Together with all signs one of the others must stand close by.
-    """
+    """Together with all signs one of the others must stand close by."""
     more = """
 [[sign]]
 kind = "log"
@@ -113,9 +101,7 @@ seen = ["a storm is here"]
 
 
 def test_what_causes_share_is_added_to_each_when_rules_are_loaded(tmp_path):
-    """
-    Signs against a cause, mitigations and next steps of a shared file are those of the cause.
-    """
+    """Signs against a cause, mitigations and next steps of a shared file are those of the cause."""
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared" / "storm.toml").write_text("""
 id = "storm"
@@ -141,9 +127,7 @@ inspect = "the roof"
 
 
 def test_every_shipped_cause_says_who_wrote_it_when_and_where_it_was_learned():
-    """
-    A reader can judge a rule by where it comes from.
-    """
+    """A reader can judge a rule by where it comes from."""
     causes = workerdiag.load_rulebook(packs=False).causes
 
     assert [each.id for each in causes if not (each.author and each.added and each.origin)] == []

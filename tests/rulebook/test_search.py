@@ -1,6 +1,4 @@
-"""
-Causes are found by the words that people use.
-"""
+"""Causes are found by the words that people use."""
 
 from __future__ import annotations
 
@@ -27,24 +25,18 @@ BOOK = workerdiag.load_rulebook(packs=False)
     ],
 )
 def test_words_find_the_cause(query, cause):
-    """
-    Everyday words, a line of a log, an id.
-    """
+    """Everyday words, a line of a log, an id."""
     assert any(cause in each.id for each in search_causes(BOOK, query, most=3))
 
 
 @pytest.mark.parametrize("query", ["", "?", "xyzzyplugh", "\x1b[31m"])
 def test_nothing_is_found_by_nothing(query):
-    """
-    No word, no cause.
-    """
+    """No word, no cause."""
     assert search_causes(BOOK, query) == ()
 
 
 def test_the_command_lists_ids():
-    """
-    Which `workerdiag knowledge show` takes.
-    """
+    """Which `workerdiag knowledge show` takes."""
     result = CliRunner().invoke(main, ["knowledge", "search", "segmentation", "fault"])
     assert result.exit_code == 0
     assert "signal.segfault" in result.output

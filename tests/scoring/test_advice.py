@@ -1,6 +1,4 @@
-"""
-Advice in the terms of the cluster at hand, and the advice that Dask's and Coiled's own pages give.
-"""
+"""Advice in the terms of the cluster at hand, and the advice that Dask's and Coiled's own pages give."""
 
 from __future__ import annotations
 
@@ -48,16 +46,12 @@ WORKER_COMMAND = re.compile(r"\bdask[ -]worker\b")
 
 @pytest.fixture(scope="module")
 def book() -> Rulebook:
-    """
-    The rules that ship.
-    """
+    """The rules that ship."""
     return load_rulebook(packs=False)
 
 
 class FakeClient:
-    """
-    A client with nothing but what is read of one.
-    """
+    """A client with nothing but what is read of one."""
 
     def __init__(self, cluster: object = None) -> None:
         self.cluster = cluster
@@ -68,9 +62,7 @@ class FakeClient:
 
 
 def cluster_of(package: str, name: str) -> Any:
-    """
-    An object of a class of that name from that package.
-    """
+    """An object of a class of that name from that package."""
     return type(name, (), {"__module__": f"{package}.core", "name": "blue"})()
 
 
@@ -87,16 +79,12 @@ def cluster_of(package: str, name: str) -> Any:
     ],
 )
 def test_a_cluster_object_tells_how_the_cluster_was_brought_up(package, name, deployment):
-    """
-    By its class or the package of it; another's class says nothing, as if there was none.
-    """
+    """By its class or the package of it; another's class says nothing, as if there was none."""
     assert deployment_of(Scene(client=FakeClient(cluster_of(package, name)))) == deployment
 
 
 def test_without_a_cluster_object_the_place_of_the_dead_tells_it():
-    """
-    A client that was given an address has none; the variables of a batch job or pod are left.
-    """
+    """A client that was given an address has none; the variables of a batch job or pod are left."""
     place = Location(role="nanny", identity=Identity(), environment={"SLURM_JOB_ID": "4711"})
 
     assert deployment_of(Scene(client=FakeClient(), locations=(place,))) == "batch"
@@ -104,9 +92,7 @@ def test_without_a_cluster_object_the_place_of_the_dead_tells_it():
 
 
 def test_a_link_to_a_dashboard_loses_its_token():
-    """
-    Managers put tokens into the query, and reports are passed on.
-    """
+    """Managers put tokens into the query, and reports are passed on."""
     cluster = SimpleNamespace(dashboard_link=f"{DASHBOARD}?token=hunter2")
     setup = setup_event(Scene(client=FakeClient(cluster)))
 
@@ -115,9 +101,7 @@ def test_a_link_to_a_dashboard_loses_its_token():
 
 
 def test_a_client_without_a_cluster_object_knows_the_dashboard_from_when_it_connected():
-    """
-    Nobody is asked: a scheduler that is stopped would hold the question for ever.
-    """
+    """Nobody is asked: a scheduler that is stopped would hold the question for ever."""
     client = FakeClient()
     client.scheduler = SimpleNamespace(address="tcp://10.0.0.1:8786")
     client._scheduler_identity = {"services": {"dashboard": 8787}}
@@ -129,9 +113,7 @@ def test_a_client_without_a_cluster_object_knows_the_dashboard_from_when_it_conn
 
 
 def test_a_client_that_raises_tells_nothing():
-    """
-    Reading attributes of others may run any code, and costs no more than their answer.
-    """
+    """Reading attributes of others may run any code, and costs no more than their answer."""
 
     class Broken(FakeClient):
         @property
@@ -155,9 +137,7 @@ def test_a_client_that_raises_tells_nothing():
     ],
 )
 def test_logs_tell_how_the_cluster_was_brought_up(line, deployment):
-    """
-    Where nothing else is left, a manager's own words name it.
-    """
+    """Where nothing else is left, a manager's own words name it."""
     findings = workerdiag.explain(logs=[LogText(f"{line}\n{GAVE_UP}\n")])
     wanted = next(iter(mitigation_examples("allowed-failures", deployment)))
 
@@ -165,9 +145,7 @@ def test_logs_tell_how_the_cluster_was_brought_up(line, deployment):
 
 
 def mitigation_examples(advice: str, deployment: str) -> set[str]:
-    """
-    What that advice says to type on that deployment.
-    """
+    """What that advice says to type on that deployment."""
     shared = [each for each in load_rulebook(packs=False).advice if each.advice == advice]
     return {
         each.example
@@ -186,9 +164,7 @@ def mitigation_examples(advice: str, deployment: str) -> set[str]:
     ],
 )
 def test_an_example_is_written_for_the_batch_system_at_hand(name, example, expected):
-    """
-    All clusters of dask-jobqueue share most options; what is Slurm's own stays as an example.
-    """
+    """All clusters of dask-jobqueue share most options; what is Slurm's own stays as an example."""
     advice = Mitigation(when="", do="Do this.", example=example)
 
     [told] = applicable_advice([advice], {}, ClusterSetup(deployment="batch", jobqueue_class=name))
@@ -197,9 +173,7 @@ def test_an_example_is_written_for_the_batch_system_at_hand(name, example, expec
 
 
 def test_on_coiled_nobody_is_told_to_type_the_worker_command(book):
-    """
-    Whatever the cause: Coiled starts workers itself, so such an example is another one or none.
-    """
+    """Whatever the cause: Coiled starts workers itself, so such an example is another one or none."""
     for cause in book.causes:
         told = mitigations(cause, MemoryNumbers(), [], ClusterSetup(deployment="coiled"))
         typed = [each.example for each in told if re.search(r"\bdask[ -]worker tcp", each.example)]
@@ -211,8 +185,7 @@ COILED_CAN = re.compile(r"dask worker .*--(?:memory-limit|nthreads|lifetime)\b|^
 
 
 def test_what_coiled_can_do_is_said_in_its_words(book):
-    """
-    Memory, threads, lifetime and environment of workers have a form for Coiled where a command has them.
+    """Memory, threads, lifetime and environment of workers have a form for Coiled where a command has them.
 
     Causes that only Kubernetes or a service manager has never meet Coiled.
     """
@@ -228,9 +201,7 @@ def test_what_coiled_can_do_is_said_in_its_words(book):
 
 
 def killed_worker(allowed: int | None) -> list[ExceptionFacts]:
-    """
-    A caught KilledWorker that allows so many failures.
-    """
+    """A caught KilledWorker that allows so many failures."""
     identity = Identity(worker="tcp://10.0.0.4:4002")
     return [
         ExceptionFacts(
@@ -244,9 +215,7 @@ def killed_worker(allowed: int | None) -> list[ExceptionFacts]:
 
 
 def test_every_killed_worker_is_told_of_allowed_failures(book):
-    """
-    Every cause that ends workers, and no cause at all, say what it is, and what it was set to here.
-    """
+    """Every cause that ends workers, and no cause at all, say what it is, and what it was set to here."""
     setting = cluster_setup(assemble([], killed_worker(6)))
     for cause in ended(book):
         said = [
@@ -263,16 +232,12 @@ def test_every_killed_worker_is_told_of_allowed_failures(book):
 
 
 def ended(book: Rulebook) -> list[Cause]:
-    """
-    The causes with which a worker that ran came to its end.
-    """
+    """The causes with which a worker that ran came to its end."""
     return [each for each in book.causes if each.ends not in ("never-started", "standstill")]
 
 
 def test_without_its_number_the_advice_on_allowed_failures_is_worded_without(book):
-    """
-    Old releases do not say how many they allow; then no sentence claims a number.
-    """
+    """Old releases do not say how many they allow; then no sentence claims a number."""
     setting = cluster_setup(assemble([], killed_worker(None)))
     told = mitigations(book.cause("signal.segfault"), MemoryNumbers(), [], setting)
     said = next(each.do for each in told if "`allowed-failures`" in each.do)
@@ -283,25 +248,19 @@ def test_without_its_number_the_advice_on_allowed_failures_is_worded_without(boo
 
 
 def test_who_gave_up_nothing_is_not_told_of_allowed_failures(book):
-    """
-    A worker died and its tasks ran elsewhere: the number had no part in it.
-    """
+    """A worker died and its tasks ran elsewhere: the number had no part in it."""
     told = mitigations(book.cause("signal.segfault"), MemoryNumbers(), [])
     assert not any("allowed-failures" in each.do for each in told)
 
 
 def test_a_killed_worker_in_a_log_says_what_was_allowed():
-    """
-    Its message counts the losses: one more than is allowed.
-    """
+    """Its message counts the losses: one more than is allowed."""
     findings = workerdiag.explain(logs=[LogText(GAVE_UP)])
     assert any("deaths is 7" in each.inspect and "is 6 here" in each.inspect for each in findings.next_steps)
 
 
 def test_the_memory_plot_is_linked_where_there_is_a_dashboard(book):
-    """
-    The link is of this scheduler's own dashboard; from logs alone there is none to open.
-    """
+    """The link is of this scheduler's own dashboard; from logs alone there is none to open."""
     setup = Event(topic="cluster-setup", fields={"deployment": "local", "dashboard": DASHBOARD})
     live = cluster_setup(assemble(diagnose_marks([setup], book), [setup]))
     oom = book.cause("nanny.memory-terminate")
@@ -311,18 +270,14 @@ def test_the_memory_plot_is_linked_where_there_is_a_dashboard(book):
 
 
 def diagnose_marks(evidence: list[Any], book: Rulebook) -> list[Any]:
-    """
-    What matching makes of *evidence*.
-    """
+    """What matching makes of *evidence*."""
     from workerdiag.matching.match import match
 
     return match(evidence, book)
 
 
 def test_a_failed_task_is_said_to_be_run_again_at_home():
-    """
-    Nothing died, and the error can be had in one's own process, with the limits of that.
-    """
+    """Nothing died, and the error can be had in one's own process, with the limits of that."""
     text = "2026-05-04 11:22:33,444 - distributed.worker - WARNING - Compute Failed\nKey:       f-1\nFunction:  f\n"
     findings = workerdiag.explain(logs=[LogText(text)])
 
@@ -332,9 +287,7 @@ def test_a_failed_task_is_said_to_be_run_again_at_home():
 
 
 def test_end_worker_is_an_orderly_goodbye():
-    """
-    The last line that Dask's page quotes: the worker was asked to stop, and nothing is to be done.
-    """
+    """The last line that Dask's page quotes: the worker was asked to stop, and nothing is to be done."""
     findings = workerdiag.explain(
         logs=[LogText("2026-05-04 11:22:33,444 - distributed.dask_worker - INFO - End worker\n")]
     )
@@ -357,9 +310,7 @@ def test_end_worker_is_an_orderly_goodbye():
     ],
 )
 def test_advice_that_needs_a_sign_does_not_let_shared_advice_before_it(line, first):
-    """
-    Shared advice comes after the first two of a cause's own that show, whichever signs these need.
-    """
+    """Shared advice comes after the first two of a cause's own that show, whichever signs these need."""
     findings = workerdiag.explain(
         logs=[LogText(f"2026-05-04 11:22:33,444 - distributed.worker - ERROR - {line}\n")]
     )
@@ -369,9 +320,7 @@ def test_advice_that_needs_a_sign_does_not_let_shared_advice_before_it(line, fir
 
 
 def test_shared_advice_that_names_no_cause_is_refused(tmp_path):
-    """
-    It would be given to nobody; unknown deployments and keys are named with their file, too.
-    """
+    """It would be given to nobody; unknown deployments and keys are named with their file, too."""
     (tmp_path / "shared").mkdir()
     text = 'id = "a"\ncauses = ["house.roof"]\n[[mitigation]]\ndo = "Leave."\ndeployments = ["moon"]\n'
     (tmp_path / "shared" / "a.toml").write_text(text)
@@ -386,26 +335,20 @@ def test_shared_advice_that_names_no_cause_is_refused(tmp_path):
 
 
 def rows() -> list[tuple[str, ...]]:
-    """
-    The rows of the table of advice, each cell without blanks around it.
-    """
+    """The rows of the table of advice, each cell without blanks around it."""
     lines = [each for each in PAGE.read_text(encoding="utf-8").splitlines() if each.startswith("|")]
     cells = [tuple(cell.strip() for cell in each.strip("|").split(" | ")) for each in lines]
     return [each for each in cells[1:] if len(each) == 4]
 
 
 def in_code(cell: str) -> list[str]:
-    """
-    What stands between backticks.
-    """
+    """What stands between backticks."""
     return re.findall(r"`([^`]+)`", cell)
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row[0][:40])
 def test_the_table_of_advice_is_true(row, book):
-    """
-    Each cause that a row names really gives the words that the row names.
-    """
+    """Each cause that a row names really gives the words that the row names."""
     _, _, words, where = row
     causes = [each for name in in_code(where) for each in named(name, book)]
     for cause in causes:
@@ -419,18 +362,14 @@ def test_the_table_of_advice_is_true(row, book):
 
 
 def named(name: str, book: Rulebook) -> list[Cause]:
-    """
-    The causes of an id, or of a family as ``signal.*``.
-    """
+    """The causes of an id, or of a family as ``signal.*``."""
     found = [each for each in book.causes if name in (each.id, f"{each.family}.*")]
     assert found, f"docs/advice.md names {name}, which is no cause"
     return found
 
 
 def test_the_table_of_advice_tells_of_all_shared_advice():
-    """
-    Whoever adds mitigations under knowledge/shared says on the page what they are for.
-    """
+    """Whoever adds mitigations under knowledge/shared says on the page what they are for."""
     paths = (shipped_folder() / "shared").glob("*.toml")
     files = {path.stem for path in paths if "[[mitigation]]" in path.read_text(encoding="utf-8")}
     text = PAGE.read_text(encoding="utf-8")
@@ -439,32 +378,24 @@ def test_the_table_of_advice_tells_of_all_shared_advice():
 
 
 def test_every_deployment_is_a_landmark_or_is_what_is_left(book):
-    """
-    A deployment that logs could name has a landmark of its name; the command line has no words of its own.
-    """
+    """A deployment that logs could name has a landmark of its name; the command line has no words of its own."""
     marks = {each.id.partition(".")[2] for each in book.landmarks if each.id.startswith("deployment.")}
     assert marks == set(DEPLOYMENTS) - {"command-line"}
 
 
 def test_how_a_cluster_was_brought_up_earns_no_all_clear():
-    """
-    A word that names a manager is no sign that its workers are well.
-    """
+    """A word that names a manager is no sign that its workers are well."""
     assert workerdiag.explain(logs=[LogText("we use a LocalCluster\n")]).outcome == "no-evidence"
 
 
 def test_a_suggested_command_cannot_be_ended_by_a_name():
-    """
-    Names come from clusters and logs; what is typed treats them as one word.
-    """
+    """Names come from clusters and logs; what is typed treats them as one word."""
     typed = fill_example("coiled cluster logs --cluster {cluster}", {"cluster": "a'; rm -rf ~ #"})
     assert shlex.split(typed) == ["coiled", "cluster", "logs", "--cluster", "a';rm-rf~#"]
 
 
 def test_a_shown_cause_tells_what_is_typed_where(book):
-    """
-    `workerdiag knowledge show` and the pages of the site list the forms for each deployment.
-    """
+    """`workerdiag knowledge show` and the pages of the site list the forms for each deployment."""
     shown = render_cause(book.cause("nanny.memory-terminate"))
 
     assert "# on coiled:" in shown
@@ -472,9 +403,7 @@ def test_a_shown_cause_tells_what_is_typed_where(book):
 
 
 def test_a_fault_inside_libc_is_not_blamed_on_its_package(book):
-    """
-    Whoever called into libc did it: there is no package to pin.
-    """
+    """Whoever called into libc did it: there is no package to pin."""
     cause = book.cause("signal.segfault")
     none = MemoryNumbers()
 
@@ -487,9 +416,7 @@ def test_a_fault_inside_libc_is_not_blamed_on_its_package(book):
 
 
 def test_on_a_cluster_of_this_process_nobody_is_told_to_type_dask_worker(book):
-    """
-    A LocalCluster starts its workers itself: advice is in its terms, or without an example.
-    """
+    """A LocalCluster starts its workers itself: advice is in its terms, or without an example."""
     local = ClusterSetup(deployment="local")
     for cause in book.causes:
         for each in applicable_advice(cause.mitigations, {}, local):
@@ -497,9 +424,7 @@ def test_on_a_cluster_of_this_process_nobody_is_told_to_type_dask_worker(book):
 
 
 def test_first_advice_types_nothing_of_one_platform_where_none_is_known():
-    """
-    Outside of what one platform does, the first example is none of Slurm, Kubernetes or Docker.
-    """
+    """Outside of what one platform does, the first example is none of Slurm, Kubernetes or Docker."""
     of_one_platform = re.compile(
         r"\b(?:SLURM|PBS|Kube)Cluster\b|\b(?:kubectl|sbatch|sacct)\b|^ *resources:|^FROM ", re.MULTILINE
     )
@@ -520,9 +445,7 @@ def test_first_advice_types_nothing_of_one_platform_where_none_is_known():
     ],
 )  # fmt: skip
 def test_the_words_of_a_batch_system_tell_which_it_is(text, expected):
-    """
-    From a log alone, examples are for the system that wrote it.
-    """
+    """From a log alone, examples are for the system that wrote it."""
     top = workerdiag.explain(logs=LogText(text), timeout="60s").top
     assert top is not None
     assert any(expected in each.example for each in top.mitigations)

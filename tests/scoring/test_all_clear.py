@@ -1,6 +1,4 @@
-"""
-"Nothing died" is said only where somebody looked, what stands there is known, and nothing is wrong.
-"""
+"""An all-clear is given only where somebody looked, what stands there is known, and nothing is wrong."""
 
 from __future__ import annotations
 
@@ -42,39 +40,29 @@ def outcome(text: str) -> str:
     ],
 )
 def test_a_text_in_which_nothing_is_known_is_no_evidence(text):
-    """
-    Neither a death nor its absence can be read from it.
-    """
+    """Neither a death nor its absence can be read from it."""
     assert outcome(text) == "no-evidence"
 
 
 def test_nothing_given_is_no_evidence():
-    """
-    Without exception, client and logs nothing was looked at.
-    """
+    """Without exception, client and logs nothing was looked at."""
     assert workerdiag.explain().outcome == "no-evidence"
 
 
 def test_a_missing_file_is_no_evidence(tmp_path):
-    """
-    What could not be read does not show that nothing died.
-    """
+    """What could not be read does not show that nothing died."""
     assert workerdiag.explain(logs=tmp_path / "worker.log").outcome == "no-evidence"
 
 
 def test_a_log_that_could_not_be_read_in_time_is_unknown():
-    """
-    Not to have read something is another answer than that nothing in it is known.
-    """
+    """Not to have read something is another answer than that nothing in it is known."""
     with subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE) as silent:
         assert workerdiag.explain(logs=silent.stdout, timeout=0.5).outcome == "unknown"
         silent.kill()
 
 
 def test_a_missing_file_bars_the_all_clear_of_the_others(tmp_path):
-    """
-    The death may stand in the log that could not be read.
-    """
+    """The death may stand in the log that could not be read."""
     good = tmp_path / "worker.log"
     good.write_text(STARTED + REGISTERED)
 
@@ -110,9 +98,7 @@ SyntaxError: invalid syntax
     ],
 )
 def test_trouble_bars_the_all_clear(text):
-    """
-    Something is wrong with a worker, though no cause of a death is told.
-    """
+    """Something is wrong with a worker, though no cause of a death is told."""
     assert outcome(text) != "no-death"
 
 
@@ -158,9 +144,7 @@ RuntimeError: dictionary changed size during iteration
     ],
 )
 def test_what_shows_no_worker_well_is_no_all_clear(text):
-    """
-    Part of a report that breaks off, or that tells of an end, is not one that all is well.
-    """
+    """Part of a report that breaks off, or that tells of an end, is not one that all is well."""
     assert outcome(text) in ("unknown", "no-evidence")
 
 
@@ -181,16 +165,12 @@ KeyError                                  Traceback (most recent call last)
     ],
 )
 def test_what_shows_that_work_goes_on_is_an_all_clear(text):
-    """
-    Pods that run, jobs that are done, a task's own error that came back, advice to whoever sends work.
-    """
+    """Pods that run, jobs that are done, a task's own error that came back, advice to whoever sends work."""
     assert outcome(text) == "no-death"
 
 
 def test_the_error_that_nobody_knows_is_quoted():
-    """
-    A person may know it, or look it up.
-    """
+    """A person may know it, or look it up."""
     diagnosis = workerdiag.explain(
         logs=LogText(
             STARTED
@@ -204,9 +184,7 @@ def test_the_error_that_nobody_knows_is_quoted():
 
 
 def test_a_worker_that_its_scheduler_has_does_not_wait():
-    """
-    In a log of both the scheduler may say first that the worker came; where it came does not matter.
-    """
+    """In a log of both the scheduler may say first that the worker came; where it came does not matter."""
     came = "2026-05-04 11:22:31,444 - distributed.scheduler - INFO - Register worker addr: tcp://10.0.0.7:34937 name: 0\n"
 
     assert outcome(STARTED) == "unknown"
@@ -214,9 +192,7 @@ def test_a_worker_that_its_scheduler_has_does_not_wait():
 
 
 def test_a_scheduler_to_which_no_worker_came_is_no_all_clear():
-    """
-    A client came and went; that no worker died says nothing where there was none.
-    """
+    """A client came and went; that no worker died says nothing where there was none."""
     text = """\
 2026-05-04 11:22:30,111 - distributed.scheduler - INFO -   Scheduler at:     tcp://10.0.0.1:8786
 2026-05-04 11:22:31,222 - distributed.scheduler - INFO - Receive client connection: Client-5a1f2c3d-c6b0-11f0-9e0a-0242ac110002
@@ -272,9 +248,7 @@ KeyError: 'speed'
     ],
 )
 def test_tasks_that_fail_and_noise_are_no_deaths(text):
-    """
-    The worker lived to say so; errors behind an order to stop are what closing leaves behind.
-    """
+    """The worker lived to say so; errors behind an order to stop are what closing leaves behind."""
     assert outcome(text) in ("no-death", "explained")
     assert not [each for each in workerdiag.explain(logs=LogText(text)).deaths if not each.stop_requested]
 
@@ -293,9 +267,7 @@ def test_tasks_that_fail_and_noise_are_no_deaths(text):
     ],
 )
 def test_a_failure_that_killed_nobody_is_named(text, failed):
-    """
-    It is no death, and still what the user wants to know.
-    """
+    """It is no death, and still what the user wants to know."""
     diagnosis = workerdiag.explain(logs=LogText(STARTED + REGISTERED + text))
 
     assert diagnosis.outcome == "no-death"
@@ -317,9 +289,7 @@ distributed.scheduler - INFO - Remove worker tcp://10.0.0.7:34937
     ],
 )
 def test_orderly_ends_are_no_deaths(text):
-    """
-    It took its leave, and nothing else is wrong; older releases do not say who asked for it.
-    """
+    """It took its leave, and nothing else is wrong; older releases do not say who asked for it."""
     assert outcome(text) == "no-death"
 
 
@@ -327,9 +297,7 @@ def test_orderly_ends_are_no_deaths(text):
     "path", sorted((shipped_folder() / "quiet").glob("*.log")), ids=lambda path: path.name
 )
 def test_whole_logs_of_healthy_clusters_get_the_all_clear(path: Path):
-    """
-    Or the stop that was asked for in them is named.
-    """
+    """Or the stop that was asked for in them is named."""
     diagnosis = workerdiag.explain(logs=path)
     stops = {each.id for each in BOOK.causes if each.ends == "stopped"}
 
@@ -337,9 +305,7 @@ def test_whole_logs_of_healthy_clusters_get_the_all_clear(path: Path):
 
 
 def test_a_cluster_that_could_not_be_asked_is_unknown():
-    """
-    A scheduler that does not answer is no sign of health.
-    """
+    """A scheduler that does not answer is no sign of health."""
     gap = Gap(source="the other end", place="scheduler", reason="timed-out", detail="no answer")
 
     assert conclude(assemble([], []), BOOK, gaps=[gap], version="").outcome == "unknown"
@@ -347,9 +313,7 @@ def test_a_cluster_that_could_not_be_asked_is_unknown():
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_gap_bars_the_all_clear_by_its_place_and_never_by_its_name(place):
-    """
-    What tells of all workers, and what was given, has to be read; how gaps are called is for people.
-    """
+    """What tells of all workers, and what was given, has to be read; how gaps are called is for people."""
     seen = [Inspected(place="scheduler events"), Inspected(place="worker states")]
     gap = Gap(source="log scheduler: cluster", place=place, reason="unreachable", detail="no answer")
     bars = (
@@ -368,44 +332,34 @@ def test_a_gap_bars_the_all_clear_by_its_place_and_never_by_its_name(place):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_only_a_place_that_shows_deaths_earns_the_all_clear(place):
-    """
-    A log that was looked at shows by its messages what it is.
-    """
+    """A log that was looked at shows by its messages what it is."""
     found = conclude(assemble([], [Inspected(place=place)]), BOOK, gaps=[], version="").outcome
 
     assert (found == "no-death") == (place != "log" and not place.endswith(" log"))
 
 
 def test_a_cluster_that_was_asked_and_is_well_gets_the_all_clear():
-    """
-    Its workers are there, and no event tells of one that went.
-    """
+    """Its workers are there, and no event tells of one that went."""
     seen = [Inspected(place="scheduler events"), Inspected(place="worker states")]
 
     assert conclude(assemble([], seen), BOOK, gaps=[], version="").outcome == "no-death"
 
 
 def test_a_kernel_log_alone_is_no_all_clear():
-    """
-    A kernel tells of kills and crashes only; workers also exit by themselves.
-    """
+    """A kernel tells of kills and crashes only; workers also exit by themselves."""
     text = "[    0.000000] Linux version 6.1.0\n[   12.345678] eth0: link up\n"
 
     assert outcome(text) in ("unknown", "no-evidence")
 
 
 def test_healthy_lines_are_known_to_be_harmless():
-    """
-    No line of the quiet list is an error that nobody knows.
-    """
+    """No line of the quiet list is an error that nobody knows."""
     for line in quiet_lines():
         assert "that no rule knows" not in workerdiag.explain(logs=LogText(line)).summary, line
 
 
 def test_a_crash_while_its_nanny_closes_is_no_all_clear():
-    """
-    The nanny was asked to stop; nobody asks for a segmentation fault.
-    """
+    """The nanny was asked to stop; nobody asks for a segmentation fault."""
     closing = """\
 2026-05-04 11:22:38,510 - distributed.nanny - INFO - Closing Nanny at 'tcp://10.0.0.7:33333'. Reason: nanny-close
 2026-05-04 11:22:38,511 - distributed.nanny - INFO - Nanny asking worker to close. Reason: nanny-close
@@ -418,9 +372,7 @@ def test_a_crash_while_its_nanny_closes_is_no_all_clear():
 
 
 def test_a_worker_process_that_never_came_up_did_not_leave_in_order():
-    """
-    A nanny that gives up on its worker kills it as if it had been asked to stop; the start failed all the same.
-    """
+    """A nanny that gives up on its worker kills it as if it had been asked to stop; the start failed all the same."""
     given_up = """\
 2026-05-04 11:22:30,111 - distributed.nanny - INFO -         Start Nanny at: 'tcp://10.0.0.7:33333'
 2026-05-04 11:23:30,112 - distributed.nanny - INFO - Closing Nanny at 'tcp://10.0.0.7:33333'
@@ -453,9 +405,7 @@ CLOSING = (
     ],
 )
 def test_results_that_went_with_a_worker_bar_the_all_clear_unless_it_was_asked_to_stop(text, told):
-    """
-    That its nanny kills a slow process does not say who asked it to.
-    """
+    """That its nanny kills a slow process does not say who asked it to."""
     assert outcome(text) == told
 
 
@@ -468,16 +418,12 @@ def test_results_that_went_with_a_worker_bar_the_all_clear_unless_it_was_asked_t
     ],
 )
 def test_one_message_of_a_loss_or_a_failed_start_bars_the_all_clear(text):
-    """
-    They say no cause, only that all is not well.
-    """
+    """They say no cause, only that all is not well."""
     assert outcome(text) == "unknown"
 
 
 def test_a_hint_explains_no_error():
-    """
-    An attribute of None is missing for many a reason: that some cause knows the words does not clear the error.
-    """
+    """An attribute of None is missing for many a reason: that some cause knows the words does not clear the error."""
     error = """\
 tornado.application - ERROR - Exception in callback <bound method Nanny.look_around of <Nanny: tcp://10.0.0.7:33333>>
 Traceback (most recent call last):
@@ -490,9 +436,7 @@ AttributeError: 'NoneType' object has no attribute 'shine'
 
 
 def test_a_heartbeat_that_fails_does_not_show_that_the_scheduler_was_lost():
-    """
-    A script that ends while a heartbeat is under way leaves the same message.
-    """
+    """A script that ends while a heartbeat is under way leaves the same message."""
     error = """\
 2026-05-04 11:22:33,444 - distributed.worker - ERROR - Failed to communicate with scheduler during heartbeat.
 Traceback (most recent call last):
@@ -517,16 +461,12 @@ tornado.iostream.StreamClosedError: Stream is closed
     ],
 )
 def test_an_error_of_a_batch_system_that_nobody_knows_bars_the_all_clear(line, told):
-    """
-    Beside a worker that is well; what is known to be harmless does not.
-    """
+    """Beside a worker that is well; what is known to be harmless does not."""
     assert outcome(f"{line}\n{STARTED}{REGISTERED}") == told
 
 
 def test_where_a_line_of_dask_itself_fails_no_task_raised():
-    """
-    A client's own bookkeeping that fails is no report of a task.
-    """
+    """A client's own bookkeeping that fails is no report of a task."""
     own = """\
 Traceback (most recent call last):
   File "/opt/env/lib/python3.12/site-packages/distributed/client.py", line 1409, in _gather

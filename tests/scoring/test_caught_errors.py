@@ -1,6 +1,4 @@
-"""
-An error that the code caught and wrote down ended no worker by itself.
-"""
+"""An error that the code caught and wrote down ended no worker by itself."""
 
 from __future__ import annotations
 
@@ -32,18 +30,14 @@ def of_log(*lines: str) -> Diagnosis:
 )
 @pytest.mark.parametrize("cause", ERRORS)
 def test_an_error_is_not_surely_the_end_of_a_worker_that_ran_on(cause, ending):
-    """
-    Python ends with status 1 for an exception that nobody catches, and a task's ends no worker at all.
-    """
+    """Python ends with status 1 for an exception that nobody catches, and a task's ends no worker at all."""
     died = f"2026-05-04 11:22:09,000 - distributed.nanny - INFO - Worker process 7001 {ending}"
     diagnosis = of_log(*RUNNING, ERRORS[cause], died, RESTARTED)
     assert {each.id: each.probability for each in diagnosis.causes}.get(cause, 0.0) < 0.8
 
 
 def test_an_error_that_ends_the_start_is_still_named():
-    """
-    A worker that never registered did end of what its main thread did not catch.
-    """
+    """A worker that never registered did end of what its main thread did not catch."""
     died = "2026-05-04 11:22:09,000 - distributed.nanny - INFO - Worker process 7001 exited with status 1"
     diagnosis = of_log("Traceback (most recent call last):", ERRORS["exception.missing-module"], died)
     assert diagnosis.top is not None

@@ -1,6 +1,4 @@
-"""
-Where a process crashed, by faulthandler's dump.
-"""
+"""Where a process crashed, by faulthandler's dump."""
 
 from __future__ import annotations
 
@@ -28,17 +26,13 @@ WINDOWS = r'  File "C:\env\Lib\site-packages\netCDF4\utils.py", line 40 in _open
 
 
 def diagnosis_of(*frames: str) -> workerdiag.Diagnosis:
-    """
-    What is said of a crash with these frames, innermost first.
-    """
+    """What is said of a crash with these frames, innermost first."""
     text = SEGFAULT.replace("{frames}", "\n".join([*frames, ""]))
     return workerdiag.explain(logs=[workerdiag.LogText(text, "worker")])
 
 
 def advice(diagnosis: workerdiag.Diagnosis) -> str:
-    """
-    All that is advised, in one text.
-    """
+    """All that is advised, in one text."""
     return "\n".join(each.do for each in diagnosis.top.mitigations)
 
 
@@ -53,25 +47,19 @@ def advice(diagnosis: workerdiag.Diagnosis) -> str:
     ],
 )
 def test_the_frames_of_the_task_are_listed_innermost_first(frames, listed):
-    """
-    What ran the task is left out unless it crashed itself; paths begin where all machines agree.
-    """
+    """What ran the task is left out unless it crashed itself; paths begin where all machines agree."""
     (death,) = diagnosis_of(*frames).deaths
     assert death.crashed_in == listed
 
 
 def test_the_place_stands_above_everything_else():
-    """
-    Who reads three lines of a report has read where it crashed.
-    """
+    """Who reads three lines of a report has read where it crashed."""
     lines = str(diagnosis_of(LIBRARY, TASK, RUNNER)).splitlines()
     assert lines[2] == "Where     _open (netCDF4/utils.py:40), from load_station (load.py:12)"
 
 
 def test_advice_names_the_place_and_whose_code_it_is():
-    """
-    Once a dump is there nobody is told to switch faulthandler on.
-    """
+    """Once a dump is there nobody is told to switch faulthandler on."""
     said = advice(diagnosis_of(LIBRARY, TASK, RUNNER))
     assert "_open (netCDF4/utils.py:40)" in said
     assert "code of netCDF4" in said
@@ -79,18 +67,14 @@ def test_advice_names_the_place_and_whose_code_it_is():
 
 
 def test_a_dump_without_frames_leaves_the_advice_to_get_one():
-    """
-    Of a crash without any Python frame no place is named.
-    """
+    """Of a crash without any Python frame no place is named."""
     diagnosis = diagnosis_of("  <no Python frame>")
     assert "faulthandler everywhere" in advice(diagnosis)
     assert "Where " not in str(diagnosis)
 
 
 def test_frames_of_other_threads_are_no_place_of_the_crash():
-    """
-    A dump that names no current thread does not tell which of them crashed.
-    """
+    """A dump that names no current thread does not tell which of them crashed."""
     text = SEGFAULT.replace("Current thread", "Thread").replace("{frames}", f"{LIBRARY}\n")
     (death,) = workerdiag.explain(logs=[workerdiag.LogText(text, "worker")]).deaths
     assert death.crashed_in == ()

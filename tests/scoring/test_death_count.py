@@ -1,6 +1,4 @@
-"""
-How many deaths are said to be: all that are known of, and "at least" where there may be more.
-"""
+"""How many deaths are said to be: all that are known of, and "at least" where there may be more."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ STOP = (
 
 
 def removals(count, *, first=0):
-    """
-    Lines in which a scheduler lets go of so many workers, ten in each second.
-    """
+    """Lines in which a scheduler lets go of so many workers, ten in each second."""
     lines = []
     for number in range(first, first + count):
         when = datetime.fromtimestamp(NOON + number / 10, tz=UTC)
@@ -37,9 +33,7 @@ def removals(count, *, first=0):
 
 
 def both_reports(number):
-    """
-    What a nanny and the scheduler say of a worker that crashes.
-    """
+    """What a nanny and the scheduler say of a worker that crashes."""
     when = datetime.fromtimestamp(NOON + number, tz=UTC)
     return (
         f"{when:%Y-%m-%d %H:%M:%S},000 - distributed.nanny - INFO - "
@@ -51,27 +45,21 @@ def both_reports(number):
 
 
 def lost(number):
-    """
-    The scheduler's event of a worker that went.
-    """
+    """The scheduler's event of a worker that went."""
     worker = f"tcp://10.0.0.4:{number}"
     fields = {"action": "remove-worker", "worker": worker, "expected": False}
     return Event(topic="all", fields=fields, when=NOON + number)
 
 
 def counted(number, *, is_lower_bound=False):
-    """
-    What the scheduler counts, where it stands.
-    """
+    """What the scheduler counts, where it stands."""
     fields = {"lost_unasked": number, "lost_unasked_is_lower_bound": is_lower_bound}
     return Event(topic="scheduler-state", fields=fields)
 
 
 @pytest.mark.parametrize("count", [700, 1500, 10_000])
 def test_a_log_full_of_losses_has_all_of_them_counted(count):
-    """
-    Only the first and the last are listed, and the number is that of all.
-    """
+    """Only the first and the last are listed, and the number is that of all."""
     found = explain(logs=[LogText(removals(count), "scheduler")], timeout="300s")
     assert found.summary.startswith(f"{count:,} workers died")
     assert (found.death_count, found.unlisted_deaths.maybe_more) == (count, False)
@@ -79,9 +67,7 @@ def test_a_log_full_of_losses_has_all_of_them_counted(count):
 
 
 def test_a_death_that_both_sides_report_counts_once():
-    """
-    The scheduler lets go of each worker that its nanny saw dying.
-    """
+    """The scheduler lets go of each worker that its nanny saw dying."""
     found = explain(logs=[LogText("".join(map(both_reports, range(1500))))], timeout="300s")
     assert (found.death_count, found.unlisted_deaths.maybe_more) == (1500, False)
 
@@ -95,18 +81,14 @@ def test_a_death_that_both_sides_report_counts_once():
     ],
 )
 def test_where_the_reports_between_tell_no_number_it_is_a_lower_bound(log):
-    """
-    That there were no others than those that are listed is not said.
-    """
+    """That there were no others than those that are listed is not said."""
     found = explain(logs=[LogText(log)], timeout="300s")
     assert "at least " in found.summary
     assert found.unlisted_deaths.maybe_more
 
 
 def test_the_same_log_given_twice_counts_once(tmp_path):
-    """
-    A copy tells of no other deaths.
-    """
+    """A copy tells of no other deaths."""
     for name in ("one.log", "two.log"):
         (tmp_path / name).write_text(removals(1500))
     found = explain(logs=[tmp_path / "one.log", tmp_path / "two.log"], timeout="300s")
@@ -114,9 +96,7 @@ def test_the_same_log_given_twice_counts_once(tmp_path):
 
 
 def test_the_scheduler_s_own_count_is_the_number():
-    """
-    Three removals are told of, and the scheduler counted ten thousand.
-    """
+    """Three removals are told of, and the scheduler counted ten thousand."""
     found = diagnose([*map(lost, range(3)), counted(10_000), Inspected(place="scheduler events")], BOOK)
     assert found.summary.startswith("10,000 workers died")
     assert (len(found.deaths), found.death_count) == (3, 10_000)
@@ -124,9 +104,7 @@ def test_the_scheduler_s_own_count_is_the_number():
 
 
 def test_a_count_in_part_and_a_cut_search_say_at_least():
-    """
-    Whoever counted only some of them does not know how many there were.
-    """
+    """Whoever counted only some of them does not know how many there were."""
     late = Gap(source="log", place="log", reason="timed-out", detail="x")
     for evidence in ([counted(50, is_lower_bound=True)], [counted(50), late]):
         found = diagnose([*map(lost, range(3)), *evidence], BOOK)
@@ -134,9 +112,7 @@ def test_a_count_in_part_and_a_cut_search_say_at_least():
 
 
 def test_of_very_many_deaths_the_first_and_the_last_are_listed():
-    """
-    The first victim stays, and so does the end of the cascade.
-    """
+    """The first victim stays, and so does the end of the cascade."""
     found = diagnose(map(lost, range(MAX_DEATHS + 500)), BOOK)
     numbers = [each.identity.worker.rpartition(":")[2] for each in found.deaths]
     assert (numbers[0], numbers[-1], len(numbers)) == ("0", str(MAX_DEATHS + 499), MAX_DEATHS)
@@ -144,9 +120,7 @@ def test_of_very_many_deaths_the_first_and_the_last_are_listed():
 
 
 def test_the_number_survives_json():
-    """
-    Also that there may be more; a diagnosis of before has just what it lists.
-    """
+    """Also that there may be more; a diagnosis of before has just what it lists."""
     found = explain(logs=[LogText(removals(2), "scheduler")], timeout="300s")
     assert Diagnosis.from_json(found.to_json()) == found
     content = found.to_dict()
@@ -154,9 +128,7 @@ def test_the_number_survives_json():
 
 
 def test_a_bundle_that_did_not_keep_all_evidence_says_at_least(tmp_path):
-    """
-    Of ten thousand deaths it keeps the first and the last; read again it does not tell these as all.
-    """
+    """Of ten thousand deaths it keeps the first and the last; read again it does not tell these as all."""
     found = explain(sources=[Known(6000)], timeout="300s")
     found.save(tmp_path / "deaths.zip")
     again = explain(logs=[tmp_path / "deaths.zip"], timeout="300s")
@@ -167,9 +139,7 @@ def test_a_bundle_that_did_not_keep_all_evidence_says_at_least(tmp_path):
 
 
 class Known:
-    """
-    A source of so many removals.
-    """
+    """A source of so many removals."""
 
     name = "removals"
 
@@ -177,8 +147,6 @@ class Known:
         self.count = count
 
     def collect(self, *, budget_s):
-        """
-        Yield each.
-        """
+        """Yield each."""
         del budget_s
         yield from map(lost, range(self.count))

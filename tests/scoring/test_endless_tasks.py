@@ -1,6 +1,4 @@
-"""
-Where tasks run, whether they may never end.
-"""
+"""Where tasks run, whether they may never end."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ ASKED = [Inspected(place=each) for each in ("worker states", "task states", "sch
 
 
 def told(**fields):
-    """
-    What is said of a scheduler that stands so.
-    """
+    """What is said of a scheduler that stands so."""
     state = {"workers": 2, "running_workers": 2, "waiting_tasks": 0, "lost_unasked": 0, **fields}
     return explain(sources=[FixedSource((Event(topic="scheduler-state", fields=state), *ASKED))])
 
@@ -34,9 +30,7 @@ def told(**fields):
     ],
 )
 def test_there_is_no_all_clear_over_tasks_that_may_never_end(fields, said):
-    """
-    Tasks that wait for tasks of their own with no thread left, and one far slower than its kind.
-    """
+    """Tasks that wait for tasks of their own with no thread left, and one far slower than its kind."""
     found = told(**fields)
     assert found.outcome == "unknown"
     assert found.summary.startswith(said)
@@ -52,7 +46,5 @@ def test_there_is_no_all_clear_over_tasks_that_may_never_end(fields, said):
     ],
 )
 def test_tasks_that_run_are_no_trouble(fields):
-    """
-    Nor are those that were begun a moment ago.
-    """
+    """Nor are those that were begun a moment ago."""
     assert told(**fields).outcome == "no-death"

@@ -1,6 +1,4 @@
-"""
-The key by which repeats of one trouble are known.
-"""
+"""The key by which repeats of one trouble are known."""
 
 from __future__ import annotations
 
@@ -32,35 +30,27 @@ SURE, UNSURE = nanny_kill(probability=0.97), nanny_kill(probability=0.31)
 
 
 def elsewhere(**changes):
-    """
-    A death like `dead`, on another host, of another process, on another day.
-    """
+    """A death like `dead`, on another host, of another process, on another day."""
     identity = Identity(worker="tcp://10.9.9.9:1", pid=7, host="other")
     return dead(identity=identity, when=1.0, rss_bytes=7, **changes)
 
 
 def test_a_sure_cause_is_the_whole_key():
-    """
-    Neither the exits nor the task that happen to be known change the key of a cause.
-    """
+    """Neither the exits nor the task that happen to be known change the key of a cause."""
     known = fingerprint("explained", [SURE], [dead()], "load-1")
     assert fingerprint("explained", [SURE], [], None) == known
     assert fingerprint("explained", [nanny_kill(probability=0.5)], [elsewhere(status=1)], "sum-2") == known
 
 
 def test_two_causes_have_two_keys():
-    """
-    Different troubles are told apart.
-    """
+    """Different troubles are told apart."""
     assert fingerprint("explained", [nanny_kill(id="signal.segfault")], [], None) != fingerprint(
         "explained", [SURE], [], None
     )
 
 
 def test_an_unknown_trouble_is_known_by_its_kind_of_exit_and_task():
-    """
-    The same task that dies the same way elsewhere is the same trouble; another kind of end or task is not.
-    """
+    """The same task that dies the same way elsewhere is the same trouble; another kind of end or task is not."""
     known = fingerprint("unknown", [UNSURE], [dead()], "load-1234567890ab")
     assert fingerprint("unknown", [], [elsewhere(), dead()], "load-abcdef012345") == known
     assert fingerprint("unknown", [], [dead(signal=11)], "load-abcdef012345") != known
@@ -83,24 +73,18 @@ def test_an_unknown_trouble_is_known_by_its_kind_of_exit_and_task():
     ],
 )
 def test_exits_have_classes(signal, status, expected):
-    """
-    A signal and the status by which a shell or container tells it are one class.
-    """
+    """A signal and the status by which a shell or container tells it are one class."""
     assert exit_class([dead(signal=signal, status=status)]) == expected
 
 
 def test_an_end_on_request_is_no_class():
-    """
-    Workers that left as asked do not change the key of a trouble.
-    """
+    """Workers that left as asked do not change the key of a trouble."""
     assert exit_class([dead(stop_requested=True, signal=15), dead(signal=11)]) == "crashed"
 
 
 @pytest.mark.parametrize("key", ["load-0a1b2c3d", "('load-0a1b2c3d', 4)", '["load-0a1b2c3d"', "load-17"])
 def test_keys_of_one_function_are_one_kind(key):
-    """
-    The running parts of keys do not count.
-    """
+    """The running parts of keys do not count."""
     assert kind_of_task(key) == "load"
 
 
@@ -109,9 +93,7 @@ def test_keys_of_one_function_are_one_kind(key):
 @settings(max_examples=10)
 @given(data=st.data())
 def test_thinner_evidence_keeps_the_key_while_the_cause_stays(name, data):
-    """
-    Whichever lines and logs are lost of a recorded incident, its key stays as long as its cause is told.
-    """
+    """Whichever lines and logs are lost of a recorded incident, its key stays as long as its cause is told."""
     share = data.draw(st.sampled_from([2, 3, 8]))
     offset = data.draw(st.integers(0, share - 1))
     evidence = list(evidence_of(INCIDENTS[name].logs))
@@ -121,9 +103,7 @@ def test_thinner_evidence_keeps_the_key_while_the_cause_stays(name, data):
 
 
 def ways_to_know(exit_, *nanny_log, **report):
-    """
-    Each tells a death of worker 1: a nanny's log, the recorder's messages, an exit line and the records as read.
-    """
+    """Each tells a death of worker 1: a nanny's log, the recorder's messages, an exit line and the records as read."""
     box = {"stage": "running", "written_at": NOW + 1, "samples": ()}
     told = nanny_report(1, **{"exit": {**exit_, "known_by": "nanny"}, "box": box, **report})
     removal = scheduler_record(1)
@@ -158,9 +138,7 @@ TROUBLES = {
 @settings(max_examples=40)
 @given(st.data())
 def test_a_trouble_has_one_key_whichever_of_its_sources_is_at_hand(data):
-    """
-    Exit lines, nanny logs and the recorder's messages, each alone or with others, and the removal beside them.
-    """
+    """Exit lines, nanny logs and the recorder's messages, each alone or with others, and the removal beside them."""
     cause = data.draw(st.sampled_from(sorted(TROUBLES)))
     ways = TROUBLES[cause]
     telling = sorted(name for name, pieces in ways.items() if pieces)
@@ -182,9 +160,7 @@ MAY_LACK = {
 @settings(max_examples=60)
 @given(st.data())
 def test_a_recorder_that_knows_less_tells_the_same_key(data):
-    """
-    Whichever fields the messages of scheduler and nanny lack, the key stays as long as the cause is told.
-    """
+    """Whichever fields the messages of scheduler and nanny lack, the key stays as long as the cause is told."""
     ends = [{"exit": {"signal": 11, "known_by": "nanny"}}, {"exit": {"status": 3, "known_by": "nanny"}}]
     end = data.draw(st.sampled_from(ends))
     whole = _recorded(scheduler_record(1), nanny_report(1, **end))

@@ -1,6 +1,4 @@
-"""
-A line of others that tells of an end, in words that nobody has written down, is no "nothing died".
-"""
+"""A line of others that tells of an end, in words that nobody has written down, is no "nothing died"."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ def outcome(text: str) -> str:
 
 @pytest.mark.parametrize("line", ENDS)
 def test_a_line_that_tells_of_an_end_bars_the_all_clear(line):
-    """
-    Who wrote it is unknown, but something came to an end.
-    """
+    """Who wrote it is unknown, but something came to an end."""
     assert outcome(UP + line + "\n") != "no-death"
 
 
@@ -64,9 +60,7 @@ def test_conditions_denials_and_orderly_ends_bar_nothing(line):
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_denial_speaks_of_its_own_line(order):
-    """
-    That no other job was killed does not deny that this one was.
-    """
+    """That no other job was killed does not deny that this one was."""
     lines = ["no other jobs of this host were killed", "agent: our process group was killed"][::order]
     assert outcome(UP + "\n".join(lines) + "\n" + AFTER) == "unknown"
 
@@ -81,9 +75,7 @@ LAST = [
 
 @pytest.mark.parametrize("line", LAST)
 def test_a_log_that_ends_in_a_line_that_nobody_knows_is_not_cleared(line):
-    """
-    Whoever would have written of the worker's end may have ended with it; the line is quoted.
-    """
+    """Whoever would have written of the worker's end may have ended with it; the line is quoted."""
     diagnosis = workerdiag.explain(logs=LogText(UP + line + "\n"), timeout="60s")
     assert diagnosis.outcome == "unknown"
     assert f'in a line that no rule knows: "{line}"' in diagnosis.summary
@@ -91,9 +83,7 @@ def test_a_log_that_ends_in_a_line_that_nobody_knows_is_not_cleared(line):
 
 @pytest.mark.parametrize("line", LAST)
 def test_a_line_that_nobody_knows_bars_nothing_where_dask_goes_on(line):
-    """
-    So it is above another line of Dask's, and where the scheduler's log is there as well.
-    """
+    """So it is above another line of Dask's, and where the scheduler's log is there as well."""
     known = "2026-05-04 11:22:31,333 - distributed.scheduler - INFO - Register worker addr: tcp://10.0.0.7:34937 name: 0\n"
     logs = [LogText(UP + line + "\n"), LogText(known, "scheduler")]
     assert outcome(UP + line + "\n" + AFTER) == "no-death"
@@ -108,16 +98,12 @@ def test_a_program_that_says_how_it_goes_on_bars_nothing(line):
 
 
 def test_a_line_like_those_above_is_the_programs_own():
-    """
-    It wrote such lines while the worker went on.
-    """
+    """It wrote such lines while the worker went on."""
     assert outcome(UP + "sigma=0.31 mu=2.2\n" + AFTER + "sigma=0.29 mu=2.1\n") == "no-death"
 
 
 def test_an_exception_without_frames_is_not_a_line_of_others():
-    """
-    A caller shows so what a task raised, whatever the words.
-    """
+    """A caller shows so what a task raised, whatever the words."""
     assert (
         outcome(UP + "acme.errors.RemoteError: the tile server died, its connection was lost\n") == "no-death"
     )
@@ -147,9 +133,7 @@ KNOWN = "2026-05-04 11:22:31,333 - distributed.scheduler - INFO - Register worke
     ],
 )
 def test_a_log_of_which_nothing_is_known_bars_the_all_clear_where_it_tells_of_an_end(text, expected):
-    """
-    Also where the scheduler's log lost nobody: somebody gave it because of something. It is quoted.
-    """
+    """Also where the scheduler's log lost nobody: somebody gave it because of something. It is quoted."""
     diagnosis = workerdiag.explain(logs=[LogText(KNOWN), LogText(text)], timeout="60s")
     assert diagnosis.outcome == expected
     assert (f'says: "{text.splitlines()[-1]}"' in diagnosis.summary) == (expected == "unknown")

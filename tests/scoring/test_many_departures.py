@@ -1,6 +1,4 @@
-"""
-Thousands of workers that come and go: none of them died, and one that did is told.
-"""
+"""Thousands of workers that come and go: none of them died, and one that did is told."""
 
 from __future__ import annotations
 
@@ -43,9 +41,7 @@ DEPARTURES = {
 
 
 def log(departure: str, count: int, dying: int | None) -> str:
-    """
-    A scheduler's log of *count* workers, one after the other. The one with the number *dying* just vanishes.
-    """
+    """A scheduler's log of *count* workers, one after the other. The one with the number *dying* just vanishes."""
     release, *leaves = DEPARTURES[departure]
     said = [(0, START)]
     for number in range(count):
@@ -65,9 +61,7 @@ def log(departure: str, count: int, dying: int | None) -> str:
 @pytest.mark.parametrize("departure", DEPARTURES)
 @pytest.mark.parametrize("count", [450, 1000])
 def test_workers_that_leave_in_order_did_not_die(departure, count):
-    """
-    Not even where so many orders and goodbyes were seen that only the first and the last are kept.
-    """
+    """Not even where so many orders and goodbyes were seen that only the first and the last are kept."""
     diagnosis = workerdiag.explain(logs=LogText(log(departure, count, None)))
 
     assert diagnosis.top is not None
@@ -78,9 +72,7 @@ def test_workers_that_leave_in_order_did_not_die(departure, count):
 @pytest.mark.parametrize("departure", DEPARTURES)
 @pytest.mark.parametrize("count", [450, 1000])
 def test_a_death_in_the_middle_of_many_departures_is_told(departure, count):
-    """
-    As one, not as "at least one": those that leave in order hide none.
-    """
+    """As one, not as "at least one": those that leave in order hide none."""
     diagnosis = workerdiag.explain(logs=LogText(log(departure, count, count // 2)))
 
     assert diagnosis.outcome == "unknown"

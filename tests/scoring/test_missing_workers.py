@@ -1,6 +1,4 @@
-"""
-Workers are missing for a reason where a log tells how their start ended.
-"""
+"""Workers are missing for a reason where a log tells how their start ended."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ def of_start(*ends: str) -> Diagnosis:
     ],
 )
 def test_how_a_start_ended_is_why_workers_are_missing(end, cause):
-    """
-    "Nothing says why" is not true where the nanny's log does; the nanny that gives up is no second death.
-    """
+    """Where the nanny's log says why, the answer does too; the nanny that gives up is no second death."""
     diagnosis = of_start(
         f"Worker process 7001 {end}",
         "Closing Nanny at 'tcp://10.0.0.4:40001'. Reason: nanny-start-failed",
@@ -59,26 +55,20 @@ def test_how_a_start_ended_is_why_workers_are_missing(end, cause):
     ],
 )
 def test_a_nanny_that_gives_up_on_its_worker_is_no_second_death(last_words):
-    """
-    Whatever it says of it, and where the command's own traceback is all that is left.
-    """
+    """Whatever it says of it, and where the command's own traceback is all that is left."""
     diagnosis = of_start("Worker process 7001 was killed by signal 15", last_words)
     assert [death.identity.pid for death in diagnosis.deaths] == [7001]
 
 
 def test_workers_are_missing_where_no_start_failed():
-    """
-    A nanny that is up says nothing of it.
-    """
+    """A nanny that is up says nothing of it."""
     diagnosis = of_start()
     assert diagnosis.top is not None
     assert diagnosis.top.id == "standstill.no-workers"
 
 
 def test_that_workers_are_missing_is_not_why_a_task_was_given_up():
-    """
-    Dask gives a task up because workers died; that none is left comes of that.
-    """
+    """Dask gives a task up because workers died; that none is left comes of that."""
     lost = evolve(ASKED, fields={**ASKED.fields, "lost_unasked": 1})
     waiting = explain(sources=[FixedSource((lost,))], timeout="60s")
     killed = ExceptionFacts(type="distributed.scheduler.KilledWorker", text="Attempted to run task 'load-1'")
@@ -90,9 +80,7 @@ def test_that_workers_are_missing_is_not_why_a_task_was_given_up():
 
 
 def test_a_plugin_that_ends_each_worker_is_found_without_a_nanny():
-    """
-    Workers that leave as they come, with nothing to do, and a plugin that a client registered.
-    """
+    """Workers that leave as they come, with nothing to do, and a plugin that a client registered."""
     fields = {"workers": 1, "waiting_tasks": 0, "lost_unasked": 4, "left_at_once": 3, "worker_plugins": 1}
     lost = [
         Event(

@@ -1,6 +1,4 @@
-"""
-Where to look next, where no cause is known.
-"""
+"""Where to look next, where no cause is known."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ def first_step(text: str) -> NextStep:
 
 
 def test_a_worker_that_waits_for_its_scheduler_is_looked_at_from_there():
-    """
-    Of the message that bars the all-clear its landmark knows what to look at: no kernel tells why nobody listens.
-    """
+    """Of the message that bars the all-clear its landmark knows what to look at: no kernel tells why nobody listens."""
     step = first_step(WAITING.format("tcp://10.0.0.2:8786"))
 
     assert step.inspect.startswith("whether a scheduler listens at tcp://10.0.0.2:8786")
@@ -39,24 +35,18 @@ def test_a_worker_that_waits_for_its_scheduler_is_looked_at_from_there():
 
 
 def test_what_a_log_says_is_quoted_in_a_command():
-    """
-    A log cannot put a command of its own into what people copy.
-    """
+    """A log cannot put a command of its own into what people copy."""
     assert first_step(WAITING.format("tcp://a;reboot")).command.endswith(" 'tcp://a;reboot'")
 
 
 @pytest.mark.parametrize("text", ["dask-worker-7f9c   0/1   CrashLoopBackOff   5   14m"])
 def test_a_pod_is_looked_at_with_the_tools_of_kubernetes(text):
-    """
-    The platform that tells of trouble is the one to ask.
-    """
+    """The platform that tells of trouble is the one to ask."""
     assert first_step(text).command.startswith("kubectl ")
 
 
 def test_a_step_that_quotes_what_a_landmark_never_captures_is_a_mistake(tmp_path):
-    """
-    Nobody reads of a place whose name is missing.
-    """
+    """Nobody reads of a place whose name is missing."""
     (tmp_path / "landmarks").mkdir()
     (tmp_path / "landmarks" / "house.toml").write_text(LANDMARK)
 

@@ -1,6 +1,4 @@
-"""
-A worker that is killed writes nothing: its own log alone does not show that it lives.
-"""
+"""A worker that is killed writes nothing: its own log alone does not show that it lives."""
 
 from __future__ import annotations
 
@@ -24,41 +22,31 @@ KERNEL = "[ 1234.567890] eth0: link becomes ready\n"
 
 @pytest.mark.parametrize("text", [UP, STOPPED + ENDED + UP])
 def test_a_log_that_ends_while_its_worker_runs_is_not_cleared(text):
-    """
-    After ``kill -9`` it looks the same.
-    """
+    """After ``kill -9`` it looks the same."""
     diagnosis = explain(logs=LogText(text, "worker"), timeout="60s")
     assert diagnosis.outcome == "unknown"
     assert "The log ends while the worker runs" in diagnosis.summary
 
 
 def test_whoever_is_told_so_is_sent_to_the_scheduler():
-    """
-    It knows whether the worker is still there.
-    """
+    """It knows whether the worker is still there."""
     first = explain(logs=LogText(UP, "worker"), timeout="60s").next_steps[0]
     assert first.command == "client.scheduler_info()['workers']"
 
 
 @pytest.mark.parametrize("text", [NANNY + UP, UP + STOPPED + ENDED])
 def test_a_log_that_would_tell_of_the_end_is_cleared(text):
-    """
-    A nanny says how its worker ended; a worker that leaves takes leave.
-    """
+    """A nanny says how its worker ended; a worker that leaves takes leave."""
     assert explain(logs=LogText(text, "worker"), timeout="60s").outcome == "no-death"
 
 
 def test_a_scheduler_tells_whether_its_worker_left():
-    """
-    Whatever ended it, the scheduler removes it.
-    """
+    """Whatever ended it, the scheduler removes it."""
     logs = [LogText(UP, "worker"), LogText(KNOWN, "scheduler")]
     assert explain(logs=logs, timeout="60s").outcome == "no-death"
 
 
 def test_a_kernel_does_not_tell_of_those_who_kill():
-    """
-    It writes down what it kills itself.
-    """
+    """It writes down what it kills itself."""
     logs = [LogText(UP, "worker"), LogText(KERNEL, "kernel")]
     assert explain(logs=logs, timeout="60s").outcome == "unknown"

@@ -1,6 +1,4 @@
-"""
-The arithmetic, by its laws.
-"""
+"""The arithmetic, by its laws."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ signs = st.builds(
 
 @st.composite
 def support_lists(draw: st.DrawFn) -> list[CauseScore]:
-    """
-    Up to six causes; a cause explains only later ones, so there is no circle.
-    """
+    """Up to six causes; a cause explains only later ones, so there is no circle."""
     count = draw(st.integers(0, 6))
     ids = [f"family.{NAMES[index]}" for index in range(count)]
     return [
@@ -69,9 +65,7 @@ def support_lists(draw: st.DrawFn) -> list[CauseScore]:
 @pytest.mark.slow
 @given(support_lists())
 def test_chances_and_unknown_sum_to_one(supports):
-    """
-    All causes and unknown together are certain.
-    """
+    """All causes and unknown together are certain."""
     result = distribution(supports)
 
     assert isclose(sum(result.chances.values()) + result.unknown, 1.0)
@@ -81,9 +75,7 @@ def test_chances_and_unknown_sum_to_one(supports):
 @pytest.mark.slow
 @given(support_lists(), st.randoms())
 def test_order_does_not_matter(supports, random):
-    """
-    The same evidence in another order gives the same chances.
-    """
+    """The same evidence in another order gives the same chances."""
     shuffled = random.sample(supports, len(supports))
     expected, actual = distribution(supports), distribution(shuffled)
 
@@ -93,9 +85,7 @@ def test_order_does_not_matter(supports, random):
 @pytest.mark.slow
 @given(support_lists(), signs)
 def test_one_more_sign_never_lowers_its_cause(supports, new):
-    """
-    Seeing more of the same cause cannot make us doubt it.
-    """
+    """Seeing more of the same cause cannot make us doubt it."""
     for index, support in enumerate(supports):
         more = [*supports]
         more[index] = evolve(support, evidence=(*support.evidence, new))
@@ -107,9 +97,7 @@ def test_one_more_sign_never_lowers_its_cause(supports, new):
 @pytest.mark.slow
 @given(support_lists(), signs)
 def test_one_more_sign_against_never_raises_its_cause(supports, new):
-    """
-    What speaks against a cause cannot make it likelier.
-    """
+    """What speaks against a cause cannot make it likelier."""
     for index, support in enumerate(supports):
         more = [*supports]
         more[index] = evolve(support, against=(*support.against, new))
@@ -120,16 +108,12 @@ def test_one_more_sign_against_never_raises_its_cause(supports, new):
 
 @given(st.lists(signs, max_size=8))
 def test_signs_of_one_event_count_once(seen):
-    """
-    Saying the same again, or more weakly, adds nothing.
-    """
+    """Saying the same again, or more weakly, adds nothing."""
     assert isclose(sum(fact_weights(seen)), sum(fact_weights([*seen, *seen])))
 
 
 def said(name: str, grade: str, line: int) -> SignEvidence:
-    """
-    A sign that one line of a log shows.
-    """
+    """A sign that one line of a log shows."""
     sign = LogSign(name=name, pattern="some text", grade=grade)
     return SignEvidence(
         sign=sign, matches=(Match(owner="family.a", sign=name, origin="worker.log", line=line),)
@@ -139,9 +123,7 @@ def said(name: str, grade: str, line: int) -> SignEvidence:
 def supported(
     cause_id: str, *shown: SignEvidence, told: bool = True, explains: tuple[str, ...] = ()
 ) -> CauseScore:
-    """
-    A cause with the signs that speak for it.
-    """
+    """A cause with the signs that speak for it."""
     cause = Cause(
         id=cause_id,
         revision=1,
@@ -156,9 +138,7 @@ def supported(
 
 
 def test_one_sentence_counts_once_whatever_it_shows():
-    """
-    A connect error that is both "timed out" and "refused" is one fact; two sentences are two.
-    """
+    """A connect error that is both "timed out" and "refused" is one fact; two sentences are two."""
     one, two = said("timed-out", "moderate", 7), said("refused", "weak", 7)
 
     assert fact_weights([one, two]) == fact_weights([one])
@@ -166,9 +146,7 @@ def test_one_sentence_counts_once_whatever_it_shows():
 
 
 def test_a_lone_sign_of_an_everyday_end_is_worth_less_where_no_end_is_told():
-    """
-    An orderly shutdown leaves the same message; another fact, or an end that is told, makes up for it.
-    """
+    """An orderly shutdown leaves the same message; another fact, or an end that is told, makes up for it."""
     lone = said("timed-out", "moderate", 7)
     other = said("gone", "weak", 9)
 
@@ -179,9 +157,7 @@ def test_a_lone_sign_of_an_everyday_end_is_worth_less_where_no_end_is_told():
 
 @pytest.mark.parametrize("ends", get_args(CauseEnd))
 def test_only_what_every_run_ends_with_is_doubted_where_no_end_is_told(ends):
-    """
-    A worker that never started, or an error that was raised, is no shutdown: its one sign keeps its weight.
-    """
+    """A worker that never started, or an error that was raised, is no shutdown: its one sign keeps its weight."""
     told = supported("family.a", said("one", "moderate", 1))
     told = evolve(told, cause=evolve(told.cause, ends=ends))
     untold = evolve(told, is_end_known=False)
@@ -190,9 +166,7 @@ def test_only_what_every_run_ends_with_is_doubted_where_no_end_is_told(ends):
 
 
 def test_more_evidence_decides_between_two_that_are_both_nearly_certain():
-    """
-    Some doubt stays about all of them together; between them it is the evidence, not the alphabet.
-    """
+    """Some doubt stays about all of them together; between them it is the evidence, not the alphabet."""
     less = supported("family.a", said("one", "decisive", 1))
     more = supported("family.b", said("one", "decisive", 2), said("two", "strong", 3))
     result = distribution([less, more])
@@ -204,9 +178,7 @@ def test_more_evidence_decides_between_two_that_are_both_nearly_certain():
 
 
 def test_a_decisive_sign_is_not_explained_away_by_a_moderate_one():
-    """
-    Only what is itself well shown explains what is certain; a strong one does.
-    """
+    """Only what is itself well shown explains what is certain; a strong one does."""
     effect = supported("family.z", said("said-so", "decisive", 1))
     guess = supported("family.a", said("usual", "moderate", 2), explains=("family.z",))
     shown = supported("family.a", said("usual", "strong", 2), explains=("family.z",))
@@ -224,9 +196,7 @@ def test_a_decisive_sign_is_not_explained_away_by_a_moderate_one():
     ],
 )
 def test_a_bare_137_of_a_container_is_shared_with_memory(text):
-    """
-    Nobody is named, and in the field it is mostly memory: both are candidates, neither is certain.
-    """
+    """Nobody is named, and in the field it is mostly memory: both are candidates, neither is certain."""
     chances = {each.id: each.probability for each in explain(logs=LogText(text)).causes}
 
     assert chances["external.sigkill"] < 0.8
@@ -234,9 +204,7 @@ def test_a_bare_137_of_a_container_is_shared_with_memory(text):
 
 
 def test_exit_status_one_alone_names_no_cause():
-    """
-    Python ends so for every exception that nobody catches, for sys.exit(text) and for ^C.
-    """
+    """Python ends so for every exception that nobody catches, for sys.exit(text) and for ^C."""
     text = "2026-05-04 11:22:33,444 - distributed.nanny - INFO - Worker process 4711 exited with status 1\n"
 
     assert explain(logs=LogText(text)).outcome == "unknown"
@@ -245,9 +213,7 @@ def test_exit_status_one_alone_names_no_cause():
 @pytest.mark.slow
 @given(support_lists(), signs)
 def test_a_stronger_cause_takes_from_what_it_explains(supports, new):
-    """
-    The odds of a symptom against its cause do not rise when the cause is seen more clearly.
-    """
+    """The odds of a symptom against its cause do not rise when the cause is seen more clearly."""
     for index, support in enumerate(supports):
         more = [*supports]
         more[index] = evolve(support, evidence=(*support.evidence, new))
@@ -261,25 +227,19 @@ def test_a_stronger_cause_takes_from_what_it_explains(supports, new):
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.floats(0.1, 10), support_lists()), min_size=1, max_size=4))
 def test_a_mixture_is_still_a_distribution(parts):
-    """
-    The mean over several deaths sums to one as well.
-    """
+    """The mean over several deaths sums to one as well."""
     result = weighted_mean([(weight, distribution(supports)) for weight, supports in parts])
 
     assert isclose(sum(result.chances.values()) + result.unknown, 1.0)
 
 
 def test_nothing_seen_is_unknown():
-    """
-    Without any sign no cause is named.
-    """
+    """Without any sign no cause is named."""
     assert distribution([]) == Distribution(chances={}, unknown=1.0)
 
 
 def certain(name: str, ends: str, *explains: str, times: int = 3) -> CauseScore:
-    """
-    A cause of which so many decisive signs show.
-    """
+    """A cause of which so many decisive signs show."""
     cause = Cause(
         id=f"family.{name}",
         revision=1,
@@ -295,17 +255,13 @@ def certain(name: str, ends: str, *explains: str, times: int = 3) -> CauseScore:
 
 
 def test_a_stop_on_request_is_no_rival_of_a_certain_crash():
-    """
-    Reports end with the shutdown of the cluster, however much of it they show.
-    """
+    """Reports end with the shutdown of the cluster, however much of it they show."""
     chances = distribution([certain("stop", "stopped"), certain("crash", "crashed", times=1)]).chances
     assert chances["family.crash"] > 0.9
 
 
 def test_a_stop_explains_what_comes_of_it():
-    """
-    A worker that was asked to stop and is lost then was stopped.
-    """
+    """A worker that was asked to stop and is lost then was stopped."""
     stop = certain("stop", "stopped", "family.crash")
     chances = distribution([stop, certain("crash", "crashed")]).chances
     assert chances["family.stop"] > 0.9
@@ -313,8 +269,6 @@ def test_a_stop_explains_what_comes_of_it():
 
 @pytest.mark.parametrize(("times", "outcome"), [(1, "unknown"), (2, "explained")])
 def test_a_sign_that_is_named_twice_must_be_there_twice(times, outcome):
-    """
-    A worker that waits for a scheduler has said so once; that it says so again is what tells.
-    """
+    """A worker that waits for a scheduler has said so once; that it says so again is what tells."""
     waits = "distributed.worker - INFO - Waiting to connect to:      tcp://localhost:8786\n"
     assert explain(logs=LogText(times * waits)).outcome == outcome

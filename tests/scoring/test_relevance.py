@@ -1,6 +1,4 @@
-"""
-Which signs count in which death: orders and symptoms that came later, and what is of another process, do not.
-"""
+"""Which signs count in which death: orders and symptoms that came later, and what is of another process, do not."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ def chances(diagnosis: Diagnosis) -> dict[str, float]:
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("way", CRASHES)
 def test_a_cluster_that_closes_after_a_death_is_not_its_cause(way, shared):
-    """
-    The program fails when its worker dies, and takes the cluster with it within a second.
-    """
+    """The program fails when its worker dies, and takes the cluster with it within a second."""
     cluster = SimulatedCluster()
     cluster.end(cluster.nannies[0], 5.0, way)
     cluster.close(5.95)
@@ -44,9 +40,7 @@ def test_a_cluster_that_closes_after_a_death_is_not_its_cause(way, shared):
 
 
 def test_a_worker_that_does_not_start_is_not_explained_by_the_close_that_follows():
-    """
-    ``with LocalCluster(...)`` closes what is there as soon as one worker fails.
-    """
+    """``with LocalCluster(...)`` closes what is there as soon as one worker fails."""
     failed = [
         at(1, "nanny", "        Start Nanny at: 'tcp://10.0.0.4:4001'"),
         at(2, "nanny", "Failed to start worker", "ERROR"),
@@ -62,9 +56,7 @@ def test_a_worker_that_does_not_start_is_not_explained_by_the_close_that_follows
 
 
 def test_a_worker_that_took_leave_before_the_scheduler_closes_is_no_death():
-    """
-    A cluster closes its workers first; one that was told by a signal leaves no other log with the scheduler.
-    """
+    """A cluster closes its workers first; one that was told by a signal leaves no other log with the scheduler."""
     lines = [
         at(1, "scheduler", f"Register worker addr: {WORKER} name: 0"),
         at(9, "core", "Received 'close-stream' from tcp://10.0.0.4:51000; closing."),
@@ -87,9 +79,7 @@ SILENCE = (
 
 @pytest.mark.parametrize("text", SILENCE)
 def test_that_a_dead_worker_is_not_reached_is_no_cause(text):
-    """
-    Peers that go on asking for its results say so for minutes.
-    """
+    """Peers that go on asking for its results say so for minutes."""
     killed = [
         at(1, "nanny", "        Start Nanny at: 'tcp://10.0.0.5:4001'"),
         at(1, "worker", f"      Start worker at: {PEER}"),
@@ -108,9 +98,7 @@ def test_that_a_dead_worker_is_not_reached_is_no_cause(text):
 
 
 def test_that_a_worker_was_not_reached_before_it_ended_counts():
-    """
-    Order decides: what came before an end may have been its cause.
-    """
+    """Order decides: what came before an end may have been its cause."""
     asking = [at(each, "worker", SILENCE[0].format(PEER, PEER), "ERROR") for each in range(1, 5)]
     removed = [
         at(31, "scheduler", f"Remove worker addr: {PEER} name: 1 (stimulus_id='handle-worker-cleanup-1.5')")
@@ -120,9 +108,7 @@ def test_that_a_worker_was_not_reached_before_it_ended_counts():
 
 
 def test_a_worker_that_came_back_under_its_address_is_none_of_the_dead():
-    """
-    Fixed ports give the same address again.
-    """
+    """Fixed ports give the same address again."""
     lines = [
         at(1, "scheduler", f"Register worker addr: {PEER} name: 1"),
         at(5, "scheduler", f"Remove worker addr: {PEER} name: 1 (stimulus_id='handle-worker-cleanup-1.5')"),
@@ -137,9 +123,7 @@ def test_a_worker_that_came_back_under_its_address_is_none_of_the_dead():
 
 
 def test_an_against_of_another_worker_does_not_count():
-    """
-    That one worker registered says nothing of another that waits in vain.
-    """
+    """That one worker registered says nothing of another that waits in vain."""
     waiting = [
         at(1, "worker", "Waiting to connect to:      tcp://10.0.0.2:8786"),
         at(31, "nanny", "Failed to start worker", "ERROR"),
@@ -164,9 +148,7 @@ def _heartbeats(*before: str) -> list[str]:
 
 
 def test_a_stranger_that_had_registered_here_tells_of_no_new_scheduler():
-    """
-    Its removal crossed its heartbeat.
-    """
+    """Its removal crossed its heartbeat."""
     gone = [
         at(2, "scheduler", f"Register worker addr: {WORKER} name: 0"),
         at(8, "scheduler", f"Remove worker addr: {WORKER} name: 0 (stimulus_id='handle-worker-cleanup-1.5')"),
@@ -178,9 +160,7 @@ def test_a_stranger_that_had_registered_here_tells_of_no_new_scheduler():
 
 @pytest.mark.parametrize("listed", ["()", "[]", "(4, 5)"])
 def test_a_retirement_that_retired_nobody_is_no_stop(listed):
-    """
-    The scheduler's log would tell who went.
-    """
+    """The scheduler's log would tell who went."""
     lines = [
         at(1, "scheduler", f"Register worker addr: {WORKER} name: 0"),
         at(2, "scheduler", f"Retire worker addresses (stimulus_id='retire-workers-1.5') {listed}"),
@@ -193,9 +173,7 @@ SEGFAULT = "kernel: python[7777]: segfault at 10 ip 00007f0a sp 00007ffd error 4
 
 @pytest.mark.parametrize("way", ["exit", "silent exit", "kill", "retire"])
 def test_a_segfault_of_a_stranger_does_not_count(way):
-    """
-    The kernel speaks of all processes of its machine; how this one ended is known.
-    """
+    """The kernel speaks of all processes of its machine; how this one ended is known."""
     cluster = SimulatedCluster()
     cluster.end(cluster.nannies[0], 5.0, way)
     logs = [*cluster.logs(), LogText(f"2026-05-04T12:00:05 vm-3 {SEGFAULT}\n", "kernel")]
@@ -205,9 +183,7 @@ def test_a_segfault_of_a_stranger_does_not_count(way):
 
 
 def test_a_kill_by_the_kernel_is_not_of_a_worker_that_left_politely():
-    """
-    Their pids are of two namespaces, and only the time is the same.
-    """
+    """Their pids are of two namespaces, and only the time is the same."""
     cluster = SimulatedCluster()
     cluster.end(cluster.nannies[0], 5.0, "retire")
     killed = "2026-05-04T12:00:05 vm-3 kernel: Out of memory: Killed process 7777 (python) total-vm:9141244kB"
@@ -219,9 +195,7 @@ def test_a_kill_by_the_kernel_is_not_of_a_worker_that_left_politely():
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_every_worker_that_a_restart_kills_is_one_stop(shared):
-    """
-    Lines without a pid are paired with as many processes, in a log of one nanny and of many.
-    """
+    """Lines without a pid are paired with as many processes, in a log of one nanny and of many."""
     cluster = SimulatedCluster()
     cluster.restart(10.0)
     for logs in (cluster.logs(shared=shared), cluster.logs(shared=shared)[1:]):
@@ -231,9 +205,7 @@ def test_every_worker_that_a_restart_kills_is_one_stop(shared):
 
 
 def test_a_kill_of_which_only_the_waiting_is_told_is_one_with_the_stop():
-    """
-    A nanny's warnings are all that a quiet log keeps; it says how long it had waited.
-    """
+    """A nanny's warnings are all that a quiet log keeps; it says how long it had waited."""
     scheduler = [
         at(1, "scheduler", f"Register worker addr: {WORKER} name: 0"),
         at(5, "scheduler", f"Retire worker addresses (stimulus_id='retire-workers-1.5') ('{WORKER}',)"),
@@ -250,9 +222,7 @@ def test_a_kill_of_which_only_the_waiting_is_told_is_one_with_the_stop():
 
 
 def test_two_segfaults_at_once_have_a_line_of_the_kernel_each():
-    """
-    One line tells of one process.
-    """
+    """One line tells of one process."""
     cluster = SimulatedCluster()
     for number, second in enumerate((5.0, 5.4)):
         cluster.end(cluster.nannies[number], second, "segfault")
@@ -277,18 +247,14 @@ def test_two_segfaults_at_once_have_a_line_of_the_kernel_each():
     ],
 )
 def test_tasks_that_fail_for_want_of_workers_tell_of_a_standstill(text, cause):
-    """
-    Since 2024.8.0 the scheduler stays; nothing was closed for idleness.
-    """
+    """Since 2024.8.0 the scheduler stays; nothing was closed for idleness."""
     found = explained(("client", [text]))
     assert found.top.id == cause
     assert "exit.idle-timeout" not in chances(found)
 
 
 def test_that_tasks_wait_ends_no_worker():
-    """
-    A worker is lost, and then tasks wait for one that fits them: that is no cause of its death.
-    """
+    """A worker is lost, and then tasks wait for one that fits them: that is no cause of its death."""
     waits = Event(topic="task-state", fields={"state": "no-worker", "restrictions": "gpu", "count": 2})
     removal = {"action": "remove-worker", "worker": WORKER, "expected": False}
     lost = Event(topic="all", fields=removal, when=1795255323.0, identity=Identity(worker=WORKER))
@@ -303,9 +269,7 @@ def test_that_tasks_wait_ends_no_worker():
 
 
 def test_that_a_cluster_is_closed_afterwards_explains_no_standstill_away():
-    """
-    The program gives up on the task that no worker may run, and ends.
-    """
+    """The program gives up on the task that no worker may run, and ends."""
     gave_up = "Task y marked as failed because it timed out waiting for its restrictions to become satisfied."
     lines = [
         at(1, "scheduler", f"Register worker addr: {WORKER} name: 0"),
@@ -324,9 +288,7 @@ def test_that_a_cluster_is_closed_afterwards_explains_no_standstill_away():
 
 
 def test_a_worker_that_its_task_closes_is_not_surely_interrupted():
-    """
-    SIGINT to the worker alone leaves the very same lines: neither is likelier than not.
-    """
+    """SIGINT to the worker alone leaves the very same lines: neither is likelier than not."""
     worker = [
         at(0, "nanny", "        Start Nanny at: 'tcp://10.0.0.4:9001'"),
         at(1, "worker", f"      Start worker at:      {WORKER}"),
@@ -347,9 +309,7 @@ def test_a_worker_that_its_task_closes_is_not_surely_interrupted():
 
 
 def test_a_start_that_fails_for_a_huge_array_speaks_with_no_dask():
-    """
-    Who starts allocates nothing of that size but for a message, whose length it takes from the peer.
-    """
+    """Who starts allocates nothing of that size but for a message, whose length it takes from the peer."""
     failed = (
         "Stopping worker at {}. Reason: failure-to-start-<class 'numpy._core._exceptions._ArrayMemoryError'>"
     )
@@ -360,9 +320,7 @@ def test_a_start_that_fails_for_a_huge_array_speaks_with_no_dask():
 
 @pytest.mark.parametrize("registered", [True, False])
 def test_an_unknown_signal_is_an_exit_of_its_own_where_the_worker_had_registered(registered):
-    """
-    So old nannies word status 255.
-    """
+    """So old nannies word status 255."""
     lines = [
         at(1, "nanny", "        Start Nanny at: 'tcp://10.0.0.4:4001'"),
         at(2, "worker", f"      Start worker at: {WORKER}"),
@@ -375,9 +333,7 @@ def test_an_unknown_signal_is_an_exit_of_its_own_where_the_worker_had_registered
 
 
 def test_a_note_of_ours_in_a_log_is_no_evidence():
-    """
-    A traceback with an earlier answer of ours in it says no more than the traceback.
-    """
+    """A traceback with an earlier answer of ours in it says no more than the traceback."""
     traceback = [
         "Traceback (most recent call last):",
         '  File "run.py", line 3, in <module>',
@@ -392,9 +348,7 @@ def test_a_note_of_ours_in_a_log_is_no_evidence():
 
 
 def test_a_hint_alone_makes_no_candidate():
-    """
-    That a worker waits at a tcp:// address, as each does at its start, suggests nothing about TLS.
-    """
+    """That a worker waits at a tcp:// address, as each does at its start, suggests nothing about TLS."""
     lines = [at(1, "worker", "Waiting to connect to:      tcp://10.0.0.2:8786")]
     assert "exception.tls" not in chances(explained(("worker", lines)))
 
@@ -407,17 +361,13 @@ def test_a_hint_alone_makes_no_candidate():
     ],
 )
 def test_a_command_of_a_task_that_was_killed_is_no_worker(line, is_death):
-    """
-    A shell words alike how a tool of the user's ended and how `dask worker` did.
-    """
+    """A shell words alike how a tool of the user's ended and how `dask worker` did."""
     lines = [at(1, "worker", "Registered to:      tcp://10.0.0.2:8786"), line]
     assert bool(explained(("worker", lines)).deaths) is is_death
 
 
 def test_a_question_that_failed_is_no_cause_by_itself():
-    """
-    The line names neither who asked nor what: that somebody was not reached is at most a trace of a network.
-    """
+    """The line names neither who asked nor what: that somebody was not reached is at most a trace of a network."""
     asked = "broadcast to tcp://10.0.0.7:40001 failed: "
     for problem in (
         "OSError: Timed out trying to connect to tcp://10.0.0.7:40001 after 30 s",
@@ -429,9 +379,7 @@ def test_a_question_that_failed_is_no_cause_by_itself():
 
 @pytest.mark.parametrize(("folder", "sure"), [("/Users/ana/job", True), ("/home/ana/job", False)])
 def test_signal_10_is_a_bus_error_on_macos_only(folder, sure):
-    """
-    On Linux it is SIGUSR1, which batch systems send.
-    """
+    """On Linux it is SIGUSR1, which batch systems send."""
     lines = [
         at(1, "worker", f"Local Directory: {folder}/dask-scratch-space/worker-9mv8hjr5"),
         at(9, "nanny", "Worker process 4410 was killed by signal 10"),
@@ -451,9 +399,7 @@ def test_signal_10_is_a_bus_error_on_macos_only(folder, sure):
 )
 @pytest.mark.parametrize(("number", "cause"), [(9, "external.sigkill"), (11, "signal.segfault")])
 def test_an_error_that_a_worker_lived_to_report_is_not_its_end_by_a_signal(error, number, cause):
-    """
-    The task failed, the worker ran on, and half an hour later something else ended it.
-    """
+    """The task failed, the worker ran on, and half an hour later something else ended it."""
     log = [
         at(1, "worker", "Compute Failed", "WARNING"),
         "Key:       load-17",

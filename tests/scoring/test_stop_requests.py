@@ -1,6 +1,4 @@
-"""
-Whom an order to stop is for.
-"""
+"""Whom an order to stop is for."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ BOOK = load_rulebook(packs=False)
 
 @pytest.mark.parametrize(("line", "others"), [(3, False), (2, True)])
 def test_a_worker_that_joins_after_a_death_takes_no_order_from_it(line, others):
-    """
-    With fixed ports the next worker has the same address; what was said before the first one's end is its.
-    """
+    """With fixed ports the next worker has the same address; what was said before the first one's end is its."""
     worker = Identity(worker="tcp://10.0.0.4:4002")
     joined = Match(owner="scheduler.register-worker", origin="log", line=line, identity=worker)
     order = Match(owner="exit.scheduler-retired", sign="retired", origin="log", line=1)
@@ -37,9 +33,7 @@ retired_names = st.lists(workers | st.sampled_from(["0", "1"]), max_size=3)
 
 @st.composite
 def retirements(draw):
-    """
-    A sign of a retirement and its landmark: in a line of its own, of listed workers.
-    """
+    """A sign of a retirement and its landmark: in a line of its own, of listed workers."""
     line = draw(st.integers(1, 9))
     text = f"Retire worker addresses {draw(retired_names)}"
     named = Identity(worker=draw(st.none() | workers))
@@ -49,9 +43,7 @@ def retirements(draw):
 
 @given(st.lists(retirements(), max_size=8), st.none() | workers, st.none() | workers, st.integers(1, 9))
 def test_an_index_leaves_out_only_orders_to_others(found, worker, name, line):
-    """
-    Whatever is not looked at is for another worker, and does not stand in a message that reports the end.
-    """
+    """Whatever is not looked at is for another worker, and does not stand in a message that reports the end."""
     signs = [sign for sign, _ in found]
     requests = StopRequests({RETIREMENT: [mark for _, mark in found]})
     removal = Match(owner="scheduler.remove-worker", role="removal", origin="log", line=line, last_line=line)
@@ -66,9 +58,7 @@ def test_an_index_leaves_out_only_orders_to_others(found, worker, name, line):
 
 
 def test_thousands_of_retired_workers_are_each_held_against_few_orders():
-    """
-    An adaptive cluster's scheduler retires thousands: each end is compared with the orders to its worker.
-    """
+    """An adaptive cluster's scheduler retires thousands: each end is compared with the orders to its worker."""
     names = [f"tcp://10.0.0.4:{port}" for port in range(5000)]
     signs = [
         Match(owner="exit.retired", origin="log", line=line, identity=Identity(worker=name))

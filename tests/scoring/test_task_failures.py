@@ -1,6 +1,4 @@
-"""
-What a task raised, from the log of a worker alone.
-"""
+"""What a task raised, from the log of a worker alone."""
 
 from __future__ import annotations
 
@@ -19,17 +17,13 @@ FRAMES = (
 
 
 def failed(exception, traceback=FRAMES):
-    """
-    What is said of a log in which a task raised *exception*; distributed writes both texts by ``%r``.
-    """
+    """What is said of a log in which a task raised *exception*; distributed writes both texts by ``%r``."""
     text = f"{HEAD}Exception: {exception!r}\nTraceback: {traceback!r}\n\n"
     return workerdiag.explain(logs=LogText(text, stream="worker"))
 
 
 def test_the_error_and_the_users_own_line_are_named():
-    """
-    Its message, and the innermost line that is in no library, as where the exception itself was caught.
-    """
+    """Its message, and the innermost line that is in no library, as where the exception itself was caught."""
     diagnosis = failed("KeyError('station')")
     assert diagnosis.summary == "No worker died: a task failed with KeyError: 'station'."
     assert diagnosis.failure.raised_at == "load (job.py:12)"
@@ -48,9 +42,7 @@ def test_the_error_and_the_users_own_line_are_named():
     ],
 )
 def test_an_error_is_worded_as_python_words_it(exception, said):
-    """
-    Without the quotation marks and escapes of the log.
-    """
+    """Without the quotation marks and escapes of the log."""
     assert f"failed with {said}." in failed(exception).summary
 
 
@@ -59,16 +51,12 @@ def test_an_error_is_worded_as_python_words_it(exception, said):
 )
 @pytest.mark.parametrize("traceback", ["", 'File "x", line 99999999999999999999, in f', "\\", "File " * 999])
 def test_a_text_that_is_no_error_does_no_harm(exception, traceback):
-    """
-    Whatever stands there, a task failed and no worker died.
-    """
+    """Whatever stands there, a task failed and no worker died."""
     assert failed(exception, traceback).summary.startswith("No worker died: a task failed")
 
 
 def test_of_several_the_first_is_named():
-    """
-    Each has a cause of its own, and one is mended after the other.
-    """
+    """Each has a cause of its own, and one is mended after the other."""
     texts = [
         f"{HEAD}Exception: {name!r}\nTraceback: {FRAMES!r}\n\n" for name in ("KeyError('a')", "KeyError('b')")
     ]
@@ -87,9 +75,7 @@ CLIENT = """Traceback (most recent call last):
 
 @pytest.mark.parametrize("error", ["OSError: [Errno 27] File too large", "BrokenProcessPool: A child died."])
 def test_frames_of_the_task_below_the_clients_tell_that_a_task_raised(error):
-    """
-    Also where the error is one that a client raises of its own accord; and one task that client and worker tell of is one.
-    """
+    """Also where the error is one that a client raises of its own accord; and one task that client and worker tell of is one."""
     text = f'{CLIENT}  File "/home/ann/job.py", line 12, in load\n    out.write(block)\n{error}\n'
     failure = f"{HEAD}Exception: \"OSError(27, 'File too large')\"\nTraceback: {FRAMES!r}\n\n"
     diagnosis = workerdiag.explain(logs=[LogText(text, stream="client"), LogText(failure, stream="worker")])
@@ -97,9 +83,7 @@ def test_frames_of_the_task_below_the_clients_tell_that_a_task_raised(error):
 
 
 def test_a_client_that_waited_in_vain_is_no_failed_task():
-    """
-    A time-out of the caller says nothing of workers; the one place to look at is what runs.
-    """
+    """A time-out of the caller says nothing of workers; the one place to look at is what runs."""
     text = f'{CLIENT}  File "/opt/python/lib/python3.12/asyncio/timeouts.py", line 115, in __aexit__\n    raise TimeoutError from exc_val\nTimeoutError\n'
     joined = "2026-11-21 17:34:25,307 - distributed.scheduler - INFO - Register worker addr: tcp://10.0.0.4:40001 name: 1"
     diagnosis = workerdiag.explain(logs=[LogText(text, stream="client"), LogText(joined, stream="scheduler")])
@@ -108,26 +92,20 @@ def test_a_client_that_waited_in_vain_is_no_failed_task():
 
 
 def test_frames_of_dask_below_the_clients_are_no_task():
-    """
-    An error of the connection to the scheduler clears nobody.
-    """
+    """An error of the connection to the scheduler clears nobody."""
     text = f'{CLIENT}  File "/opt/venv/lib/python3.12/site-packages/distributed/utils_comm.py", line 399, in retry\n    return await coro()\nOSError: [Errno 113] No route to host\n'
     diagnosis = workerdiag.explain(logs=LogText(text, stream="client"))
     assert diagnosis.outcome != "no-death"
 
 
 def caught(**facts):
-    """
-    What is said of such an exception where a worker crashed earlier.
-    """
+    """What is said of such an exception where a worker crashed earlier."""
     told = ExceptionFacts(**{"from_task": True, "maybe_dask": False, "text": "'x'", **facts})
     return workerdiag.explain(sources=[FixedSource((told,))], logs=GOOD)
 
 
 def test_a_tasks_own_error_is_not_explained_by_a_death():
-    """
-    The answer is about the error; the death beside it keeps its cause, as a separate matter.
-    """
+    """The answer is about the error; the death beside it keeps its cause, as a separate matter."""
     diagnosis = caught(type="KeyError")
     assert (diagnosis.outcome, diagnosis.top, diagnosis.deaths_are_separate) == ("unknown", None, True)
     assert diagnosis.summary.startswith("A task failed with KeyError: 'x'. A separate matter: a worker died")
@@ -137,9 +115,7 @@ def test_a_tasks_own_error_is_not_explained_by_a_death():
 
 
 def test_a_tasks_own_error_blames_no_task_that_was_given_up():
-    """
-    Who needs to act is asked of the error, not of the death beside it.
-    """
+    """Who needs to act is asked of the error, not of the death beside it."""
     told = ExceptionFacts(type="KeyError", text="'x'", from_task=True, maybe_dask=False)
     given_up = "distributed.scheduler - ERROR - Task load-1 marked as failed because 4 workers died"
     logs = [GOOD, LogText(f"{given_up} while trying to run it\n")]
@@ -148,9 +124,7 @@ def test_a_tasks_own_error_blames_no_task_that_was_given_up():
 
 
 def test_a_tasks_error_that_a_rule_knows_is_judged_by_itself():
-    """
-    It is not the cause of the death beside it either.
-    """
+    """It is not the cause of the death beside it either."""
     diagnosis = caught(type="MemoryError", text="")
     assert diagnosis.top.id == "exception.memory-error"
     assert [each.cause for each in diagnosis.deaths] == ["signal.segfault"]
@@ -164,17 +138,13 @@ def test_a_tasks_error_that_a_rule_knows_is_judged_by_itself():
     ],
 )
 def test_an_error_that_lost_workers_bring_about_is_explained_by_the_death(facts):
-    """
-    Also where a task raised it.
-    """
+    """Also where a task raised it."""
     diagnosis = caught(**facts)
     assert (diagnosis.top.id, diagnosis.deaths_are_separate) == ("signal.segfault", False)
 
 
 def test_a_programs_own_error_is_not_tied_to_the_death():
-    """
-    Who asks with it is told of the death, and that nothing connects the two.
-    """
+    """Who asks with it is told of the death, and that nothing connects the two."""
     diagnosis = caught(type="KeyError", from_task=False)
     assert diagnosis.top.id == "signal.segfault"
     assert diagnosis.summary.endswith("Nothing ties it to the KeyError, which the program raised by itself.")
@@ -187,9 +157,7 @@ REFUSAL = (
 
 
 def fetched(exc):
-    """
-    The exception as the client's ``result`` raises it where no worker ran the task.
-    """
+    """The exception as the client's ``result`` raises it where no worker ran the task."""
     names = {"exc": exc}
     exec(compile("def result():\n    raise exc\n", "/env/distributed/client.py", "exec"), names)
     with pytest.raises(type(exc)) as caught:
@@ -198,9 +166,7 @@ def fetched(exc):
 
 
 def test_a_task_that_the_scheduler_refuses_is_a_failure_without_a_death():
-    """
-    Its MemoryError comes before anything is allocated; what helps is a smaller result, which comes first.
-    """
+    """Its MemoryError comes before anything is allocated; what helps is a smaller result, which comes first."""
     diagnosis = workerdiag.explain(fetched(MemoryError(REFUSAL)))
 
     assert diagnosis.outcome == "no-death"

@@ -1,6 +1,4 @@
-"""
-A worker that leaves in order while it is needed may have been ended by anything.
-"""
+"""A worker that leaves in order while it is needed may have been ended by anything."""
 
 from __future__ import annotations
 
@@ -35,40 +33,30 @@ def outcome(*lines: str) -> str:
 
 @pytest.mark.parametrize("after", [(), (BACK,), (BACK, WENT_LATER), (WENT_LATER,)])
 def test_a_leave_that_nobody_asked_for_is_not_cleared(after):
-    """
-    SIGTERM, the end of its life and an error of its own look the same to a scheduler.
-    """
+    """SIGTERM, the end of its life and an error of its own look the same to a scheduler."""
     assert outcome(CAME, REGISTERED, *LEFT, *after) == "unknown"
 
 
 @pytest.mark.parametrize("after", [(WENT_NEXT,), (STOPPED,)])
 def test_a_leave_at_the_end_of_the_work_is_cleared(after):
-    """
-    The worker goes, and clients or the scheduler go with it.
-    """
+    """The worker goes, and clients or the scheduler go with it."""
     assert outcome(CAME, REGISTERED, *LEFT, *after) == "no-death"
 
 
 def test_a_leave_that_no_client_could_notice_is_cleared():
-    """
-    A worker that is started and stopped by hand, between two programs.
-    """
+    """A worker that is started and stopped by hand, between two programs."""
     assert outcome(BEGAN, REGISTERED, *LEFT) == "no-death"
 
 
 def test_a_leave_in_a_part_of_a_log_is_not_cleared():
-    """
-    A client may have come before that part begins.
-    """
+    """A client may have come before that part begins."""
     assert outcome(REGISTERED, *LEFT) == "unknown"
     assert outcome(REGISTERED, *LEFT, STOPPED) == "no-death"
 
 
 @pytest.mark.parametrize("is_asked_first", [True, False])
 def test_an_order_to_stop_that_comes_after_the_loss_clears_nothing(is_asked_first):
-    """
-    A cluster closes the nanny of a worker whose connection broke, and the scheduler some seconds later.
-    """
+    """A cluster closes the nanny of a worker whose connection broke, and the scheduler some seconds later."""
     nanny = line("01,500", "        Start Nanny at: 'tcp://10.0.0.4:40001'", "nanny")
     up = line("01,900", "      Start worker at:      tcp://10.0.0.4:40002", "worker")
     order = line("05,002", "Closing Nanny at 'tcp://10.0.0.4:40001'. Reason: nanny-close", "nanny")

@@ -1,6 +1,4 @@
-"""
-Workers whose start came to no end, in logs that say no more.
-"""
+"""Workers whose start came to no end, in logs that say no more."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ def of_log(*lines: str) -> Diagnosis:
 
 @pytest.mark.parametrize("lines", [(RELOAD,), (IMPORT,), (IMPORT, SET_UP), (IMPORT, NANNY, IMPORT, SET_UP)])
 def test_a_log_that_ends_while_code_is_preloaded_is_not_cleared(lines):
-    """
-    A preload that crashes a worker without a nanny, or the nanny itself, leaves these lines and no more.
-    """
+    """A preload that crashes a worker without a nanny, or the nanny itself, leaves these lines and no more."""
     assert of_log(*lines).outcome == "unknown"
 
 
@@ -42,17 +38,13 @@ def test_a_log_that_ends_while_code_is_preloaded_is_not_cleared(lines):
     ],
 )
 def test_a_preload_of_what_came_up_says_nothing(lines):
-    """
-    Schedulers run it last, nannies first; a file that is uploaded is loaded again while all runs.
-    """
+    """Schedulers run it last, nannies first; a file that is uploaded is loaded again while all runs."""
     assert of_log(*lines).outcome == "no-death"
 
 
 @pytest.mark.parametrize("lines", [(NANNY,), (NANNY, WORKER), (NANNY, CLOSED), (NANNY, WORKER, CLOSED)])
 def test_a_start_that_ends_before_the_worker_registers_is_not_cleared(lines):
-    """
-    The log was cut there, or the worker ended; older nannies do not say why they close.
-    """
+    """The log was cut there, or the worker ended; older nannies do not say why they close."""
     assert of_log(*lines).outcome == "unknown"
 
 
@@ -61,8 +53,6 @@ def test_a_start_without_an_end_is_not_told_as_something_wrong():
 
 
 def test_no_task_is_blamed_where_no_worker_came_up():
-    """
-    Before a worker is up it runs what it was told to load, and no task.
-    """
+    """Before a worker is up it runs what it was told to load, and no task."""
     assert of_log(IMPORT, NANNY, IMPORT, SET_UP, DIED).blame.verdict == "environment"
     assert of_log(NANNY, WORKER, DIED).blame.verdict == "task"

@@ -1,6 +1,4 @@
-"""
-What ended, or stands still, for reasons that nobody tells is no "nothing died".
-"""
+"""What ended, or stands still, for reasons that nobody tells is no "nothing died"."""
 
 from __future__ import annotations
 
@@ -100,9 +98,7 @@ def outcome(text: str) -> str:
     ],
 )
 def test_an_end_without_a_reason_bars_the_all_clear(text, before):
-    """
-    A platform, a shell or Dask says that something ended; nobody says why.
-    """
+    """A platform, a shell or Dask says that something ended; nobody says why."""
     assert outcome(before + text) in ("unknown", "explained")
 
 
@@ -110,16 +106,12 @@ def test_an_end_without_a_reason_bars_the_all_clear(text, before):
     "text", [HEARTBEAT, "distributed.worker - WARNING - Heartbeat to scheduler failed\n"]
 )
 def test_a_heartbeat_that_nobody_answers_could_be_the_death_of_the_scheduler(text):
-    """
-    The end of a script leaves the same, so neither can be told.
-    """
+    """The end of a script leaves the same, so neither can be told."""
     assert outcome(UP + text) == "unknown"
 
 
 def test_a_heartbeat_that_fails_after_an_order_to_stop_says_nothing():
-    """
-    A scheduler that closes answers no more.
-    """
+    """A scheduler that closes answers no more."""
     order = "2026-05-04 11:30:59,000 - distributed.worker - INFO - Stopping worker at tcp://10.0.0.7:34937. Reason: scheduler-close\n"
 
     assert outcome(UP + order + HEARTBEAT) != "unknown"
@@ -149,16 +141,12 @@ def test_a_heartbeat_that_fails_after_an_order_to_stop_says_nothing():
     ],
 )
 def test_a_good_end_bars_nothing(text):
-    """
-    What is done ends, and the worker goes on.
-    """
+    """What is done ends, and the worker goes on."""
     assert outcome(UP + text + AFTER) == "no-death"
 
 
 def test_a_batch_job_that_was_told_to_stop_may_end_with_any_status():
-    """
-    A worker that is not wanted any longer closes, and its job is deleted with a signal.
-    """
+    """A worker that is not wanted any longer closes, and its job is deleted with a signal."""
     order = "2026-05-04 11:30:59,000 - distributed.worker - INFO - Stopping worker at tcp://10.0.0.7:34937. Reason: scheduler-close\n"
 
     assert outcome(UP + order + "    Exit_status = 271\n") != "unknown"
@@ -174,17 +162,13 @@ AFTERMATHS = [
 
 @pytest.mark.parametrize("text", AFTERMATHS)
 def test_a_worker_that_was_up_before_the_machine_booted_is_gone(text):
-    """
-    Below its log, with no word of it between, a boot or a client without workers shows that it went.
-    """
+    """Below its log, with no word of it between, a boot or a client without workers shows that it went."""
     assert outcome(UP + text) == "unknown"
 
 
 @pytest.mark.parametrize("text", AFTERMATHS)
 def test_a_machine_that_booted_before_the_worker_came_up_is_healthy(text):
-    """
-    Every log of a kernel begins with its boot, and every cluster with no workers.
-    """
+    """Every log of a kernel begins with its boot, and every cluster with no workers."""
     assert outcome(text + UP) == "no-death"
 
 
@@ -193,9 +177,7 @@ def nanny_start(time: str, address: str) -> str:
 
 
 def test_a_command_that_starts_again_in_its_log_had_ended():
-    """
-    A service that was started again: of the first nanny's end its log tells nothing.
-    """
+    """A service that was started again: of the first nanny's end its log tells nothing."""
     again = nanny_start("11:40:00", "10.0.0.7:39001") + UP
 
     assert outcome(nanny_start("11:22:00", "10.0.0.7:41265") + UP + again) == "unknown"
@@ -205,25 +187,19 @@ def test_a_command_that_starts_again_in_its_log_had_ended():
     "second", [nanny_start("11:22:20", "10.0.0.7:39001"), nanny_start("11:40:00", "10.0.0.8:39001")]
 )
 def test_several_nannies_in_one_log_are_healthy(second):
-    """
-    One command starts several at once, and logs of several machines are read together.
-    """
+    """One command starts several at once, and logs of several machines are read together."""
     assert outcome(nanny_start("11:22:00", "10.0.0.7:41265") + UP + second) == "no-death"
 
 
 @pytest.mark.parametrize("reason", ["Forbidden", "Unprocessable Entity", "Internal Server Error"])
 def test_a_refusal_by_a_web_server_shows_no_deaths(reason):
-    """
-    Its reason is not that of a container, beside which a death would stand.
-    """
+    """Its reason is not that of a container, beside which a death would stand."""
     assert outcome(f"Reason: {reason}\n") == "no-evidence"
 
 
 @pytest.mark.parametrize("path", KILLING, ids=lambda path: path.stem)
 def test_what_speaks_of_a_kill_is_never_cleared(path):
-    """
-    A line that our own rules take for more than a hint at a kill is no "nothing died".
-    """
+    """A line that our own rules take for more than a hint at a kill is no "nothing died"."""
     rule = tomllib.loads(path.read_text(encoding="utf-8"))
     told = [sign for sign in rule["sign"] if sign.get("grade") != "hint"]
 
@@ -234,8 +210,7 @@ def test_what_speaks_of_a_kill_is_never_cleared(path):
 
 @pytest.mark.parametrize("path", DEADLY, ids=lambda path: path.stem)
 def test_what_speaks_for_a_death_is_not_cleared_in_the_log_of_a_worker_that_was_up(path):
-    """
-    Where a line is too little to name its cause, it is still more than nothing.
+    """Where a line is too little to name its cause, it is still more than nothing.
 
     Not so a piece of a traceback, which may be a task's.
     """
@@ -250,8 +225,6 @@ def test_what_speaks_for_a_death_is_not_cleared_in_the_log_of_a_worker_that_was_
 
 
 def test_whoever_is_told_of_an_untold_end_is_told_where_to_look():
-    """
-    Each of these messages bars the all-clear and names no cause: the report leads somewhere.
-    """
+    """Each of these messages bars the all-clear and names no cause: the report leads somewhere."""
     landmarks = workerdiag.load_rulebook(packs=False).landmarks
     assert [each.id for each in landmarks if each.id.startswith("untold.") and not each.next_steps] == []

@@ -1,6 +1,4 @@
-"""
-Settings: Dask's configuration, the environment, and the defaults.
-"""
+"""Settings: Dask's configuration, the environment, and the defaults."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ def _each_problem_is_new():
 
 
 def logged(caplog, key):
-    """
-    The value of a setting, and what is logged when it is read.
-    """
+    """The value of a setting, and what is logged when it is read."""
     caplog.clear()
     with caplog.at_level(logging.WARNING, "workerdiag.settings"):
         value = setting(key)
@@ -52,9 +48,7 @@ def logged(caplog, key):
 
 
 def run(code, tmp_path, **variables):
-    """
-    Output of *code* in a new interpreter, whose home is *tmp_path*.
-    """
+    """Output of *code* in a new interpreter, whose home is *tmp_path*."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
     environment = {**kept, "HOME": str(tmp_path), **variables}
     command = [sys.executable, "-c", code]
@@ -63,17 +57,13 @@ def run(code, tmp_path, **variables):
 
 
 def test_the_reader_of_defaults_agrees_with_yaml():
-    """
-    The file is read without a YAML reader as one would read it.
-    """
+    """The file is read without a YAML reader as one would read it."""
     content = yaml.safe_load(DEFAULTS_FILE.read_text(encoding="utf-8"))
     assert dict(configuration._leaves(content["workerdiag"])) == dict(defaults())
 
 
 def test_the_defaults_fit_the_schema():
-    """
-    Each default is allowed and described, and the schema names no other setting.
-    """
+    """Each default is allowed and described, and the schema names no other setting."""
     schema = yaml.safe_load(SCHEMA_FILE.read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(yaml.safe_load(DEFAULTS_FILE.read_text(encoding="utf-8")), schema)
@@ -84,26 +74,20 @@ def test_the_defaults_fit_the_schema():
 
 
 def test_a_setting_without_dask_costs_no_import(tmp_path):
-    """
-    A log is read on a machine where nobody configured workerdiag without waiting for Dask or YAML.
-    """
+    """A log is read on a machine where nobody configured workerdiag without waiting for Dask or YAML."""
     code = f"{READ}; import sys; print([each for each in ('dask', 'yaml') if each in sys.modules])"
     assert run(code, tmp_path)[0].split("\n") == ["1000", "[]"]
 
 
 @pytest.mark.parametrize("first", ["", "import dask.config; "], ids=["without dask", "with dask"])
 def test_the_environment_sets(first, tmp_path):
-    """
-    ``DASK_WORKERDIAG__*`` holds where a setting is read, whether or not Dask was imported before.
-    """
+    """``DASK_WORKERDIAG__*`` holds where a setting is read, whether or not Dask was imported before."""
     assert run(first + READ, tmp_path, DASK_WORKERDIAG__RECORDER__DEATHS="7")[0] == "7"
 
 
 @pytest.mark.parametrize("first", ["", "import dask.config; "], ids=["without dask", "with dask"])
 def test_a_file_sets(first, tmp_path):
-    """
-    A file in the folder of the user's configuration holds, whatever its name.
-    """
+    """A file in the folder of the user's configuration holds, whatever its name."""
     folder = tmp_path / ".config" / "dask"
     folder.mkdir(parents=True)
     (folder / "mine.yaml").write_text("workerdiag:\n  recorder:\n    deaths: 8\n", encoding="utf-8")
@@ -111,9 +95,7 @@ def test_a_file_sets(first, tmp_path):
 
 
 def test_a_sample_is_put_beside_the_files_of_dask(tmp_path):
-    """
-    Its lines are comments, so it changes nothing, and a process without Dask still needs none.
-    """
+    """Its lines are comments, so it changes nothing, and a process without Dask still needs none."""
     run(f"import dask.config; {READ}", tmp_path)
     sample = (tmp_path / ".config" / "dask" / "workerdiag.yaml").read_text(encoding="utf-8")
     assert "deaths: 1000" in sample
@@ -125,17 +107,13 @@ def test_a_sample_is_put_beside_the_files_of_dask(tmp_path):
 
 
 def test_a_home_that_cannot_be_written_is_no_trouble(tmp_path):
-    """
-    Without a sample file the settings are the same.
-    """
+    """Without a sample file the settings are the same."""
     (tmp_path / ".config").write_text("no folder", encoding="utf-8")
     assert run(f"import dask.config; {READ}", tmp_path)[0] == "1000"
 
 
 def test_python_sets():
-    """
-    ``dask.config.set`` holds from the next reading on, with dashes and with underscores.
-    """
+    """``dask.config.set`` holds from the next reading on, with dashes and with underscores."""
     with dask.config.set({"workerdiag.recorder.append_to": "a", "workerdiag.note.timeout": "500ms"}):
         assert setting("recorder.append-to") == "a"
         assert seconds("note.timeout") == 0.5
@@ -144,9 +122,7 @@ def test_python_sets():
 
 
 def test_an_unknown_key_names_the_nearest(caplog):
-    """
-    A typo is said once, with what was probably meant.
-    """
+    """A typo is said once, with what was probably meant."""
     with dask.config.set({"workerdiag.recorder.death": 5}):
         value, (message,) = logged(caplog, "recorder.deaths")
         assert value == 1000
@@ -172,9 +148,7 @@ def test_an_unknown_key_names_the_nearest(caplog):
     ],
 )
 def test_a_wrong_value_says_what_is_allowed(key, value, allowed, caplog):
-    """
-    Key, value, where it was set and what is allowed are in one sentence, and the default holds.
-    """
+    """Key, value, where it was set and what is allowed are in one sentence, and the default holds."""
     with dask.config.set({f"workerdiag.{key}": value}):
         found, (message,) = logged(caplog, key)
     assert found == defaults()[key]
@@ -184,9 +158,7 @@ def test_a_wrong_value_says_what_is_allowed(key, value, allowed, caplog):
 
 @pytest.mark.slow
 def test_a_wrong_value_says_which_variable_or_file_it_is_from(tmp_path):
-    """
-    What has to be mended is named: the variable, or the path of the file.
-    """
+    """What has to be mended is named: the variable, or the path of the file."""
     _, said = run(READ, tmp_path, DASK_WORKERDIAG__RECORDER__DEATHS="none")
     assert "(from the variable DASK_WORKERDIAG__RECORDER__DEATHS)" in said
     file = tmp_path / "mine.yaml"
@@ -196,27 +168,21 @@ def test_a_wrong_value_says_which_variable_or_file_it_is_from(tmp_path):
 
 
 def test_a_value_in_place_of_a_section_is_said(tmp_path):
-    """
-    ``workerdiag: {recorder: copy}`` sets nothing, and does not do so silently.
-    """
+    """``workerdiag: {recorder: copy}`` sets nothing, and does not do so silently."""
     found, said = run(READ, tmp_path, DASK_WORKERDIAG__RECORDER="copy")
     assert found == "1000"
     assert "workerdiag.recorder is a section of settings" in said
 
 
 def test_a_secret_in_a_wrong_value_is_not_shown(caplog):
-    """
-    Logs are read by many.
-    """
+    """Logs are read by many."""
     with dask.config.set({"workerdiag.loki.url": "loki://me:hunter22secret@host/"}):
         _, (message,) = logged(caplog, "loki.url")
     assert "hunter22secret" not in message
 
 
 def test_a_wrong_setting_never_raises_out_of_explain():
-    """
-    An ``except`` block is no place to learn of a typo the hard way.
-    """
+    """An ``except`` block is no place to learn of a typo the hard way."""
     with dask.config.set(
         {"workerdiag.explain.timeout": [], "workerdiag.documentation-url": 3, "workerdiag.x": 1}
     ):
@@ -224,9 +190,7 @@ def test_a_wrong_setting_never_raises_out_of_explain():
 
 
 def test_reports_link_to_the_documentation():
-    """
-    With an address the report links to the page of the cause; without one it names a command.
-    """
+    """With an address the report links to the page of the cause; without one it names a command."""
     text = "distributed.nanny - WARNING - Worker tcp://10.0.0.4:1 (pid=7) exceeded 95% memory budget. Restarting..."
     log = workerdiag.LogText(text)
     assert documentation_url("a.b") == ""
@@ -237,9 +201,7 @@ def test_reports_link_to_the_documentation():
 
 
 def test_the_watcher_is_configured():
-    """
-    What a `WatchSettings`, or `NoticePolicy`, is not given is as Dask's configuration says.
-    """
+    """What a `WatchSettings`, or `NoticePolicy`, is not given is as Dask's configuration says."""
     assert WatchSettings() == WatchSettings(settle_s=10, collect_s=300, resolve_s=900, recur_s=7 * 86400)
     ours = {
         "watch.settle": "3s",
@@ -255,9 +217,7 @@ def test_the_watcher_is_configured():
 
 @pytest.mark.slow
 def test_the_command_lists_what_holds():
-    """
-    Each setting has its value and its origin; what cannot be used is said, with exit status 1.
-    """
+    """Each setting has its value and its origin; what cannot be used is said, with exit status 1."""
     with dask.config.set({"workerdiag.recorder.deaths": 9}):
         good = CliRunner().invoke(main, ["settings"])
     assert good.exit_code == 0
@@ -270,9 +230,7 @@ def test_the_command_lists_what_holds():
 
 
 def test_no_setting_is_read_past_the_schema():
-    """
-    All settings and variables that the package reads are on the page that is made from the schema.
-    """
+    """All settings and variables that the package reads are on the page that is made from the schema."""
     code = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
     read = set(re.findall(r"\b(?:setting|seconds|duration_setting|setting_in_seconds)\(\"([\w.-]+)\"", code))
     assert read <= set(defaults())
@@ -282,8 +240,6 @@ def test_no_setting_is_read_past_the_schema():
 
 
 def test_durations_have_one_name():
-    """
-    The schema writes the format of durations as the code reads it.
-    """
+    """The schema writes the format of durations as the code reads it."""
     formats = {rule.get("format") for rule in configuration.rules().values()}
     assert formats == {None, "url", DURATION}

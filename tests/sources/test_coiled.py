@@ -1,5 +1,4 @@
-"""
-Coiled, asked through its public package over HTTP.
+"""Coiled, asked through its public package over HTTP.
 
 There is no account to test with: the server answers what the package (1.135.6) asks for and reads; the
 reasons of state changes are those of public reports and of the providers.
@@ -75,9 +74,7 @@ def change(to: str, reason: str, *, ago_s: float = 5.0, name: str = WORKER) -> d
 
 
 class Cluster:
-    """
-    What sources look at of ``coiled.Cluster``.
-    """
+    """What sources look at of ``coiled.Cluster``."""
 
     name = "lab"
     cluster_id = 17
@@ -92,9 +89,7 @@ Cluster.__module__ = "coiled.v2.cluster"
 
 @pytest.fixture
 def cluster():
-    """
-    Starts a server that plays Coiled's, and connects to it with Coiled's own package.
-    """
+    """Starts a server that plays Coiled's, and connects to it with Coiled's own package."""
     account = {"slug": "lab", "name": "lab", "id": 1}
     usual = {
         "me": HttpAnswer({"username": "me"}),
@@ -116,9 +111,7 @@ def cluster():
 
 
 def ask_coiled(cluster: Cluster, *victims: Victim, budget_s: float = 10.0) -> list:
-    """
-    What Coiled says of the *victims*.
-    """
+    """What Coiled says of the *victims*."""
     return evidence_from(CoiledSource.of(scene(*victims, cluster=cluster)), budget_s)
 
 
@@ -131,9 +124,7 @@ def ask_coiled(cluster: Cluster, *victims: Victim, budget_s: float = 10.0) -> li
     ],
 )
 def test_the_reason_of_a_state_change_names_the_cause(cluster, reason, cause):
-    """
-    Coiled keeps a reason with each state of a worker and of its instance.
-    """
+    """Coiled keeps a reason with each state of a worker and of its instance."""
     states = {
         "worker": [change("stopping", reason), change("stopping", "bob requested", name="lab-worker-other")],
         "worker_instance": [change("stopping", "Instance self terminating", name=f"{WORKER}-instance")],
@@ -147,17 +138,13 @@ def test_the_reason_of_a_state_change_names_the_cause(cluster, reason, cause):
 
 
 def test_what_coiled_did_because_of_the_death_is_no_cause(cluster):
-    """
-    Later state changes are consequences.
-    """
+    """Later state changes are consequences."""
     _, found = cluster(states=HttpAnswer({"worker": [change("stopping", "alice requested", ago_s=-30)]}))
     assert not chunks(ask_coiled(found, DEAD))
 
 
 def test_system_and_dask_logs_of_the_instance_are_read_around_the_death(cluster):
-    """
-    Both kinds, of this instance alone, and of the time in question alone.
-    """
+    """Both kinds, of this instance alone, and of the time in question alone."""
     kill = f"kernel: {oom_kill(3590.0, 22)}"
     events = [
         {"timestamp": NOW * 1000, "instance_id": INSTANCE, "message": kill},
@@ -174,18 +161,14 @@ def test_system_and_dask_logs_of_the_instance_are_read_around_the_death(cluster)
 
 
 def test_only_reading_calls_are_made(cluster):
-    """
-    Asking changes nothing, and nobody is asked to log in.
-    """
+    """Asking changes nothing, and nobody is asked to log in."""
     server, found = cluster()
     ask_coiled(found, DEAD)
     assert {each.method for each in server.requests} == {"GET"}
 
 
 def test_a_worker_that_coiled_does_not_list_is_a_gap(cluster):
-    """
-    Another worker's states are not taken for it.
-    """
+    """Another worker's states are not taken for it."""
     _, found = cluster()
     pieces = ask_coiled(found, victim(ADDRESS, name="lab-worker-unknown"))
     assert not chunks(pieces)
@@ -193,9 +176,7 @@ def test_a_worker_that_coiled_does_not_list_is_a_gap(cluster):
 
 
 def test_failed_instances_are_told_where_nobody_died(cluster):
-    """
-    Workers that never arrive have a reason.
-    """
+    """Workers that never arrive have a reason."""
     reason = "InsufficientInstanceCapacity - There is no Spot capacity available that matches your request."
     failed = change("error", reason, name="lab-worker-new-instance")
     _, found = cluster(states=HttpAnswer({"worker_instance": [failed, change("started", "fine", name="x")]}))
@@ -206,9 +187,7 @@ def test_failed_instances_are_told_where_nobody_died(cluster):
 
 
 def test_a_cluster_of_another_kind_is_left_alone():
-    """
-    Without the package's own cluster object there is no connection to ask through.
-    """
+    """Without the package's own cluster object there is no connection to ask through."""
     assert CoiledSource.of(scene(cluster=object())) is None
 
 
@@ -221,9 +200,7 @@ def test_a_cluster_of_another_kind_is_left_alone():
     ],
 )
 def test_refusals_and_garbage_are_gaps_with_the_command_to_type(cluster, answer, reason):
-    """
-    What could not be asked is said, and how a person would ask.
-    """
+    """What could not be asked is said, and how a person would ask."""
     _, found = cluster(details=answer)
     gap = gaps(ask_coiled(found, DEAD))[0]
     assert gap.reason == reason
@@ -232,9 +209,7 @@ def test_refusals_and_garbage_are_gaps_with_the_command_to_type(cluster, answer,
 
 @gives_up
 def test_a_server_that_hangs_is_left_behind(cluster):
-    """
-    The source ends by itself, while the server hangs, and says so.
-    """
+    """The source ends by itself, while the server hangs, and says so."""
     server, found = cluster(details=HttpAnswer(hangs=True))
     assert only_timed_out(ask_coiled(found, DEAD, budget_s=2.0))
     assert server.is_hanging()
@@ -242,9 +217,7 @@ def test_a_server_that_hangs_is_left_behind(cluster):
 
 @gives_up
 def test_a_server_that_is_always_busy_is_left_behind(cluster):
-    """
-    The package would try again for five minutes.
-    """
+    """The package would try again for five minutes."""
     server, found = cluster(details=HttpAnswer({}, status=503))
     assert only_timed_out(ask_coiled(found, DEAD, budget_s=2.0))
     assert server.requests

@@ -1,6 +1,4 @@
-"""
-Commands that a report suggests: whatever the values in them are, a shell takes each as one word.
-"""
+"""Commands that a report suggests: whatever the values in them are, a shell takes each as one word."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ HOSTILE = ["w'; rm -rf ~ #", "$(id)", "`id`", 'a" b', "a\nb", "a b", "-x", ""]
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_command_that_failed_can_be_typed_again(name):
-    """
-    It is suggested as it was run.
-    """
+    """It is suggested as it was run."""
     command = ["sacct", "--name", name]
     for problem in (FileNotFoundError(), TimeoutError()):
         remedy = commands.command_gap("slurm", command, problem).remedy.removeprefix(
@@ -29,9 +25,7 @@ def test_a_command_that_failed_can_be_typed_again(name):
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_kubectl_is_to_be_asked_is_quoted(name):
-    """
-    Names of pods, namespaces and users come from the cluster and its server.
-    """
+    """Names of pods, namespaces and users come from the cluster and its server."""
     assert shlex.split(api_errors.kubectl_command(f"pods/{name}/log", "n s")) == [
         "kubectl",
         "-n",

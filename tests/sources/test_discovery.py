@@ -1,6 +1,4 @@
-"""
-One round of questions: the cluster first, then the platforms, and none of them can spoil the others.
-"""
+"""One round of questions: the cluster first, then the platforms, and none of them can spoil the others."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ KERNEL = b"[ 99.1] Memory cgroup out of memory: Killed process 7012 (python) tot
 
 
 class Kernel:
-    """
-    A source that answers, among others that do not.
-    """
+    """A source that answers, among others that do not."""
 
     name = "kernel"
 
@@ -42,9 +38,7 @@ class Kernel:
 
 
 def asking(what):
-    """
-    A source that does *what* when it is asked.
-    """
+    """A source that does *what* when it is asked."""
 
     class Source:
         name = "bad one"
@@ -78,9 +72,7 @@ def hangs():
 
 @pytest.fixture
 def sources(monkeypatch):
-    """
-    Only these apply.
-    """
+    """Only these apply."""
 
     def register(**kinds):
         monkeypatch.setattr(room, "factories", lambda: iter(kinds.items()))
@@ -91,9 +83,7 @@ def sources(monkeypatch):
 
 @pytest.mark.parametrize("what", [floods, raises, garbage, hangs])
 def test_a_failing_source_is_named_and_costs_the_others_nothing(what, sources):
-    """
-    Time-out, error, garbage or a flood: the kernel's word is heard, and the report says who was not.
-    """
+    """Time-out, error, garbage or a flood: the kernel's word is heard, and the report says who was not."""
     sources(kernel=Kernel, bad=asking(what))
     pieces = [KILLED, *Discovery(None, [KILLED], Deadline.after(1.0)).collect()]
     findings = diagnose(drop_late_text(pieces, NO_DEADLINE), load_rulebook())
@@ -104,9 +94,7 @@ def test_a_failing_source_is_named_and_costs_the_others_nothing(what, sources):
 
 
 def test_a_package_that_cannot_be_loaded_is_named(monkeypatch):
-    """
-    A broken installation of somebody else's package is a gap.
-    """
+    """A broken installation of somebody else's package is a gap."""
     monkeypatch.setattr(room, "SHIPPED", ())
     monkeypatch.setattr(room, "entry_points", lambda group: [EntryPoint("racks", "no_such:x", group)])
 
@@ -115,9 +103,7 @@ def test_a_package_that_cannot_be_loaded_is_named(monkeypatch):
 
 
 def test_without_a_victim_no_platform_is_asked(sources):
-    """
-    A task that failed is not a reason to ask the kernel.
-    """
+    """A task that failed is not a reason to ask the kernel."""
     sources(bad=asking(raises))
 
     facts = [ExceptionFacts(type="ValueError", text="x", from_task=True)]
@@ -134,9 +120,7 @@ def removed(worker: str, when: float, **fields: object) -> Event:
 
 
 def test_victims_are_the_named_then_the_unexpectedly_removed():
-    """
-    Few are asked about, so the order decides; who was retired is no victim.
-    """
+    """Few are asked about, so the order decides; who was retired is no victim."""
     pieces = [
         removed("tcp://a:1", 10.0),
         removed("tcp://b:1", 30.0, expected=True),
@@ -150,9 +134,7 @@ def test_victims_are_the_named_then_the_unexpectedly_removed():
 
 
 def test_who_was_restarted_is_no_victim():
-    """
-    The event of a restart lists the workers, and comes when they are gone.
-    """
+    """The event of a restart lists the workers, and comes when they are gone."""
     fields = {"action": "restart-workers", "workers": "tcp://a:1, tcp://b:1", "workers_count": 2}
     restart = Event(topic="all", fields=fields, when=11.0)
     pieces = [removed("tcp://a:1", 10.0), removed("tcp://c:1", 10.0), restart]
@@ -160,9 +142,7 @@ def test_who_was_restarted_is_no_victim():
 
 
 def test_a_victim_joined_when_the_scheduler_last_said_so_before_it_went():
-    """
-    With fixed ports an address joins again and again.
-    """
+    """With fixed ports an address joins again and again."""
     identity = Identity(worker="tcp://a:1")
     joined = [
         Event(topic="tcp://a:1", fields={"action": "add-worker"}, when=when, identity=identity)
@@ -175,9 +155,7 @@ def test_a_victim_joined_when_the_scheduler_last_said_so_before_it_went():
 
 
 def test_text_that_comes_too_late_becomes_a_gap():
-    """
-    Searching must not make up for time that asking has used.
-    """
+    """Searching must not make up for time that asking has used."""
     chunk = LogChunk(origin="big", data=b"x" * 2**20, identity=ME)
     *first, gap = drop_late_text([chunk], Deadline.after(0))
 
@@ -187,9 +165,7 @@ def test_text_that_comes_too_late_becomes_a_gap():
 
 
 def test_a_victim_is_known_by_the_name_that_the_scheduler_logged():
-    """
-    Pods and jobs are named after workers, and events of a removal do not name them.
-    """
+    """Pods and jobs are named after workers, and events of a removal do not name them."""
     line = b"2026-05-04 11:22:33,444 - distributed.scheduler - INFO - Remove worker addr: tcp://a:1 name: w-7 (stimulus_id='x')\n"
     log = LogChunk(origin="scheduler log", data=line, stream="scheduler")
 
@@ -197,9 +173,7 @@ def test_a_victim_is_known_by_the_name_that_the_scheduler_logged():
 
 
 class Busy:
-    """
-    A cluster source that is cut the first time, and answers when it is asked again.
-    """
+    """A cluster source that is cut the first time, and answers when it is asked again."""
 
     name = "cluster"
     rounds = 0
@@ -224,9 +198,7 @@ class Busy:
 
 @pytest.fixture
 def busy(monkeypatch):
-    """
-    A cluster that is busy at first, and no recorder.
-    """
+    """A cluster that is busy at first, and no recorder."""
     monkeypatch.setattr(discovery, "ClusterSource", Busy)
     monkeypatch.setattr(Busy, "rounds", 0)
     monkeypatch.setattr(
@@ -241,9 +213,7 @@ def nothing(*, budget_s):
 
 
 def test_what_was_cut_is_asked_again_in_the_time_there_is(busy, sources):
-    """
-    The second answer takes the place of the first, and who is known to have died now is asked about as well.
-    """
+    """The second answer takes the place of the first, and who is known to have died now is asked about as well."""
 
     class OfVictims(Kernel):
         def collect(self, *, budget_s):
@@ -258,9 +228,7 @@ def test_what_was_cut_is_asked_again_in_the_time_there_is(busy, sources):
 
 
 def test_who_gave_up_waiting_is_known_by_the_exception():
-    """
-    A time-out that no task raised is the caller's own.
-    """
+    """A time-out that no task raised is the caller's own."""
     own = ExceptionFacts(type="TimeoutError", text="timed out after 8 s.")
     of_task = ExceptionFacts(type="TimeoutError", text="the database", from_task=True)
     assert Discovery(None, [own], Deadline.after(1.0))._caller_timed_out()

@@ -1,6 +1,4 @@
-"""
-Which sources are asked is worked out, and those of others cannot do harm.
-"""
+"""Which sources are asked is worked out, and those of others cannot do harm."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ class Racks:
 
 @pytest.fixture
 def installed(monkeypatch):
-    """
-    Pretend that a package registers something in the entry point group.
-    """
+    """Pretend that a package registers something in the entry point group."""
     module = ModuleType("racks_of_ours")
     monkeypatch.setitem(sys.modules, "racks_of_ours", module)
 
@@ -53,16 +49,12 @@ def installed(monkeypatch):
 
 
 def name_of(found):
-    """
-    What a source calls itself, or a gap its source.
-    """
+    """What a source calls itself, or a gap its source."""
     return found.source if isinstance(found, Gap) else found.name
 
 
 def test_a_registered_class_is_made_from_the_scene(installed):
-    """
-    Ten lines and an entry point suffice.
-    """
+    """Ten lines and an entry point suffice."""
     installed(racks=Racks)
     scene = example_scene()
 
@@ -71,18 +63,14 @@ def test_a_registered_class_is_made_from_the_scene(installed):
 
 
 def test_one_that_has_nothing_to_ask_is_not_asked(installed):
-    """
-    Registered may be a function that returns None.
-    """
+    """Registered may be a function that returns None."""
     installed(racks=lambda scene: Racks(scene) if scene.cluster_is("RackCluster") else None)
 
     assert "racks" not in map(name_of, applicable_sources(example_scene()))
 
 
 def test_a_broken_package_is_a_gap_that_names_it(installed):
-    """
-    What a package raises when it is asked costs nobody else anything.
-    """
+    """What a package raises when it is asked costs nobody else anything."""
     installed(racks=lambda scene: 1 / len(scene.victims[1:]))
 
     [gap] = [each for each in applicable_sources(example_scene()) if name_of(each) == "racks"]
@@ -92,25 +80,19 @@ def test_a_broken_package_is_a_gap_that_names_it(installed):
 
 
 def test_a_package_that_cannot_be_imported_is_a_gap(monkeypatch):
-    """
-    An entry point may point to nothing.
-    """
+    """An entry point may point to nothing."""
     monkeypatch.setattr(room, "entry_points", lambda group: [EntryPoint("gone", "no_such_module:x", group)])
 
     assert [each.source for each in applicable_sources(example_scene()) if isinstance(each, Gap)] == ["gone"]
 
 
 def lost_machine(host="10.0.0.4", client=None):
-    """
-    A scene of a worker whose machine nobody speaks for any more.
-    """
+    """A scene of a worker whose machine nobody speaks for any more."""
     return evolve(example_scene(worker=f"tcp://{host}:40331", client=client), locations=())
 
 
 def scene_of(kind, **attributes):
-    """
-    The same, whose cluster object is of a class *kind*, given as ``package.Class``.
-    """
+    """The same, whose cluster object is of a class *kind*, given as ``package.Class``."""
     package, _, name = kind.rpartition(".")
     cluster = type(name, (), {"__module__": package, **attributes})()
     return lost_machine(client=SimpleNamespace(cluster=cluster))
@@ -135,9 +117,7 @@ SCENES = (
 
 @pytest.mark.parametrize("kind", room.SHIPPED, ids=lambda each: each.name)
 def test_what_keeps_a_source_from_being_imported_keeps_it_from_nothing_else(kind, monkeypatch):
-    """
-    Wherever a source has something to ask, the look at the scene before its import lets it through.
-    """
+    """Wherever a source has something to ask, the look at the scene before its import lets it through."""
     monkeypatch.setenv("LOKI_ADDR", "http://loki:3100")
     own = [each for each in SCENES if kind.load().of(each) is not None]
     assert own or kind.name == "JournalSource"  # it asks of this machine alone
@@ -145,9 +125,7 @@ def test_what_keeps_a_source_from_being_imported_keeps_it_from_nothing_else(kind
 
 
 def test_a_cluster_at_home_imports_no_batch_system_and_no_cloud():
-    """
-    Modules that could only find out that they have nothing to ask are left alone.
-    """
+    """Modules that could only find out that they have nothing to ask are left alone."""
     code = (
         "from workerdiag.testing import example_scene; from workerdiag.sources.registry import"
         " applicable_sources; list(applicable_sources(example_scene())); import sys; print(*sys.modules)"
@@ -158,9 +136,7 @@ def test_a_cluster_at_home_imports_no_batch_system_and_no_cloud():
 
 
 def test_the_most_perishable_is_asked_first():
-    """
-    A source that states no terms can wait.
-    """
+    """A source that states no terms can wait."""
     soon, late, unstated = Racks(None), Racks(None), object()
     late.terms = Terms(lasts_s=3600.0)
 
@@ -168,9 +144,7 @@ def test_the_most_perishable_is_asked_first():
 
 
 def test_the_command_line_lists_terms(installed):
-    """
-    Who is asked, how long, with which permission, at what cost.
-    """
+    """Who is asked, how long, with which permission, at what cost."""
     installed(racks=Racks)
     said = CliRunner().invoke(main, ["sources"]).output
 
@@ -179,9 +153,7 @@ def test_the_command_line_lists_terms(installed):
 
 
 def test_the_environment_of_the_victims_nanny_counts_before_our_own():
-    """
-    What the caller's machine says of itself is said of the caller.
-    """
+    """What the caller's machine says of itself is said of the caller."""
     here = Location(role="client", identity=Identity(host="192.0.2.1"), environment={"SLURM_JOB_ID": "1"})
     there = Location(role="nanny", identity=Identity(host="10.0.0.4"), environment={"SLURM_JOB_ID": "17"})
 
@@ -190,9 +162,7 @@ def test_the_environment_of_the_victims_nanny_counts_before_our_own():
 
 
 def test_a_cluster_is_known_by_its_class_its_bases_and_its_package():
-    """
-    Users derive classes of their own from those of a package.
-    """
+    """Users derive classes of their own from those of a package."""
     base = type("SLURMCluster", (), {"__module__": "dask_jobqueue.slurm"})
     client = type("Client", (), {"cluster": type("OurCluster", (base,), {})()})()
 

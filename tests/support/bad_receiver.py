@@ -1,6 +1,4 @@
-"""
-A receiver of notices that fails in every way: late, full, broken, or gone after reading.
-"""
+"""A receiver of notices that fails in every way: late, full, broken, or gone after reading."""
 
 from __future__ import annotations
 
@@ -18,17 +16,13 @@ R = TypeVar("R")
 
 
 def is_taken(behaviour: str) -> bool:
-    """
-    Whether the receiver kept a request, whatever its answer.
-    """
+    """Whether the receiver kept a request, whatever its answer."""
     return behaviour not in ("error", "limit")
 
 
 @define(kw_only=True)
 class BadReceiver(Generic[R]):
-    """
-    Keeps every request that it read completely.
-    """
+    """Keeps every request that it read completely."""
 
     #: Parses body, headers and the receiver's behaviour into a request; raises ValueError for a partial
     #: request.
@@ -46,9 +40,7 @@ class BadReceiver(Generic[R]):
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """
-        Listen until the block ends.
-        """
+        """Listen until the block ends."""
         server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"receiver": self}))
         server.daemon_threads = True
         self.url = f"http://127.0.0.1:{server.server_port}/"

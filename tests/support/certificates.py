@@ -1,6 +1,4 @@
-"""
-A certificate for a local server, made on demand.
-"""
+"""A certificate for a local server, made on demand."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 
 def write_certificate(path: Path) -> Path:
-    """
-    Write key and certificate of ``127.0.0.1`` to one file, which is also the authority to trust.
-    """
+    """Write key and certificate of ``127.0.0.1`` to one file, which is also the authority to trust."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     now = dt.datetime.now(dt.UTC)

@@ -1,6 +1,4 @@
-"""
-Judgements and recorded deaths, as the dashboard receives them.
-"""
+"""Judgements and recorded deaths, as the dashboard receives them."""
 
 from __future__ import annotations
 
@@ -17,18 +15,14 @@ OOM = KnownCause(cause="kernel.oom-killer", family="kernel", blame="configuratio
 
 
 def victim(number, **more):
-    """
-    Return one dead worker, with its memory.
-    """
+    """Return one dead worker, with its memory."""
     memory = {"seconds": (-2.0, -1.0), "rss_bytes": (10, 20), "limit_bytes": 100}
     content = {"id": f"death-{number}", "worker": f"tcp://10.0.0.4:{number}", "name": f"w{number}"}
     return DeadWorker(**{**content, "when": NOW + number, **memory, **more})
 
 
 def case(*numbers, id_="aaaaaaaaaaaa", cause=SEGFAULT, report="<p>why</p>", **more):
-    """
-    Return a case with these victims.
-    """
+    """Return a case with these victims."""
     content = {"cause": cause.cause, "family": cause.family, "blame": cause.blame, "is_likely": True}
     return JudgedCase(
         id=id_,
@@ -39,15 +33,11 @@ def case(*numbers, id_="aaaaaaaaaaaa", cause=SEGFAULT, report="<p>why</p>", **mo
 
 
 def judgement(*cases, also=(), causes=(SEGFAULT, OOM)):
-    """
-    Return the judgement with these cases, of their victims and of the further deaths *also*, given by number.
-    """
+    """Return the judgement with these cases, of their victims and of the further deaths *also*, given by number."""
     ids = {each.id for one in cases for each in one.victims} | {f"death-{number}" for number in also}
     return Judgement(cases=cases, death_ids=frozenset(ids), causes=causes)
 
 
 def recorded_line(number, **more):
-    """
-    Return a recorded death as a line of JSON, as the recorder's handler answers it.
-    """
+    """Return a recorded death as a line of JSON, as the recorder's handler answers it."""
     return json.dumps({"record": scheduler_record(number), "report": nanny_report(number, **more)}).encode()

@@ -1,6 +1,4 @@
-"""
-Black boxes of processes that were killed.
-"""
+"""Black boxes of processes that were killed."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ DUMP = (
 
 
 def left_by_a_dead_process(folder, *, stage="running", dump=""):
-    """
-    Return the box of a process that was killed while a task ran, and its pid.
-    """
+    """Return the box of a process that was killed while a task ran, and its pid."""
     run = subprocess.run(
         [sys.executable, "-c", DYING, str(folder), stage, dump], capture_output=True, text=True, check=False
     )

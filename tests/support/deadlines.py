@@ -1,6 +1,4 @@
-"""
-Deadlines that pass after a number of checks, whatever the speed of the machine.
-"""
+"""Deadlines that pass after a number of checks, whatever the speed of the machine."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from workerdiag.deadline import Deadline
 
 @frozen
 class LooksDeadline(Deadline):
-    """
-    A deadline that passes after *looks* checks.
-    """
+    """A deadline that passes after *looks* checks."""
 
     looks: int = field(kw_only=True)
     _counter: Iterator[int] = field(factory=count, init=False)

@@ -1,6 +1,4 @@
-"""
-The messages that scheduler and nanny send about a death, as the recorder words them.
-"""
+"""The messages that scheduler and nanny send about a death, as the recorder words them."""
 
 from __future__ import annotations
 
@@ -11,16 +9,12 @@ NANNY = "tcp://10.0.0.4:9001"
 
 
 def worker_address(number):
-    """
-    Return the address of one dead worker.
-    """
+    """Return the address of one dead worker."""
     return f"tcp://10.0.0.4:{1000 + number}"
 
 
 def scheduler_record(number=1, **more):
-    """
-    Return a removal record, as plain data.
-    """
+    """Return a removal record, as plain data."""
     return {
         "schema": 1,
         "kind": "removal",
@@ -48,9 +42,7 @@ def scheduler_record(number=1, **more):
 
 
 def nanny_report(number=1, **more):
-    """
-    Return a nanny's report, as plain data.
-    """
+    """Return a nanny's report, as plain data."""
     return {
         "schema": 1,
         "kind": "nanny-report",
@@ -82,9 +74,7 @@ def nanny_report(number=1, **more):
 
 
 def found_report(number=1, **more):
-    """
-    Return the report of whoever found the box, as plain data, without an exit.
-    """
+    """Return the report of whoever found the box, as plain data, without an exit."""
     report = nanny_report(number, **{"kind": "box-found", "last_written_at": NOW + number, **more})
     for name in {"noticed_at", "exit"} - more.keys():
         del report[name]
@@ -92,9 +82,7 @@ def found_report(number=1, **more):
 
 
 def decoded(message):
-    """
-    Return the typed message of plain data.
-    """
+    """Return the typed message of plain data."""
     dropped = []
     found = decode_message(message, dropped)
     assert dropped == [] and found is not None, (dropped, message)  # noqa: PT018  shows both

@@ -1,6 +1,4 @@
-"""
-Diagnoses of given evidence, and how they are shown.
-"""
+"""Diagnoses of given evidence, and how they are shown."""
 
 from __future__ import annotations
 
@@ -21,25 +19,19 @@ GOOD = LogText(KILLED)
 
 @frozen
 class FixedSource:
-    """
-    A source that yields the given *pieces*.
-    """
+    """A source that yields the given *pieces*."""
 
     pieces: tuple[Evidence, ...]
     name: str = "told"
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
-        """
-        Yield the pieces, whatever the time budget.
-        """
+        """Yield the pieces, whatever the time budget."""
         assert budget_s > 0
         yield from self.pieces
 
 
 def shown(diagnosis: Diagnosis, folder: Path | None = None) -> list[bytes]:
-    """
-    Return every form of a diagnosis as bytes. With *folder*, save it there too.
-    """
+    """Return every form of a diagnosis as bytes. With *folder*, save it there too."""
     forms = (
         str(diagnosis),
         diagnosis.to_text(full=True),
@@ -54,14 +46,10 @@ def shown(diagnosis: Diagnosis, folder: Path | None = None) -> list[bytes]:
 
 
 def first_cause(diagnosis: Diagnosis) -> str | None:
-    """
-    Return the id of the likeliest cause.
-    """
+    """Return the id of the likeliest cause."""
     return diagnosis.causes[0].id if diagnosis.causes else None
 
 
 def diagnosis_with(policy: RetryPolicy) -> Diagnosis:
-    """
-    Return a diagnosis with this retry *policy*.
-    """
+    """Return a diagnosis with this retry *policy*."""
     return Diagnosis(outcome="explained", summary="A worker died.", decision=Decision(policy=policy))

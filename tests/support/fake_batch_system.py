@@ -1,6 +1,4 @@
-"""
-A batch system made of scripts, with a job that has a dead worker.
-"""
+"""A batch system made of scripts, with a job that has a dead worker."""
 
 from __future__ import annotations
 
@@ -22,36 +20,28 @@ HOST = "10.0.0.4"
 
 
 def install_command(folder: Path, name: str, script: str) -> None:
-    """
-    Install an executable in *folder* that runs *script* in a shell.
-    """
+    """Install an executable in *folder* that runs *script* in a shell."""
     path = folder / name
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
 
 
 def install_answer(folder: Path, name: str, text: str, *, status: int = 0) -> None:
-    """
-    Install an executable in *folder* that always prints *text* and notes its arguments.
-    """
+    """Install an executable in *folder* that always prints *text* and notes its arguments."""
     answer = folder / f"{name}.answer"
     answer.write_text(text)
     install_command(folder, name, f'echo "{name} $*" >> {folder}/asked\ncat {answer}\nexit {status}')
 
 
 def commands_run(folder: Path) -> list[str]:
-    """
-    Return the commands that were run.
-    """
+    """Return the commands that were run."""
     log = folder / "asked"
     return log.read_text().splitlines() if log.exists() else []
 
 
 @define
 class FakeJob:
-    """
-    A job, as dask-jobqueue's cluster objects hold it.
-    """
+    """A job, as dask-jobqueue's cluster objects hold it."""
 
     name: str
     job_id: str | None
@@ -59,9 +49,7 @@ class FakeJob:
 
 
 class JobQueueCluster:
-    """
-    A cluster object like dask-jobqueue's.
-    """
+    """A cluster object like dask-jobqueue's."""
 
     def __init__(self, *jobs: FakeJob, living: Mapping[str, Any] | None = None) -> None:
         self.workers = {job.name: job for job in jobs}
@@ -71,17 +59,13 @@ class JobQueueCluster:
 
 
 def cluster(kind: str, *jobs: FakeJob, **options: Any) -> JobQueueCluster:
-    """
-    Return a cluster of a given class, e.g. ``SLURMCluster``.
-    """
+    """Return a cluster of a given class, e.g. ``SLURMCluster``."""
     return type(kind, (JobQueueCluster,), {})(*jobs, **options)
 
 
 @define
 class FakeClient:
-    """
-    A client, as far as sources use it.
-    """
+    """A client, as far as sources use it."""
 
     cluster: Any = None
 
@@ -89,25 +73,19 @@ class FakeClient:
 def victim(
     when: float | None, *, name: str | None = "w-0", worker: str = WORKER, nanny: str = NANNY
 ) -> Victim:
-    """
-    Return the dead worker.
-    """
+    """Return the dead worker."""
     return Victim(identity=Identity(worker=worker, pid=4711, nanny=nanny, name=name, host=HOST), when=when)
 
 
 def scene(*victims: Victim, of: Any = None, role: str = "nanny", **environment: str) -> Scene:
-    """
-    Return the scene of the dead workers; a nanny is alive if *environment* is given.
-    """
+    """Return the scene of the dead workers; a nanny is alive if *environment* is given."""
     nanny = Location(role=role, identity=Identity(nanny=NANNY, host=HOST), environment=environment)
     return Scene(victims=victims, locations=(nanny,) if environment else (), client=FakeClient(of))
 
 
 @define
 class RemovalSource:
-    """
-    A source that says that the scheduler lost a worker.
-    """
+    """A source that says that the scheduler lost a worker."""
 
     dead: Victim
     name: str = "scheduler events"
@@ -119,16 +97,12 @@ class RemovalSource:
 
 
 def explain_by(source: Any, dead: Victim | None, *, budget_s: float = 5.0) -> Any:
-    """
-    Return the diagnosis of a death by *source* alone.
-    """
+    """Return the diagnosis of a death by *source* alone."""
     sources = [source] if dead is None else [RemovalSource(dead), source]
     return explain(sources=sources, timeout=budget_s)
 
 
 def on_path(folder: Path, monkeypatch: Any) -> Path:
-    """
-    Put *folder* first on the search path for commands.
-    """
+    """Put *folder* first on the search path for commands."""
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     return folder

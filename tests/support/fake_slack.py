@@ -1,6 +1,4 @@
-"""
-A local Slack: keeps messages, edits them, and answers as the Web API does.
-"""
+"""A local Slack: keeps messages, edits them, and answers as the Web API does."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ TOKEN = "xoxb-0123456789-abcdefghij"
 
 @define
 class FakeSlack:
-    """
-    A local Slack; its ``answer`` serves an `HttpServer`.
-    """
+    """A local Slack; its ``answer`` serves an `HttpServer`."""
 
     #: Messages by timestamp, as posted or last edited.
     messages: dict[str, dict] = field(factory=dict)
@@ -46,9 +42,7 @@ class FakeSlack:
 
 
 def texts_in(value: object) -> list[str]:
-    """
-    Return every text of the blocks, in order.
-    """
+    """Return every text of the blocks, in order."""
     if isinstance(value, list):
         return [text for each in value for text in texts_in(each)]
     if isinstance(value, dict):

@@ -1,6 +1,4 @@
-"""
-Handmade findings, for tests.
-"""
+"""Handmade findings, for tests."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ HOSTILE = (
 
 
 def nanny_kill(**changes: Any) -> RankedCause:
-    """
-    Return the nanny's memory kill, the likeliest cause of `explained`.
-    """
+    """Return the nanny's memory kill, the likeliest cause of `explained`."""
     arguments: dict[str, Any] = {
         "id": "nanny.memory-terminate",
         "revision": 4,
@@ -80,9 +76,7 @@ def nanny_kill(**changes: Any) -> RankedCause:
 
 
 def dead(**changes: Any) -> Death:
-    """
-    Return one worker killed by signal 9 at its memory limit.
-    """
+    """Return one worker killed by signal 9 at its memory limit."""
     arguments: dict[str, Any] = {
         "identity": Identity(worker="tcp://10.0.0.4:34937", pid=129, nanny="tcp://10.0.0.4:40001"),
         "when": NOON_ISH,
@@ -99,9 +93,7 @@ def dead(**changes: Any) -> Death:
 
 
 def explained(**changes: Any) -> Findings:
-    """
-    Return findings with something in every part.
-    """
+    """Return findings with something in every part."""
     arguments: dict[str, Any] = {
         "outcome": "explained",
         "summary": "The nanny killed worker tcp://10.0.0.4:34937 (pid 129) at 95% of its 4.00 GiB.",
@@ -159,9 +151,7 @@ def explained(**changes: Any) -> Findings:
 
 
 def no_death(**changes: Any) -> Findings:
-    """
-    Return findings that say a task failed and nothing died.
-    """
+    """Return findings that say a task failed and nothing died."""
     arguments: dict[str, Any] = {
         "outcome": "no-death",
         "summary": "No worker died: the task load-1 raised ValueError.",
@@ -174,9 +164,7 @@ def no_death(**changes: Any) -> Findings:
 
 
 def unknown(**changes: Any) -> Findings:
-    """
-    Return findings that say a worker died of an unknown cause.
-    """
+    """Return findings that say a worker died of an unknown cause."""
     arguments: dict[str, Any] = {
         "outcome": "unknown",
         "summary": "Worker tcp://10.0.0.4:34937 was lost, and the evidence does not say why.",
@@ -192,9 +180,7 @@ def unknown(**changes: Any) -> Findings:
 
 
 def hostile() -> Findings:
-    """
-    Return findings in which all foreign text is hostile.
-    """
+    """Return findings in which all foreign text is hostile."""
     clue = Clue(sign="s", text=f"{HOSTILE}\n{HOSTILE}", where=HOSTILE, grade="strong")
     cause = nanny_kill(
         title=HOSTILE,
@@ -235,9 +221,7 @@ def hostile() -> Findings:
 
 
 def history(**changes: Any) -> ProcessHistory:
-    """
-    Return the last minute of `dead`, sampled every second: memory grows up to its limit.
-    """
+    """Return the last minute of `dead`, sampled every second: memory grows up to its limit."""
     samples = tuple(
         MemorySample(
             at=NOON_ISH - 60.4 + second,
@@ -271,9 +255,7 @@ def history(**changes: Any) -> ProcessHistory:
 
 
 def drawn(**changes: Any) -> Findings:
-    """
-    Return `explained` with a minute of the recorder, a pause, and a second worker that died of the same task.
-    """
+    """Return `explained` with a minute of the recorder, a pause, and a second worker that died of the same task."""
     other = Identity(worker="tcp://10.0.0.5:34938", pid=130)
     pause = Moment(
         at=NOON_ISH - 8, kind="pause", identity=dead().identity, text="Worker is at 81% memory usage"
@@ -286,9 +268,7 @@ def drawn(**changes: Any) -> Findings:
 
 
 def several_victims(count: int = 6) -> Findings:
-    """
-    Return `drawn` with the memory of *count* workers that died four seconds apart.
-    """
+    """Return `drawn` with the memory of *count* workers that died four seconds apart."""
     others = (
         history(
             identity=Identity(worker=f"tcp://10.0.0.{4 + number}:34937", pid=129 + number),

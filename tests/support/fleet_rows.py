@@ -1,6 +1,4 @@
-"""
-Rows of deaths as triage writes them, for tests of the code that counts them.
-"""
+"""Rows of deaths as triage writes them, for tests of the code that counts them."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ HOUR_S = 3600.0
 
 
 def fleet_row(number: int = 0, **changes: Any) -> DeathRow:
-    """
-    Return the death of another worker by the memory limit, *number* hours after the first death.
-    """
+    """Return the death of another worker by the memory limit, *number* hours after the first death."""
     cause = changes.get("cause", "nanny.memory-terminate")
     return DeathRow(
         **{

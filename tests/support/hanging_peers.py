@@ -1,5 +1,4 @@
-"""
-Peers that hang as long as a test runs, so that only code that gives up continues.
+"""Peers that hang as long as a test runs, so that only code that gives up continues.
 
 This needs no clock: whatever waits for such a peer runs into the test's time-out. benchmarks/patience.py
 measures how close a source comes to its time budget.
@@ -22,23 +21,17 @@ gives_up = pytest.mark.timeout(50)
 
 
 def only_timed_out(pieces: Iterable[Evidence]) -> bool:
-    """
-    Whether the *pieces* are only gaps because of a time-out.
-    """
+    """Whether the *pieces* are only gaps because of a time-out."""
     return {each.reason if isinstance(each, Gap) else type(each).__name__ for each in pieces} == {"timed-out"}
 
 
 def hanging_script(pids: Path) -> str:
-    """
-    Return a shell script that never ends. It notes its process id in the file *pids*.
-    """
+    """Return a shell script that never ends. It notes its process id in the file *pids*."""
     return f"echo $$ >> {shlex.quote(str(pids))}; exec sleep 36000"
 
 
 def still_running(pids: Path) -> list[int]:
-    """
-    Return the processes in the file *pids* that still run after a wait, because a kill takes a moment.
-    """
+    """Return the processes in the file *pids* that still run after a wait, because a kill takes a moment."""
     noted = [int(each) for each in pids.read_text().split()]
     assert noted, "nothing was started"
     for _ in range(200):

@@ -1,6 +1,4 @@
-"""
-A local HTTP server with answers from a test, for sources that query over HTTP.
-"""
+"""A local HTTP server with answers from a test, for sources that query over HTTP."""
 
 from __future__ import annotations
 
@@ -48,17 +46,13 @@ class HttpRequest:
 def by_last_path_part(
     answers: Mapping[str, HttpAnswer], *, otherwise: HttpAnswer
 ) -> Callable[[HttpRequest], HttpAnswer]:
-    """
-    Return a function that answers a request by the last part of its path.
-    """
+    """Return a function that answers a request by the last part of its path."""
     return lambda request: answers.get(request.path.rpartition("/")[2], otherwise)
 
 
 @define
 class HttpServer:
-    """
-    Calls ``answer`` with each request, and keeps all requests.
-    """
+    """Calls ``answer`` with each request, and keeps all requests."""
 
     answer: Callable[[HttpRequest], HttpAnswer]
     requests: list[HttpRequest] = field(factory=list)
@@ -70,8 +64,7 @@ class HttpServer:
     _server: ThreadingHTTPServer | None = None
 
     def is_hanging(self) -> bool:
-        """
-        Whether somebody asked and has no complete answer yet.
+        """Whether somebody asked and has no complete answer yet.
 
         On a busy machine it waits for a thread that was abandoned before it could ask.
         """

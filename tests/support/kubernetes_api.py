@@ -1,5 +1,4 @@
-"""
-A Kubernetes API server over HTTP that answers from a recording (tests/recordings/kubernetes), or misbehaves.
+"""A Kubernetes API server over HTTP that answers from a recording (tests/recordings/kubernetes), or misbehaves.
 
 The bodies are the answers of a kube-apiserver 1.20 after a real death (tests/lab_kubernetes). Selecting,
 limiting and looking up by name follow the API reference.
@@ -56,16 +55,12 @@ CAUSES = {
 
 
 def recording(name: str) -> dict[str, Any]:
-    """
-    Return the recording of that name.
-    """
+    """Return the recording of that name."""
     return json.loads((RECORDINGS / f"{name}.json").read_text())
 
 
 def scene_of(recorded: Mapping[str, Any], **changes: Any) -> Scene:
-    """
-    Return the scene of a recorded death, in a cluster that the operator calls ``lab``.
-    """
+    """Return the scene of a recorded death, in a cluster that the operator calls ``lab``."""
     victims = [
         Victim(identity=Identity(**each["identity"]), when=each["when"]) for each in recorded["victims"]
     ]
@@ -85,9 +80,7 @@ def scene_of(recorded: Mapping[str, Any], **changes: Any) -> Scene:
 
 
 def shifted(recorded: Mapping[str, Any], by_s: float) -> dict[str, Any]:
-    """
-    Return the recording with all times *by_s* seconds later.
-    """
+    """Return the recording with all times *by_s* seconds later."""
 
     def later(stamp: re.Match[str]) -> str:
         when = datetime.fromisoformat(stamp[0]) + timedelta(seconds=by_s)
@@ -100,9 +93,7 @@ def shifted(recorded: Mapping[str, Any], by_s: float) -> dict[str, Any]:
 
 
 class Server(ThreadingHTTPServer):
-    """
-    Answers from *recorded*, unless it misbehaves on purpose.
-    """
+    """Answers from *recorded*, unless it misbehaves on purpose."""
 
     daemon_threads = True
 
@@ -136,9 +127,7 @@ class Server(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def is_hanging(self) -> bool:
-        """
-        Whether a request still hangs.
-        """
+        """Whether a request still hangs."""
         return bool(self.held) and not self.over.is_set()
 
 
@@ -147,9 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Server
 
     def log_message(self, *arguments: object) -> None:
-        """
-        Log nothing: pytest shows what matters.
-        """
+        """Log nothing: pytest shows what matters."""
 
     def date_time_string(self, timestamp: float | None = None) -> str:
         return super().date_time_string((timestamp or time.time()) + self.server.ahead_s)
@@ -255,9 +242,7 @@ def _fits(each: Mapping[str, Any], test: str) -> bool:
 
 @contextmanager
 def serve(recorded: Mapping[str, Any], **changes: Any) -> Iterator[Server]:
-    """
-    Serve *recorded* on this machine.
-    """
+    """Serve *recorded* on this machine."""
     with Server(recorded, **changes) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

@@ -1,6 +1,4 @@
-"""
-A local mail server that keeps its mails, and refuses some if a test says so.
-"""
+"""A local mail server that keeps its mails, and refuses some if a test says so."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ USER, PASSWORD = "watcher", "pass-w0rd-of-the-watcher"
 
 @define
 class MailBox:
-    """
-    The handler of an ``aiosmtpd`` server.
-    """
+    """The handler of an ``aiosmtpd`` server."""
 
     mails: list[EmailMessage] = field(factory=list)
     #: The recipients of each mail, by the envelope.
@@ -46,9 +42,7 @@ class MailBox:
 
 
 class _AnyPort(Controller):
-    """
-    Listens on a free port.
-    """
+    """Listens on a free port."""
 
     def _trigger_server(self):
         self.port = self.server.sockets[0].getsockname()[1]
@@ -62,9 +56,7 @@ def mail_server(
     tls_from_the_start: ssl.SSLContext | None = None,
     wants_login: bool = False,
 ) -> Iterator[MailBox]:
-    """
-    Serve until the end of the block; with *tls* offer STARTTLS.
-    """
+    """Serve until the end of the block; with *tls* offer STARTTLS."""
     box = MailBox()
 
     def check(server, session, envelope, mechanism, data):

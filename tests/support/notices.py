@@ -1,6 +1,4 @@
-"""
-Notices and deliveries as the watcher makes them, and hostile texts.
-"""
+"""Notices and deliveries as the watcher makes them, and hostile texts."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ HOSTILE = (
 
 
 def sample_notice(reason: NoticeReason = "new", **changes: object) -> Notice:
-    """
-    Return a notice: three workers were killed at the memory limit.
-    """
+    """Return a notice: three workers were killed at the memory limit."""
     given: dict[str, object] = {
         "id": "case-1:1",
         "reason": reason,
@@ -52,9 +48,7 @@ def sample_notice(reason: NoticeReason = "new", **changes: object) -> Notice:
 def delivery_of(
     notice: Notice | None = None, *, receipt: Mapping[str, str] | None = None, attempt: int = 1
 ) -> Delivery:
-    """
-    Return a delivery of *notice* to some sink.
-    """
+    """Return a delivery of *notice* to some sink."""
     notice = notice or sample_notice()
     return Delivery(id=f"{notice.id}:sink", notice=notice, receipt=receipt or {}, attempt=attempt)
 

@@ -1,5 +1,4 @@
-"""
-A watcher in a separate process, to be killed: it writes deaths, cases and notices, and delivers them.
+"""A watcher in a separate process, to be killed: it writes deaths, cases and notices, and delivers them.
 
 Run as a program: ``outbox_child.py WAY STATE JOURNAL URL MOST``. It resumes from the state of its
 predecessor, up to death number MOST, and ends when all notices are delivered.
@@ -44,16 +43,12 @@ RETRY = RetrySettings(first_s=0.01, longest_s=0.1, max_attempts=10_000)
 
 
 def trouble_of(death_id: str) -> str:
-    """
-    Return the cause that the judge of the rounds names.
-    """
+    """Return the cause that the judge of the rounds names."""
     return f"trouble.{death_id}"
 
 
 def notice_id(way: str, number: int) -> str:
-    """
-    Return the id of the notice about the death with that number.
-    """
+    """Return the id of the notice about the death with that number."""
     if way == "rounds":
         case = case_id(CLUSTER, sure_of(trouble_of(f"epoch-{number}")).fingerprint)
         return f"{case}-{watched_death(number).when:.0f}-1"
@@ -61,9 +56,7 @@ def notice_id(way: str, number: int) -> str:
 
 
 class Journal:
-    """
-    A file with one line per event, which survives a kill.
-    """
+    """A file with one line per event, which survives a kill."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -73,9 +66,7 @@ class Journal:
 
 
 class HttpSink:
-    """
-    Sends a notice as JSON, with its id as the idempotency key.
-    """
+    """Sends a notice as JSON, with its id as the idempotency key."""
 
     def __init__(self, name: str, url: str, journal: Journal) -> None:
         self.name = name
@@ -103,9 +94,7 @@ class HttpSink:
 
 
 class EndlessFeed:
-    """
-    A cluster on which workers die one by one, each of another trouble, up to number *most*.
-    """
+    """A cluster on which workers die one by one, each of another trouble, up to number *most*."""
 
     cluster = CLUSTER
 
@@ -131,9 +120,7 @@ class EndlessFeed:
 
 
 def write_directly(store: Store, journal: Journal, most: int, wake) -> None:
-    """
-    Write the effects of each death in one transaction, one death after the other.
-    """
+    """Write the effects of each death in one transaction, one death after the other."""
     cursor = store.cursor(CLUSTER)
     for number in range(cursor.position + 1 if cursor else 1, most + 1):
         case = CASES[number % len(CASES)]
@@ -149,9 +136,7 @@ def write_directly(store: Store, journal: Journal, most: int, wake) -> None:
 
 
 def write_in_rounds(store: Store, journal: Journal, most: int, wake) -> None:
-    """
-    Run the watcher's rounds, with a judge that knows each death's trouble; then deliver the rest.
-    """
+    """Run the watcher's rounds, with a judge that knows each death's trouble; then deliver the rest."""
 
     def judge(deaths, **_):
         return [incident(each, diagnosis=sure_of(trouble_of(each.id))) for each in deaths]

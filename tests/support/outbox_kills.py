@@ -1,6 +1,4 @@
-"""
-Kill a delivering process repeatedly, against a receiver that fails in every way.
-"""
+"""Kill a delivering process repeatedly, against a receiver that fails in every way."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ def read_request(body: bytes, _headers: Mapping[str, str], behaviour: str) -> Re
 
 @frozen(kw_only=True)
 class KillResult:
-    """
-    The result of the kills.
-    """
+    """The result of the kills."""
 
     notices: int
     kills: int
@@ -78,9 +74,7 @@ class KillResult:
 
 
 def kill_again_and_again(folder: Path, kills: int, *, way: Way) -> KillResult:
-    """
-    Start the process and kill it at a random moment, *kills* times; then let it finish.
-    """
+    """Start the process and kill it at a random moment, *kills* times; then let it finish."""
     state, journal = folder / "state.db", folder / "journal"
     receiver = BadReceiver(
         read=read_request, behaviours=BEHAVIOURS, timeout_s=outbox_child.TIMEOUT_S, retry_after="0.05"
@@ -154,9 +148,7 @@ def _repeats_after(taken: list[Request]) -> Counter[str]:
 
 
 def _repeats_by_the_same(journal: list[str]) -> list[str]:
-    """
-    Return what one process was answered more than once.
-    """
+    """Return what one process was answered more than once."""
     answers = Counter(line for line in journal if line.startswith("answered"))
     return [line for line, count in answers.items() if count > 1]
 

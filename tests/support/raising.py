@@ -1,6 +1,4 @@
-"""
-An exception that has a traceback.
-"""
+"""An exception that has a traceback."""
 
 from __future__ import annotations
 
@@ -8,7 +6,5 @@ from typing import NoReturn
 
 
 def raised(exc: BaseException) -> NoReturn:
-    """
-    Raise *exc*.
-    """
+    """Raise *exc*."""
     raise exc

@@ -1,6 +1,4 @@
-"""
-A store with a real S3 interface (localbucket), with objects that fail as in real stores.
-"""
+"""A store with a real S3 interface (localbucket), with objects that fail as in real stores."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ SECRET = "do-not-tell-this-secret"
 
 @frozen
 class S3Store:
-    """
-    A bucket named ``logs``, backed by a folder of files.
-    """
+    """A bucket named ``logs``, backed by a folder of files."""
 
     folder: Path
     storage_options: dict[str, Any]
@@ -36,15 +32,11 @@ class S3Store:
     reads: list[tuple[str, str]] = field(factory=list)
 
     def url(self, key: str = "") -> str:
-        """
-        Return the URL of an object, or of the bucket.
-        """
+        """Return the URL of an object, or of the bucket."""
         return f"s3://{BUCKET}/{key}"
 
     def put(self, key: str, content: bytes, trouble: Trouble | None = None) -> None:
-        """
-        Create or change an object.
-        """
+        """Create or change an object."""
         path = self.folder / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
@@ -54,9 +46,7 @@ class S3Store:
 
 @contextmanager
 def s3_store(folder: Path) -> Iterator[S3Store]:
-    """
-    Serve a store on a free local port until the block ends.
-    """
+    """Serve a store on a free local port until the block ends."""
     (folder / BUCKET).mkdir(parents=True)
 
     class Handler(_Handler):
@@ -83,16 +73,12 @@ def s3_store(folder: Path) -> Iterator[S3Store]:
 
 
 class _Handler(S3Handler):
-    """
-    Notes each read, and makes objects fail.
-    """
+    """Notes each read, and makes objects fail."""
 
     store: ClassVar[S3Store]
 
     def log_message(self, *_: object) -> None:
-        """
-        Say nothing on standard error.
-        """
+        """Say nothing on standard error."""
 
     def _get(self, bucket: str, key: str, include_body: bool) -> None:  # noqa: FBT001  as it is called
         if include_body:

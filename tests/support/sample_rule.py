@@ -1,6 +1,4 @@
-"""
-A correct rule file of a company's own pack.
-"""
+"""A correct rule file of a company's own pack."""
 
 from __future__ import annotations
 

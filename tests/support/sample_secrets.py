@@ -1,5 +1,4 @@
-"""
-Fake secrets of every kind, as logs hold them, and texts that only look like secrets.
+"""Fake secrets of every kind, as logs hold them, and texts that only look like secrets.
 
 Tokens are assembled when the tests run, so that no scanner takes this file for a leak.
 """
@@ -17,9 +16,7 @@ ALNUM, HEX = UPPER + LOWER + DIGITS, DIGITS + "abcdef"
 
 
 def some(count: int, chars: str = ALNUM, *, seed: str = "") -> str:
-    """
-    Return *count* characters, the same each time; with a digit and both letter cases, if *chars* has them.
-    """
+    """Return *count* characters, the same each time; with a digit and both letter cases, if *chars* has them."""
     rng = random.Random(f"{count} {chars} {seed}")
     while True:
         found = "".join(rng.choices(chars, k=count))

@@ -1,6 +1,4 @@
-"""
-A Sentry transport that keeps events in this process.
-"""
+"""A Sentry transport that keeps events in this process."""
 
 from __future__ import annotations
 
@@ -8,9 +6,7 @@ from sentry_sdk.transport import Transport
 
 
 class KeepingTransport(Transport):
-    """
-    A transport that keeps envelopes instead of sending them.
-    """
+    """A transport that keeps envelopes instead of sending them."""
 
     def __init__(self):
         super().__init__()

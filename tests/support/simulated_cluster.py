@@ -1,6 +1,4 @@
-"""
-Logs of clusters whose workers end in many ways, in Dask's words, with the true causes.
-"""
+"""Logs of clusters whose workers end in many ways, in Dask's words, with the true causes."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ def _line(second: float, logger: str, text: str, level: str) -> str:
 
 @define
 class SimulatedNanny:
-    """
-    A nanny with its current worker.
-    """
+    """A nanny with its current worker."""
 
     number: int
     #: Seconds by which its machine's clock is ahead.
@@ -61,9 +57,7 @@ class SimulatedNanny:
 
 
 class SimulatedCluster:
-    """
-    A cluster of three nannies that starts at second 0.
-    """
+    """A cluster of three nannies that starts at second 0."""
 
     def __init__(self, *, skew_s: float = 0.0) -> None:
         self.nannies = [SimulatedNanny(number, skew_s * number) for number in range(1, 4)]
@@ -77,9 +71,7 @@ class SimulatedCluster:
             self._start(each, 1.0)
 
     def end(self, nanny: SimulatedNanny, second: float, way: str) -> None:
-        """
-        End the nanny's worker, if it has one by then.
-        """
+        """End the nanny's worker, if it has one by then."""
         if nanny.closed or nanny.ready > second:
             return
         self.truth[nanny.worker] = way
@@ -105,18 +97,14 @@ class SimulatedCluster:
         self._start(nanny, second + 0.8)
 
     def close(self, second: float) -> None:
-        """
-        End the program that owns the cluster: it closes the nannies, then the scheduler.
-        """
+        """End the program that owns the cluster: it closes the nannies, then the scheduler."""
         for nanny in (each for each in self.nannies if not each.closed):
             nanny.log(second, "nanny", f"Closing Nanny at {nanny.address!r}. Reason: nanny-close")
             nanny.log(second + 0.01, "nanny", "Nanny asking worker to close. Reason: nanny-close")
         self._log(second + 0.1, "Closing scheduler. Reason: unknown")
 
     def restart(self, second: float) -> None:
-        """
-        Let a client restart all workers; none closes in time.
-        """
+        """Let a client restart all workers; none closes in time."""
         stimulus = f"client-restart-{_NOON}"
         self._log(second, f"Restarting workers and releasing all keys (stimulus_id='{stimulus}')")
         for number, nanny in enumerate(self.nannies):
@@ -125,9 +113,7 @@ class SimulatedCluster:
             self._killed_after_asking(nanny, moment)
 
     def logs(self, *, shared: bool = False) -> list[LogText]:
-        """
-        Return the logs of the scheduler, of each nanny or one for all, and of the kernel if it has any.
-        """
+        """Return the logs of the scheduler, of each nanny or one for all, and of the kernel if it has any."""
         each = [nanny.lines for nanny in self.nannies]
         texts = [_text(line for lines in each for line in lines)] if shared else map(_text, each)
         logs = [LogText(_text(self._scheduler), "scheduler"), *(LogText(text, "nanny") for text in texts)]
@@ -152,9 +138,7 @@ class SimulatedCluster:
         self._start(nanny, second + 0.8)
 
     def _killed_after_asking(self, nanny: SimulatedNanny, second: float) -> None:
-        """
-        Simulate the kill of a busy worker: its nanny waits for four seconds.
-        """
+        """Simulate the kill of a busy worker: its nanny waits for four seconds."""
         self._removed(nanny, second + 0.02, "handle-worker-cleanup")
         nanny.log(second + 4, "nanny", "Worker process still alive after 4.0 seconds, killing", "WARNING")
         nanny.log(second + 4.02, "nanny", f"Worker process {nanny.pid} was killed by signal 9")

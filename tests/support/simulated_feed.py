@@ -1,6 +1,4 @@
-"""
-A simulated cluster: its workers die, and it goes and comes back, at times set by the test.
-"""
+"""A simulated cluster: its workers die, and it goes and comes back, at times set by the test."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ ADDRESS = "tcp://10.0.0.1:8786"
 
 
 def death(number: int, second: float, *, signal: int = 9, host: str = "10.0.0.4", **more) -> WatchedDeath:
-    """
-    Return one of many workers that died of a signal.
-    """
+    """Return one of many workers that died of a signal."""
     worker = f"tcp://{host}:{40000 + number}"
     identity = Identity(worker=worker, pid=7000 + number, host=host, name=f"w{number}")
     evidence = (ProcessExit(identity=identity, signal=signal, when=NOON + second, reporter="nanny log"),)
@@ -33,9 +29,7 @@ def death(number: int, second: float, *, signal: int = 9, host: str = "10.0.0.4"
 
 @define(eq=False)
 class SimulatedFeed:
-    """
-    A feed whose questions take simulated time only. It is also the clock of the test.
-    """
+    """A feed whose questions take simulated time only. It is also the clock of the test."""
 
     deaths: Sequence[WatchedDeath] = ()
     #: Times in which the scheduler does not answer, as start and end in seconds.
@@ -62,15 +56,11 @@ class SimulatedFeed:
     is_closed: bool = field(default=False, init=False)
 
     def now(self) -> float:
-        """
-        Return the simulated time.
-        """
+        """Return the simulated time."""
         return NOON + self.second
 
     async def pause(self, seconds: float) -> None:
-        """
-        Let simulated time pass.
-        """
+        """Let simulated time pass."""
         await self._pass(self.second + seconds)
 
     async def poll(self, after: Cursor | None, *, wait_s: float) -> FeedBatch:
@@ -110,9 +100,7 @@ class SimulatedFeed:
         return self.epochs[max(each for each in self.epochs if each <= self.second)]
 
     async def _pass(self, second: float) -> None:
-        """
-        Advance the clock. At the end of the test it stands still, and nothing more happens.
-        """
+        """Advance the clock. At the end of the test it stands still, and nothing more happens."""
         await asyncio.sleep(0)
         if second <= self.second:
             return

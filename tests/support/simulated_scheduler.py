@@ -1,6 +1,4 @@
-"""
-A scheduler made of plain objects that answers the watcher's feed, with or without the recorder.
-"""
+"""A scheduler made of plain objects that answers the watcher's feed, with or without the recorder."""
 
 from __future__ import annotations
 
@@ -16,17 +14,14 @@ from workerdiag.recorder.scheduler.ring import DeathRing
 
 
 class Topic:
-    """
-    Like a topic of the scheduler's broker.
-    """
+    """Like a topic of the scheduler's broker."""
 
     def __init__(self, most):
         self.events, self.count = deque(maxlen=most), 0
 
 
 class SimulatedScheduler:
-    """
-    A stand-in for the scheduler, as far as the recorder's watch and the feed use it.
+    """A stand-in for the scheduler, as far as the recorder's watch and the feed use it.
 
     Attributes:
         is_up: Whether it answers.
@@ -52,52 +47,38 @@ class SimulatedScheduler:
             self.install()
 
     def install(self):
-        """
-        Install a recorder.
-        """
+        """Install a recorder."""
         self.ring = DeathRing()
         self.watch = DeathWatch(self, self.ring, is_report_due=lambda _: False)
         self.handlers[HANDLER] = self.watch.answer
 
     def uninstall(self):
-        """
-        Remove the recorder.
-        """
+        """Remove the recorder."""
         self.ring = self.watch = None
         del self.handlers[HANDLER]
 
     def record(self, message):
-        """
-        Record a death, or more about it.
-        """
+        """Record a death, or more about it."""
         self.ring.add(decoded(message))
         self.watch.notify()
 
     def add_plugin(self, plugin, *, name):
-        """
-        Add a plugin.
-        """
+        """Add a plugin."""
         self.plugins[name] = plugin
 
     def log_event(self, topic, message, *, when=NOW):
-        """
-        Note an event.
-        """
+        """Note an event."""
         found = self._broker._topics[topic]
         found.events.append((when, message))
         found.count += 1
 
     def note(self, text, *, when=NOW):
-        """
-        Write a line to the log.
-        """
+        """Write a line to the log."""
         if self.is_logging:
             self.log.append((when, "INFO", f"distributed.scheduler - INFO - {text}"))
 
     def join(self, address, *, pid=7, nanny="tcp://10.0.0.4:9001", name="w", when=NOW - 100):
-        """
-        Let a worker join.
-        """
+        """Let a worker join."""
         self.note(f"Register worker addr: {address} name: {name}", when=when)
         worker = SimpleNamespace(pid=pid, nanny=nanny, name=name, processing={}, executing={})
         self.workers[address] = worker
@@ -107,9 +88,7 @@ class SimulatedScheduler:
             plugin.add_worker(self, address)
 
     def remove(self, address, *, expected=False, when=NOW, keys=()):
-        """
-        Remove a worker, as Dask does.
-        """
+        """Remove a worker, as Dask does."""
         worker = self.workers.pop(address, None)
         if worker in self.running:
             self.running.remove(worker)
@@ -124,9 +103,7 @@ class SimulatedScheduler:
 
 
 class SimulatedConnection:
-    """
-    A connection of the feed to the simulated scheduler at an address.
-    """
+    """A connection of the feed to the simulated scheduler at an address."""
 
     asynchronous = True
     status = "running"
@@ -137,14 +114,10 @@ class SimulatedConnection:
         self._schedulers = schedulers
 
     async def close(self):
-        """
-        Close the connection.
-        """
+        """Close the connection."""
 
     async def run_on_scheduler(self, function, *args):
-        """
-        Run a function and note it, as Dask does.
-        """
+        """Run a function and note it, as Dask does."""
         scheduler = self._reached()
         if not scheduler.runs_functions:
             raise ValueError("The 'run_function' handler has been explicitly disallowed in Scheduler")
@@ -156,57 +129,43 @@ class SimulatedConnection:
         return answer
 
     async def workerdiag_look_3(self, **arguments):
-        """
-        Ask the question that the feed installed.
-        """
+        """Ask the question that the feed installed."""
         answer = await self._reached().handlers["workerdiag_look_3"](**arguments)
         self._reached()
         return answer.data
 
     async def workerdiag_watch(self, **arguments):
-        """
-        Ask the recorder; without a recorder there is no answer.
-        """
+        """Ask the recorder; without a recorder there is no answer."""
         scheduler = self._reached()
         answer = None if scheduler.watch is None else await scheduler.watch.answer(**arguments)
         self._reached()
         return answer
 
     async def has_same_python(self):
-        """
-        Whether functions can run there.
-        """
+        """Whether functions can run there."""
         return self._reached().has_same_python
 
     async def events(self, topic):
-        """
-        Return the events of a topic.
-        """
+        """Return the events of a topic."""
         scheduler = self._reached()
         scheduler.asked_topics.append(topic)
         return tuple(scheduler._broker._topics[topic].events)
 
     async def logs(self, *, start, n, timestamps):
-        """
-        Return at most *n* log records from *start* on, newest first.
-        """
+        """Return at most *n* log records from *start* on, newest first."""
         assert timestamps
         found = [each for each in self._reached().log if each[0] >= start]
         return found[::-1][:n]
 
     async def identity(self, n_workers):
-        """
-        Return its identity, and some of its workers.
-        """
+        """Return its identity, and some of its workers."""
         scheduler = self._reached()
         some = list(scheduler.workers.items())[:n_workers]
         workers = {address: {"nanny": each.nanny, "name": each.name} for address, each in some}
         return {"id": scheduler.id, "n_workers": len(scheduler.workers), "workers": workers}
 
     async def get_task_prefix_states(self):
-        """
-        Return the number of tasks by state.
-        """
+        """Return the number of tasks by state."""
         scheduler = self._reached()
         return {"load": {"no-worker": len(scheduler.unrunnable), "queued": len(scheduler.queued)}}
 
@@ -218,14 +177,10 @@ class SimulatedConnection:
 
 
 def polled(feed, after=None, *, wait_s=0.0):
-    """
-    Return one batch of a feed.
-    """
+    """Return one batch of a feed."""
     return asyncio.run(feed.poll(after, wait_s=wait_s))
 
 
 def workers(deaths):
-    """
-    Return the workers that died.
-    """
+    """Return the workers that died."""
     return [each.identity.worker for each in deaths]

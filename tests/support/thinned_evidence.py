@@ -1,6 +1,4 @@
-"""
-Evidence with parts missing: the diagnosis keeps its key as long as its cause.
-"""
+"""Evidence with parts missing: the diagnosis keeps its key as long as its cause."""
 
 from __future__ import annotations
 
@@ -20,25 +18,19 @@ from workerdiag.pipeline import diagnose
 
 @cache
 def shipped() -> tuple[Rulebook, Matcher]:
-    """
-    Return the shipped rules, ready to run.
-    """
+    """Return the shipped rules, ready to run."""
     book = load_rulebook(packs=False)
     return book, Matcher(book)
 
 
 def findings_of(evidence: Sequence[Evidence]) -> Findings:
-    """
-    Return the findings by the shipped rules.
-    """
+    """Return the findings by the shipped rules."""
     book, matcher = shipped()
     return diagnose(evidence, book, matcher=matcher)
 
 
 def without_lines(piece: Evidence, share: int, offset: int) -> Evidence:
-    """
-    Return the piece; a log loses every *share*-th line.
-    """
+    """Return the piece; a log loses every *share*-th line."""
     if not isinstance(piece, LogChunk):
         return piece
     lines = piece.data.splitlines(keepends=True)
@@ -46,9 +38,7 @@ def without_lines(piece: Evidence, share: int, offset: int) -> Evidence:
 
 
 def has_key_of(thinned: Findings, whole: Findings) -> bool:
-    """
-    Whether both have the same key. Also true if they have no sure cause in common.
-    """
+    """Whether both have the same key. Also true if they have no sure cause in common."""
     same_cause = whole.top and thinned.top and whole.top.id == thinned.top.id
     if not same_cause or min(whole.top.probability, thinned.top.probability) < 0.5:
         return True
@@ -56,9 +46,7 @@ def has_key_of(thinned: Findings, whole: Findings) -> bool:
 
 
 def keys_that_changed(evidence: Sequence[Evidence], *, times: int = 20) -> list[list[Evidence]]:
-    """
-    Return the random thinnings, of *times*, that changed the key but not the cause.
-    """
+    """Return the random thinnings, of *times*, that changed the key but not the cause."""
     whole = findings_of(evidence)
     assert whole.top is not None
     return [each for each in _thinned(evidence, times) if not has_key_of(findings_of(each), whole)]

@@ -1,6 +1,4 @@
-"""
-A triage without a cluster: each part is read in this process.
-"""
+"""A triage without a cluster: each part is read in this process."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ from workerdiag.triage.work import TriagePlan, TriageWork
 def triage_here(
     given: Iterable[Path | str], folder: Path, *, form: TableFormat = "jsonl", **wanted: Any
 ) -> tuple[tuple[DeathRow, ...], tuple[InputRow, ...], tuple[str, ...]]:
-    """
-    Return the rows of both tables, and the notes.
-    """
+    """Return the rows of both tables, and the notes."""
     plan = TriagePlan(given=tuple(given), memory_bytes=2**31, writes_tables=True, **wanted)
     work = TriageWork(plan, TriageFolder(folder, form))
     for job in work.jobs():
@@ -32,9 +28,7 @@ def triage_here(
 
 
 def nanny_log(deaths: int, *, seed: int = 0, calm: int = 50, signal: int = 11) -> str:
-    """
-    Return the log of a nanny whose workers die by a signal one by one, with *calm* lines between.
-    """
+    """Return the log of a nanny whose workers die by a signal one by one, with *calm* lines between."""
     chance = random.Random(seed)
     at = 1_763_700_000 + 1000 * seed
     port = 40_000 + seed

@@ -1,5 +1,4 @@
-"""
-Kill a program that watches a cluster repeatedly, while workers die and the receiver fails.
+"""Kill a program that watches a cluster repeatedly, while workers die and the receiver fails.
 
 The scheduler is real, with a recorder's ring of deaths to which this adds; no worker runs.
 """
@@ -45,9 +44,7 @@ FIRST_WORD_S = 60.0
 
 @frozen
 class Request:
-    """
-    A notice, as the receiver read it.
-    """
+    """A notice, as the receiver read it."""
 
     delivery: str
     key: str
@@ -57,9 +54,7 @@ class Request:
 
 
 def read_request(body: bytes, headers: Mapping[str, str], behaviour: str) -> Request:
-    """
-    Return the notice, and whether its signature is ours.
-    """
+    """Return the notice, and whether its signature is ours."""
     content = json.loads(body)
     return Request(
         delivery=content["delivery_id"],
@@ -71,9 +66,7 @@ def read_request(body: bytes, headers: Mapping[str, str], behaviour: str) -> Req
 
 
 class DyingCluster:
-    """
-    A scheduler whose recorder has ever more deaths, of three causes.
-    """
+    """A scheduler whose recorder has ever more deaths, of three causes."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -84,9 +77,7 @@ class DyingCluster:
         self._cluster.scheduler.handlers[HANDLER] = self._watch.answer
 
     def die(self) -> None:
-        """
-        Add one more death.
-        """
+        """Add one more death."""
         self.count += 1
         messages = _messages_of(self.count)
 
@@ -99,9 +90,7 @@ class DyingCluster:
 
     @contextmanager
     def dying(self) -> Iterator[None]:
-        """
-        Add deaths one or two at a time until the block ends, with pauses in which a case can be resolved.
-        """
+        """Add deaths one or two at a time until the block ends, with pauses in which a case can be resolved."""
         is_over = threading.Event()
 
         def go_on() -> None:
@@ -117,16 +106,12 @@ class DyingCluster:
             thread.join()
 
     def close(self) -> None:
-        """
-        End the scheduler.
-        """
+        """End the scheduler."""
         self._cluster.close()
 
 
 def _messages_of(number: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """
-    Return the messages of scheduler and nanny about a death: memory limit, segmentation fault or exit.
-    """
+    """Return the messages of scheduler and nanny about a death: memory limit, segmentation fault or exit."""
     now, who = time.time(), {"worker_address": f"tcp://10.0.{number >> 8}.{number & 255}:4000", "pid": number}
     record = scheduler_record(number, **who, noticed_at=now, stimulus_id=f"handle-worker-cleanup-{number}")
     box = {"stage": "running", "written_at": now, "samples": ()}
@@ -144,9 +129,7 @@ def _messages_of(number: int) -> tuple[dict[str, Any], dict[str, Any]]:
 
 @frozen(kw_only=True)
 class WatchKillResult:
-    """
-    The result of the kills.
-    """
+    """The result of the kills."""
 
     deaths: int
     notices: int
@@ -165,9 +148,7 @@ class WatchKillResult:
 
 
 class Watchers:
-    """
-    Processes that watch: new, which takes seconds, or forked from a process that has imported everything.
-    """
+    """Processes that watch: new, which takes seconds, or forked from a process that has imported everything."""
 
     def __init__(self, *arguments: str) -> None:
         self._arguments = arguments
@@ -182,15 +163,11 @@ class Watchers:
         assert self._forking.wait(LONG_S) == 0
 
     def finish(self) -> None:
-        """
-        Run a watcher that ends when nothing is left to send.
-        """
+        """Run a watcher that ends when nothing is left to send."""
         assert self._started(*self._arguments, "finish").wait(LONG_S) == 0
 
     def kill_one(self, receiver: BadReceiver[Request], *, is_new: bool) -> None:
-        """
-        Start a watcher, and kill it at a random moment.
-        """
+        """Start a watcher, and kill it at a random moment."""
         if is_new:
             with self._started(*self._arguments) as child:
                 _wait_for_a_moment(child, receiver)
@@ -215,9 +192,7 @@ class Watchers:
 
 
 def kill_the_watcher(folder: Path, kills: int) -> WatchKillResult:
-    """
-    Kill a watcher at a random moment *kills* times, every tenth a new process; then let one finish.
-    """
+    """Kill a watcher at a random moment *kills* times, every tenth a new process; then let one finish."""
     state, cluster = folder / "state.db", DyingCluster()
     receiver = BadReceiver(
         read=read_request, behaviours=BEHAVIOURS, timeout_s=watched_program.TIMEOUT_S, retry_after="1"
@@ -237,9 +212,7 @@ def kill_the_watcher(folder: Path, kills: int) -> WatchKillResult:
 
 
 def _wait_for_a_moment(child: subprocess.Popen[str], receiver: BadReceiver[Request]) -> None:
-    """
-    Wait, mostly until it sends; sometimes only until it imports, opens the file, takes the lease or judges.
-    """
+    """Wait, mostly until it sends; sometimes only until it imports, opens the file, takes the lease or judges."""
     said_before, dice = len(receiver.requests), random.random()
     if dice < 0.9:
         assert child.stdout is not None

@@ -1,6 +1,4 @@
-"""
-Deaths, cases and notices of a watcher, for tests of the code that keeps and sends them.
-"""
+"""Deaths, cases and notices of a watcher, for tests of the code that keeps and sends them."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ NOW = 1_800_000_000.0
 
 @define
 class FakeClock:
-    """
-    A clock that stands still until it is set.
-    """
+    """A clock that stands still until it is set."""
 
     now: float = NOW
 

@@ -1,5 +1,4 @@
-"""
-A program that watches a cluster with the public API and notifies a webhook, to be killed.
+"""A program that watches a cluster with the public API and notifies a webhook, to be killed.
 
 Run as ``watched_program.py ADDRESS STATE URL [finish]``: with ``finish`` it ends when all is sent.
 Run without arguments it imports everything, then reads such arguments, one line per watcher. Each watcher is
@@ -29,17 +28,13 @@ _LOOK_S = 0.2
 
 
 def is_all_said(watcher: workerdiag.Watcher) -> bool:
-    """
-    Whether every case is over and every notice delivered.
-    """
+    """Whether every case is over and every notice delivered."""
     waiting = (sink.counts["pending"] + sink.counts["sending"] for sink in watcher.status().sinks)
     return not any(case.is_open for case in watcher.cases()) and not any(waiting)
 
 
 def main(address: str, state: str, url: str, *words: str) -> None:
-    """
-    Watch until killed or finished.
-    """
+    """Watch until killed or finished."""
     sink = WebhookSink(url, SECRET, name="hook", timeout_s=TIMEOUT_S)
     with workerdiag.watch(
         address, sink, state=state, name="prod", settings=SETTINGS, policy=POLICY
@@ -50,9 +45,7 @@ def main(address: str, state: str, url: str, *words: str) -> None:
 
 
 def serve() -> None:
-    """
-    Run a watcher for each input line. Print its process id before it begins, and ``ended`` after it ends.
-    """
+    """Run a watcher for each input line. Print its process id before it begins, and ``ended`` after it ends."""
     workerdiag.explain(
         logs=[workerdiag.LogText("distributed.nanny - INFO - Worker process 1 was killed by signal 9")]
     )

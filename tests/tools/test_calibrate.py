@@ -1,6 +1,4 @@
-"""
-Calibration: measured anew for the current release, kept for the older ones, never worse than the last.
-"""
+"""Calibration: measured anew for the current release, kept for the older ones, never worse than the last."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ BAD = [Answer(case="a", sure=0.9, right=False), Answer(case="b", sure=0.55, righ
 
 
 def test_a_new_release_leaves_the_tables_of_older_ones_alone():
-    """
-    The page gets a row and a section for each release; what stood there stays, to the letter.
-    """
+    """The page gets a row and a section for each release; what stood there stays, to the letter."""
     first = with_release("", "2026.9.0", BAD, "old grades")
     both = with_release(first, "2026.11.0", GOOD, "new grades")
 
@@ -45,9 +41,7 @@ def test_a_new_release_leaves_the_tables_of_older_ones_alone():
 
 
 def test_writing_a_release_again_replaces_it_alone():
-    """
-    Measured twice, a release has the newer numbers, once.
-    """
+    """Measured twice, a release has the newer numbers, once."""
     both = with_release(with_release("", "2026.9.0", GOOD, "old"), "2026.11.0", BAD, "once")
     again = with_release(both, "2026.11.0", GOOD, "twice")
 
@@ -58,9 +52,7 @@ def test_writing_a_release_again_replaces_it_alone():
 
 
 def test_chance_alone_errs_less_the_more_answers_there_are():
-    """
-    A goal for the calibration error can be judged: what promises that hold exactly would show is told.
-    """
+    """A goal for the calibration error can be judged: what promises that hold exactly would show is told."""
     few = [Answer(case="a", sure=0.9, right=True)] * 20
     certain = [Answer(case="a", sure=1.0, right=True)] * 20
 
@@ -70,9 +62,7 @@ def test_chance_alone_errs_less_the_more_answers_there_are():
 
 
 def test_the_page_of_the_docs_is_one_that_can_be_read_back():
-    """
-    The committed page holds the measures of the release that ships, and its grades.
-    """
+    """The committed page holds the measures of the release that ships, and its grades."""
     page = (ROOT / "docs" / "calibration.md").read_text(encoding="utf-8")
     release = calibrate.workerdiag.load_rulebook(packs=False).release
 
@@ -81,9 +71,7 @@ def test_the_page_of_the_docs_is_one_that_can_be_read_back():
 
 
 def test_releases_sort_by_calendar():
-    """
-    November comes after September, whatever the letters say.
-    """
+    """November comes after September, whatever the letters say."""
     assert sorted(["2026.11.0", "2026.9.0", "2026.11.1"], key=in_order) == [
         "2026.9.0",
         "2026.11.0",
@@ -103,9 +91,7 @@ def test_releases_sort_by_calendar():
     ],
 )
 def test_worse_is_told_against_the_last_release_and_against_itself(release, before, told):
-    """
-    Older releases than the last do not count, and a release without a row must be written down.
-    """
+    """Older releases than the last do not count, and a release without a row must be written down."""
     then = {each: Measures(count=9, brier=0.05, calibration_error=error) for each, error in before.items()}
     now = Measures(count=9, brier=0.05, calibration_error=0.05)
     problems = list(calibrate.worse(now, release, then))
@@ -115,18 +101,14 @@ def test_worse_is_told_against_the_last_release_and_against_itself(release, befo
 
 
 def test_perfect_answers_measure_zero():
-    """
-    Sure and right is neither Brier score nor calibration error.
-    """
+    """Sure and right is neither Brier score nor calibration error."""
     assert measured([Answer(case="a", sure=1.0, right=True)]) == Measures(
         count=1, brier=0, calibration_error=0
     )
 
 
 def test_a_ratio_lies_in_its_interval_and_more_incidents_narrow_it():
-    """
-    10 of 20 against 10 of 2000 is a hundred, and ten times as much evidence says so more exactly.
-    """
+    """10 of 20 against 10 of 2000 is a hundred, and ten times as much evidence says so more exactly."""
     few = Counted(true_pairs=20, true_shown=10, false_pairs=2000, false_shown=10).ratio
     many = Counted(true_pairs=200, true_shown=100, false_pairs=20000, false_shown=100).ratio
 
@@ -135,9 +117,7 @@ def test_a_ratio_lies_in_its_interval_and_more_incidents_narrow_it():
 
 
 def test_a_sign_never_seen_wrongly_has_a_finite_ratio():
-    """
-    Nothing seen otherwise is no proof of an infinite ratio.
-    """
+    """Nothing seen otherwise is no proof of an infinite ratio."""
     ratio = Counted(true_pairs=20, true_shown=10, false_pairs=2000, false_shown=0).ratio
 
     assert 1 < ratio.low < ratio.value < ratio.high < float("inf")
@@ -159,9 +139,7 @@ def rule(name: str, pattern: str, **changes: object) -> Cause:
 
 
 def test_signs_are_counted_by_grade_where_they_are_right_and_where_not(tmp_path):
-    """
-    A sign counts for its own incident, against in others; consequences and unknowns do not count.
-    """
+    """A sign counts for its own incident, against in others; consequences and unknowns do not count."""
     book = Rulebook(
         schema=1,
         release="test",

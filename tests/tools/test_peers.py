@@ -1,6 +1,4 @@
-"""
-The peer suite: a table of truths that can be used, fair marks, and a plugin that changes no test.
-"""
+"""The peer suite: a table of truths that can be used, fair marks, and a plugin that changes no test."""
 
 from __future__ import annotations
 
@@ -32,18 +30,14 @@ def answer(outcome: str, cause: str | None = None, probability: float | None = N
 
 
 def test_the_table_names_causes_that_there_are():
-    """
-    Each test has a truth for each way to ask, of causes that the knowledge has, and a reason.
-    """
+    """Each test has a truth for each way to ask, of causes that the knowledge has, and a reason."""
     truths = read_truths(load_rulebook())
     assert len(truths) > 200
     assert all(truth.why and all(truth.right.values()) for truth in truths.values())
 
 
 def test_a_broken_table_says_all_that_is_wrong(tmp_path: Path):
-    """
-    An author mends a table in one go.
-    """
+    """An author mends a table in one go."""
     written = tmp_path / "truths.toml"
     written.write_text(
         "[f]\n"
@@ -63,18 +57,14 @@ def test_a_broken_table_says_all_that_is_wrong(tmp_path: Path):
 
 
 def test_an_answer_beside_a_failed_test_is_not_marked():
-    """
-    What it is about may not have happened; but `explain` raises in no case.
-    """
+    """What it is about may not have happened; but `explain` raises in no case."""
     answers = [answer("explained", "signal.abort", 0.99), answer("raised")]
     assert without_failed(answers, {"test_x[1]"}) == (answers[1:], answers[:1])
     assert without_failed(answers, {"test_y"}) == (answers, [])
 
 
 def test_parameters_decide_where_the_table_says_so():
-    """
-    A test with its parameters comes before its function.
-    """
+    """A test with its parameters comes before its function."""
     special = Truth(test="t[2]", right=TRUTH.right, why="w")
     truths = {"t": TRUTH, "t[2]": special}
     assert (truth_of("t[1]", truths), truth_of("t[2]", truths), truth_of("u", truths)) == (
@@ -97,16 +87,12 @@ def test_parameters_decide_where_the_table_says_so():
     ],
 )
 def test_an_answer_gets_the_mark_it_deserves(said: Answer, marked: str):
-    """
-    Not to know is not to be wrong, and an all-clear is worst.
-    """
+    """Not to know is not to be wrong, and an all-clear is worst."""
     assert mark(said, TRUTH) == marked
 
 
 def test_each_wrong_answer_is_listed_with_the_truth():
-    """
-    The table counts all answers; who mends reads which, what was said, and what is right.
-    """
+    """The table counts all answers; who mends reads which, what was said, and what is right."""
     lines = list(table([answer("explained", "signal.segfault", 0.9), answer("no-death")], {"test_x": TRUTH}))
     assert lines[1].split() == ["right", "1", "0", "0", "1"]
     assert lines[-2:] == [
@@ -116,9 +102,7 @@ def test_each_wrong_answer_is_listed_with_the_truth():
 
 
 class FakeClient:
-    """
-    As much of a client as the plugin touches.
-    """
+    """As much of a client as the plugin touches."""
 
     status = "running"
     id = "Client-1"
@@ -135,9 +119,7 @@ class FakeClient:
 
 
 class FakeObserver:
-    """
-    Notes what would be asked.
-    """
+    """Notes what would be asked."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []
@@ -152,9 +134,7 @@ class FakeObserver:
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """
-    A class of clients that is watched, and what was asked about it.
-    """
+    """A class of clients that is watched, and what was asked about it."""
     kind = type("WatchedClient", (FakeClient,), {})
     monkeypatch.setattr(observer, "Client", kind)
     asking = FakeObserver()
@@ -163,9 +143,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def test_results_and_errors_reach_the_test_as_they_were(watched: SimpleNamespace):
-    """
-    A test sees the very value and the very error that it would see without us, in threads and coroutines.
-    """
+    """A test sees the very value and the very error that it would see without us, in threads and coroutines."""
     error = KilledWorker("x", None, 3)
 
     async def value() -> int:
@@ -190,18 +168,14 @@ def _raising(error: BaseException) -> None:
 
 
 def test_errors_of_tasks_are_the_tests_own(watched: SimpleNamespace):
-    """
-    Nobody asks about what a task raises by itself.
-    """
+    """Nobody asks about what a task raises by itself."""
     with pytest.raises(ValueError):
         watched.client().sync(_raising, ValueError("mine"))
     assert watched.asked == []
 
 
 def test_a_client_is_asked_about_before_it_closes(watched: SimpleNamespace):
-    """
-    Once, in the way it is used; never one that a worker made, or one that is closed.
-    """
+    """Once, in the way it is used; never one that a worker made, or one that is closed."""
     client = watched.client()
     assert client.close() == "closed"
     assert asyncio.run(client._close()) == "closed"
@@ -214,9 +188,7 @@ def test_a_client_is_asked_about_before_it_closes(watched: SimpleNamespace):
 
 
 def test_the_checkout_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """
-    The release that is installed runs the checkout's tests, in a folder of its own.
-    """
+    """The release that is installed runs the checkout's tests, in a folder of its own."""
     checkout, installed = tmp_path / "checkout", tmp_path / "site" / "distributed"
     (checkout / "distributed" / "tests").mkdir(parents=True)
     installed.mkdir(parents=True)
@@ -237,9 +209,7 @@ def test_the_checkout_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 def test_tests_run_with_explain_beside_them(tmp_path: Path):
-    """
-    In a pytest of their own, with our plugin in it.
-    """
+    """In a pytest of their own, with our plugin in it."""
     (tmp_path / "test_a.py").write_text("def test_a(): pass")
     (tmp_path / "conftest.py").write_text(
         "def pytest_addoption(parser): parser.addoption('--runslow', action='store_true')"
@@ -251,9 +221,7 @@ def test_tests_run_with_explain_beside_them(tmp_path: Path):
 
 
 def test_only_a_failure_that_explain_brings_about_counts(tmp_path: Path):
-    """
-    What fails without `explain`, too, or only once with it, is not laid to its door.
-    """
+    """What fails without `explain`, too, or only once with it, is not laid to its door."""
     failing = {True: [{"ours", "theirs", "once"}, {"ours"}], False: [{"theirs"}]}
 
     def runs(tests: list[str], where: Path, folder: Path, *, asking: bool = True) -> dict[str, str]:
@@ -265,9 +233,7 @@ def test_only_a_failure_that_explain_brings_about_counts(tmp_path: Path):
 
 
 def test_the_worst_part_of_a_test_is_its_result(tmp_path: Path):
-    """
-    A failed teardown is a failed test.
-    """
+    """A failed teardown is a failed test."""
     for when, how in (("setup", "passed"), ("call", "passed"), ("teardown", "failed")):
         write_row(tmp_path / "results.jsonl", {"test": "t", "when": when, "is": how})
     assert runner.results(tmp_path) == {"t": "failed"}
@@ -275,8 +241,6 @@ def test_the_worst_part_of_a_test_is_its_result(tmp_path: Path):
 
 
 def test_answers_are_read_as_they_were_written(tmp_path: Path):
-    """
-    What was asked in one process is marked in another.
-    """
+    """What was asked in one process is marked in another."""
     write_row(tmp_path / "answers.jsonl", {"test": "t", "asked": "log", "outcome": "no-death"})
     assert list(read_answers(tmp_path)) == [Answer(test="t", asked="log", outcome="no-death")]

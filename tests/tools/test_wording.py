@@ -1,6 +1,4 @@
-"""
-What the check of wordings reads from source, and when it calls a claimed range wrong.
-"""
+"""What the check of wordings reads from source, and when it calls a claimed range wrong."""
 
 from __future__ import annotations
 
@@ -54,9 +52,7 @@ def speech(source: str, pattern: str, *seen: str) -> bool:
     ],
 )
 def test_a_text_becomes_its_fixed_parts(source, template):
-    """
-    However a message is put together, what varies is a gap between fixed parts.
-    """
+    """However a message is put together, what varies is a gap between fixed parts."""
     assert template in templates_of_source(source)
 
 
@@ -65,16 +61,12 @@ def test_a_text_becomes_its_fixed_parts(source, template):
     ['"""The worker was killed."""', 'def f():\n    """Restart the worker."""', 'x = "a %s"', "not python ("],
 )
 def test_what_is_never_said_is_no_template(source):
-    """
-    Docstrings, texts of hardly a letter, and files that do not parse, say nothing.
-    """
+    """Docstrings, texts of hardly a letter, and files that do not parse, say nothing."""
     assert not templates_of_source(source)
 
 
 def test_tests_of_distributed_say_nothing(tmp_path):
-    """
-    What only distributed's own tests say, no user's log holds.
-    """
+    """What only distributed's own tests say, no user's log holds."""
     wheel = tmp_path / "distributed-1-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("distributed/nanny.py", 'logger.info("Worker closed")')
@@ -84,18 +76,14 @@ def test_tests_of_distributed_say_nothing(tmp_path):
 
 
 def test_a_filled_template_is_enough():
-    """
-    A pattern that asks for a number in a gap is met by a message that has a gap there.
-    """
+    """A pattern that asks for a number in a gap is met by a message that has a gap there."""
     source = 'logger.info("Worker process %d was killed by signal %d", a, b)'
     assert speech(source, r"Worker process (?P<pid>\d+) was killed by signal \d+")
     assert not speech(source, r"Worker process \d+ was removed")
 
 
 def test_what_stands_in_a_gap_must_be_said_too():
-    """
-    A reason counts where both the sentence around it and the reason itself are in the release.
-    """
+    """A reason counts where both the sentence around it and the reason itself are in the release."""
     pattern = r"Stopping worker at \S+\. Reason: nanny-close"
     seen = "2026-11-21 08:24:05,798 - distributed.worker - INFO - Stopping worker at tcp://1.2.3.4:5. Reason: nanny-close"
     sentence = 'logger.info("Stopping worker at %s. Reason: %s", a, b)\n'
@@ -105,34 +93,26 @@ def test_what_stands_in_a_gap_must_be_said_too():
 
 
 def test_single_words_do_not_add_up_to_a_sentence():
-    """
-    That each word is somewhere in a release does not make the release say the sentence.
-    """
+    """That each word is somewhere in a release does not make the release say the sentence."""
     words = "a = ['worker', 'failed', 'connect']"
     assert not speech(words, "Worker failed to connect", "Worker failed to connect")
 
 
 def test_names_that_python_fills_in_need_not_be_said():
-    """
-    No source names the exception or the signal that it will report.
-    """
+    """No source names the exception or the signal that it will report."""
     source = 'logger.info("Received signal %s (%d)", a, b)'
     assert speech(source, r"Received signal SIGINT \(2\)", "Received signal SIGINT (2)")
 
 
 def test_an_exception_must_be_raised_with_its_text():
-    """
-    The same text under another type is another message.
-    """
+    """The same text under another type is another message."""
     line = "TimeoutError: Worker failed to start"
     assert speech('raise TimeoutError("Worker failed to start")', line, line)
     assert not speech('raise Exception("Worker failed to start")', line, line)
 
 
 def test_the_look_of_an_object_does_not_tell_its_gap():
-    """
-    ``Remove worker %s`` may have been an address: it can say this, but not surely.
-    """
+    """``Remove worker %s`` may have been an address: it can say this, but not surely."""
     said = templates_of_source(
         'logger.info("Remove worker %s", a)\n"""."""\nrepr = f"<WorkerState {a}, name: {b}>"'
     )
@@ -144,9 +124,7 @@ def test_the_look_of_an_object_does_not_tell_its_gap():
 
 
 def test_a_pattern_with_words_of_others_is_not_wholly_own():
-    """
-    Only where every alternative is distributed's own wording can a claim be too wide.
-    """
+    """Only where every alternative is distributed's own wording can a claim be too wide."""
     said = {each: "\0".join(each).lower() for each in templates_of_source('a = "Lost connection to %s"')}
     own = LogSign(name="a", pattern="Lost connection to", grade="hint")
     mixed = LogSign(name="a", pattern="Lost connection to|reset by peer", grade="hint")
@@ -156,9 +134,7 @@ def test_a_pattern_with_words_of_others_is_not_wholly_own():
 
 
 def test_fixed_runs_are_those_of_all_alternatives():
-    """
-    Each alternative says what it insists on; what varies or is too short does not count.
-    """
+    """Each alternative says what it insists on; what varies or is too short does not count."""
     assert fixed_runs(r"Failed to (?:start|run) \d+ (?P<what>Worker)s?") == {"failed to ", "start", "worker"}
 
 
@@ -193,45 +169,35 @@ def test_fixed_runs_are_those_of_all_alternatives():
     ],
 )
 def test_a_claim_is_held_against_what_is_said(introduced, removed, said, told):
-    """
-    A claim is right when it has the releases that say it, all of them and no others.
-    """
+    """A claim is right when it has the releases that say it, all of them and no others."""
     found = list(problems(claim(introduced, removed), releases(*said.split()), RELEASES))
     assert bool(found) == bool(told)
     assert told in " ".join(found)
 
 
 def test_a_claim_with_words_of_others_is_never_too_wide():
-    """
-    The other producers' words may be said in any release.
-    """
+    """The other producers' words may be said in any release."""
     claimed = claim("", "")
     assert not list(problems(claimed, releases("2023.8.0"), RELEASES, wholly=False))
     assert list(problems(claimed, set(), RELEASES, wholly=False))
 
 
 def test_only_what_is_surely_said_is_outside():
-    """
-    A release that may say it, or may not, proves no claim wrong.
-    """
+    """A release that may say it, or may not, proves no claim wrong."""
     said = releases("2022.10.0", "2023.8.0", "2024.8.1", "2026.8.0")
     claimed = claim("2023.8.0", "")
     assert not list(problems(claimed, said, RELEASES, surely_in=releases("2026.8.0")))
 
 
 def test_releases_are_told_as_ranges():
-    """
-    A range that reaches the newest release is left open.
-    """
+    """A range that reaches the newest release is left open."""
     assert spans(releases("2022.5.0", "2023.8.0", "2024.8.1"), RELEASES) == "2022.5.0, 2023.8.0-2024.8.1"
     assert spans(releases("2024.8.1", "2026.8.0"), RELEASES) == "2024.8.1-"
     assert spans(set(), RELEASES) == ""
 
 
 def test_a_quoted_word_may_be_anyones_value():
-    """
-    Python shows values in quotes; a release that has the word may be the one that shows it.
-    """
+    """Python shows values in quotes; a release that has the word may be the one that shows it."""
     said = templates_of_source('a = {"ready": "memory"}')
     line = "exception=KeyError(('ready', 'memory'))>"
     rule = LogSign(name="a", pattern=r"KeyError\(\('ready', 'memory'\)", grade="hint", seen=(line,))
@@ -253,25 +219,19 @@ def test_a_quoted_word_may_be_anyones_value():
     ],
 )
 def test_an_event_is_read_however_its_message_is_made(body, topics, fields):
-    """
-    Topics, fields and values are known where the source has them, and open where it computes them.
-    """
+    """Topics, fields and values are known where the source has them, and open where it computes them."""
     assert events_of_source(f"def f():\n {body}") == {LoggedEvent(topics=topics, fields=fields)}
 
 
 def test_an_event_that_is_only_passed_on_says_nothing():
-    """
-    ``log_event(topic, msg)`` is no event of its own; what ``to_event`` returns is.
-    """
+    """``log_event(topic, msg)`` is no event of its own; what ``to_event`` returns is."""
     assert not events_of_source("def log_event(self, topic, msg):\n self.scheduler.log_event(topic, msg)")
     returned = 'class A:\n def to_event(self):\n  return "invalid", {"key": self.key}'
     assert events_of_source(returned) == {LoggedEvent(topics=(("invalid",),), fields=(("key", None),))}
 
 
 def test_an_exception_has_the_texts_that_are_raised_and_those_of_its_class():
-    """
-    A class that words itself says the same as one that is given its text.
-    """
+    """A class that words itself says the same as one that is given its text."""
     said = events_of_source(
         'class LostError(OSError):\n def __str__(self):\n  return f"lost {self.a}"\n'
         'class Other: pass\nraise asyncio.TimeoutError("too late")'
@@ -294,9 +254,7 @@ def event_is_said(source: str, topic: str = "worker", **where: str) -> bool:
 
 
 def test_an_event_needs_its_topic_its_fields_and_their_values():
-    """
-    An event counts where all of it is recorded together, whatever other events have.
-    """
+    """An event counts where all of it is recorded together, whatever other events have."""
     assert event_is_said(CLOSING, action="closing-worker")
     assert event_is_said(CLOSING, ".*", action="clos.*")
     assert not event_is_said(CLOSING, "all", action="closing-worker")
@@ -306,9 +264,7 @@ def test_an_event_needs_its_topic_its_fields_and_their_values():
 
 
 def test_a_computed_value_must_be_said_somewhere():
-    """
-    The reason of an event comes from elsewhere in the release; a number or truth value from nowhere.
-    """
+    """The reason of an event comes from elsewhere in the release; a number or truth value from nowhere."""
     reason = {"action": "closing-worker", "reason": "signal-15"}
     assert not event_is_said(CLOSING, **reason)
     assert event_is_said(f'{CLOSING}reason = f"signal-{{number}}"', **reason)
@@ -316,18 +272,14 @@ def test_a_computed_value_must_be_said_somewhere():
 
 
 def test_an_event_of_unknown_content_may_say_anything_under_its_own_topic_only():
-    """
-    What cannot be read from the source proves no other event.
-    """
+    """What cannot be read from the source proves no other event."""
     source = 'def f():\n log_event("worker-fail-hard", error_message(e))'
     assert event_is_said(source, "worker-fail-hard", exception="x.*")
     assert not event_is_said(source, ".*", action="closing-worker")
 
 
 def test_topics_of_others_are_not_looked_for():
-    """
-    No release of distributed records the kernel's counters or our own queries.
-    """
+    """No release of distributed records the kernel's counters or our own queries."""
     said = vocabulary_of_source(CLOSING)
     assert check_event_sign(EventSign(name="e", topic="cgroup", grade="hint"), said) is None
     assert check_event_sign(EventSign(name="e", topic="cgruop", grade="hint"), said) is not None
@@ -357,9 +309,7 @@ ARRIVED = 'raise TimeoutError("Only %d/%d workers arrived after %s" % (a, b, c))
     ],
 )
 def test_an_exception_needs_its_type_with_its_text(source, types, pattern, is_said):
-    """
-    A text that is raised under another type is another message; types and texts of others are theirs.
-    """
+    """A text that is raised under another type is another message; types and texts of others are theirs."""
     assert exception_is_said(source, *types, pattern=pattern) is is_said
 
 
@@ -378,9 +328,7 @@ def capture_is_said(source: str, reason: str) -> bool | None:
 
 
 def test_a_capture_needs_the_message_with_a_gap_for_it_and_the_value():
-    """
-    A landmark of older releases, which had no reason in it, is not one with that reason.
-    """
+    """A landmark of older releases, which had no reason in it, is not one with that reason."""
     message = 'logger.info("Stopping worker at %s. Reason: %s", a, b)\n'
     assert capture_is_said(f'{message}reason = "nanny-close"', "nanny-close")
     assert not capture_is_said(message, "nanny-close")
@@ -427,9 +375,7 @@ NO_WORKER = "class NoWorkerError(Exception): pass\n"
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """
-    Runs the command on one cause's signs and on releases 1.0, 2.0, ... of the given sources.
-    """
+    """Runs the command on one cause's signs and on releases 1.0, 2.0, ... of the given sources."""
 
     def run(signs: str, *sources: str) -> tuple[int, str]:
         (tmp_path / "causes" / "exit").mkdir(parents=True)
@@ -449,9 +395,7 @@ def run(tmp_path, monkeypatch):
 
 
 def test_the_command_is_content_with_right_ranges(run):
-    """
-    Signs that the releases they claim make, and no others, are no problem.
-    """
+    """Signs that the releases they claim make, and no others, are no problem."""
     everything = KILLED + CLOSING + NO_WORKER
     status, told = run(
         f'{LOG}introduced = "2.0"\n{EVENT}{ERROR}', CLOSING + NO_WORKER, everything, everything
@@ -460,9 +404,7 @@ def test_the_command_is_content_with_right_ranges(run):
 
 
 def test_the_command_fails_on_a_wrong_range(run):
-    """
-    A claim that ends too early is named, with what was found.
-    """
+    """A claim that ends too early is named, with what was found."""
     status, told = run(f'{LOG}removed = "2.0"\n', KILLED, KILLED, KILLED)
     assert status == 1
     assert "exit.stopped said (log text, knowledge/causes/exit/stopped.toml)" in told
@@ -472,9 +414,7 @@ def test_the_command_fails_on_a_wrong_range(run):
 
 @pytest.mark.parametrize(("sign", "source"), [(EVENT, CLOSING), (ERROR, NO_WORKER)])
 def test_events_and_exceptions_claim_releases_too(run, sign, source):
-    """
-    One that came later is wrong without `introduced`, and right with it.
-    """
+    """One that came later is wrong without `introduced`, and right with it."""
     status, told = run(sign, KILLED, source, source)
     assert status == 1
     assert "not said before 2.0: the claimed range begins too early" in told
@@ -482,43 +422,33 @@ def test_events_and_exceptions_claim_releases_too(run, sign, source):
 
 @pytest.mark.parametrize(("sign", "source"), [(EVENT, CLOSING), (ERROR, NO_WORKER)])
 def test_events_and_exceptions_may_be_gone(run, sign, source):
-    """
-    One that is gone is right with `removed`.
-    """
+    """One that is gone is right with `removed`."""
     status, told = run(f'{sign}introduced = "2.0"\nremoved = "3.0"\n', KILLED, source, KILLED)
     assert (status, "0 with a wrong range" in told) == (0, True), told
 
 
 def test_a_claim_on_a_landmark_is_within_that_of_the_landmark():
-    """
-    A reason can be no older than the message that has it.
-    """
+    """A reason can be no older than the message that has it."""
     assert claim("", "4.0").within(claim("2.0", "")) == claim("2.0", "4.0")
     assert claim("3.0", "").within(claim("2.0", "5.0")) == claim("3.0", "5.0")
 
 
 def test_the_command_fails_when_the_newest_release_words_something_differently(run):
-    """
-    What the newest release no longer says is an error of the rule.
-    """
+    """What the newest release no longer says is an error of the rule."""
     status, told = run(LOG, KILLED, KILLED, KILLED.replace("killed", "ended"))
     assert status == 1
     assert "3.0, the newest release, words something differently" in told
 
 
 def test_the_command_fails_on_what_no_release_records(run):
-    """
-    A mistyped action is not taken for somebody else's.
-    """
+    """A mistyped action is not taken for somebody else's."""
     status, told = run(EVENT.replace("closing", "clossing"), CLOSING, CLOSING)
     assert status == 1
     assert "said in no release" in told
 
 
 def test_the_page_names_the_signs_that_differ(run, tmp_path):
-    """
-    A sign that all releases show needs no line.
-    """
+    """A sign that all releases show needs no line."""
     run(f'{LOG}introduced = "2.0"\n{EVENT}', CLOSING, CLOSING + KILLED)
     written = (tmp_path / "wording.md").read_text()
     assert "| [exit.stopped](causes/exit/stopped.md) | said | log text | 2.0- |" in written

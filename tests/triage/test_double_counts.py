@@ -1,6 +1,4 @@
-"""
-Logs of one cluster run in different time zones: its deaths are counted twice, and the summary says so.
-"""
+"""Logs of one cluster run in different time zones: its deaths are counted twice, and the summary says so."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ HOUR_S = 3600.0
 
 
 def row(number, *, run="a", after_s=0.0):
-    """
-    The death of a worker, by its number, in one of two runs.
-    """
+    """The death of a worker, by its number, in one of two runs."""
     return DeathRow(
         case="c",
         outcome="unknown",
@@ -47,9 +43,7 @@ def row(number, *, run="a", after_s=0.0):
     ],
 )
 def test_deaths_of_the_same_workers_a_zone_apart_are_told(after_s, told):
-    """
-    Where all that are in both runs are as far apart, by what zones differ by.
-    """
+    """Where all that are in both runs are as far apart, by what zones differ by."""
     others = [row(number, run="b", after_s=each) for number, each in enumerate(after_s)]
     note = double_count_note([row(number) for number in range(3)] + others)
     assert (note is not None) is told
@@ -60,9 +54,7 @@ def test_deaths_of_the_same_workers_a_zone_apart_are_told(after_s, told):
 
 
 def test_an_address_that_is_used_again_and_again_tells_nothing():
-    """
-    With fixed ports a worker of that address dies in every run, and in a crash loop many times.
-    """
+    """With fixed ports a worker of that address dies in every run, and in a crash loop many times."""
     runs = [row(0, run=f"{number:02}", after_s=number * HOUR_S) for number in range(60)]
     loop = [evolve(row(0, run="b"), offset=each, died_at=NOON + each * HOUR_S) for each in range(9)]
     assert double_count_note(runs) is None
@@ -70,9 +62,7 @@ def test_an_address_that_is_used_again_and_again_tells_nothing():
 
 
 def test_logs_in_different_zones_are_told_by_the_summary(tmp_path):
-    """
-    Without a hint the death is two rows, and a note says so; with the folders of runs it is one.
-    """
+    """Without a hint the death is two rows, and a note says so; with the folders of runs it is one."""
     folder = tmp_path / "run-1"
     folder.mkdir()
     (folder / "scheduler.log").write_text(

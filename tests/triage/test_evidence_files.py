@@ -1,6 +1,4 @@
-"""
-Death bundles, black boxes and files of death records among the inputs of a triage.
-"""
+"""Death bundles, black boxes and files of death records among the inputs of a triage."""
 
 from __future__ import annotations
 
@@ -16,16 +14,12 @@ from workerdiag.recorder.box.writer import BoxWriter
 
 
 def told(rows):
-    """
-    Who died, of what, and in which input that stands.
-    """
+    """Who died, of what, and in which input that stands."""
     return {(each.worker, each.cause, each.url) for each in rows}
 
 
 def test_the_deaths_of_a_bundle_are_rows(tmp_path):
-    """
-    A bundle is judged anew; that its logs lie beside it counts no death twice.
-    """
+    """A bundle is judged anew; that its logs lie beside it counts no death twice."""
     log, bundle = tmp_path / "nanny.log", tmp_path / "kept.zip"
     log.write_text(nanny_log(3, seed=1))
     workerdiag.explain(logs=log).save(bundle)
@@ -38,9 +32,7 @@ def test_the_deaths_of_a_bundle_are_rows(tmp_path):
 
 @pytest.mark.slow
 def test_all_deaths_in_a_file_of_records_are_rows(tmp_path):
-    """
-    However many there are; a torn last line is said and costs no other.
-    """
+    """However many there are; a torn last line is said and costs no other."""
     path = tmp_path / "deaths.jsonl"
     lines = [json.dumps(each(n)) for n in range(1, 1001) for each in (scheduler_record, nanny_report)]
     path.write_text("\n".join([*lines, lines[-1][:50]]))
@@ -50,9 +42,7 @@ def test_all_deaths_in_a_file_of_records_are_rows(tmp_path):
 
 
 def test_a_box_is_read_with_what_lies_beside_it(tmp_path):
-    """
-    Faulthandler's dump is no input of its own; a box of a worker that may run is a row without deaths.
-    """
+    """Faulthandler's dump is no input of its own; a box of a worker that may run is a row without deaths."""
     path, pid = left_by_a_dead_process(tmp_path, dump=DUMP)
     live = BoxWriter.create(tmp_path, slots=2, worker="tcp://10.0.0.4:9")
     try:

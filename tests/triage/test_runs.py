@@ -1,6 +1,4 @@
-"""
-Which logs are judged together.
-"""
+"""Which logs are judged together."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from workerdiag.triage.runs import find_runs
 
 
 def outcome(url, *, schedulers=(), workers=(), times=None):
-    """
-    What is known of one log.
-    """
+    """What is known of one log."""
     first, last = times or (None, None)
     return PartOutcome(
         row=InputRow(url=url, status="done", knowledge="1"),
@@ -25,16 +21,12 @@ def outcome(url, *, schedulers=(), workers=(), times=None):
 
 
 def groups(*outcomes, folders=None):
-    """
-    The inputs of each run.
-    """
+    """The inputs of each run."""
     return sorted(each.urls for each in find_runs(outcomes, folders))
 
 
 def test_one_scheduler_at_overlapping_times_is_one_run():
-    """
-    The same address days later is another run.
-    """
+    """The same address days later is another run."""
     found = groups(
         outcome("a", schedulers=("tcp://s:1",), times=(0, 1000)),
         outcome("b", schedulers=("tcp://s:1",), times=(500, 2000)),
@@ -45,9 +37,7 @@ def test_one_scheduler_at_overlapping_times_is_one_run():
 
 
 def test_a_log_without_scheduler_goes_by_its_workers():
-    """
-    A nanny's log that names a worker which the scheduler's log names at that time is of its run.
-    """
+    """A nanny's log that names a worker which the scheduler's log names at that time is of its run."""
     found = groups(
         outcome("scheduler", schedulers=("tcp://s:1",), workers=("tcp://w:1",), times=(0, 1000)),
         outcome("nanny", workers=("tcp://w:1",), times=(900, 900)),
@@ -58,9 +48,7 @@ def test_a_log_without_scheduler_goes_by_its_workers():
 
 
 def test_workers_join_no_logs_that_name_different_schedulers():
-    """
-    Addresses of workers are used again; those of two schedulers tell two runs apart.
-    """
+    """Addresses of workers are used again; those of two schedulers tell two runs apart."""
     found = groups(
         outcome("a", schedulers=("tcp://s:1",), workers=("tcp://w:1",), times=(0, 10)),
         outcome("b", schedulers=("tcp://t:1",), workers=("tcp://w:1",), times=(0, 10)),
@@ -69,9 +57,7 @@ def test_workers_join_no_logs_that_name_different_schedulers():
 
 
 def test_a_rotated_log_goes_with_the_one_it_was_rotated_with():
-    """
-    By its name and its time, where it names nobody. The number of a worker or a job is no rotation.
-    """
+    """By its name and its time, where it names nobody. The number of a worker or a job is no rotation."""
     found = groups(
         outcome("n.log.2.gz", schedulers=("tcp://s:1",), times=(0, 100)),
         outcome("n.log.1", times=(101, 200)),
@@ -84,9 +70,7 @@ def test_a_rotated_log_goes_with_the_one_it_was_rotated_with():
 
 
 def test_parts_of_a_file_are_one_log():
-    """
-    What its parts tell counts together.
-    """
+    """What its parts tell counts together."""
     found = groups(outcome("a", schedulers=("tcp://s:1",), times=(0, 1)), outcome("a", times=(5, 6)))
     assert found == [("a",)]
 
@@ -101,9 +85,7 @@ def test_parts_of_a_file_are_one_log():
     ],
 )
 def test_a_pattern_of_folders_decides_alone(folders, expected):
-    """
-    Logs for which it stands for the same text are of one run, whatever they name.
-    """
+    """Logs for which it stands for the same text are of one run, whatever they name."""
     urls = ("s3://logs/1/a", "s3://logs/1/b", "s3://logs/2/a")
     assert groups(*(outcome(url, schedulers=("tcp://s:1",)) for url in urls), folders=folders) == expected
 
@@ -118,9 +100,7 @@ LOGS = st.lists(
 
 @given(logs=LOGS, seed=st.randoms())
 def test_every_log_is_in_one_run_in_whatever_order(logs, seed):
-    """
-    The runs depend on the logs alone.
-    """
+    """The runs depend on the logs alone."""
     outcomes = [
         outcome(
             str(number),

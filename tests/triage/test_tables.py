@@ -1,6 +1,4 @@
-"""
-What is written to a table is read again, the same, in each form.
-"""
+"""What is written to a table is read again, the same, in each form."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ INPUT = InputRow(url="s3://logs/a.log", etag='"9f"', size_bytes=10, status="done
 
 @pytest.mark.parametrize("form", TABLE_FORMATS)
 def test_rows_come_back_as_they_were(tmp_path, form):
-    """
-    Each form keeps every value, None and the empty text apart.
-    """
+    """Each form keeps every value, None and the empty text apart."""
     deaths = (DEATH, evolve(DEATH, offset=8, evidence="", pid=None, died_at=None))
     path = write_table(tmp_path / f"deaths.{form}", DeathRow, deaths)
     assert read_table(path, DeathRow) == deaths
@@ -53,9 +49,7 @@ def test_rows_come_back_as_they_were(tmp_path, form):
 
 @pytest.mark.parametrize("form", TABLE_FORMATS)
 def test_equal_rows_make_equal_bytes_in_any_order(tmp_path, form):
-    """
-    A table depends on its rows, not on when or in which order they were found.
-    """
+    """A table depends on its rows, not on when or in which order they were found."""
     rows = [DEATH, evolve(DEATH, offset=3), evolve(DEATH, url="a.log")]
     one = write_table(tmp_path / f"one.{form}", DeathRow, rows).read_bytes()
     assert one == write_table(tmp_path / f"two.{form}", DeathRow, rows[::-1]).read_bytes()
@@ -63,17 +57,13 @@ def test_equal_rows_make_equal_bytes_in_any_order(tmp_path, form):
 
 @pytest.mark.parametrize("form", TABLE_FORMATS)
 def test_a_table_without_rows_is_a_table(tmp_path, form):
-    """
-    A run that found no death leaves a table that can be read.
-    """
+    """A run that found no death leaves a table that can be read."""
     assert read_table(write_table(tmp_path / f"deaths.{form}", DeathRow, []), DeathRow) == ()
 
 
 @given(text=st.text(max_size=30), when=st.floats(0, 4e9))
 def test_hostile_text_stays_text_in_csv(tmp_path_factory, text, when):
-    """
-    No cell begins as a formula does, and none loses a character.
-    """
+    """No cell begins as a formula does, and none loses a character."""
     row = evolve(DEATH, evidence=text, died_at=round(when, 6))
     path = write_table(tmp_path_factory.mktemp("csv") / "deaths.csv", DeathRow, [row])
     assert read_table(path, DeathRow) == (row,)
@@ -85,9 +75,7 @@ def test_hostile_text_stays_text_in_csv(tmp_path_factory, text, when):
 @pytest.mark.parametrize("form", TABLE_FORMATS)
 @pytest.mark.parametrize("content", [b"\0\xff not a table", b"a,b\n1,2\n", b'{"schema": 99}\n', b"[]\n"])
 def test_what_is_no_table_is_refused(tmp_path, form, content):
-    """
-    Of a file that is something else the error names the file and what to do.
-    """
+    """Of a file that is something else the error names the file and what to do."""
     path = tmp_path / f"deaths.{form}"
     path.write_bytes(content)
     with pytest.raises(TableError, match=r"deaths.*triage"):
@@ -95,17 +83,13 @@ def test_what_is_no_table_is_refused(tmp_path, form, content):
 
 
 def test_a_name_without_a_form_is_refused(tmp_path):
-    """
-    The error says which names there are.
-    """
+    """The error says which names there are."""
     with pytest.raises(TableError, match=r"\.parquet, \.csv or \.jsonl"):
         write_table(tmp_path / "deaths.txt", DeathRow, [])
 
 
 def test_without_pyarrow_the_error_names_the_extra(tmp_path, monkeypatch):
-    """
-    Parquet is an extra, the other forms need nothing.
-    """
+    """Parquet is an extra, the other forms need nothing."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(TableError, match=r"workerdiag\[triage\]"):
         write_table(tmp_path / "deaths.parquet", DeathRow, [DEATH])
@@ -113,9 +97,7 @@ def test_without_pyarrow_the_error_names_the_extra(tmp_path, monkeypatch):
 
 
 def test_a_table_that_cannot_be_written_leaves_nothing(tmp_path):
-    """
-    The error names the file; no half of it stays behind.
-    """
+    """The error names the file; no half of it stays behind."""
     (tmp_path / "deaths.csv").mkdir()
     with pytest.raises(TableError, match=r"deaths\.csv"):
         write_table(tmp_path / "deaths.csv", DeathRow, [DEATH])
@@ -126,9 +108,7 @@ def test_a_table_that_cannot_be_written_leaves_nothing(tmp_path):
     ("number", "remedy"), [(errno.ENOSPC, "free some space"), (errno.EROFS, "another folder")]
 )
 def test_a_full_disk_is_told_from_a_folder_that_cannot_be_written(tmp_path, monkeypatch, number, remedy):
-    """
-    What was read is kept, so that the same command goes on where there is space again.
-    """
+    """What was read is kept, so that the same command goes on where there is space again."""
 
     def fail(*_):
         raise OSError(number, os.strerror(number))
@@ -140,9 +120,7 @@ def test_a_full_disk_is_told_from_a_folder_that_cannot_be_written(tmp_path, monk
 
 @pytest.mark.parametrize("form", TABLE_FORMATS)
 def test_a_table_says_by_its_columns_what_it_holds(tmp_path, form):
-    """
-    A reader need not know the name that a table was written under.
-    """
+    """A reader need not know the name that a table was written under."""
     assert kind_of_table(write_table(tmp_path / f"one.{form}", DeathRow, [DEATH])) is DeathRow
     assert kind_of_table(write_table(tmp_path / f"two.{form}", InputRow, [INPUT])) is InputRow
 
@@ -159,9 +137,7 @@ def test_a_table_says_by_its_columns_what_it_holds(tmp_path, form):
     ],
 )
 def test_a_broken_row_costs_no_other(tmp_path, form, broken):
-    """
-    What is no row is told with its number; the rows before and behind it are read.
-    """
+    """What is no row is told with its number; the rows before and behind it are read."""
     deaths = [evolve(DEATH, offset=each, evidence='two\nlines, a "quote"') for each in range(3)]
     path = write_table(tmp_path / f"deaths.{form}", DeathRow, deaths)
     head, _, last = path.read_bytes().rpartition(b"1,0123" if form == "csv" else b'{"schema"')
@@ -173,9 +149,7 @@ def test_a_broken_row_costs_no_other(tmp_path, form, broken):
 
 
 def test_a_cell_of_another_type_is_a_broken_row(tmp_path):
-    """
-    Whoever reads rows can rely on their types.
-    """
+    """Whoever reads rows can rely on their types."""
     path = write_table(tmp_path / "deaths.jsonl", DeathRow, [DEATH])
     path.write_text(path.read_text().replace('"pid": 129', '"pid": "129"'))
     (row,) = read_rows(path, DeathRow)

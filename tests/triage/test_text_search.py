@@ -1,6 +1,4 @@
-"""
-What is kept of a part: of each kind of message the first and the last, and all near ends.
-"""
+"""What is kept of a part: of each kind of message the first and the last, and all near ends."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ DEATH = (
 
 
 def calm(first, count):
-    """
-    So many workers that register.
-    """
+    """So many workers that register."""
     return "".join(
         CALM.format(number // 20 // 60, number // 20 % 60, 10_000 + number, number)
         for number in range(first, first + count)
@@ -36,9 +32,7 @@ def calm(first, count):
 
 
 def kept(text, tmp_path):
-    """
-    What is kept of a log that is many segments long: its outermost matches, and those near ends.
-    """
+    """What is kept of a log that is many segments long: its outermost matches, and those near ends."""
     log = tmp_path / "a.log"
     log.write_text(text)
     file = LogFile(place=str(log), url="a.log", size_bytes=len(text))
@@ -47,9 +41,7 @@ def kept(text, tmp_path):
 
 @patch.object(segments, "_SEGMENT_BYTES", 2 * MIB)
 def test_where_nobody_dies_the_first_and_the_last_of_the_part_are_kept(tmp_path):
-    """
-    However many segments it is long.
-    """
+    """However many segments it is long."""
     outermost, near_ends = kept(calm(0, BEFORE), tmp_path)
     lines = [each.line for each in outermost if each.owner == "scheduler.register-worker"]
     assert lines == [*range(1, 101), *range(BEFORE - 99, BEFORE + 1)]
@@ -59,9 +51,7 @@ def test_where_nobody_dies_the_first_and_the_last_of_the_part_are_kept(tmp_path)
 @pytest.mark.slow
 @patch.object(segments, "_SEGMENT_BYTES", 2 * MIB)
 def test_near_a_death_all_is_kept(tmp_path):
-    """
-    All of it, for a while, however much of one kind it is; each match once.
-    """
+    """All of it, for a while, however much of one kind it is; each match once."""
     text = calm(0, BEFORE) + DEATH + calm(BEFORE, AFTER)
     outermost, near_ends = kept(text, tmp_path)
     lines = [each.line for each in near_ends if each.owner == "scheduler.register-worker"]
@@ -77,9 +67,7 @@ def test_near_a_death_all_is_kept(tmp_path):
 
 @pytest.mark.slow
 def test_a_death_in_the_middle_of_a_long_part_is_as_well_known(tmp_path):
-    """
-    In parts and segments of any size.
-    """
+    """In parts and segments of any size."""
     log = tmp_path / "a.log"
     log.write_text(calm(0, BEFORE) + DEATH + calm(BEFORE, AFTER))
     whole, _, _ = triage_here([log], tmp_path / "whole")
@@ -92,9 +80,7 @@ def test_a_death_in_the_middle_of_a_long_part_is_as_well_known(tmp_path):
 
 
 def crash_loop(deaths):
-    """
-    The log of a nanny whose workers die; between two deaths a few workers register elsewhere.
-    """
+    """The log of a nanny whose workers die; between two deaths a few workers register elsewhere."""
     death = "2026-05-04 10:33:21,100 - distributed.nanny - INFO - Worker process {} was killed by signal 11\n"
     return "".join(death.format(10_000 + pid) + calm(pid, 2) for pid in range(deaths))
 
@@ -102,9 +88,7 @@ def crash_loop(deaths):
 @pytest.mark.slow
 @patch.object(segments, "_SEGMENT_BYTES", MIB // 16)
 def test_a_part_full_of_ends_is_read_and_says_what_is_left_out(tmp_path, monkeypatch):
-    """
-    First the messages near ends are left out, then ends; the first and the last are kept, each once.
-    """
+    """First the messages near ends are left out, then ends; the first and the last are kept, each once."""
     log = tmp_path / "a.log"
     log.write_text(crash_loop(2000))
     monkeypatch.setattr(text_search, "_MAX_NEAR_ENDS", 300)

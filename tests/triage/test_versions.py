@@ -1,6 +1,4 @@
-"""
-Versions are found where logs name them, and nowhere else.
-"""
+"""Versions are found where logs name them, and nowhere else."""
 
 from __future__ import annotations
 
@@ -34,32 +32,24 @@ TABLE = b"""
     ],
 )
 def test_a_version_is_one_that_dask_or_python_wrote(text, python, distributed):
-    """
-    Folders of Python's library, tags of images, and the table of servers that differ.
-    """
+    """Folders of Python's library, tags of images, and the table of servers that differ."""
     assert Versions().seen_in(text) == Versions(python=python, distributed=distributed)
 
 
 def test_what_is_seen_first_stays():
-    """
-    So however a text is cut, it names the same.
-    """
+    """So however a text is cut, it names the same."""
     first = Versions().seen_in(b"/lib/python3.11/a.py /lib/python3.12/b.py")
     assert first.seen_in(b"/lib/python3.13/c.py") == Versions(python="3.11")
 
 
 def test_what_differs_is_not_common():
-    """
-    Of a run whose logs name two versions nobody knows which one a silent log is of.
-    """
+    """Of a run whose logs name two versions nobody knows which one a silent log is of."""
     one, other = Versions(python="3.11", distributed="2026.8.0"), Versions(python="3.12")
     assert Versions.common([one, other, Versions()]) == Versions(distributed="2026.8.0")
 
 
 def test_rows_have_the_version_of_their_log_or_of_their_run(tmp_path):
-    """
-    The scheduler's log names the image, the nanny's a folder of Python; however they are cut.
-    """
+    """The scheduler's log names the image, the nanny's a folder of Python; however they are cut."""
     (tmp_path / "logs").mkdir()
     nanny = nanny_log(2, seed=1, calm=1500) + '  File "/usr/lib/python3.12/threading.py", line 1, in run\n'
     (tmp_path / "logs" / "nanny.log").write_text(nanny)

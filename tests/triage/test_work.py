@@ -1,6 +1,4 @@
-"""
-A triage from files to tables: what it finds, what it says of broken files, and what it reads again.
-"""
+"""A triage from files to tables: what it finds, what it says of broken files, and what it reads again."""
 
 from __future__ import annotations
 
@@ -19,16 +17,12 @@ from workerdiag.triage.work import TriagePlan, TriageWork
 
 
 def causes(deaths):
-    """
-    How each death is explained.
-    """
+    """How each death is explained."""
     return [each.cause for each in deaths]
 
 
 def test_each_death_is_a_row_with_its_cause_and_place(tmp_path):
-    """
-    A row says who died, how, why, and where that stands: a byte of the line that reports it.
-    """
+    """A row says who died, how, why, and where that stands: a byte of the line that reports it."""
     log = tmp_path / "nanny.log"
     log.write_text(nanny_log(3, seed=1))
     deaths, inputs, notes = triage_here([log], tmp_path / "out")
@@ -47,9 +41,7 @@ def test_each_death_is_a_row_with_its_cause_and_place(tmp_path):
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_parts_find_what_the_whole_file_shows(tmp_path, packed):
-    """
-    However a file is cut, each death is found once, at the same place and with the same cause.
-    """
+    """However a file is cut, each death is found once, at the same place and with the same cause."""
     text = nanny_log(20, seed=2, calm=150).encode()
     log = tmp_path / ("nanny.log.gz" if packed else "nanny.log")
     log.write_bytes(gzip.compress(text) if packed else text)
@@ -62,9 +54,7 @@ def test_parts_find_what_the_whole_file_shows(tmp_path, packed):
 
 @pytest.mark.slow
 def test_more_deaths_than_the_matcher_keeps_of_a_text_are_all_rows(tmp_path):
-    """
-    Each of thousands of deaths near each other is a row with its cause, however the file is cut.
-    """
+    """Each of thousands of deaths near each other is a row with its cause, however the file is cut."""
     log = tmp_path / "nanny.log"
     log.write_text(nanny_log(3000, seed=1, calm=0))
     whole, inputs, _ = triage_here([log], tmp_path / "whole")
@@ -74,9 +64,7 @@ def test_more_deaths_than_the_matcher_keeps_of_a_text_are_all_rows(tmp_path):
 
 
 def test_deaths_as_near_each_other_as_lines_are_all_rows(tmp_path):
-    """
-    More of them than the matcher keeps of a text stand within the reach of one message.
-    """
+    """More of them than the matcher keeps of a text stand within the reach of one message."""
     log = tmp_path / "nanny.log"
     lines = (
         f"distributed.nanny - INFO - Worker process {pid} was killed by signal 11\n" for pid in range(1500)
@@ -88,9 +76,7 @@ def test_deaths_as_near_each_other_as_lines_are_all_rows(tmp_path):
 
 
 def test_results_can_be_read_while_it_runs(tmp_path):
-    """
-    After each part the progress has what is known by then, judged; the inputs that are not read are not there.
-    """
+    """After each part the progress has what is known by then, judged; the inputs that are not read are not there."""
     for seed in range(2):
         (tmp_path / f"{seed}.log").write_text(nanny_log(2, seed=seed))
     seen = []
@@ -101,9 +87,7 @@ def test_results_can_be_read_while_it_runs(tmp_path):
 
 
 def test_two_runs_write_equal_tables(tmp_path):
-    """
-    The same logs make the same bytes, in whatever order they are given.
-    """
+    """The same logs make the same bytes, in whatever order they are given."""
     logs = [tmp_path / f"{seed}.log" for seed in range(3)]
     for seed, log in enumerate(logs):
         log.write_text(nanny_log(2, seed=seed))
@@ -114,9 +98,7 @@ def test_two_runs_write_equal_tables(tmp_path):
 
 
 def test_logs_of_one_scheduler_are_judged_together(tmp_path):
-    """
-    The scheduler's log and the nanny's tell of one run; another scheduler's logs are another run.
-    """
+    """The scheduler's log and the nanny's tell of one run; another scheduler's logs are another run."""
     (tmp_path / "a.log").write_text(nanny_log(1, seed=1))
     (tmp_path / "b.log").write_text(nanny_log(1, seed=1).replace("pid", "pid"))
     (tmp_path / "c.log").write_text(nanny_log(1, seed=7))
@@ -126,9 +108,7 @@ def test_logs_of_one_scheduler_are_judged_together(tmp_path):
 
 
 def foreign_zip():
-    """
-    A zip archive that is no death bundle.
-    """
+    """A zip archive that is no death bundle."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         archive.writestr("letter.txt", "Dear Sir")
@@ -136,9 +116,7 @@ def foreign_zip():
 
 
 def test_broken_inputs_are_rows_and_change_no_other(tmp_path):
-    """
-    Torn, binary, empty, vanished and foreign files each have a row with a reason.
-    """
+    """Torn, binary, empty, vanished and foreign files each have a row with a reason."""
     good = tmp_path / "good.log"
     good.write_text(nanny_log(2, seed=3))
     alone, _, _ = triage_here([good], tmp_path / "alone")
@@ -166,9 +144,7 @@ def test_broken_inputs_are_rows_and_change_no_other(tmp_path):
 
 
 def test_no_secret_of_an_error_stands_in_a_table():
-    """
-    Errors of stores quote signed URLs; the manifest has them without the signature.
-    """
+    """Errors of stores quote signed URLs; the manifest has them without the signature."""
     part = Part(file=LogFile(place="x", url="x"))
     row = part.row(
         status="failed", knowledge="1", reason="403 https://h/a?X-Amz-Signature=0123456789abcdef0123"
@@ -178,9 +154,7 @@ def test_no_secret_of_an_error_stands_in_a_table():
 
 
 def test_a_torn_file_tells_what_was_read_of_it(tmp_path):
-    """
-    The deaths before the place where a packed file is cut are found.
-    """
+    """The deaths before the place where a packed file is cut are found."""
     log = tmp_path / "torn.log.gz"
     log.write_bytes(gzip.compress(nanny_log(20, seed=4, calm=500).encode())[:-20_000])
     deaths, inputs, _ = triage_here([log], tmp_path / "out")
@@ -188,9 +162,7 @@ def test_a_torn_file_tells_what_was_read_of_it(tmp_path):
 
 
 def test_only_what_failed_or_changed_is_read_again(tmp_path):
-    """
-    What is kept of a part serves until its file changes.
-    """
+    """What is kept of a part serves until its file changes."""
     logs = [tmp_path / name for name in ("a.log", "b.log", "torn.log.gz")]
     for seed, log in enumerate(logs[:2]):
         log.write_text(nanny_log(1, seed=seed))
@@ -208,9 +180,7 @@ def test_only_what_failed_or_changed_is_read_again(tmp_path):
 
 
 def test_what_is_kept_and_broken_is_read_again(tmp_path):
-    """
-    A file of an outcome that something has damaged is no outcome.
-    """
+    """A file of an outcome that something has damaged is no outcome."""
     log = tmp_path / "a.log"
     log.write_text(nanny_log(1, seed=1))
     triage_here([log], tmp_path / "out")
@@ -221,9 +191,7 @@ def test_what_is_kept_and_broken_is_read_again(tmp_path):
 
 
 def test_more_deaths_than_a_report_lists(tmp_path):
-    """
-    A table has every death of a long log, each judged.
-    """
+    """A table has every death of a long log, each judged."""
     log = tmp_path / "nanny.log"
     log.write_text(nanny_log(450, seed=1, calm=0))
     deaths, _, _ = triage_here([log], tmp_path / "out")
@@ -232,9 +200,7 @@ def test_more_deaths_than_a_report_lists(tmp_path):
 
 
 def test_what_all_marks_tell_is_gathered_once_for_all_deaths(tmp_path, monkeypatch):
-    """
-    Deaths by the hundred are each judged against what is prepared once, not for each few hundred of them.
-    """
+    """Deaths by the hundred are each judged against what is prepared once, not for each few hundred of them."""
     from workerdiag.scoring.relevance import Relevance
 
     prepared = []

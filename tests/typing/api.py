@@ -1,6 +1,4 @@
-"""
-The public API as users type it: checked by mypy against the installed wheel, never run.
-"""
+"""The public API as users type it: checked by mypy against the installed wheel, never run."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ from workerdiag.watch.watcher import Watcher
 
 
 def in_an_except_block(client: Client) -> str:
-    """
-    The one line that most people ever write.
-    """
+    """The one line that most people ever write."""
     try:
         client.submit(sum, [1, 2]).result()
     except Exception as exc:
@@ -32,9 +28,7 @@ def in_an_except_block(client: Client) -> str:
 
 
 def after_everything_is_gone(path: Path) -> workerdiag.Diagnosis:
-    """
-    From files and texts alone the answer is there at once, so it is no awaitable.
-    """
+    """From files and texts alone the answer is there at once, so it is no awaitable."""
     text = workerdiag.LogText("...", stream="nanny", worker="tcp://10.0.0.4:34937")
     with path.open("rb") as opened:
         diagnosis = workerdiag.explain(
@@ -45,17 +39,13 @@ def after_everything_is_gone(path: Path) -> workerdiag.Diagnosis:
 
 
 async def with_an_asynchronous_client(exc: BaseException, client: Client) -> workerdiag.Diagnosis:
-    """
-    As in Dask, the call is awaited where the client is asynchronous.
-    """
+    """As in Dask, the call is awaited where the client is asynchronous."""
     diagnosis: workerdiag.Diagnosis = await workerdiag.explain(exc, client, timeout="5s")
     return diagnosis
 
 
 def reading_a_diagnosis(diagnosis: workerdiag.Diagnosis) -> None:
-    """
-    Every field that a caller may rely on, with its type.
-    """
+    """Every field that a caller may rely on, with its type."""
     assert_type(diagnosis.outcome, Outcome)
     assert_type(diagnosis.summary, str)
     assert_type(diagnosis.causes, tuple[RankedCause, ...])
@@ -82,23 +72,17 @@ def reading_a_diagnosis(diagnosis: workerdiag.Diagnosis) -> None:
 
 
 class PrometheusSource:
-    """
-    A source of one's own, as docs/writing-a-source.md shows: no base class needed.
-    """
+    """A source of one's own, as docs/writing-a-source.md shows: no base class needed."""
 
     name = "prometheus"
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
-        """
-        What there is, within the budget.
-        """
+        """What there is, within the budget."""
         yield Gap(source=self.name, reason="unreachable", detail=f"nothing within {budget_s} s")
 
 
 def with_rules_and_sources_of_ones_own() -> Rulebook:
-    """
-    Both are plain arguments.
-    """
+    """Both are plain arguments."""
     source: EvidenceSource = PrometheusSource()
     book = workerdiag.load_rulebook("our-rules", Path("more-rules"))
     assert_type(book, Rulebook)
@@ -107,9 +91,7 @@ def with_rules_and_sources_of_ones_own() -> Rulebook:
 
 
 def watching_a_cluster(client: Client, seen: list[Notice]) -> tuple[str, ...]:
-    """
-    A callback, a sink, and the loop.
-    """
+    """A callback, a sink, and the loop."""
     with workerdiag.watch(
         client, seen.append, SlackSink("#dask", "token"), state=Path("state.db")
     ) as watcher:
@@ -123,16 +105,12 @@ def watching_a_cluster(client: Client, seen: list[Notice]) -> tuple[str, ...]:
 
 
 async def watching_beside_other_things() -> None:
-    """
-    Asynchronous, of a scheduler that moves.
-    """
+    """Asynchronous, of a scheduler that moves."""
     async with workerdiag.watch(lambda: "tcp://10.0.0.1:8786", name="prod") as watcher:
         async for notice in watcher:
             assert_type(notice.text, str)
 
 
 def what_is_raised_on_purpose() -> tuple[type[workerdiag.WorkerdiagError], ...]:
-    """
-    One base class to catch.
-    """
+    """One base class to catch."""
     return (workerdiag.BadReportError, workerdiag.RuleFileError, workerdiag.UnreadableInputError)

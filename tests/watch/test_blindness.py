@@ -1,6 +1,4 @@
-"""
-When a watcher is blind.
-"""
+"""When a watcher is blind."""
 
 from __future__ import annotations
 
@@ -10,9 +8,7 @@ PATIENCE_S = 120.0
 
 
 def test_a_scheduler_that_restarts_is_no_blindness():
-    """
-    Only one that is gone for two minutes is.
-    """
+    """Only one that is gone for two minutes is."""
     blindness = Blindness(PATIENCE_S)
     blindness.lost("scheduler", 100.0, "connection refused")
     assert blindness.problem(219.0) is None
@@ -20,9 +16,7 @@ def test_a_scheduler_that_restarts_is_no_blindness():
 
 
 def test_time_counts_from_when_it_was_seen_last():
-    """
-    Each further failure changes the wording alone.
-    """
+    """Each further failure changes the wording alone."""
     blindness = Blindness(PATIENCE_S)
     blindness.lost("scheduler", 100.0, "connection refused")
     blindness.lost("scheduler", 210.0, "no route to host")
@@ -30,9 +24,7 @@ def test_time_counts_from_when_it_was_seen_last():
 
 
 def test_a_scheduler_that_answers_is_seen_at_once():
-    """
-    Blindness comes back with the first answer.
-    """
+    """Blindness comes back with the first answer."""
     blindness = Blindness(PATIENCE_S)
     blindness.lost("scheduler", 100.0, "connection refused")
     blindness.regained("scheduler")
@@ -40,9 +32,7 @@ def test_a_scheduler_that_answers_is_seen_at_once():
 
 
 def test_overwritten_deaths_are_said_with_their_number_at_once():
-    """
-    They are not waited for; after a while that lost nothing, the watcher sees again.
-    """
+    """They are not waited for; after a while that lost nothing, the watcher sees again."""
     blindness = Blindness(PATIENCE_S)
     blindness.overrun(100.0, 37)
     assert "37 deaths" in str(blindness.problem(100.0))
@@ -50,9 +40,7 @@ def test_overwritten_deaths_are_said_with_their_number_at_once():
 
 
 def test_deaths_overwritten_again_keep_it_blind():
-    """
-    As long as some are lost in each two minutes, it does not claim to see.
-    """
+    """As long as some are lost in each two minutes, it does not claim to see."""
     blindness = Blindness(PATIENCE_S)
     blindness.overrun(100.0, 37)
     blindness.overrun(190.0, 1)
@@ -62,9 +50,7 @@ def test_deaths_overwritten_again_keep_it_blind():
 
 
 def test_deaths_that_cannot_be_judged_are_a_blindness():
-    """
-    A watcher that cannot judge says so, instead of nothing.
-    """
+    """A watcher that cannot judge says so, instead of nothing."""
     blindness = Blindness(PATIENCE_S)
     blindness.lost("judge", 100.0, "deaths could not be judged")
     assert blindness.problem(100.0) == "deaths could not be judged"

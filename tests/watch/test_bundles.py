@@ -1,6 +1,4 @@
-"""
-The evidence of a case, kept in a file while the cluster may be gone.
-"""
+"""The evidence of a case, kept in a file while the cluster may be gone."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def book(folder):
-    """
-    A casebook that keeps evidence.
-    """
+    """A casebook that keeps evidence."""
     store = Store.open()
     settings = WatchSettings(bundle_folder=folder)
     yield Casebook(
@@ -37,17 +33,13 @@ def book(folder):
 
 
 def crashed(number):
-    """
-    A worker that a segmentation fault ended.
-    """
+    """A worker that a segmentation fault ended."""
     death = watched(number)
     return watched(number, evidence=(ProcessExit(identity=death.identity, signal=11, when=death.when),))
 
 
 def test_the_evidence_of_a_case_is_kept_and_its_notice_says_where(book):
-    """
-    It leads to the same cause when somebody looks at it in the morning.
-    """
+    """It leads to the same cause when somebody looks at it in the morning."""
     deaths = [crashed(1)]
     book.conclude(judge(deaths, timeout_s=60), deaths, START)
     (delivery,) = book.store.deliveries()
@@ -58,18 +50,14 @@ def test_the_evidence_of_a_case_is_kept_and_its_notice_says_where(book):
 
 
 def test_an_open_case_has_one_bundle(book, folder):
-    """
-    Further deaths of it are more of the same.
-    """
+    """Further deaths of it are more of the same."""
     for number in (1, 2, 3):
         book.conclude([incident(watched(number))], [watched(number)], START + number)
     assert len(list(folder.iterdir())) == 1
 
 
 def test_a_folder_that_cannot_be_written_costs_no_notice(book, folder):
-    """
-    The notice goes out without evidence, and the failure can be told.
-    """
+    """The notice goes out without evidence, and the failure can be told."""
     folder.rmdir()
     folder.write_text("a file in its place")
     book.conclude([incident(watched())], [watched()], START)
@@ -81,18 +69,14 @@ def test_a_folder_that_cannot_be_written_costs_no_notice(book, folder):
 
 
 def test_a_death_at_no_time_costs_its_bundle_alone(folder):
-    """
-    A scheduler's clock may say anything; the failure can be told.
-    """
+    """A scheduler's clock may say anything; the failure can be told."""
     bundles = BundleFolder(folder)
     assert bundles.save(evolve(incident(watched()), when=-1e15), "case") == ""
     assert len(bundles.take_problems()) == 1
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_at_once(tmp_path):
-    """
-    Before anything is watched, with what to do.
-    """
+    """Before anything is watched, with what to do."""
     (tmp_path / "file").write_text("")
     with pytest.raises(BundleError, match="name a folder that can be written"):
         workerdiag.watch("tcp://127.0.0.1:1", bundles=tmp_path / "file")

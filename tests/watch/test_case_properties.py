@@ -1,6 +1,4 @@
-"""
-What holds for a case whatever happens to it, in any order.
-"""
+"""What holds for a case whatever happens to it, in any order."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ HAPPENINGS = st.one_of(
 
 @define
 class Life:
-    """
-    One case, what was said of it, and by another count for how long it was seen alive without a death.
-    """
+    """One case, what was said of it, and by another count for how long it was seen alive without a death."""
 
     now: float = START
     seen_at: float = START
@@ -40,9 +36,7 @@ class Life:
     said: list = field(factory=list)
 
     def let(self, pause, happening):
-        """
-        Let time pass, and something happen.
-        """
+        """Let time pass, and something happen."""
         self.now += pause
         kind, what, where = happening
         before = self.case
@@ -71,8 +65,7 @@ class Life:
 
 @given(st.lists(st.tuples(PAUSES, HAPPENINGS), max_size=60))
 def test_whatever_happens_a_case_keeps_its_word(happenings):
-    """
-    Each opening is told first and closed at most once, and nothing is resolved unseen.
+    """Each opening is told first and closed at most once, and nothing is resolved unseen.
 
     Numbers go up by one; what only adds to a notice keeps its distance to it.
     """
@@ -92,9 +85,7 @@ def test_whatever_happens_a_case_keeps_its_word(happenings):
 
 @given(st.lists(st.tuples(PAUSES, st.integers(1, 30), st.sampled_from(HOSTS)), min_size=1, max_size=40))
 def test_each_level_is_told_at_most_once(deaths):
-    """
-    However deaths come, an opening escalates no more often than deaths and hosts have levels.
-    """
+    """However deaths come, an opening escalates no more often than deaths and hosts have levels."""
     life = Life()
     for pause, count, host in deaths:
         life.let(min(pause, 600.0), ("deaths", count, host))

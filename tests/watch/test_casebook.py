@@ -1,6 +1,4 @@
-"""
-What the watcher keeps of its cases.
-"""
+"""What the watcher keeps of its cases."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ from workerdiag.watch.store import KEEP_S, Store
 
 
 def test_what_is_over_is_forgotten_as_time_passes():
-    """
-    The state of a watcher that runs for years stays small.
-    """
+    """The state of a watcher that runs for years stays small."""
     clock = FakeClock()
     store = Store.open(clock=clock)
     book = Casebook(store=store, settings=WatchSettings(), sink_names=list, wake=lambda: None, cluster="prod")
@@ -29,8 +25,7 @@ def test_what_is_over_is_forgotten_as_time_passes():
 
 
 def test_a_trouble_of_which_the_state_knows_nothing_has_new_ids():
-    """
-    A receiver that drops what it has, by the id, would else never hear of it: after 30 days, or a lost state.
+    """A receiver that drops what it has, by the id, would else never hear of it: after 30 days, or a lost state.
 
     Watchers that saw the same deaths agree.
     """

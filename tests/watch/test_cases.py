@@ -1,6 +1,4 @@
-"""
-The life of a case, by an injected clock.
-"""
+"""The life of a case, by an injected clock."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ TICK_S = 30.0
 
 
 def let_pass(case, seconds, *, begin, seen=True):
-    """
-    The case after *seconds* of looking, what was said, and the time.
-    """
+    """The case after *seconds* of looking, what was said, and the time."""
     said, now, seen_at = [], begin, begin
     while now < begin + seconds:
         now += TICK_S
@@ -37,9 +33,7 @@ def let_pass(case, seconds, *, begin, seen=True):
 
 
 def test_the_first_incident_is_news():
-    """
-    A case opens with its first incident, tells it at once, and names the first victim.
-    """
+    """A case opens with its first incident, tells it at once, and names the first victim."""
     case, reason = with_incident(
         None, incident(watched(1), watched(2, when=START + 1)), CLUSTER, START + 10, SETTINGS
     )
@@ -49,24 +43,18 @@ def test_the_first_incident_is_news():
 
 
 def test_a_repeat_is_counted_in_silence():
-    """
-    One more death of the same key is no news.
-    """
+    """One more death of the same key is no news."""
     case, reason = with_incident(opened(), incident(watched(2)), CLUSTER, START + 3600, SETTINGS)
     assert (reason, case.death_count, case.sequence) == (None, 2, 1)
 
 
 def test_the_id_is_the_same_for_whoever_watches():
-    """
-    Cluster and key make the id; two watchers agree on it.
-    """
+    """Cluster and key make the id; two watchers agree on it."""
     assert opened().id == case_id(CLUSTER, sure_of().fingerprint) != case_id("dev", sure_of().fingerprint)
 
 
 def test_a_quiet_quarter_of_an_hour_resolves():
-    """
-    A case is resolved once, after fifteen minutes without a death on a cluster that is seen alive.
-    """
+    """A case is resolved once, after fifteen minutes without a death on a cluster that is seen alive."""
     case, said, now = let_pass(opened(), 870, begin=START)
     assert (said, case.state) == ([], "firing")
     case, said, _ = let_pass(case, 24 * 3600, begin=now)
@@ -74,9 +62,7 @@ def test_a_quiet_quarter_of_an_hour_resolves():
 
 
 def test_silence_of_a_cluster_that_is_not_seen_resolves_nothing():
-    """
-    While nobody can see, nothing is resolved, and nobody is reminded of what may be over.
-    """
+    """While nobody can see, nothing is resolved, and nobody is reminded of what may be over."""
     case, said, now = let_pass(opened(), 24 * 3600, begin=START, seen=False)
     assert said == []
     _, said, _ = let_pass(case, 1000, begin=now)
@@ -84,18 +70,14 @@ def test_silence_of_a_cluster_that_is_not_seen_resolves_nothing():
 
 
 def test_a_gap_in_what_was_seen_does_not_count():
-    """
-    Ten minutes seen, an hour not, and four minutes seen are no quarter of an hour.
-    """
+    """Ten minutes seen, an hour not, and four minutes seen are no quarter of an hour."""
     case, said, now = let_pass(opened(), 600, begin=START)
     case, more, _ = let_pass(case, 240, begin=now + 3600)
     assert (said, more, case.state) == ([], [], "firing")
 
 
 def test_a_death_begins_the_quarter_of_an_hour_again():
-    """
-    What was quiet before a death does not count.
-    """
+    """What was quiet before a death does not count."""
     case, _, now = let_pass(opened(), 840, begin=START)
     case, _ = with_incident(case, incident(watched(2, when=now)), CLUSTER, now, SETTINGS)
     case, said, _ = let_pass(case, 840, begin=now)
@@ -106,9 +88,7 @@ def test_a_death_begins_the_quarter_of_an_hour_again():
     ("later_s", "reason", "state"), [(86_400, "recurring", "recurring"), (8 * 86_400, "new", "firing")]
 )
 def test_a_resolved_case_comes_back(later_s, reason, state):
-    """
-    Within seven days it is the old trouble again, later a new one; the numbers of its notices go on.
-    """
+    """Within seven days it is the old trouble again, later a new one; the numbers of its notices go on."""
     case, _, now = let_pass(opened(), 1000, begin=START)
     again, said = with_incident(
         case, incident(watched(9, when=now + later_s)), CLUSTER, now + later_s, SETTINGS
@@ -118,9 +98,7 @@ def test_a_resolved_case_comes_back(later_s, reason, state):
 
 
 def test_ten_times_the_deaths_escalate_once():
-    """
-    Ten times the deaths of the first incident are told once, a hundred times once more.
-    """
+    """Ten times the deaths of the first incident are told once, a hundred times once more."""
     case, said, now = opened(), [], START
     for count in (5, 5, 5, 90):
         now += 400
@@ -135,9 +113,7 @@ def test_ten_times_the_deaths_escalate_once():
 
 
 def test_twice_the_hosts_escalate():
-    """
-    A trouble that spreads to twice the hosts is told, but not within five minutes of the last word.
-    """
+    """A trouble that spreads to twice the hosts is told, but not within five minutes of the last word."""
     case, reason = with_incident(
         opened(), incident(watched(2, host="10.0.0.5")), CLUSTER, START + 60, SETTINGS
     )
@@ -147,9 +123,7 @@ def test_twice_the_hosts_escalate():
 
 
 def test_what_goes_on_is_told_every_four_hours():
-    """
-    A case in which deaths go on is reminded of every four hours.
-    """
+    """A case in which deaths go on is reminded of every four hours."""
     case, now, said = opened(), START, []
     while now < START + 13 * 3600:
         now += 600
@@ -160,9 +134,7 @@ def test_what_goes_on_is_told_every_four_hours():
 
 
 def test_nobody_is_reminded_of_what_somebody_is_at_work_on():
-    """
-    That it gets worse is told as before; when it comes back, somebody has to be at work on it again.
-    """
+    """That it gets worse is told as before; when it comes back, somebody has to be at work on it again."""
     settings = evolve(SETTINGS, resolve_s=float("inf"))
     case, said, now = confirmed(opened(), "Ada\n" + "x" * 1000), [], START
     while now < START + 24 * 3600:
@@ -178,9 +150,7 @@ def test_nobody_is_reminded_of_what_somebody_is_at_work_on():
 
 
 def test_late_evidence_that_makes_another_cause_sure_is_told_once():
-    """
-    The case keeps its key; a cause that was told before is no news again.
-    """
+    """The case keeps its key; a cause that was told before is no news again."""
     case, now, said = opened(), START, []
     for cause in ("kernel.oom-killer", "nanny.memory-terminate", "kernel.oom-killer"):
         now += 400
@@ -191,9 +161,7 @@ def test_late_evidence_that_makes_another_cause_sure_is_told_once():
 
 
 def test_the_first_cause_that_late_evidence_makes_sure_is_told():
-    """
-    People who heard that the cause is unknown hear what it is, once.
-    """
+    """People who heard that the cause is unknown hear what it is, once."""
     case, _ = with_incident(None, incident(watched(), diagnosis=unsure()), CLUSTER, START, SETTINGS)
     now_sure = incident(watched(), diagnosis=sure_of())
     case, reason = rejudged(case, now_sure, START + 400, SETTINGS)
@@ -202,17 +170,13 @@ def test_the_first_cause_that_late_evidence_makes_sure_is_told():
 
 
 def test_doubt_is_no_change():
-    """
-    A sure cause that becomes unsure is not told.
-    """
+    """A sure cause that becomes unsure is not told."""
     case, reason = rejudged(opened(), incident(watched(), diagnosis=unsure()), START + 4000, SETTINGS)
     assert (reason, case.title[:13]) == (None, "cause unknown")
 
 
 def test_deaths_that_settle_move_before_the_first_word():
-    """
-    What is shown while evidence arrives has no key yet; deliberate stops do not even settle.
-    """
+    """What is shown while evidence arrives has no key yet; deliberate stops do not even settle."""
     assert settling_case(CLUSTER, [watched(is_expected=True)]) is None
     waiting = settling_case(CLUSTER, [watched(1), watched(2, is_expected=True)])
     assert waiting is not None
@@ -223,9 +187,7 @@ def test_deaths_that_settle_move_before_the_first_word():
 
 
 def test_a_cluster_that_went_is_ended_and_not_resolved():
-    """
-    The end of the cluster ends open cases once, and no other.
-    """
+    """The end of the cluster ends open cases once, and no other."""
     case, reason = ended(opened(), START + 60)
     assert (reason, case.state) == ("ended", "ended")
     assert ended(case, START + 70) == (case, None)
@@ -233,9 +195,7 @@ def test_a_cluster_that_went_is_ended_and_not_resolved():
 
 
 def test_an_hour_without_a_scheduler_is_one_word_and_one_more():
-    """
-    One notice that nobody can see, and one that it is seen again.
-    """
+    """One notice that nobody can see, and one that it is seen again."""
     case = blind_case(CLUSTER, START, "the scheduler has not answered for 2 minutes")
     assert (case.state, case.sequence) == ("firing", 1)
     case, said, now = let_pass(case, 3600, begin=START, seen=False)
@@ -247,9 +207,7 @@ def test_an_hour_without_a_scheduler_is_one_word_and_one_more():
 
 
 def test_a_standstill_goes_on_and_ends_as_deaths_do():
-    """
-    A standstill is a case without deaths: told once, resolved when it was not seen for a while.
-    """
+    """A standstill is a case without deaths: told once, resolved when it was not seen for a while."""
     stands = incident(diagnosis=sure_of("standstill.no-workers"))
     case, reason = with_incident(None, stands, CLUSTER, START, SETTINGS)
     assert (reason, case.death_count) == ("new", 0)
@@ -259,8 +217,6 @@ def test_a_standstill_goes_on_and_ends_as_deaths_do():
 
 
 def test_a_clock_that_was_set_back_holds_nothing_up_for_good():
-    """
-    After the clock was set back by a day, a quiet quarter of an hour still resolves.
-    """
+    """After the clock was set back by a day, a quiet quarter of an hour still resolves."""
     _, said, _ = let_pass(opened(now=START + 86_400), 1200, begin=START)
     assert said == ["resolved"]

@@ -1,6 +1,4 @@
-"""
-What the watcher holds back is in its state, and comes out again.
-"""
+"""What the watcher holds back is in its state, and comes out again."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ HOUR_S = 3600.0
 
 
 def casebook(store, **policy):
-    """
-    The cases of one cluster, kept in *store*.
-    """
+    """The cases of one cluster, kept in *store*."""
     return Casebook(
         store=store,
         settings=SETTINGS,
@@ -32,24 +28,18 @@ def casebook(store, **policy):
 
 
 def die(book, *causes, now=START):
-    """
-    A worker dies of each cause.
-    """
+    """A worker dies of each cause."""
     incidents = [incident(watched(n), diagnosis=sure_of(cause)) for n, cause in enumerate(causes)]
     book.conclude(incidents, [], now)
 
 
 def told(store):
-    """
-    The reasons of what is in the outbox.
-    """
+    """The reasons of what is in the outbox."""
     return [each.notice.reason for each in store.deliveries()]
 
 
 def test_a_silence_that_is_added_later_holds_from_then_on():
-    """
-    Silences are looked up when there is something to say, so that the command line can add one at any time.
-    """
+    """Silences are looked up when there is something to say, so that the command line can add one at any time."""
     store = Store.open(None)
     book = casebook(store)
     die(book, "kernel.oom-killer")
@@ -59,9 +49,7 @@ def test_a_silence_that_is_added_later_holds_from_then_on():
 
 
 def test_the_digest_comes_with_time():
-    """
-    What a rate limit held back is told an hour later, once.
-    """
+    """What a rate limit held back is told an hour later, once."""
     store = Store.open(None)
     book = casebook(store, most_notices=1)
     die(book, "kernel.oom-killer", "nanny.memory-terminate")
@@ -72,9 +60,7 @@ def test_the_digest_comes_with_time():
 
 
 def test_the_end_of_a_cluster_leaves_nothing_untold():
-    """
-    A known issue that was held back is in the last digest.
-    """
+    """A known issue that was held back is in the last digest."""
     store = Store.open(None)
     book = casebook(store, known_issues=(KnownIssue(cause="nanny.*", note="n", hold=True),))
     die(book, "nanny.memory-terminate")
@@ -87,9 +73,7 @@ def test_the_end_of_a_cluster_leaves_nothing_untold():
 
 
 def test_what_was_held_back_survives_the_watcher(tmp_path):
-    """
-    Silences and what is to be told are in the state file.
-    """
+    """Silences and what is to be told are in the state file."""
     path = tmp_path / "state.db"
     silence = new_silence("caf\u00e9-*", until=START + HOUR_S, reason="\ud800", now=START)
     held = HeldBack(case_id="c", title="t", hold="rate-limit", reasons=("new",), since=START)
@@ -105,9 +89,7 @@ def test_what_was_held_back_survives_the_watcher(tmp_path):
 
 
 def test_a_silence_can_be_ended():
-    """
-    Removing one says whether it was there; old ones are forgotten.
-    """
+    """Removing one says whether it was there; old ones are forgotten."""
     store = Store.open(None, clock=lambda: START + 40 * 24 * HOUR_S)
     first = new_silence("a", until=START + HOUR_S, reason="r", now=START)
     store.policy_table.add_silence(first)
@@ -119,9 +101,7 @@ def test_a_silence_can_be_ended():
 
 
 def test_a_row_that_cannot_be_read_is_an_error_that_names_the_file(tmp_path):
-    """
-    A state that was changed by hand is not taken for silence.
-    """
+    """A state that was changed by hand is not taken for silence."""
     store = Store.open(tmp_path / "state.db")
     with store.file.transaction() as connection:
         connection.execute("INSERT INTO silence VALUES ('x', '{}')")

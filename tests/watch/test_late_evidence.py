@@ -1,6 +1,4 @@
-"""
-A death that was told is judged again when more becomes known of it.
-"""
+"""A death that was told is judged again when more becomes known of it."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ FIRST, LATER = sure_of("nanny.memory-terminate"), sure_of("kernel.oom-killer")
 
 
 class Watcher:
-    """
-    A casebook, and a judge that says what it is told to.
-    """
+    """A casebook, and a judge that says what it is told to."""
 
     def __init__(self):
         self.store = Store.open(None)
@@ -32,9 +28,7 @@ class Watcher:
         self.now = START
 
     def learn(self, *numbers, later_s=0.0):
-        """
-        The feed tells of these deaths, for the first time or with more evidence.
-        """
+        """The feed tells of these deaths, for the first time or with more evidence."""
         self.now += later_s
         deaths = tuple(known_death(number) for number in numbers)
         self.book.receive(
@@ -42,41 +36,31 @@ class Watcher:
         )
 
     def judge(self, diagnosis, **more):
-        """
-        All that is to be judged died of one cause.
-        """
+        """All that is to be judged died of one cause."""
         deaths = self.book.to_judge()
         self.book.conclude([evolve(incident(*deaths, diagnosis=diagnosis), **more)], deaths, self.now)
         assert self.book.to_judge() == ()
 
     @property
     def counted(self):
-        """
-        Of each case the key, its deaths, and those beside them.
-        """
+        """Of each case the key, its deaths, and those beside them."""
         return {each.key: (each.death_count, len(each.unexplained_ids)) for each in self.store.cases()}
 
     @property
     def told(self):
-        """
-        Reason, cause, and number of deaths of each notice.
-        """
+        """Reason, cause, and number of deaths of each notice."""
         notices = [each.notice for each in self.store.deliveries()]
         return [(each.reason, each.cause, each.death_count) for each in notices]
 
 
 def known_death(number):
-    """
-    A death with some evidence.
-    """
+    """A death with some evidence."""
     death = watched(number)
     return evolve(death, evidence=(ProcessExit(identity=death.identity, signal=9, when=START),))
 
 
 def test_late_evidence_changes_what_a_case_says():
-    """
-    The case keeps its key and its deaths, and says what is now thought.
-    """
+    """The case keeps its key and its deaths, and says what is now thought."""
     watcher = Watcher()
     watcher.learn(1, 2)
     watcher.judge(FIRST)
@@ -90,9 +74,7 @@ def test_late_evidence_changes_what_a_case_says():
 
 
 def test_late_evidence_of_few_deaths_changes_nothing():
-    """
-    One death of many that is seen in another light is no news of the case.
-    """
+    """One death of many that is seen in another light is no news of the case."""
     watcher = Watcher()
     watcher.learn(1, 2, 3)
     watcher.judge(FIRST)
@@ -102,9 +84,7 @@ def test_late_evidence_of_few_deaths_changes_nothing():
 
 
 def test_new_deaths_beside_late_evidence_join_the_case_of_their_cause():
-    """
-    What is new counts as new, what was told is not counted again, and one cause has one case.
-    """
+    """What is new counts as new, what was told is not counted again, and one cause has one case."""
     watcher = Watcher()
     watcher.learn(1)
     watcher.judge(FIRST)
@@ -118,9 +98,7 @@ def test_new_deaths_beside_late_evidence_join_the_case_of_their_cause():
 
 
 def test_what_comes_again_unchanged_is_no_news():
-    """
-    A feed that repeats itself, as after a restart, makes nobody hear twice.
-    """
+    """A feed that repeats itself, as after a restart, makes nobody hear twice."""
     watcher = Watcher()
     for _ in range(3):
         watcher.learn(1, 2, later_s=400)
@@ -129,9 +107,7 @@ def test_what_comes_again_unchanged_is_no_news():
 
 
 def test_a_death_that_was_counted_into_another_case_moves_to_that_of_its_cause():
-    """
-    The last worker of a KilledWorker was judged before its nanny's report came: it leaves the wrong case.
-    """
+    """The last worker of a KilledWorker was judged before its nanny's report came: it leaves the wrong case."""
     watcher = Watcher()
     watcher.learn(1, 2, 3)
     watcher.judge(FIRST)
@@ -144,9 +120,7 @@ def test_a_death_that_was_counted_into_another_case_moves_to_that_of_its_cause()
 
 
 def test_a_death_without_exit_and_cause_is_counted_beside_a_firing_case():
-    """
-    Nothing tells it apart from the case's own: it is no news, and the next notice says it.
-    """
+    """Nothing tells it apart from the case's own: it is no news, and the next notice says it."""
     watcher = Watcher()
     watcher.learn(1, 2)
     watcher.judge(FIRST)
@@ -163,9 +137,7 @@ def test_a_death_without_exit_and_cause_is_counted_beside_a_firing_case():
 
 
 def test_a_cause_that_comes_late_takes_the_death_to_its_own_case():
-    """
-    Once the exit is known, the death is told as what it was.
-    """
+    """Once the exit is known, the death is told as what it was."""
     watcher = Watcher()
     watcher.learn(1, 2)
     watcher.judge(FIRST)
@@ -179,9 +151,7 @@ def test_a_cause_that_comes_late_takes_the_death_to_its_own_case():
 
 
 def test_unexplained_deaths_are_news_where_they_are_more_or_alone_or_later():
-    """
-    More than a case explains, without a case, or long after its last death: they have a case of their own.
-    """
+    """More than a case explains, without a case, or long after its last death: they have a case of their own."""
     watcher = Watcher()
     watcher.learn(1)
     watcher.judge(unsure("key-alone"), is_unexplained=True)
@@ -193,9 +163,7 @@ def test_unexplained_deaths_are_news_where_they_are_more_or_alone_or_later():
 
 
 def test_an_unexplained_death_on_another_machine_is_news():
-    """
-    That machine may have gone: nobody else died there.
-    """
+    """That machine may have gone: nobody else died there."""
     watcher = Watcher()
     watcher.learn(1, 2)
     watcher.judge(FIRST)
@@ -207,9 +175,7 @@ def test_an_unexplained_death_on_another_machine_is_news():
 
 
 def test_a_death_whose_exit_is_known_has_a_case_of_its_own():
-    """
-    Of an unknown cause too: its exit tells it apart.
-    """
+    """Of an unknown cause too: its exit tells it apart."""
     watcher = Watcher()
     watcher.learn(1, 2)
     watcher.judge(LATER)
@@ -219,9 +185,7 @@ def test_a_death_whose_exit_is_known_has_a_case_of_its_own():
 
 
 def test_a_case_that_was_opened_on_a_guess_takes_the_deaths_that_bear_it_out():
-    """
-    The same cause is not told twice, once as a guess and once for sure: the case says that it is found.
-    """
+    """The same cause is not told twice, once as a guess and once for sure: the case says that it is found."""
     watcher = Watcher()
     watcher.learn(1)
     watcher.judge(unsure("key-guess"))
@@ -234,9 +198,7 @@ def test_a_case_that_was_opened_on_a_guess_takes_the_deaths_that_bear_it_out():
 
 
 def test_a_death_whose_best_guess_is_the_cause_of_a_case_is_counted_beside_it():
-    """
-    Its exit speaks for that case, and not loudly enough to count as one of its deaths.
-    """
+    """Its exit speaks for that case, and not loudly enough to count as one of its deaths."""
     watcher = Watcher()
     guess = unsure("key-guess")
     watcher.learn(1, 2)
@@ -247,9 +209,7 @@ def test_a_death_whose_best_guess_is_the_cause_of_a_case_is_counted_beside_it():
 
 
 def test_a_standstill_whose_cause_becomes_known_is_one_case():
-    """
-    It was told without a cause, and says then that this is found.
-    """
+    """It was told without a cause, and says then that this is found."""
     watcher = Watcher()
     for diagnosis in (unsure("key-guess"), sure_of("standstill.unschedulable")):
         watcher.book.conclude([incident(diagnosis=diagnosis)], (), watcher.now)

@@ -1,6 +1,4 @@
-"""
-Two watchers and one state file.
-"""
+"""Two watchers and one state file."""
 
 from __future__ import annotations
 
@@ -45,17 +43,13 @@ def stores(tmp_path):
 
 @pytest.fixture
 def unseen(monkeypatch):
-    """
-    As if the other watcher ran where its process cannot be seen.
-    """
+    """As if the other watcher ran where its process cannot be seen."""
     monkeypatch.setattr(LeaseHolder, "is_seen_running", lambda _: None)
 
 
 @needs_proc
 def test_the_second_watcher_is_told_who_the_first_is(stores):
-    """
-    It names the file and the process, and writes nothing.
-    """
+    """It names the file and the process, and writes nothing."""
     first = Lease(stores[0].file)
     first.acquire()
     with pytest.raises(StateInUseError, match=rf"state\.db: pid {os.getpid()} on .*\(end that one"):
@@ -65,9 +59,7 @@ def test_the_second_watcher_is_told_who_the_first_is(stores):
 
 
 def test_a_lease_that_is_released_is_free(stores):
-    """
-    The next watcher has it at once.
-    """
+    """The next watcher has it at once."""
     first, second = (Lease(each.file) for each in stores)
     first.acquire()
     first.release()
@@ -79,9 +71,7 @@ def test_a_lease_that_is_released_is_free(stores):
 
 @needs_proc
 def test_a_watcher_that_was_killed_is_followed_at_once(stores, tmp_path):
-    """
-    Nobody waits for the lease of a process that is seen to be gone.
-    """
+    """Nobody waits for the lease of a process that is seen to be gone."""
     child = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path / "state.db")], stdout=subprocess.PIPE, text=True
     )
@@ -97,9 +87,7 @@ def test_a_watcher_that_was_killed_is_followed_at_once(stores, tmp_path):
 
 
 def test_a_lease_that_expired_is_taken_over(stores, unseen):
-    """
-    By its time alone, where the other process cannot be seen; one that is in time is kept.
-    """
+    """By its time alone, where the other process cannot be seen; one that is in time is kept."""
     clock = FakeClock()
     first, second = (Lease(each.file, clock=clock, length_s=LONG_S) for each in stores)
     first.acquire()
@@ -114,9 +102,7 @@ def test_a_lease_that_expired_is_taken_over(stores, unseen):
 
 
 def test_who_lost_the_lease_writes_no_more(stores, unseen):
-    """
-    A watcher that was stopped for long and goes on cannot spoil the state of the other one.
-    """
+    """A watcher that was stopped for long and goes on cannot spoil the state of the other one."""
     clock = FakeClock()
     first, second = (Lease(each.file, clock=clock) for each in stores)
     first.acquire()
@@ -138,9 +124,7 @@ def test_who_lost_the_lease_writes_no_more(stores, unseen):
 
 
 def test_one_that_renews_is_alive(stores, unseen):
-    """
-    The second watcher waits only until it knows that.
-    """
+    """The second watcher waits only until it knows that."""
     first = Lease(stores[0].file, length_s=0.3)  # renewed every 0.1 s
     first.acquire()
     with pytest.raises(StateInUseError):
@@ -149,9 +133,7 @@ def test_one_that_renews_is_alive(stores, unseen):
 
 
 def test_a_watcher_may_stand_by(stores, monkeypatch):
-    """
-    It gets the lease when the first one lets go.
-    """
+    """It gets the lease when the first one lets go."""
     monkeypatch.setattr(lease_module, "_POLL_S", 0.01)
     first, second = (Lease(each.file) for each in stores)
     first.acquire()
@@ -166,9 +148,7 @@ def test_a_watcher_may_stand_by(stores, monkeypatch):
 
 
 def test_standing_by_can_be_ended(stores, monkeypatch):
-    """
-    A watcher that is closed while it waits stops waiting.
-    """
+    """A watcher that is closed while it waits stops waiting."""
     monkeypatch.setattr(lease_module, "_POLL_S", 0.01)
     first, second = (Lease(each.file) for each in stores)
     first.acquire()
@@ -188,9 +168,7 @@ def test_standing_by_can_be_ended(stores, monkeypatch):
 
 
 def test_who_only_looks_needs_no_lease(stores):
-    """
-    Status and silences come from other processes while a watcher runs.
-    """
+    """Status and silences come from other processes while a watcher runs."""
     lease = Lease(stores[0].file)
     lease.acquire()
     stores[1].put_case(watched_case())
@@ -211,17 +189,13 @@ def test_who_only_looks_needs_no_lease(stores):
     ],
 )
 def test_only_a_process_that_can_be_seen_is_said_to_be_gone(changes, is_seen):
-    """
-    One of another machine or container, or of which too little is known, is not judged by its pid.
-    """
+    """One of another machine or container, or of which too little is known, is not judged by its pid."""
     holder = LeaseHolder(id="x", process={**process_identity(), **changes}, expires_at=0)
     assert holder.is_seen_running() is is_seen
 
 
 def test_a_watcher_that_was_closed_gets_no_lease(stores):
-    """
-    It leaves none behind either.
-    """
+    """It leaves none behind either."""
     lease = Lease(stores[0].file)
     lease.release()
     with pytest.raises(StateInUseError, match="closed"):
@@ -230,9 +204,7 @@ def test_a_watcher_that_was_closed_gets_no_lease(stores):
 
 
 def test_a_lease_that_nobody_can_renew_is_let_go(stores, monkeypatch):
-    """
-    A system without another thread says so, and the next watcher has the lease at once.
-    """
+    """A system without another thread says so, and the next watcher has the lease at once."""
 
     def start_thread(*_):
         raise RuntimeError("can't start new thread")
@@ -245,9 +217,7 @@ def test_a_lease_that_nobody_can_renew_is_let_go(stores, monkeypatch):
 
 
 def test_renewing_goes_on_until_the_lease_is_lost(stores, monkeypatch):
-    """
-    A full disk may have room again; what another watcher took does not come back.
-    """
+    """A full disk may have room again; what another watcher took does not come back."""
     lease = Lease(stores[0].file, length_s=0.001)
     problems = [StateInUseError("state.db", "another"), StateFileError("state.db", "full")]
 

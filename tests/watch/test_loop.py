@@ -1,6 +1,4 @@
-"""
-The watcher's rounds, on a simulated cluster and in simulated time.
-"""
+"""The watcher's rounds, on a simulated cluster and in simulated time."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ SINK = "a sink"
 
 
 def judge_by_signal(deaths, *, timeout_s):
-    """
-    One incident for each signal.
-    """
+    """One incident for each signal."""
     unexpected = [each for each in deaths if not each.is_expected]
     signals = sorted({each.evidence[0].signal for each in unexpected})
     return [
@@ -43,15 +39,11 @@ def judge_by_signal(deaths, *, timeout_s):
 
 
 def judge_nothing(_evidence, *, when, timeout_s):
-    """
-    Work goes on.
-    """
+    """Work goes on."""
 
 
 class Watched:
-    """
-    The rounds on a simulated cluster, run to the end of its time.
-    """
+    """The rounds on a simulated cluster, run to the end of its time."""
 
     def __init__(self, feed, *, store=None, settings=None, judge=judge_by_signal, standstill=None, **book):
         self.feed = feed
@@ -79,16 +71,12 @@ class Watched:
 
     @property
     def notices(self):
-        """
-        All that was enqueued, oldest first.
-        """
+        """All that was enqueued, oldest first."""
         return [each.notice for each in self.store.deliveries()]
 
     @property
     def said(self):
-        """
-        The reasons of all notices, and at which second.
-        """
+        """The reasons of all notices, and at which second."""
         return [(each.reason, round(each.at - NOON)) for each in self.notices]
 
     def _wake(self):
@@ -96,9 +84,7 @@ class Watched:
 
 
 def test_a_death_is_told_once_its_evidence_has_settled():
-    """
-    One notice, ten seconds after the death, and none again while nothing changes.
-    """
+    """One notice, ten seconds after the death, and none again while nothing changes."""
     watched = Watched(SimulatedFeed([death(1, 100.0)], until=600.0))
     assert watched.said == [("new", 110)]
     assert watched.woken
@@ -106,35 +92,27 @@ def test_a_death_is_told_once_its_evidence_has_settled():
 
 
 def test_deaths_that_follow_each_other_are_judged_together():
-    """
-    A cascade is one question to the judge.
-    """
+    """A cascade is one question to the judge."""
     watched = Watched(SimulatedFeed([death(n, 100.0 + n) for n in range(8)], until=600.0))
     assert watched.said == [("new", 112)]
     assert watched.notices[0].death_count == 8
 
 
 def test_deaths_that_go_on_are_told_all_the_same():
-    """
-    A worker that dies each second does not put the first word off for ever.
-    """
+    """A worker that dies each second does not put the first word off for ever."""
     watched = Watched(SimulatedFeed([death(n, 100.0 + n) for n in range(200)], until=200.0))
     assert watched.said[0] == ("new", 130)
 
 
 def test_deliberate_stops_are_judged_and_forgotten():
-    """
-    They are in the state, wait for nothing, and nobody is told.
-    """
+    """They are in the state, wait for nothing, and nobody is told."""
     watched = Watched(SimulatedFeed([death(1, 100.0, is_expected=True)], until=200.0))
     assert watched.said == []
     assert watched.store.pending_deaths() == ()
 
 
 def test_each_cause_is_a_case_of_its_own():
-    """
-    Three causes, three notices.
-    """
+    """Three causes, three notices."""
     deaths = [death(n, 100.0 + n / 10, signal=(6, 9, 11)[n % 3]) for n in range(30)]
     watched = Watched(SimulatedFeed(deaths, until=400.0))
     assert Counter(each.reason for each in watched.notices) == {"new": 3}
@@ -142,9 +120,7 @@ def test_each_cause_is_a_case_of_its_own():
 
 
 def test_a_case_is_resolved_once_when_nothing_of_it_is_seen_any_more():
-    """
-    A quarter of an hour after its last death, on a cluster that is seen alive.
-    """
+    """A quarter of an hour after its last death, on a cluster that is seen alive."""
     watched = Watched(SimulatedFeed([death(1, 100.0)], until=3 * 3600.0))
     (new, _), (resolved, second) = watched.said
     assert (new, resolved) == ("new", "resolved")
@@ -152,9 +128,7 @@ def test_a_case_is_resolved_once_when_nothing_of_it_is_seen_any_more():
 
 
 def test_an_hour_without_scheduler_is_one_blind_and_one_sees_again():
-    """
-    Silence never looks like health, and is told once.
-    """
+    """Silence never looks like health, and is told once."""
     watched = Watched(SimulatedFeed(outages=[(1000.0, 4600.0)], until=2 * 3600.0))
     (blind, since), (again, until) = watched.said
     assert (blind, again) == ("blind", "resolved")
@@ -164,17 +138,13 @@ def test_an_hour_without_scheduler_is_one_blind_and_one_sees_again():
 
 
 def test_a_case_is_not_resolved_by_a_cluster_that_nobody_sees():
-    """
-    The time without sight does not count.
-    """
+    """The time without sight does not count."""
     feed = SimulatedFeed([death(1, 100.0)], outages=[(200.0, 4000.0)], until=4400.0)
     assert [reason for reason, _ in Watched(feed).said] == ["new", "blind", "resolved"]
 
 
 def test_a_scheduler_that_was_never_there_is_a_blindness_too():
-    """
-    A wrong address is told after two minutes, as an outage is.
-    """
+    """A wrong address is told after two minutes, as an outage is."""
     watched = Watched(SimulatedFeed(outages=[(0.0, 1e9)], until=600.0))
     assert [reason for reason, _ in watched.said] == ["blind"]
     assert watched.progress.status().state == "blind"
@@ -182,9 +152,7 @@ def test_a_scheduler_that_was_never_there_is_a_blindness_too():
 
 
 def test_overwritten_deaths_are_told_with_their_number():
-    """
-    What nobody read is said, not passed over; then that the watcher sees again.
-    """
+    """What nobody read is said, not passed over; then that the watcher sees again."""
     watched = Watched(SimulatedFeed(missed={100.0: 37}, until=900.0))
     assert watched.said[0] == ("blind", 100)
     assert "37 deaths" in watched.notices[0].title
@@ -192,34 +160,26 @@ def test_overwritten_deaths_are_told_with_their_number():
 
 
 def test_a_cluster_that_was_closed_is_ended_not_resolved():
-    """
-    Each open case says so, and the rounds end.
-    """
+    """Each open case says so, and the rounds end."""
     watched = Watched(SimulatedFeed([death(1, 100.0)], ends_at=300.0))
     assert [reason for reason, _ in watched.said] == ["new", "ended"]
     assert watched.feed.second < 400
 
 
 def test_deaths_just_before_the_end_are_judged():
-    """
-    What had no time to settle is told, before the end is.
-    """
+    """What had no time to settle is told, before the end is."""
     watched = Watched(SimulatedFeed([death(1, 299.0)], ends_at=300.0))
     assert [reason for reason, _ in watched.said] == ["new", "ended"]
 
 
 def test_a_watcher_that_is_closed_judges_what_it_has():
-    """
-    A program that ends three seconds after a death has heard of it.
-    """
+    """A program that ends three seconds after a death has heard of it."""
     watched = Watched(SimulatedFeed([death(1, 597.0)], until=600.0))
     assert watched.said == [("new", 600)]
 
 
 def test_what_a_scheduler_wrote_down_before_it_went_is_read():
-    """
-    A restarted scheduler knows nothing of the deaths before; its file does.
-    """
+    """A restarted scheduler knows nothing of the deaths before; its file does."""
     written = [death(1, 100.0), death(2, 119.0)]
     feed = SimulatedFeed(
         written[:1],
@@ -235,9 +195,7 @@ def test_what_a_scheduler_wrote_down_before_it_went_is_read():
 
 
 class FeedWithBadJournal(SimulatedFeed):
-    """
-    A feed of a scheduler that is replaced after 150 seconds, and whose journal cannot be read until then.
-    """
+    """A feed of a scheduler that is replaced after 150 seconds, and whose journal cannot be read until then."""
 
     readable_at = math.inf
 
@@ -248,9 +206,7 @@ class FeedWithBadJournal(SimulatedFeed):
 
 
 def with_bad_journal(*, readable_at=math.inf, until=1000.0, **more):
-    """
-    One death at 119 seconds that only the journal knows.
-    """
+    """One death at 119 seconds that only the journal knows."""
     scenario = {
         "written": [death(2, 119.0)],
         "outages": [(118.0, 150.0)],
@@ -262,18 +218,14 @@ def with_bad_journal(*, readable_at=math.inf, until=1000.0, **more):
 
 
 def test_a_journal_that_cannot_be_read_is_read_again():
-    """
-    A store that is away for half a minute costs no death.
-    """
+    """A store that is away for half a minute costs no death."""
     watched = Watched(with_bad_journal(readable_at=180.0, until=400.0))
     assert [reason for reason, _ in watched.said] == ["new"]
     assert watched.store.cursor("prod").epoch == "second"
 
 
 def test_a_journal_that_stays_unreadable_is_told():
-    """
-    The watcher does not look as if it saw; once that was said, it goes on.
-    """
+    """The watcher does not look as if it saw; once that was said, it goes on."""
     watched = Watched(with_bad_journal())
     assert [reason for reason, _ in watched.said] == ["blind", "resolved"]
     assert 150 + 75 <= watched.said[0][1] <= 260
@@ -283,9 +235,7 @@ def test_a_journal_that_stays_unreadable_is_told():
 
 
 def test_deaths_at_the_new_scheduler_do_not_wait_for_the_journal_of_the_old_one():
-    """
-    Both are judged, each when it is known.
-    """
+    """Both are judged, each when it is known."""
     feed = with_bad_journal(readable_at=200.0, deaths=[death(1, 160.0, signal=11)], until=400.0)
     watched = Watched(feed)
     assert [reason for reason, _ in watched.said] == ["new", "new"]
@@ -293,9 +243,7 @@ def test_deaths_at_the_new_scheduler_do_not_wait_for_the_journal_of_the_old_one(
 
 
 def test_a_watcher_that_is_restarted_reads_the_journal_that_the_last_one_could_not():
-    """
-    Until it was read, the state says that the watcher is at the scheduler before.
-    """
+    """Until it was read, the state says that the watcher is at the scheduler before."""
     store = Store.open(None)
     Watched(with_bad_journal(until=170.0), store=store)
     assert store.cursor("prod").epoch == "first"
@@ -305,25 +253,19 @@ def test_a_watcher_that_is_restarted_reads_the_journal_that_the_last_one_could_n
 
 
 def test_a_journal_that_cannot_be_read_at_the_end_is_told():
-    """
-    If the scheduler was lost before the cluster was closed, deaths may be missing.
-    """
+    """If the scheduler was lost before the cluster was closed, deaths may be missing."""
     watched = Watched(with_bad_journal(epochs={0.0: "first"}, ends_at=140.0))
     assert [reason for reason, _ in watched.said] == ["blind", "ended"]
 
 
 def test_a_cluster_that_was_seen_until_it_was_closed_needs_no_journal():
-    """
-    All of its deaths were told.
-    """
+    """All of its deaths were told."""
     watched = Watched(with_bad_journal(outages=[], epochs={0.0: "first"}, ends_at=140.0))
     assert watched.said == []
 
 
 def test_what_was_too_much_to_read_is_told_with_its_number():
-    """
-    Deaths that a scheduler wrote down and nobody read are a blindness, as overwritten ones are.
-    """
+    """Deaths that a scheduler wrote down and nobody read are a blindness, as overwritten ones are."""
     feed = SimulatedFeed(epochs={0.0: "first", 150.0: "second"}, unread_count=37, until=900.0)
     watched = Watched(feed)
     assert [reason for reason, _ in watched.said] == ["blind", "resolved"]
@@ -331,9 +273,7 @@ def test_what_was_too_much_to_read_is_told_with_its_number():
 
 
 def test_the_next_watcher_goes_on_where_the_last_one_was():
-    """
-    It asks with the cursor of the state, judges what was not judged, and repeats nothing.
-    """
+    """It asks with the cursor of the state, judges what was not judged, and repeats nothing."""
     store = Store.open(None)
     dead = [death(1, 100.0), death(2, 200.0, signal=11)]
     with store.transaction():
@@ -345,9 +285,7 @@ def test_the_next_watcher_goes_on_where_the_last_one_was():
 
 
 def test_deaths_wait_until_the_judge_can_judge():
-    """
-    A failure is noted, nothing is lost, and after the third one the watcher says that it is blind.
-    """
+    """A failure is noted, nothing is lost, and after the third one the watcher says that it is blind."""
     failures = iter([RuntimeError("no memory")] * 4)
 
     def judge(deaths, *, timeout_s):
@@ -362,9 +300,7 @@ def test_deaths_wait_until_the_judge_can_judge():
 
 
 def test_what_the_state_cannot_keep_is_asked_for_again():
-    """
-    The cursor moves only with the deaths, so a full disk loses none.
-    """
+    """The cursor moves only with the deaths, so a full disk loses none."""
     feed = SimulatedFeed([death(1, 100.0)], until=400.0)
     store = Store.open(None, clock=feed.now)
     original = store.add_deaths
@@ -382,9 +318,7 @@ def test_what_the_state_cannot_keep_is_asked_for_again():
 
 
 def test_a_feed_that_fails_is_a_note_and_a_blindness():
-    """
-    Whatever it raises, the rounds go on.
-    """
+    """Whatever it raises, the rounds go on."""
 
     class FailingFeed(SimulatedFeed):
         async def poll(self, after, *, wait_s):
@@ -398,9 +332,7 @@ def test_a_feed_that_fails_is_a_note_and_a_blindness():
 
 
 def test_a_standstill_is_told_though_nothing_died():
-    """
-    Once, and resolved after it is over.
-    """
+    """Once, and resolved after it is over."""
     evidence = (Event(topic="cluster", fields={"workers": 0}),)
     feed = SimulatedFeed(standstill=(100.0, 400.0), standstill_evidence=evidence, until=3600.0)
 
@@ -415,18 +347,14 @@ def test_a_standstill_is_told_though_nothing_died():
 
 @pytest.mark.parametrize("seconds", [0.0, 3.0])
 def test_secrets_in_what_failed_are_hidden(seconds):
-    """
-    A note may come from a sink's or a store's message.
-    """
+    """A note may come from a sink's or a store's message."""
     progress = WatcherProgress()
     progress.note("ask", RuntimeError("postgres://me:hunter2@db/state"), NOON + seconds)
     assert "hunter2" not in str(progress.status().notes[0])
 
 
 def test_what_is_silenced_is_listed_in_a_digest():
-    """
-    Nobody is told of the case, neither that it is new nor that it is over; later it is listed.
-    """
+    """Nobody is told of the case, neither that it is new nor that it is over; later it is listed."""
     feed = SimulatedFeed([death(1, 100.0)], until=2400.0)
     store = Store.open(None, clock=feed.now)
     store.policy_table.add_silence(new_silence("prod", until=NOON + 3600, reason="we move it", now=NOON))

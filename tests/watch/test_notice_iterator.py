@@ -1,6 +1,4 @@
-"""
-The loop of a program over a watcher: each notice is handed over, and delivered once it was worked on.
-"""
+"""The loop of a program over a watcher: each notice is handed over, and delivered once it was worked on."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ PATIENCE_S = 60.0
 
 @contextmanager
 def delivering(inbox, *notices):
-    """
-    An outbox's thread that delivers these, one after the other; what became of each.
-    """
+    """An outbox's thread that delivers these, one after the other; what became of each."""
     outcomes = []
 
     def deliver():
@@ -43,9 +39,7 @@ def delivering(inbox, *notices):
 
 
 def test_a_notice_is_delivered_when_the_next_one_is_asked_for():
-    """
-    Until then the program may fail on it, or be killed.
-    """
+    """Until then the program may fail on it, or be killed."""
     inbox = Inbox()
     first, second = sample_notice(id="a-1"), sample_notice(id="a-2")
     with delivering(inbox, first, second) as outcomes:
@@ -58,9 +52,7 @@ def test_a_notice_is_delivered_when_the_next_one_is_asked_for():
 
 
 def test_the_last_notice_is_delivered_when_the_watcher_is_closed_in_order():
-    """
-    A loop that ends by ``break`` has worked on the notice it had.
-    """
+    """A loop that ends by ``break`` has worked on the notice it had."""
     inbox = Inbox()
     with delivering(inbox, sample_notice(id="a-1")) as outcomes:
         inbox.take(PATIENCE_S)
@@ -69,9 +61,7 @@ def test_the_last_notice_is_delivered_when_the_watcher_is_closed_in_order():
 
 
 def test_what_nobody_took_is_not_delivered():
-    """
-    The outbox keeps it for the next watcher.
-    """
+    """The outbox keeps it for the next watcher."""
     inbox = Inbox()
     with delivering(inbox, sample_notice(id="a-1"), sample_notice(id="a-2")) as outcomes:
         inbox.close(is_worked_on=True)
@@ -79,17 +69,13 @@ def test_what_nobody_took_is_not_delivered():
 
 
 def test_a_program_may_look_for_a_limited_time():
-    """
-    Nothing came: that is no end.
-    """
+    """Nothing came: that is no end."""
     with pytest.raises(TimeoutError):
         Inbox().take(0.0)
 
 
 def test_the_loop_ends_after_the_last_notice():
-    """
-    What was offered before the end is still taken.
-    """
+    """What was offered before the end is still taken."""
     inbox = Inbox()
     with delivering(inbox, sample_notice(id="a-1")) as outcomes:
         assert inbox.take(PATIENCE_S) is not None
@@ -99,9 +85,7 @@ def test_the_loop_ends_after_the_last_notice():
 
 
 def test_an_asynchronous_program_takes_notices_and_goes_on_meanwhile():
-    """
-    Waiting for a notice holds up nothing else in the program's event loop.
-    """
+    """Waiting for a notice holds up nothing else in the program's event loop."""
 
     async def program(inbox):
         taken = asyncio.ensure_future(inbox.take_async())
@@ -118,9 +102,7 @@ def test_an_asynchronous_program_takes_notices_and_goes_on_meanwhile():
 
 
 def test_a_program_that_gives_up_waiting_is_forgotten():
-    """
-    Its event loop may be closed when the next notice comes.
-    """
+    """Its event loop may be closed when the next notice comes."""
     inbox = Inbox()
 
     async def program():

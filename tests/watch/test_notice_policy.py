@@ -1,6 +1,4 @@
-"""
-What goes out, what is held back, and that nothing is forgotten on the way.
-"""
+"""What goes out, what is held back, and that nothing is forgotten on the way."""
 
 from __future__ import annotations
 
@@ -26,16 +24,12 @@ NIGHT = QuietHours.parse("22:00-07:00 Europe/Berlin")
 
 
 def note(reason="new", case_id="case-1", **changes):
-    """
-    A notice about a case.
-    """
+    """A notice about a case."""
     return evolve(notice_of(opened(), reason, START), case_id=case_id, **changes)
 
 
 def said(notices, policy, *, state=None, begin=START, step_s=1.0):
-    """
-    The state after *notices*, one after the other, and the reasons of those that went out.
-    """
+    """The state after *notices*, one after the other, and the reasons of those that went out."""
     state, reasons, now = state or PolicyState(), [], begin
     for each in notices:
         state, sent = apply_policy(each, state, policy, now)
@@ -45,9 +39,7 @@ def said(notices, policy, *, state=None, begin=START, step_s=1.0):
 
 
 def test_without_a_policy_everything_goes_out():
-    """
-    A notice that nobody minds is sent as it is.
-    """
+    """A notice that nobody minds is sent as it is."""
     state, sent = apply_policy(note(), PolicyState(), NoticePolicy(), START)
     assert sent == note()
     assert (state.held, state.untold) == ((), frozenset())
@@ -55,9 +47,7 @@ def test_without_a_policy_everything_goes_out():
 
 @pytest.mark.parametrize("matches", ["case-1", "nanny.*", CLUSTER, "key-nanny*", "*"])
 def test_a_silence_holds_back_what_it_matches(matches):
-    """
-    A case, a key, a cause or a cluster is silent until the end of the silence.
-    """
+    """A case, a key, a cause or a cluster is silent until the end of the silence."""
     silence = new_silence(matches, until=START + HOUR_S, reason="we know", now=START)
     policy = NoticePolicy(silences=(silence,))
     state, reasons = said([note(), note("reminder")], policy)
@@ -69,17 +59,13 @@ def test_a_silence_holds_back_what_it_matches(matches):
 
 
 def test_a_silence_of_something_else_holds_nothing_back():
-    """
-    What is not named is told.
-    """
+    """What is not named is told."""
     silence = new_silence("kernel.*", until=START + HOUR_S, reason="we know", now=START)
     assert said([note()], NoticePolicy(silences=(silence,)))[1] == ["new"]
 
 
 def test_what_was_told_is_closed_whatever_holds():
-    """
-    The end of a case that people know of passes silence, quiet hours and rate limit.
-    """
+    """The end of a case that people know of passes silence, quiet hours and rate limit."""
     state, _ = said([note()], NoticePolicy(most_notices=1))
     silence = new_silence("*", until=START + HOUR_S, reason="we know", now=START)
     policy = NoticePolicy(
@@ -89,9 +75,7 @@ def test_what_was_told_is_closed_whatever_holds():
 
 
 def test_the_end_of_what_nobody_heard_of_is_not_told():
-    """
-    A case that opened in silence closes in silence, also after the silence ended.
-    """
+    """A case that opened in silence closes in silence, also after the silence ended."""
     silence = new_silence("*", until=START + HOUR_S, reason="we know", now=START)
     policy = NoticePolicy(silences=(silence,))
     state, _ = said([note()], policy)
@@ -101,9 +85,7 @@ def test_the_end_of_what_nobody_heard_of_is_not_told():
 
 
 def test_too_many_notices_wait_for_one_digest():
-    """
-    Past the limit notices are counted by case and reason, and listed in one notice an hour later.
-    """
+    """Past the limit notices are counted by case and reason, and listed in one notice an hour later."""
     policy = NoticePolicy(most_notices=3)
     cases = [note(case_id=f"case-{number}", title=f"trouble {number}") for number in range(5)]
     state, reasons = said([*cases, evolve(cases[4], reason="reminder")], policy)
@@ -119,18 +101,14 @@ def test_too_many_notices_wait_for_one_digest():
 
 
 def test_the_limit_is_one_of_a_window():
-    """
-    An hour later there is room again.
-    """
+    """An hour later there is room again."""
     policy = NoticePolicy(most_notices=2)
     assert said([note()] * 10, policy, step_s=HOUR_S / 2)[1] == ["new"] * 10
     assert said([note()] * 10, policy, step_s=HOUR_S / 4)[1] == ["new"] * 6
 
 
 def test_each_digest_has_an_id_of_its_own():
-    """
-    A receiver that drops repeats does not drop the second digest.
-    """
+    """A receiver that drops repeats does not drop the second digest."""
     policy, state, ids = NoticePolicy(most_notices=1, digest_s=0.0), PolicyState(), set()
     for _ in range(3):
         state, _ = said([note(), note("reminder")], policy, state=state)
@@ -140,9 +118,7 @@ def test_each_digest_has_an_id_of_its_own():
 
 
 def test_the_night_is_quiet_and_the_morning_has_a_digest():
-    """
-    In quiet hours notices wait; the digest comes as soon as they are over, by the clocks of that place.
-    """
+    """In quiet hours notices wait; the digest comes as soon as they are over, by the clocks of that place."""
     policy = NoticePolicy(quiet_hours=NIGHT)
     evening = datetime(2026, 11, 21, 21, 30, tzinfo=UTC).timestamp()  # 22:30 in Berlin
     state, reasons = said([note()], policy, begin=evening)
@@ -154,9 +130,7 @@ def test_the_night_is_quiet_and_the_morning_has_a_digest():
 
 
 def test_blindness_waits_for_no_morning_and_no_rate_limit():
-    """
-    Silence would look like health. Who asked for silence has it all the same.
-    """
+    """Silence would look like health. Who asked for silence has it all the same."""
     night = START + 12 * HOUR_S
     policy = NoticePolicy(quiet_hours=NIGHT, most_notices=1)
     _, reasons = said([note(), note("blind", "case-2"), note("resolved", "case-2")], policy, begin=night)
@@ -168,9 +142,7 @@ def test_blindness_waits_for_no_morning_and_no_rate_limit():
 
 
 def test_summer_time_is_that_of_the_place():
-    """
-    The same hour of UTC is quiet in winter and not in summer.
-    """
+    """The same hour of UTC is quiet in winter and not in summer."""
     assert NIGHT.holds(datetime(2026, 1, 15, 5, 30, tzinfo=UTC).timestamp())
     assert not NIGHT.holds(datetime(2026, 7, 15, 5, 30, tzinfo=UTC).timestamp())
 
@@ -179,17 +151,13 @@ def test_summer_time_is_that_of_the_place():
     "text", ["", "22-7 UTC", "25:00-07:00 UTC", "22:00-22:00 UTC", "22:00-07:00", "22:00-07:00 Mars/Olympus"]
 )
 def test_quiet_hours_that_cannot_be_understood_say_so(text):
-    """
-    The message shows how to write them, or which zones there are.
-    """
+    """The message shows how to write them, or which zones there are."""
     with pytest.raises(QuietHoursError, match=r"Europe/Berlin"):
         QuietHours.parse(text)
 
 
 def test_a_known_issue_is_said_in_the_notice():
-    """
-    Title, text and links say that somebody works on it.
-    """
+    """Title, text and links say that somebody works on it."""
     issue = KnownIssue(
         cause="nanny.*", note=f"fixed soon; token={WORD}{WORD}", link="https://tracker.example/1"
     )
@@ -204,9 +172,7 @@ def test_a_known_issue_is_said_in_the_notice():
 
 
 def test_a_known_issue_may_ask_for_silence():
-    """
-    Its notices are held back, and the daily digest says why.
-    """
+    """Its notices are held back, and the daily digest says why."""
     policy = NoticePolicy(known_issues=(KnownIssue(cause=CAUSE, note="fixed soon", hold=True),))
     state, reasons = said([note()], policy)
     assert reasons == []
@@ -233,9 +199,7 @@ POLICIES = st.builds(
     st.lists(st.tuples(REASONS, st.integers(0, 150), st.sampled_from([0.0, 9.0, HOUR_S, 9 * HOUR_S]))),
 )
 def test_no_notice_is_lost(policy, happenings):
-    """
-    Whatever is decided, each notice was sent, or is counted in a digest that came or will come.
-    """
+    """Whatever is decided, each notice was sent, or is counted in a digest that came or will come."""
     state, now, sent, listed = PolicyState(), START, 0, 0
     for reason, number, pause_s in happenings:
         now += pause_s

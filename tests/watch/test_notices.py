@@ -1,6 +1,4 @@
-"""
-What notices say.
-"""
+"""What notices say."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ from workerdiag.watch.notices import TITLE_CHARS, notice_of
 
 
 def test_a_notice_says_what_died_why_how_sure_and_what_to_do():
-    """
-    The text stands alone: what, when, where, how sure, who acts, what to do, where to read on.
-    """
+    """The text stands alone: what, when, where, how sure, who acts, what to do, where to read on."""
     case = evolve(opened(watched(1), watched(2, when=START + 61, host="10.0.0.5")), bundle="/b/death.zip")
     notice = notice_of(case, "new", START + 70)
     assert notice.title == (
@@ -53,9 +49,7 @@ def test_a_notice_says_what_died_why_how_sure_and_what_to_do():
 
 
 def test_doubt_is_said():
-    """
-    Without a sure cause the title says so, and the text where to look next.
-    """
+    """Without a sure cause the title says so, and the text where to look next."""
     case, _ = with_incident(None, incident(watched(), diagnosis=unsure()), CLUSTER, START, SETTINGS)
     notice = notice_of(case, "new", START)
     assert notice.title.startswith("1 worker of prod died: cause unknown, best guess: The nanny")
@@ -64,9 +58,7 @@ def test_doubt_is_said():
 
 
 def test_a_cause_below_even_odds_is_a_guess():
-    """
-    What is only the likeliest of several causes is not claimed.
-    """
+    """What is only the likeliest of several causes is not claimed."""
     likeliest = incident(watched(), diagnosis=sure_of(probability=0.42))
     case, _ = with_incident(None, likeliest, CLUSTER, START, SETTINGS)
     title = notice_of(case, "new", START).title
@@ -75,9 +67,7 @@ def test_a_cause_below_even_odds_is_a_guess():
 
 
 def test_a_standstill_is_no_death():
-    """
-    Where nothing died, no death is told.
-    """
+    """Where nothing died, no death is told."""
     stands, _ = with_incident(
         None,
         incident(diagnosis=sure_of("standstill.no-workers", title="No worker")),
@@ -90,9 +80,7 @@ def test_a_standstill_is_no_death():
 
 
 def test_blindness_is_told_as_what_it_is():
-    """
-    While the watcher cannot see, silence is no health; then it sees again.
-    """
+    """While the watcher cannot see, silence is no health; then it sees again."""
     case = blind_case("prod", START, "the scheduler has not answered for 2 minutes")
     told = notice_of(case, "blind", START)
     assert told.title == "The watcher cannot see prod: the scheduler has not answered for 2 minutes"
@@ -104,9 +92,7 @@ def test_blindness_is_told_as_what_it_is():
 
 
 def test_an_ended_cluster_is_not_called_resolved():
-    """
-    The end of the cluster is told as such.
-    """
+    """The end of the cluster is told as such."""
     case, _ = ended(opened(), START + 60)
     notice = notice_of(case, "ended", START + 60)
     assert notice.title.startswith("Cluster ended: 1 worker of prod died")
@@ -115,9 +101,7 @@ def test_an_ended_cluster_is_not_called_resolved():
 
 @pytest.mark.parametrize("reason", REASONS_OF_A_CASE)
 def test_a_hostile_worker_cannot_forge_or_flood_a_notice(reason):
-    """
-    Names and titles from outside stay text: one line, no escapes, of bounded length.
-    """
+    """Names and titles from outside stay text: one line, no escapes, of bounded length."""
     identity = Identity(worker=HOSTILE, name=HOSTILE, host=HOSTILE)
     bad = incident(watched(identity=identity), watched(2), diagnosis=diagnosis_of(hostile()))
     case, _ = with_incident(None, bad, HOSTILE * 9, START, SETTINGS)
@@ -137,9 +121,7 @@ def test_a_hostile_worker_cannot_forge_or_flood_a_notice(reason):
 
 
 def test_names_bring_no_secret_out():
-    """
-    A password in the name of a cluster, a worker or a bundle is hidden.
-    """
+    """A password in the name of a cluster, a worker or a bundle is hidden."""
     identity = Identity(worker=f"tls://ann:{WORD}@10.0.0.4:8786", host="10.0.0.4")
     case, _ = with_incident(
         None,

@@ -1,6 +1,4 @@
-"""
-The outbox: every notice arrives, in order, whatever sinks do.
-"""
+"""The outbox: every notice arrives, in order, whatever sinks do."""
 
 from __future__ import annotations
 
@@ -89,9 +87,7 @@ def fail(times: int, problem: BaseException, receipt: object = None) -> Callable
 
 
 def test_a_notice_goes_to_every_sink(store, outbox):
-    """
-    Once to each, with an id that is the sink's and the notice's.
-    """
+    """Once to each, with an id that is the sink's and the notice's."""
     one, two = FakeSink("one"), FakeSink("two")
     running = outbox(one, two)
     store.enqueue(make_notice(), ["one", "two"])
@@ -105,9 +101,7 @@ def test_a_notice_goes_to_every_sink(store, outbox):
 
 
 def test_what_is_in_the_outbox_at_the_start_is_sent(store, outbox):
-    """
-    Nothing waits for the next notice.
-    """
+    """Nothing waits for the next notice."""
     store.enqueue(make_notice(), ["fake"])
     sink = FakeSink()
     outbox(sink).close(LONG_S)
@@ -115,9 +109,7 @@ def test_what_is_in_the_outbox_at_the_start_is_sent(store, outbox):
 
 
 def test_a_failure_is_tried_again_under_the_same_id(store, outbox, clock):
-    """
-    Also one that is no `DeliveryError`; the attempt is counted, the problem listed.
-    """
+    """Also one that is no `DeliveryError`; the attempt is counted, the problem listed."""
     sink = FakeSink(answer=fail(2, OSError("connection reset")))
     store.enqueue(make_notice(), ["fake"])
     running = outbox(sink)
@@ -139,9 +131,7 @@ def test_a_failure_is_tried_again_under_the_same_id(store, outbox, clock):
 
 @pytest.mark.parametrize("raised", [SystemExit(1), KeyboardInterrupt(), GeneratorExit(), RecursionError()])
 def test_whatever_a_sink_raises_its_thread_goes_on(store, outbox, clock, raised):
-    """
-    Foreign code cannot end the deliveries of its sink.
-    """
+    """Foreign code cannot end the deliveries of its sink."""
     sink = FakeSink(answer=fail(1, raised))
     store.enqueue(make_notice(), ["fake"])
     running = outbox(sink)
@@ -151,9 +141,7 @@ def test_whatever_a_sink_raises_its_thread_goes_on(store, outbox, clock, raised)
 
 
 def test_a_final_error_is_a_dead_letter_at_once(store, outbox):
-    """
-    It is listed with its problem, and holds no later notice back.
-    """
+    """It is listed with its problem, and holds no later notice back."""
     final = DeliveryError("the token is wrong", is_final=True)
 
     def answer(delivery):
@@ -170,9 +158,7 @@ def test_a_final_error_is_a_dead_letter_at_once(store, outbox):
 
 
 def test_too_many_attempts_are_a_dead_letter(store, outbox, clock):
-    """
-    The last problem is kept.
-    """
+    """The last problem is kept."""
     sink = FakeSink(answer=fail(99, DeliveryError("busy")))
     store.enqueue(make_notice(), ["fake"])
     running = outbox(sink, retry=RetrySettings(first_s=0.001, longest_s=0.002, max_attempts=3))
@@ -185,9 +171,7 @@ def test_too_many_attempts_are_a_dead_letter(store, outbox, clock):
 
 
 def test_a_dead_letter_can_be_sent_again(store, outbox, clock):
-    """
-    Under its old id, with as many attempts as a new one.
-    """
+    """Under its old id, with as many attempts as a new one."""
     sink = FakeSink(answer=fail(3, DeliveryError("busy")))
     store.enqueue(make_notice(), ["fake", "other"])
     running = outbox(sink, retry=RetrySettings(first_s=0.001, longest_s=0.002, max_attempts=2))
@@ -206,9 +190,7 @@ def test_a_dead_letter_can_be_sent_again(store, outbox, clock):
 
 
 def test_a_sink_that_hangs_holds_nobody(store, outbox, clock):
-    """
-    Others deliver, `close` comes back, and the status says since when it hangs.
-    """
+    """Others deliver, `close` comes back, and the status says since when it hangs."""
     hangs = threading.Event()
     stuck, fine = FakeSink("stuck", answer=lambda _: hangs.wait(LONG_S)), FakeSink("fine")
     store.enqueue(make_notice(), ["stuck", "fine"])
@@ -228,9 +210,7 @@ def test_a_sink_that_hangs_holds_nobody(store, outbox, clock):
 
 
 def test_retry_after_is_honoured_by_the_whole_sink(store, outbox, clock):
-    """
-    A receiver that asks for a pause gets nothing of other cases meanwhile, but other sinks go on.
-    """
+    """A receiver that asks for a pause gets nothing of other cases meanwhile, but other sinks go on."""
     limited = DeliveryError("too many", retry_after_s=100.0)
     once = fail(1, limited)
     sink = FakeSink(answer=lambda each: once(each) if each.notice.case_id == "case-a" else None)
@@ -251,9 +231,7 @@ def test_retry_after_is_honoured_by_the_whole_sink(store, outbox, clock):
 
 
 def test_retry_after_holds_over_a_restart(store, outbox, clock):
-    """
-    The next watcher asks the receiver no sooner, also for what came after the restart.
-    """
+    """The next watcher asks the receiver no sooner, also for what came after the restart."""
     store.enqueue(make_notice("case-a"), ["fake", "other"])
     busy = FakeSink(answer=fail(1, DeliveryError("too many", retry_after_s=3600.0)))
     outbox(busy).close(LONG_S)
@@ -268,9 +246,7 @@ def test_retry_after_holds_over_a_restart(store, outbox, clock):
 
 
 def test_a_failure_of_one_case_holds_no_other_over_a_restart(store, outbox):
-    """
-    Only what the receiver asked for is a pause of the whole sink.
-    """
+    """Only what the receiver asked for is a pause of the whole sink."""
     store.enqueue(make_notice("case-a"), ["fake"])
     outbox(FakeSink(answer=fail(1, OSError())), retry=RetrySettings(first_s=LONG_S)).close(0.5)
     store.enqueue(make_notice("case-b"), ["fake"])
@@ -281,9 +257,7 @@ def test_a_failure_of_one_case_holds_no_other_over_a_restart(store, outbox):
 
 @pytest.mark.parametrize(("given", "wait_s"), [("5", 5), (" 2.5 ", 2.5), (7, 7)])
 def test_a_header_may_be_given_as_it_is(given, wait_s):
-    """
-    Sinks of others pass ``Retry-After`` on as text.
-    """
+    """Sinks of others pass ``Retry-After`` on as text."""
     error = DeliveryError("429", retry_after_s=given)
     assert error.retry_after_s == wait_s
     assert pickle.loads(pickle.dumps(error)).retry_after_s == wait_s
@@ -293,9 +267,7 @@ def test_a_header_may_be_given_as_it_is(given, wait_s):
     "given", ["Wed, 21 Oct 2026 07:28:00 GMT", "", "nan", math.inf, [], None, "9" * 9999]
 )
 def test_a_wait_that_is_no_number_is_not_given(store, outbox, clock, given):
-    """
-    The notice is tried again as after any other failure.
-    """
+    """The notice is tried again as after any other failure."""
     sink = FakeSink(answer=fail(1, DeliveryError("429", retry_after_s=given)))
     store.enqueue(make_notice(), ["fake"])
     running = outbox(sink)
@@ -305,9 +277,7 @@ def test_a_wait_that_is_no_number_is_not_given(store, outbox, clock, given):
 
 
 def test_an_outcome_that_cannot_be_noted_is_a_failed_attempt(store, outbox, clock, monkeypatch):
-    """
-    The delivery is never left behind as one that is being sent.
-    """
+    """The delivery is never left behind as one that is being sent."""
     note_sent, problems = store.outbox.note_sent, [OverflowError("too large")]
 
     def note(*given):
@@ -325,9 +295,7 @@ def test_an_outcome_that_cannot_be_noted_is_a_failed_attempt(store, outbox, cloc
 
 
 def test_the_last_receipt_of_a_case_is_handed_on(store, outbox):
-    """
-    To the next delivery of that case at that sink, and to no other.
-    """
+    """To the next delivery of that case at that sink, and to no other."""
     one = FakeSink("one", answer=lambda each: {"ts": f"one-{each.notice.id}"})
     two = FakeSink("two", answer=lambda _: None)
     for case, sequence in [("a", 1), ("b", 1), ("a", 2), ("a", 3)]:
@@ -344,9 +312,7 @@ class _Odd(dict):
 
 @pytest.mark.parametrize("returned", [None, 7, ["a"], {"a": "x" * 3000}, _Odd()])
 def test_a_receipt_that_cannot_be_kept_is_none(store, outbox, returned):
-    """
-    The notice was sent all the same.
-    """
+    """The notice was sent all the same."""
     sink = FakeSink(answer=lambda _: returned)
     store.enqueue(make_notice(), ["fake"])
     store.enqueue(make_notice(sequence=2), ["fake"])
@@ -356,9 +322,7 @@ def test_a_receipt_that_cannot_be_kept_is_none(store, outbox, returned):
 
 
 def test_what_was_cut_off_is_sent_again(store, outbox):
-    """
-    After a kill while it was sent: under the same id, the lost attempt counted.
-    """
+    """After a kill while it was sent: under the same id, the lost attempt counted."""
     store.enqueue(make_notice(), ["fake"])
     store.outbox.claim("fake")  # and there the process ended
     sink = FakeSink()
@@ -367,9 +331,7 @@ def test_what_was_cut_off_is_sent_again(store, outbox):
 
 
 def test_what_was_cut_off_may_be_given_up(store, outbox):
-    """
-    Where a repeat is worse than a loss: it is listed, and says that it may have arrived.
-    """
+    """Where a repeat is worse than a loss: it is listed, and says that it may have arrived."""
     store.enqueue(make_notice(), ["fake"])
     store.outbox.claim("fake")
     sink = FakeSink()
@@ -379,9 +341,7 @@ def test_what_was_cut_off_may_be_given_up(store, outbox):
 
 
 def test_a_clock_that_was_set_back_holds_nothing_for_ever(store, outbox, clock):
-    """
-    At the start nothing is due later than the longest wait from now.
-    """
+    """At the start nothing is due later than the longest wait from now."""
     store.enqueue(make_notice(), ["fake"])
     store.outbox.note_failed(store.outbox.claim("fake").delivery.id, "busy", NOW + 1)
     clock.now -= 10 * 365 * 86400
@@ -393,9 +353,7 @@ def test_a_clock_that_was_set_back_holds_nothing_for_ever(store, outbox, clock):
 
 
 def test_a_state_file_that_cannot_be_written_costs_no_repeat(store, outbox, monkeypatch):
-    """
-    What was sent is noted as soon as there is room again; meanwhile the status says why not.
-    """
+    """What was sent is noted as soon as there is room again; meanwhile the status says why not."""
     monkeypatch.setattr(sink_thread, "_POLL_S", 0.01)
     is_full = threading.Event()
     note_sent = store.outbox.note_sent
@@ -419,9 +377,7 @@ def test_a_state_file_that_cannot_be_written_costs_no_repeat(store, outbox, monk
 
 
 def test_a_state_file_that_cannot_be_read_for_a_while_ends_no_sink(store, outbox, monkeypatch):
-    """
-    It is tried again.
-    """
+    """It is tried again."""
     monkeypatch.setattr(sink_thread, "_POLL_S", 0.01)
     claim, problems = store.outbox.claim, [StateFileError("state.db", "locked"), ZeroDivisionError()]
 
@@ -438,9 +394,7 @@ def test_a_state_file_that_cannot_be_read_for_a_while_ends_no_sink(store, outbox
 
 
 def test_a_notice_that_was_changed_by_hand_is_a_dead_letter(store, outbox):
-    """
-    It holds back no other one.
-    """
+    """It holds back no other one."""
     store.enqueue(make_notice(), ["fake"])
     store.enqueue(make_notice(sequence=2), ["fake"])
     with store.file.transaction() as connection:
@@ -452,9 +406,7 @@ def test_a_notice_that_was_changed_by_hand_is_a_dead_letter(store, outbox):
 
 
 def test_no_problem_shows_a_secret(store, outbox):
-    """
-    Libraries like to quote the URL with the token in it.
-    """
+    """Libraries like to quote the URL with the token in it."""
     problem = OSError(
         "cannot reach https://user:hunter2secret@example.org/hook?token=xoxb-123456789012-abcdefghij"
     )
@@ -469,9 +421,7 @@ def test_no_problem_shows_a_secret(store, outbox):
 
 
 def test_a_sink_that_is_gone_is_still_listed(store, outbox):
-    """
-    Its deliveries wait until there is one of that name again.
-    """
+    """Its deliveries wait until there is one of that name again."""
     store.enqueue(make_notice(), ["gone"])
     running = outbox(FakeSink())
     assert [(each.name, each.counts.get("pending", 0)) for each in running.status()] == [
@@ -482,17 +432,13 @@ def test_a_sink_that_is_gone_is_still_listed(store, outbox):
 
 
 def test_two_sinks_of_one_name_are_refused(store):
-    """
-    Each would get what is the other's.
-    """
+    """Each would get what is the other's."""
     with pytest.raises(SinkSetupError, match="cannot use the fake sink: there are several of this name"):
         Outbox(store, [FakeSink(), FakeSink()])
 
 
 def test_who_lost_the_lease_delivers_no_more(tmp_path, clock):
-    """
-    The other watcher goes on with all of it.
-    """
+    """The other watcher goes on with all of it."""
     first, second = (Store.open(tmp_path / "state.db") for _ in range(2))
     sink = FakeSink()
     lease = Lease(first.file)
@@ -518,9 +464,7 @@ def test_who_lost_the_lease_delivers_no_more(tmp_path, clock):
 
 
 def test_two_watchers_without_a_common_file_send_the_same_ids(outbox, clock):
-    """
-    A receiver that knows one drops the other: the id is made of notice and sink alone.
-    """
+    """A receiver that knows one drops the other: the id is made of notice and sink alone."""
     sinks = []
     for _ in range(2):
         store = Store.open()
@@ -540,9 +484,7 @@ def test_two_watchers_without_a_common_file_send_the_same_ids(outbox, clock):
     restarts=st.sets(st.integers(0, 12), max_size=3),
 )
 def test_a_case_keeps_its_order_and_loses_nothing(notices, failures, restarts):
-    """
-    Per case and sink the first is sent before the second, and each is sent or listed as dead.
-    """
+    """Per case and sink the first is sent before the second, and each is sent or listed as dead."""
     store, ahead = Store.open(), list(failures)
 
     def answer(_):
@@ -581,9 +523,7 @@ def test_a_case_keeps_its_order_and_loses_nothing(notices, failures, restarts):
     chance=st.floats(0, 1),
 )
 def test_a_wait_is_never_shorter_than_asked_and_never_endless(failures, asked, chance):
-    """
-    Also for a receiver that asks for nonsense.
-    """
+    """Also for a receiver that asks for nonsense."""
     retry = RetrySettings()
     wait = retry.wait_s(failures, asked, lambda: chance)
     assert 0.5 * retry.first_s <= wait <= retry.longest_retry_after_s + retry.first_s
@@ -594,9 +534,7 @@ def test_a_wait_is_never_shorter_than_asked_and_never_endless(failures, asked, c
 
 
 def test_waits_double_up_to_the_longest():
-    """
-    Half of each is left to chance.
-    """
+    """Half of each is left to chance."""
     retry = RetrySettings()
     assert [retry.wait_s(number, None, lambda: 1.0) for number in (1, 2, 3, 10, 11)] == [1, 2, 4, 512, 600]
     assert [retry.wait_s(number, None, lambda: 0.0) for number in (1, 2, 3, 11)] == [0.5, 1, 2, 300]

@@ -1,6 +1,4 @@
-"""
-Silences and known issues as people give them.
-"""
+"""Silences and known issues as people give them."""
 
 from __future__ import annotations
 
@@ -23,18 +21,14 @@ from workerdiag.watch.silences import MAX_SILENCE_S, KnownIssue, new_silence, pa
     ],
 )
 def test_a_silence_needs_a_target_an_end_and_a_reason(changes, why):
-    """
-    What is silent for ever, or nobody knows why, is refused with a message that says what is missing.
-    """
+    """What is silent for ever, or nobody knows why, is refused with a message that says what is missing."""
     given = {"matches": "case-1", "until": START + 60, "reason": "deploying", "now": START} | changes
     with pytest.raises(SilenceError, match=why):
         new_silence(given.pop("matches"), **given)
 
 
 def test_an_end_is_a_time_or_a_duration():
-    """
-    Both ways to write it are understood; anything else is refused with both.
-    """
+    """Both ways to write it are understood; anything else is refused with both."""
     assert parse_until("2h", START) == START + 7200
     assert parse_until("2026-11-21T10:02:04Z", START) == START + 1
     with pytest.raises(SilenceError, match=r"'tomorrow' is no end: .*2h"):
@@ -42,9 +36,7 @@ def test_an_end_is_a_time_or_a_duration():
 
 
 def test_known_issues_come_from_a_file(tmp_path):
-    """
-    A file has a table for each issue.
-    """
+    """A file has a table for each issue."""
     path = tmp_path / "issues.toml"
     path.write_text(
         '[[issue]]\ncause = "nanny.*"\ncluster = "pro?"\nnote = "fixed soon"\n'
@@ -58,9 +50,7 @@ def test_known_issues_come_from_a_file(tmp_path):
 
 
 def test_all_mistakes_of_a_file_are_told_at_once(tmp_path):
-    """
-    The message has the file, and place and kind of each mistake.
-    """
+    """The message has the file, and place and kind of each mistake."""
     path = tmp_path / "issues.toml"
     path.write_text(
         '[[issue]]\ncause = 9\nnote = "n"\n[[issue]]\nnote = "n"\n[[issue]]\ncause = "c"\nwho = "me"\n'
@@ -76,9 +66,7 @@ def test_all_mistakes_of_a_file_are_told_at_once(tmp_path):
 
 @pytest.mark.parametrize("content", [b"[[issue", b"\xff\xfe", b"issue = 3", b"[[issues]]\n"])
 def test_a_file_that_is_something_else_is_named(tmp_path, content):
-    """
-    Whatever is in it, it is an error that names the file.
-    """
+    """Whatever is in it, it is an error that names the file."""
     path = tmp_path / "issues.toml"
     path.write_bytes(content)
     with pytest.raises(RuleFileError, match=r"issues\.toml"):
@@ -86,8 +74,6 @@ def test_a_file_that_is_something_else_is_named(tmp_path, content):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    """
-    A file that is not there is an error that says so.
-    """
+    """A file that is not there is an error that says so."""
     with pytest.raises(UnreadableInputError, match=r"cannot read .*issues\.toml: No such file"):
         read_known_issues(tmp_path / "issues.toml")

@@ -1,6 +1,4 @@
-"""
-A state file that cannot be used: a clear error that names it, and nothing in it changed.
-"""
+"""A state file that cannot be used: a clear error that names it, and nothing in it changed."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ from workerdiag.watch.store import Store
 
 
 def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path):
-    """
-    A path that was mistyped costs nobody a file.
-    """
+    """A path that was mistyped costs nobody a file."""
     path = tmp_path / "notes.txt"
     path.write_text("dear diary, " * 100)
     with pytest.raises(StateFileError, match=r"notes\.txt.*not a database.*name another file"):
@@ -29,9 +25,7 @@ def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path):
 
 
 def test_the_database_of_another_program_is_left_as_it_is(tmp_path):
-    """
-    No table of ours is put among those of others.
-    """
+    """No table of ours is put among those of others."""
     path = tmp_path / "other.db"
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE bookmark (id)")
@@ -42,9 +36,7 @@ def test_the_database_of_another_program_is_left_as_it_is(tmp_path):
 
 
 def test_a_file_of_another_version_is_left_as_it_is(tmp_path):
-    """
-    The error names both versions, and what to do.
-    """
+    """The error names both versions, and what to do."""
     path = tmp_path / "state.db"
     Store.open(path).close()
     with sqlite3.connect(path) as other:
@@ -56,9 +48,7 @@ def test_a_file_of_another_version_is_left_as_it_is(tmp_path):
 
 
 def test_a_file_that_must_exist_is_not_made(tmp_path):
-    """
-    Who only looks at a state leaves no empty one behind.
-    """
+    """Who only looks at a state leaves no empty one behind."""
     with pytest.raises(StateFileError, match="No such file"):
         Store.open(tmp_path / "state.db", must_exist=True)
     with pytest.raises(StateFileError, match="No such file"):
@@ -67,17 +57,13 @@ def test_a_file_that_must_exist_is_not_made(tmp_path):
 
 
 def test_a_folder_is_no_state_file(tmp_path):
-    """
-    The error says so.
-    """
+    """The error says so."""
     with pytest.raises(StateFileError, match="Is a directory"):
         Store.open(tmp_path)
 
 
 def test_only_its_owner_may_read_it(tmp_path):
-    """
-    Diagnoses name hosts and tasks, so the file and what SQLite puts beside it are private.
-    """
+    """Diagnoses name hosts and tasks, so the file and what SQLite puts beside it are private."""
     store = Store.open(tmp_path / "state.db")
     store.put_case(watched_case())
     assert {stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()} == {0o600}
@@ -85,9 +71,7 @@ def test_only_its_owner_may_read_it(tmp_path):
 
 
 def test_it_survives_a_loss_of_power(tmp_path):
-    """
-    A commit waits until the disk has it, and readers do not stop writers.
-    """
+    """A commit waits until the disk has it, and readers do not stop writers."""
     store = Store.open(tmp_path / "state.db")
     with store.file.transaction() as connection:
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
@@ -96,9 +80,7 @@ def test_it_survives_a_loss_of_power(tmp_path):
 
 
 def test_a_full_disk_undoes_the_transaction_only(tmp_path):
-    """
-    What was there stays, the error says what to do, and with room again it goes on.
-    """
+    """What was there stays, the error says what to do, and with room again it goes on."""
     store = Store.open(tmp_path / "state.db")
     store.put_case(watched_case("small"))
     with store.file.transaction() as connection:
@@ -116,9 +98,7 @@ def test_a_full_disk_undoes_the_transaction_only(tmp_path):
 
 
 def test_a_file_that_became_read_only_says_so(tmp_path):
-    """
-    The error says what to do, and nothing is lost.
-    """
+    """The error says what to do, and nothing is lost."""
     store = Store.open(tmp_path / "state.db")
     with store.file.transaction() as connection:
         connection.execute("PRAGMA query_only=ON")
@@ -131,9 +111,7 @@ def test_a_file_that_became_read_only_says_so(tmp_path):
 
 
 def test_a_locked_file_says_so(tmp_path, monkeypatch):
-    """
-    A process that holds the file in a transaction of its own is waited for, and then named as the reason.
-    """
+    """A process that holds the file in a transaction of its own is waited for, and then named as the reason."""
     monkeypatch.setattr(state_file, "BUSY_S", 0.01)
     store = Store.open(tmp_path / "state.db")
     other = sqlite3.connect(tmp_path / "state.db", isolation_level=None)
@@ -148,9 +126,7 @@ def test_a_locked_file_says_so(tmp_path, monkeypatch):
 
 
 def test_a_file_that_was_removed_is_not_written_to(tmp_path):
-    """
-    SQLite would go on in a file that has no name any more, and all of it would be lost.
-    """
+    """SQLite would go on in a file that has no name any more, and all of it would be lost."""
     store = Store.open(tmp_path / "state.db")
     (tmp_path / "state.db").unlink()
     with pytest.raises(StateFileError, match="removed or replaced"):
@@ -159,9 +135,7 @@ def test_a_file_that_was_removed_is_not_written_to(tmp_path):
 
 
 def test_opening_it_again_in_one_process_takes_no_lock_away(tmp_path):
-    """
-    A lock of POSIX goes when any descriptor of the file is closed in its process; SQLite must have the only ones.
-    """
+    """A lock of POSIX goes when any descriptor of the file is closed in its process; SQLite must have the only ones."""
     path = tmp_path / "state.db"
     watching = Store.open(path)
     watching.put_case(watched_case("a"))
@@ -177,9 +151,7 @@ def test_opening_it_again_in_one_process_takes_no_lock_away(tmp_path):
 
 
 def test_a_row_that_was_changed_by_hand_says_so(tmp_path):
-    """
-    The error names the file and the case.
-    """
+    """The error names the file and the case."""
     store = Store.open(tmp_path / "state.db")
     store.put_case(watched_case())
     with store.file.transaction() as connection:

@@ -1,6 +1,4 @@
-"""
-The watcher's state: what was committed is there again, what was not is not.
-"""
+"""The watcher's state: what was committed is there again, what was not is not."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ def store(request, tmp_path):
 
 
 def test_everything_is_there_again_after_a_restart(tmp_path):
-    """
-    Cursor, deaths with their evidence, cases and the outbox are as they were.
-    """
+    """Cursor, deaths with their evidence, cases and the outbox are as they were."""
     path = tmp_path / "state.db"
     store = Store.open(path)
     store.set_cursor("prod", Cursor(epoch="e", position=7))
@@ -50,9 +46,7 @@ def test_everything_is_there_again_after_a_restart(tmp_path):
 
 
 def test_a_transaction_is_kept_as_a_whole_or_not_at_all(store):
-    """
-    An error undoes everything in it: cursor, deaths, case and outbox.
-    """
+    """An error undoes everything in it: cursor, deaths, case and outbox."""
 
     def write_and_fail():
         with store.transaction():
@@ -69,9 +63,7 @@ def test_a_transaction_is_kept_as_a_whole_or_not_at_all(store):
 
 
 def test_an_error_in_a_part_undoes_that_part(store):
-    """
-    Who catches what a transaction inside another one raised keeps the rest.
-    """
+    """Who catches what a transaction inside another one raised keeps the rest."""
 
     def write_and_fail():
         with store.transaction():
@@ -86,9 +78,7 @@ def test_an_error_in_a_part_undoes_that_part(store):
 
 
 def test_a_known_death_is_ignored(store):
-    """
-    However often it is read, it is one; once it was judged it does not come back.
-    """
+    """However often it is read, it is one; once it was judged it does not come back."""
     assert store.add_deaths("prod", [watched_death(1)]) == 1
     assert store.add_deaths("prod", [watched_death(1), watched_death(2)]) == 1
     store.assign(["epoch-1"], "case-a")
@@ -97,9 +87,7 @@ def test_a_known_death_is_ignored(store):
 
 
 def test_later_evidence_of_a_pending_death_is_added(store):
-    """
-    Pieces that are new are added, once; of a log the longer text is kept.
-    """
+    """Pieces that are new are added, once; of a log the longer text is kept."""
     first = watched_death(1)
     more = ProcessExit(identity=first.identity, signal=9, reporter="kubernetes")
     log = first.evidence[-1]
@@ -113,9 +101,7 @@ def test_later_evidence_of_a_pending_death_is_added(store):
 
 
 def test_evidence_is_let_go_once_it_was_judged(store):
-    """
-    A death of a case, or of none, is known and no longer pending.
-    """
+    """A death of a case, or of none, is known and no longer pending."""
     store.add_deaths("prod", [watched_death(1), watched_death(2)])
     store.assign(["epoch-1"], "case-a")
     store.assign(["epoch-2"], None)
@@ -126,9 +112,7 @@ def test_evidence_is_let_go_once_it_was_judged(store):
 
 
 def test_a_piece_that_cannot_be_read_is_a_gap(store):
-    """
-    One piece of evidence that a newer version wrote does not hide the others.
-    """
+    """One piece of evidence that a newer version wrote does not hide the others."""
     store.add_deaths("prod", [watched_death(1)])
     with store.file.transaction() as connection:
         connection.execute("""UPDATE death SET evidence = '[{"kind":"Unheard"},{"kind":"LogChunk"}]'""")
@@ -137,9 +121,7 @@ def test_a_piece_that_cannot_be_read_is_a_gap(store):
 
 
 def test_clusters_are_kept_apart(store):
-    """
-    One file may hold the state of several clusters.
-    """
+    """One file may hold the state of several clusters."""
     store.add_deaths("one", [watched_death(1)])
     store.add_deaths("two", [watched_death(2)])
     store.put_case(watched_case("a", cluster="one"))
@@ -150,9 +132,7 @@ def test_clusters_are_kept_apart(store):
 
 
 def test_text_that_is_no_utf_8_is_kept(store):
-    """
-    Half a surrogate pair, as in a file name that is no UTF-8, stops nothing.
-    """
+    """Half a surrogate pair, as in a file name that is no UTF-8, stops nothing."""
     odd = "worker-\udcff"
     store.add_deaths(odd, [watched_death(1, id=odd, identity=Identity(name=odd), evidence=())])
     store.set_cursor(odd, Cursor(epoch=odd, position=1))
@@ -165,9 +145,7 @@ def test_text_that_is_no_utf_8_is_kept(store):
 
 
 def test_what_is_over_is_forgotten(tmp_path):
-    """
-    Judged deaths, cases that ended and deliveries go after 30 days; what waits or goes on stays.
-    """
+    """Judged deaths, cases that ended and deliveries go after 30 days; what waits or goes on stays."""
     clock = FakeClock()
     store = Store.open(tmp_path / "state.db", clock=clock)
     log = LogChunk(origin="log", data=b"line\n" * 100_000)
@@ -196,9 +174,7 @@ def test_what_is_over_is_forgotten(tmp_path):
 
 
 def test_only_an_open_case_is_confirmed(store):
-    """
-    Who is at work on it is in the case; of what is over, or not known, that is an error that says where to look.
-    """
+    """Who is at work on it is in the case; of what is over, or not known, that is an error that says where to look."""
     for each in (watched_case("open"), watched_case("over", state="resolved")):
         store.put_case(each)
     assert store.confirm("open", "Ada").progress.confirmed_by == "Ada"
@@ -209,9 +185,7 @@ def test_only_an_open_case_is_confirmed(store):
 
 
 def test_a_closed_store_says_so(store):
-    """
-    A method of a store that was closed raises what all others raise.
-    """
+    """A method of a store that was closed raises what all others raise."""
     store.close()
     with pytest.raises(StateFileError, match="closed"):
         store.cases()

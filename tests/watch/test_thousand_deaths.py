@@ -1,6 +1,4 @@
-"""
-A bad minute and a bad hour: a watcher as programs use it, in simulated time.
-"""
+"""A bad minute and a bad hour: a watcher as programs use it, in simulated time."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ WAYS = (killed_by_nanny, crashed, left_by_code)
 
 
 def notices_of(feed):
-    """
-    What a watcher says of a simulated cluster, to a function.
-    """
+    """What a watcher says of a simulated cluster, to a function."""
     is_over, told = threading.Event(), []
     feed.at_end = is_over.set
     watcher = Watcher(
@@ -42,9 +38,7 @@ def notices_of(feed):
 
 @pytest.mark.parametrize("first_s", [0.0, 60.0], ids=["all at once", "one of each a minute before"])
 def test_a_thousand_deaths_of_three_causes_are_three_notices(first_s):
-    """
-    A thousand deaths of three causes in a minute: three notices and at most three updates, in seconds of work.
-    """
+    """A thousand deaths of three causes in a minute: three notices and at most three updates, in seconds of work."""
     deaths = [
         evolve(WAYS[n % 3](n), when=NOON + 100 + (first_s if n > 3 else 0.0) + n // 17)
         for n in range(1, 1001)
@@ -61,9 +55,7 @@ def test_a_thousand_deaths_of_three_causes_are_three_notices(first_s):
 
 
 def test_an_hour_without_a_scheduler_is_told_once_and_its_end_once():
-    """
-    Nothing is resolved meanwhile; the case from before is resolved once, after a quarter of an hour that was seen.
-    """
+    """Nothing is resolved meanwhile; the case from before is resolved once, after a quarter of an hour that was seen."""
     feed = SimulatedFeed([evolve(crashed(1), when=NOON + 100)], outages=[(600.0, 4200.0)], until=9000.0)
     told = [(each.reason, each.key == "blind", each.at - NOON) for each in notices_of(feed)]
     assert [each[:2] for each in told] == [

@@ -1,6 +1,4 @@
-"""
-A watcher as programs use it: a context manager, an iterator, callbacks, asynchronous; on a simulated cluster.
-"""
+"""A watcher as programs use it: a context manager, an iterator, callbacks, asynchronous; on a simulated cluster."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ PATIENCE_S = 60.0
 
 
 def watching(feed, *sinks, state=None, **settings):
-    """
-    A watcher of a simulated cluster, at work.
-    """
+    """A watcher of a simulated cluster, at work."""
     return Watcher(
         feed=feed,
         cluster=feed.cluster,
@@ -46,17 +42,13 @@ def watching(feed, *sinks, state=None, **settings):
 
 
 def ended(*deaths, **more):
-    """
-    A cluster that is closed after five minutes.
-    """
+    """A cluster that is closed after five minutes."""
     return SimulatedFeed(deaths or [death(1, 100.0)], **{"ends_at": 300.0, **more})
 
 
 @define(eq=False)
 class GatedFeed(SimulatedFeed):
-    """
-    A cluster that does nothing before it is let.
-    """
+    """A cluster that does nothing before it is let."""
 
     gate: threading.Event = field(factory=threading.Event, init=False)
 
@@ -66,18 +58,14 @@ class GatedFeed(SimulatedFeed):
 
 
 def heard_by_loop(watcher):
-    """
-    All that the loop over a watcher of a gated cluster hears, from the beginning.
-    """
+    """All that the loop over a watcher of a gated cluster hears, from the beginning."""
     notices = iter(watcher)
     watcher._feed.gate.set()
     return list(notices)
 
 
 def until(is_so):
-    """
-    Wait for what another thread does.
-    """
+    """Wait for what another thread does."""
     end = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < end
@@ -85,34 +73,26 @@ def until(is_so):
 
 
 def sink_status(watcher, name):
-    """
-    How the sink is doing that has *name* in its name.
-    """
+    """How the sink is doing that has *name* in its name."""
     found = [each for each in watcher.status().sinks if name in each.name]
     return found[0] if found else SinkStatus(name=name)
 
 
 def reached_end(feed):
-    """
-    An event that is set when the simulated time is over.
-    """
+    """An event that is set when the simulated time is over."""
     over = threading.Event()
     feed.at_end = over.set
     return over
 
 
 def test_iterating_yields_each_notice_and_ends_with_the_cluster():
-    """
-    As in the ten lines that people write.
-    """
+    """As in the ten lines that people write."""
     with watching(ended()) as watcher:
         assert [each.reason for each in watcher] == ["new", "ended"]
 
 
 def test_a_plain_function_hears_each_notice():
-    """
-    A callback needs no class.
-    """
+    """A callback needs no class."""
     heard = []
     with watching(ended(), heard.append) as watcher:
         until(lambda: watcher.status().state == "ended")
@@ -120,9 +100,7 @@ def test_a_plain_function_hears_each_notice():
 
 
 def test_functions_and_the_loop_hear_the_same():
-    """
-    Each sink, and the loop, gets every notice of its own.
-    """
+    """Each sink, and the loop, gets every notice of its own."""
     heard = []
     with watching(GatedFeed([death(1, 100.0)], ends_at=300.0), heard.append) as watcher:
         looped = heard_by_loop(watcher)
@@ -131,9 +109,7 @@ def test_functions_and_the_loop_hear_the_same():
 
 
 def test_a_loop_that_takes_its_time_holds_up_no_function():
-    """
-    The sinks have threads of their own.
-    """
+    """The sinks have threads of their own."""
     heard = threading.Event()
     with watching(ended(), lambda _: heard.set()) as watcher:
         iter(watcher)
@@ -141,9 +117,7 @@ def test_a_loop_that_takes_its_time_holds_up_no_function():
 
 
 def test_a_function_that_fails_holds_up_no_loop():
-    """
-    What it raises is in the status, and it is called again later.
-    """
+    """What it raises is in the status, and it is called again later."""
 
     def failing(notice):
         raise RuntimeError("chat is down")
@@ -155,9 +129,7 @@ def test_a_function_that_fails_holds_up_no_loop():
 
 
 def test_an_asynchronous_program_watches_too():
-    """
-    ``async with`` and ``async for`` hold up nothing else of it.
-    """
+    """``async with`` and ``async for`` hold up nothing else of it."""
 
     async def program():
         async with watching(ended()) as watcher:
@@ -167,9 +139,7 @@ def test_an_asynchronous_program_watches_too():
 
 
 def test_a_loop_that_fails_gets_the_notice_again(tmp_path):
-    """
-    The next watcher with the same state yields it, with the same id.
-    """
+    """The next watcher with the same state yields it, with the same id."""
     state = tmp_path / "state.db"
     seen = []
 
@@ -188,9 +158,7 @@ def test_a_loop_that_fails_gets_the_notice_again(tmp_path):
 
 
 def test_a_loop_that_is_left_has_worked_on_its_notice(tmp_path):
-    """
-    After ``break`` the notice is not told again.
-    """
+    """After ``break`` the notice is not told again."""
     state = tmp_path / "state.db"
     with watching(ended(), state=state) as watcher:
         first = next(watcher)
@@ -199,9 +167,7 @@ def test_a_loop_that_is_left_has_worked_on_its_notice(tmp_path):
 
 
 def test_a_notice_that_was_worked_on_is_noted_however_slow_the_state_is(tmp_path, monkeypatch):
-    """
-    A watcher that is closed waits until the state says so: else the next one would tell it again.
-    """
+    """A watcher that is closed waits until the state says so: else the next one would tell it again."""
     note_sent = DeliveryTable.note_sent
 
     def slowly(table, id_, receipt):
@@ -217,9 +183,7 @@ def test_a_notice_that_was_worked_on_is_noted_however_slow_the_state_is(tmp_path
 
 
 def test_what_was_not_judged_is_judged_by_the_next_watcher(tmp_path):
-    """
-    A kill between reading a death and judging it loses nothing.
-    """
+    """A kill between reading a death and judging it loses nothing."""
     state = tmp_path / "state.db"
     store = Store.open(state)
     store.add_deaths("prod", [death(1, 100.0)])
@@ -229,9 +193,7 @@ def test_what_was_not_judged_is_judged_by_the_next_watcher(tmp_path):
 
 
 def test_a_watcher_that_is_closed_delivers_what_is_due():
-    """
-    Also a death that had no time to settle.
-    """
+    """Also a death that had no time to settle."""
     heard = []
     feed = SimulatedFeed([death(1, 599.0)], until=600.0)
     over = reached_end(feed)
@@ -241,9 +203,7 @@ def test_a_watcher_that_is_closed_delivers_what_is_due():
 
 
 def test_closing_waits_no_longer_than_it_may():
-    """
-    A sink that hangs and a feed that hangs are left behind.
-    """
+    """A sink that hangs and a feed that hangs are left behind."""
     hanging = threading.Event()
     feed = SimulatedFeed([death(1, 100.0)], until=600.0)
     over = reached_end(feed)
@@ -255,9 +215,7 @@ def test_closing_waits_no_longer_than_it_may():
 
 
 def test_a_closed_watcher_has_nothing_more_to_say():
-    """
-    Loops end, and closing again does nothing.
-    """
+    """Loops end, and closing again does nothing."""
     watcher = watching(SimulatedFeed())
     watcher.close()
     watcher.close()
@@ -266,18 +224,14 @@ def test_a_closed_watcher_has_nothing_more_to_say():
 
 
 def test_looking_for_a_limited_time():
-    """
-    A program that has other things to do asks now and then.
-    """
+    """A program that has other things to do asks now and then."""
     feed = SimulatedFeed(until=10.0)
     with watching(feed) as watcher, pytest.raises(TimeoutError):
         watcher.next_notice(0.01)
 
 
 def test_cases_are_there_to_look_at():
-    """
-    Open ones, and those that are over.
-    """
+    """Open ones, and those that are over."""
     with watching(ended()) as watcher:
         list(watcher)
         (case,) = watcher.cases()
@@ -285,9 +239,7 @@ def test_cases_are_there_to_look_at():
 
 
 def test_a_silence_holds_notices_back():
-    """
-    It needs an end and a reason; nobody is told of what it matches.
-    """
+    """It needs an end and a reason; nobody is told of what it matches."""
     heard = []
     feed = SimulatedFeed(until=10.0)
     with watching(feed, heard.append) as watcher:
@@ -298,9 +250,7 @@ def test_a_silence_holds_notices_back():
 
 
 def test_two_watchers_do_not_share_a_state(tmp_path):
-    """
-    The second one is told who has it, and nothing is lost.
-    """
+    """The second one is told who has it, and nothing is lost."""
     state = tmp_path / "state.db"
     with watching(SimulatedFeed(), state=state), pytest.raises(StateInUseError, match=f"pid {os.getpid()}"):
         watching(SimulatedFeed(), state=state)
@@ -308,9 +258,7 @@ def test_two_watchers_do_not_share_a_state(tmp_path):
 
 
 def test_a_watcher_whose_state_was_taken_over_ends(tmp_path):
-    """
-    It was stopped for long, and another one goes on; its loop ends, and it says who has the state.
-    """
+    """It was stopped for long, and another one goes on; its loop ends, and it says who has the state."""
     state = tmp_path / "state.db"
     feed = SimulatedFeed(until=1e9)
     with watching(feed, state=state) as watcher:
@@ -325,9 +273,7 @@ def test_a_watcher_whose_state_was_taken_over_ends(tmp_path):
 
 
 def test_thousand_deaths_of_three_causes_are_three_notices():
-    """
-    Within a minute; afterwards at most three updates. The judge is the real one.
-    """
+    """Within a minute; afterwards at most three updates. The judge is the real one."""
     deaths = [
         death(n, 100.0 + n * 0.06, signal=(6, 11, 4)[n % 3], host=f"10.0.0.{n % 200}") for n in range(1000)
     ]
@@ -343,9 +289,7 @@ def test_thousand_deaths_of_three_causes_are_three_notices():
 
 
 def test_an_hour_without_scheduler_is_two_notices():
-    """
-    One that it is blind, one that it sees again.
-    """
+    """One that it is blind, one that it sees again."""
     heard = []
     feed = SimulatedFeed(outages=[(1000.0, 4600.0)], until=7200.0)
     over = reached_end(feed)
@@ -356,34 +300,26 @@ def test_an_hour_without_scheduler_is_two_notices():
 
 @pytest.mark.parametrize("target", [None, 8786, object()])
 def test_what_is_no_cluster_is_a_type_error(target):
-    """
-    Said at once, to who called.
-    """
+    """Said at once, to who called."""
     with pytest.raises(TypeError, match="expected a Client, an address"):
         workerdiag.watch(target)
 
 
 def test_a_sink_that_is_none_is_said_at_once():
-    """
-    Before anything is started.
-    """
+    """Before anything is started."""
     with pytest.raises(SinkSetupError):
         workerdiag.watch("tcp://127.0.0.1:9", "#dask")
 
 
 def test_a_sink_has_not_the_name_of_the_loop_over_notices():
-    """
-    Each would get what is the other's.
-    """
+    """Each would get what is the other's."""
     sink = evolve(as_sink(print), name="iterator")
     with pytest.raises(SinkSetupError, match="has this name"):
         workerdiag.watch("tcp://127.0.0.1:9", sink)
 
 
 def test_a_state_of_another_program_is_left_alone(tmp_path):
-    """
-    A clear message, and not a byte of the file is changed.
-    """
+    """A clear message, and not a byte of the file is changed."""
     state = tmp_path / "notes.txt"
     state.write_text("my notes\n" * 100)
     with pytest.raises(StateFileError, match=r"notes\.txt"):
@@ -392,17 +328,13 @@ def test_a_state_of_another_program_is_left_alone(tmp_path):
 
 
 def refused_status(watcher):
-    """
-    How the sink does that refuses everything.
-    """
+    """How the sink does that refuses everything."""
     (status,) = [each for each in watcher.status().sinks if "refused" in each.name]
     return status
 
 
 def test_a_refused_notice_is_a_dead_letter_and_the_rest_goes_on():
-    """
-    A sink with a wrong token holds up no other.
-    """
+    """A sink with a wrong token holds up no other."""
     heard = []
 
     def refused(notice):
@@ -418,9 +350,7 @@ def test_a_refused_notice_is_a_dead_letter_and_the_rest_goes_on():
 
 
 def run_program(code):
-    """
-    What a program prints that ends by itself, without hanging.
-    """
+    """What a program prints that ends by itself, without hanging."""
     source = textwrap.dedent(code)
     done = subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, timeout=PATIENCE_S, check=False
@@ -430,9 +360,7 @@ def run_program(code):
 
 
 def test_a_program_that_forgets_to_close_ends_all_the_same():
-    """
-    Its threads hold up no end of an interpreter, also where no scheduler answers.
-    """
+    """Its threads hold up no end of an interpreter, also where no scheduler answers."""
     printed = run_program("""
         import workerdiag
         watcher = workerdiag.watch("tcp://127.0.0.1:9", print)
@@ -442,9 +370,7 @@ def test_a_program_that_forgets_to_close_ends_all_the_same():
 
 
 def test_a_forked_copy_ends_at_once_and_closes_nothing():
-    """
-    Threads are not forked; the state belongs to the parent.
-    """
+    """Threads are not forked; the state belongs to the parent."""
     printed = run_program("""
         import os, workerdiag
         with workerdiag.watch("tcp://127.0.0.1:9", print) as watcher:

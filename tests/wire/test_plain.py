@@ -1,6 +1,4 @@
-"""
-Messages as plain data: they come back as they were, and of what anybody may have written the good parts count.
-"""
+"""Messages as plain data: they come back as they were, and of what anybody may have written the good parts count."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ MESSAGES = [
 
 @pytest.mark.parametrize("message", MESSAGES)
 def test_a_message_comes_back_as_it_was(message):
-    """
-    By JSON, and by msgpack, which makes tuples of lists; with the number of its shape.
-    """
+    """By JSON, and by msgpack, which makes tuples of lists; with the number of its shape."""
     plain = encode_message(message)
     dropped = []
     assert plain["schema"] == 1
@@ -67,9 +63,7 @@ def _with_tuples(value):
 
 
 def test_what_is_not_known_is_left_out():
-    """
-    A message has no key without a value.
-    """
+    """A message has no key without a value."""
     assert encode_message(DeathReport(kind="box-found", pid=7)) == {
         "schema": 1,
         "kind": "box-found",
@@ -100,9 +94,7 @@ def test_what_is_not_known_is_left_out():
     ],
 )
 def test_a_field_that_is_not_understood_is_dropped_and_named(changes, dropped):
-    """
-    The rest of the message counts.
-    """
+    """The rest of the message counts."""
     named = []
     report = decode_message({**nanny_report(), **changes}, named)
     assert named == dropped
@@ -110,9 +102,7 @@ def test_a_field_that_is_not_understood_is_dropped_and_named(changes, dropped):
 
 
 def test_a_whole_number_may_come_as_a_float():
-    """
-    Other programs write JSON, too.
-    """
+    """Other programs write JSON, too."""
     assert from_plain(Sample, {"at": 5, "open_files": 3.0}, []) == Sample(at=5.0, open_files=3)
 
 
@@ -121,16 +111,12 @@ def test_a_whole_number_may_come_as_a_float():
     [None, 3, "x", [], {}, {"kind": []}, {"kind": "gossip"}, {"schema": 2, "kind": "removal"}],
 )
 def test_what_is_no_message_is_none(plain):
-    """
-    Anybody may write into the topic.
-    """
+    """Anybody may write into the topic."""
     assert decode_message(plain) is None
 
 
 def test_an_object_without_a_field_that_it_needs_is_refused():
-    """
-    Whoever holds it drops it.
-    """
+    """Whoever holds it drops it."""
     with pytest.raises(BrokenValueError):
         from_plain(StderrTail, {"text": "x"}, [])
 
@@ -145,18 +131,14 @@ _NAMES = st.sampled_from(sorted({*scheduler_record(), *nanny_report(), "stderr",
 
 @given(st.sampled_from(["removal", "nanny-report", "box-found", "platform"]), st.dictionaries(_NAMES, _JSON))
 def test_any_plain_data_gives_a_message_that_comes_back(kind, fields):
-    """
-    Whatever stands in its fields; what was understood is written as it is read.
-    """
+    """Whatever stands in its fields; what was understood is written as it is read."""
     message = decode_message({**fields, "schema": 1, "kind": kind}, [])
     assert message.kind == kind
     assert decode_message(encode_message(message)) == message
 
 
 def test_every_field_has_a_type_that_can_be_read():
-    """
-    A class with a field of another type is an error of whoever writes it, not of who reads.
-    """
+    """A class with a field of another type is an error of whoever writes it, not of who reads."""
 
     @frozen
     class Strange:

@@ -1,6 +1,4 @@
-"""
-Which of the recorder's messages describe the same death, for everybody who asks.
-"""
+"""Which of the recorder's messages describe the same death, for everybody who asks."""
 
 from __future__ import annotations
 
@@ -28,23 +26,17 @@ HOUR = 3600.0
 
 
 def record(**changes):
-    """
-    What the scheduler recorded.
-    """
+    """What the scheduler recorded."""
     return scheduler_record(**{"pid": 7, "noticed_at": NOW, **changes})
 
 
 def report(**changes):
-    """
-    What the nanny of that worker reported.
-    """
+    """What the nanny of that worker reported."""
     return nanny_report(**{"pid": 7, "noticed_at": NOW + 0.05, **changes})
 
 
 def found(at=NOW, **changes):
-    """
-    What the finder of its box reported.
-    """
+    """What the finder of its box reported."""
     return found_report(**{"pid": 7, "last_written_at": at, **changes})
 
 
@@ -80,9 +72,7 @@ ONLY_OF_MESSAGES = {"a pid alone", "machines of one address", "the address befor
 
 
 def deaths_in_ring(messages):
-    """
-    How many deaths the scheduler's ring makes of them.
-    """
+    """How many deaths the scheduler's ring makes of them."""
     ring = DeathRing()
     for each in messages:
         ring.add(decode_message(each))
@@ -90,16 +80,12 @@ def deaths_in_ring(messages):
 
 
 def deaths_in_topic(messages):
-    """
-    How many deaths a client makes of them.
-    """
+    """How many deaths a client makes of them."""
     return len(merge_messages(map(decode_message, messages)))
 
 
 def deaths_in_file(messages):
-    """
-    How many deaths the reader of a file makes of them.
-    """
+    """How many deaths the reader of a file makes of them."""
     records = RecordCollection(about=[each["worker_address"] for each in messages])
     for each in messages:
         records.add(parse_record(json.dumps(each).encode()))
@@ -109,18 +95,14 @@ def deaths_in_file(messages):
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("count", [deaths_in_ring, deaths_in_topic, deaths_in_file])
 def test_scheduler_client_and_file_count_the_same_deaths(name, count):
-    """
-    In whatever order the messages come, all find as many deaths as there were.
-    """
+    """In whatever order the messages come, all find as many deaths as there were."""
     messages, deaths = PAIRS[name]
     assert count(messages) == count(messages[::-1]) == deaths
 
 
 @pytest.mark.parametrize("name", sorted(PAIRS.keys() - ONLY_OF_MESSAGES))
 def test_a_diagnosis_counts_the_same_deaths(name):
-    """
-    Deaths that come one by one, as from two files, are joined as the recorder joins its messages.
-    """
+    """Deaths that come one by one, as from two files, are joined as the recorder joins its messages."""
     messages, deaths = PAIRS[name]
     alone = [RecordedDeath.of(decode_message(each)) for each in messages]
     assert len(diagnose(list(death_evidence(alone)), BOOK).deaths) == deaths
@@ -128,9 +110,7 @@ def test_a_diagnosis_counts_the_same_deaths(name):
 
 @pytest.mark.parametrize("messages", [(report(), found()), (found(), report())])
 def test_a_nanny_s_report_wins_over_that_of_who_finds_the_box(messages):
-    """
-    Only the nanny knows the exit, whoever comes first.
-    """
+    """Only the nanny knows the exit, whoever comes first."""
     ring = DeathRing()
     for each in messages:
         ring.add(decoded(each))
@@ -139,9 +119,7 @@ def test_a_nanny_s_report_wins_over_that_of_who_finds_the_box(messages):
 
 
 def test_of_two_reports_of_a_nanny_the_first_counts():
-    """
-    In the scheduler's memory as in a file.
-    """
+    """In the scheduler's memory as in a file."""
     messages = [decoded(report()), decoded(report(exit={"signal": 9}))]
     ring = DeathRing()
     assert [ring.add(each) for each in messages] == [True, False]
@@ -149,9 +127,7 @@ def test_of_two_reports_of_a_nanny_the_first_counts():
 
 
 def few(*values):
-    """
-    One of these, or unknown.
-    """
+    """One of these, or unknown."""
     return st.sampled_from([None, *values])
 
 
@@ -169,25 +145,19 @@ IDENTITIES = st.builds(
 
 @given(one=IDENTITIES, other=IDENTITIES)
 def test_the_order_does_not_matter(one, other):
-    """
-    If one is the same death as the other, the other is the same as the one.
-    """
+    """If one is the same death as the other, the other is the same as the one."""
     assert same_death(one, other) == same_death(other, one)
     assert one.conflicts_with(other) == other.conflicts_with(one)
 
 
 @given(one=IDENTITIES, other=IDENTITIES)
 def test_a_conflict_settles_it(one, other):
-    """
-    What differs in pid, host or start of the machine is never the same death, whatever else is equal.
-    """
+    """What differs in pid, host or start of the machine is never the same death, whatever else is equal."""
     assert not (one.conflicts_with(other) and (same_death(one, other) or is_known_death([one], other)))
 
 
 def test_what_is_known_in_parts_conflicts_as_a_whole():
-    """
-    A record without a pid takes no second process, once a report has said which it was.
-    """
+    """A record without a pid takes no second process, once a report has said which it was."""
     known = [DeathIdentity(worker="a"), DeathIdentity(worker="a", pid=7)]
     assert is_known_death(known, DeathIdentity(worker="a", pid=7))
     assert not is_known_death(known, DeathIdentity(worker="a", pid=8))

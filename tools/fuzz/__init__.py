@@ -1,3 +1,1 @@
-"""
-Inputs that nobody would write, to see what `workerdiag` does with them.
-"""
+"""Inputs that nobody would write, to see what `workerdiag` does with them."""

@@ -1,5 +1,4 @@
-"""
-``nox -s fuzz -- --minutes N``: how often what may never happen did happen, and files with which it does.
+"""``nox -s fuzz -- --minutes N``: how often what may never happen did happen, and files with which it does.
 
 Exit status 1 if anything did.
 """
@@ -17,9 +16,7 @@ from fuzz.running import Task
 
 
 def main() -> int:
-    """
-    Fuzz for some minutes, or some inputs, every kind in turn.
-    """
+    """Fuzz for some minutes, or some inputs, every kind in turn."""
     parser = argparse.ArgumentParser(prog="nox -s fuzz --", description=__doc__)
     parser.add_argument("--minutes", type=float, default=None, help="how long to try (default: 2)")
     parser.add_argument("--inputs", type=int, default=None, help="how many to try, instead of --minutes")

@@ -1,6 +1,4 @@
-"""
-One input of each kind, given to `workerdiag` as a user would.
-"""
+"""One input of each kind, given to `workerdiag` as a user would."""
 
 from __future__ import annotations
 
@@ -21,42 +19,30 @@ TIMEOUT_S = 2.0
 
 
 class Attempt(Protocol):
-    """
-    Gives some bytes to `workerdiag`.
-    """
+    """Gives some bytes to `workerdiag`."""
 
     def __call__(self, data: bytes) -> Diagnosis | None:
-        """
-        The diagnosis, or None where the input was refused as it should be.
-        """
+        """The diagnosis, or None where the input was refused as it should be."""
 
 
 def of_log(data: bytes) -> Diagnosis:
-    """
-    Log text, as a file that is open.
-    """
+    """Log text, as a file that is open."""
     return workerdiag.explain(logs=io.BytesIO(data), timeout=TIMEOUT_S)
 
 
 def of_exception(data: bytes) -> Diagnosis:
-    """
-    An exception that was caught.
-    """
+    """An exception that was caught."""
     return workerdiag.explain(exception_of(data), timeout=TIMEOUT_S)
 
 
 def of_client(data: bytes) -> Diagnosis:
-    """
-    A client, with an exception.
-    """
+    """A client, with an exception."""
     client = Client(data)
     return workerdiag.explain(exception_of(data), client, timeout=TIMEOUT_S)
 
 
 def of_rules(data: bytes) -> Diagnosis | None:
-    """
-    A folder with a rule of one's own, and a death judged by it.
-    """
+    """A folder with a rule of one's own, and a death judged by it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "causes", "house", "rule.toml")
         path.parent.mkdir(parents=True)
@@ -79,9 +65,7 @@ ATTEMPTS: Mapping[str, Attempt] = {
 
 
 def seeds(kind: str) -> Sequence[bytes]:
-    """
-    What inputs of a kind are made of.
-    """
+    """What inputs of a kind are made of."""
     match kind:
         case "bundle":
             return bundles.bundles()

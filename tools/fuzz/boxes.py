@@ -1,6 +1,4 @@
-"""
-Black boxes, whole and damaged so that their checksums still agree.
-"""
+"""Black boxes, whole and damaged so that their checksums still agree."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ _BITES = (*corpus.SECRETS, *corpus.HOSTILE, b"\xff" * 64, b"\0" * 300, b"\x7f\xf
 
 @cache
 def boxes() -> tuple[bytes, ...]:
-    """
-    Black boxes that were used for a while, of workers that were killed and that closed.
-    """
+    """Black boxes that were used for a while, of workers that were killed and that closed."""
     return tuple(map(_box, _STAGES))
 
 
@@ -55,9 +51,7 @@ def _box(stage: tuple[str, ...]) -> bytes:
 
 
 def overwritten(box: bytes, script: Script) -> bytes:
-    """
-    The box with parts of its cells, or its table of regions, overwritten and its checksums made anew.
-    """
+    """The box with parts of its cells, or its table of regions, overwritten and its checksums made anew."""
     data = bytearray(box)
     _, regions = unpack_header(box)
     for _ in range(1 + script.number() % 4):
@@ -77,9 +71,7 @@ def overwritten(box: bytes, script: Script) -> bytes:
 
 
 def _seal(data: bytearray, start: int, region: Region) -> None:
-    """
-    Make the checksum of a cell agree with what is in it.
-    """
+    """Make the checksum of a cell agree with what is in it."""
     if start + CELL_OVERHEAD > len(data):
         return
     length, _, _ = CELL_HEAD.unpack_from(data, start + CELL_SUM.size)

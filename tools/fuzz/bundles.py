@@ -1,6 +1,4 @@
-"""
-Death bundles: whole, hostile, and with a file in them that was tampered with.
-"""
+"""Death bundles: whole, hostile, and with a file in them that was tampered with."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ _ODD_NAMES = ("/etc/passwd", "../../../tmp/x", "C:\\x", "\0", "logs/../manifest.
 
 @cache
 def bundles() -> tuple[bytes, ...]:
-    """
-    Bundles of some recorded deaths, packed and not, and hostile ones.
-    """
+    """Bundles of some recorded deaths, packed and not, and hostile ones."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "death.zip")
         made = []
@@ -51,9 +47,7 @@ def _members(bundle: bytes) -> Mapping[str, bytes]:
 
 
 def with_member(bundle: bytes, script: Script, changed: Callable[[bytes], bytes]) -> bytes:
-    """
-    The bundle with one of its files changed, its checksums made anew.
-    """
+    """The bundle with one of its files changed, its checksums made anew."""
     members = dict(_members(bundle))
     if not members:
         return changed(bundle)
@@ -71,9 +65,7 @@ def _packed(members: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> b
 
 
 def _hostile(members: Mapping[str, bytes]) -> tuple[bytes, ...]:
-    """
-    Bombs, links, names that lead elsewhere, methods that no bundle uses.
-    """
+    """Bombs, links, names that lead elsewhere, methods that no bundle uses."""
     deep = b'{"kind": "%s", "schema": 1, "pieces": %s}' % (KIND.encode(), b"[" * 50_000)
     manifest = members[MANIFEST]
     return (

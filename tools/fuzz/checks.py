@@ -1,6 +1,4 @@
-"""
-What may never happen, whatever the input: each a word, counted.
-"""
+"""What may never happen, whatever the input: each a word, counted."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ _BAD_LINK = re.compile(r"\s*(?:javascript|data|vbscript):", re.IGNORECASE)
 
 
 def failures(kind: str, data: bytes) -> list[str]:
-    """
-    What went wrong with one input.
-    """
+    """What went wrong with one input."""
     peak, began = peak_bytes(), time.process_time()
     try:
         diagnosis = ATTEMPTS[kind](data)
@@ -89,9 +85,7 @@ def _wrong(data: bytes, diagnosis: Diagnosis, *, is_log: bool) -> Iterator[str]:
 
 
 def escaped(outputs: dict[str, str]) -> Iterator[str]:
-    """
-    What a terminal, a browser or GitHub would act upon.
-    """
+    """What a terminal, a browser or GitHub would act upon."""
     for name in ("text", "markdown", "json"):
         if found := _CONTROL.search(outputs[name]):
             yield f"{name} has {found[0]!r}"
@@ -103,9 +97,7 @@ def escaped(outputs: dict[str, str]) -> Iterator[str]:
 
 @cache
 def _of_every_page() -> Counter[str]:
-    """
-    What acts in our own page, whatever it shows: its head, and the script of its copy buttons.
-    """
+    """What acts in our own page, whatever it shows: its head, and the script of its copy buttons."""
     return Counter(_acting(workerdiag.explain(logs=LogText(corpus.DEATH.decode())).to_html()))
 
 
@@ -116,34 +108,27 @@ def _acting(html: str) -> list[str]:
 
 
 class _Tags(HTMLParser):
-    """
-    Collects tags and attributes that act.
-    """
+    """Collects tags and attributes that act."""
 
     def __init__(self) -> None:
         super().__init__()
         self.bad: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """
-        Note the tag if it acts by itself.
-        """
+        """Note the tag if it acts by itself."""
         if tag in _BAD_TAGS:
             self.bad.append(tag)
         self.bad += [name for name, value in attrs if name.startswith("on") or _BAD_LINK.match(value or "")]
 
 
 def peak_bytes() -> int:
-    """
-    The most memory that this process ever held.
-    """
+    """The most memory that this process ever held."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def give_memory_back() -> None:
-    """
-    Collect garbage, and have malloc give back what it keeps.
+    """Collect garbage, and have malloc give back what it keeps.
 
     The peak is to be that of one input, not of thousands before it.
     """

@@ -1,6 +1,4 @@
-"""
-What the inputs are made of: recorded logs, and what attackers, accidents and secrets add to them.
-"""
+"""What the inputs are made of: recorded logs, and what attackers, accidents and secrets add to them."""
 
 from __future__ import annotations
 
@@ -64,26 +62,18 @@ HOSTILE = (
 
 
 class Compressor(Protocol):
-    """
-    As those of `zlib`, `bz2` and `lzma`.
-    """
+    """As those of `zlib`, `bz2` and `lzma`."""
 
     def compress(self, data: bytes, /) -> bytes:
-        """
-        Some of the compressed data.
-        """
+        """Some of the compressed data."""
 
     def flush(self) -> bytes:
-        """
-        The rest of it.
-        """
+        """The rest of it."""
 
 
 @cache
 def logs() -> tuple[bytes, ...]:
-    """
-    The recorded logs of the tests, the first 20,000 bytes of each.
-    """
+    """The recorded logs of the tests, the first 20,000 bytes of each."""
     folders = (ROOT / "tests" / "recordings", ROOT / "tests" / "cases")
     paths = sorted(
         path for folder in folders for path in folder.rglob("*") if path.suffix in {".log", ".txt", ".json"}
@@ -93,9 +83,7 @@ def logs() -> tuple[bytes, ...]:
 
 @cache
 def packed() -> tuple[bytes, ...]:
-    """
-    Compressed logs, and a few bytes that become very many.
-    """
+    """Compressed logs, and a few bytes that become very many."""
     log = logs()[0]
     bombs = tuple(
         map(_bomb, (zlib.compressobj(wbits=31), bz2.BZ2Compressor(), lzma.LZMACompressor(preset=0)))
@@ -114,9 +102,7 @@ def packed() -> tuple[bytes, ...]:
 
 @cache
 def rules() -> tuple[bytes, ...]:
-    """
-    The shipped rules.
-    """
+    """The shipped rules."""
     return tuple(path.read_bytes() for path in sorted((ROOT / "knowledge" / "causes").rglob("*.toml")))
 
 

@@ -1,6 +1,4 @@
-"""
-Exceptions and clients that do anything, made of a few bytes, so that a failure can be kept and tried again.
-"""
+"""Exceptions and clients that do anything, made of a few bytes, so that a failure can be kept and tried again."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ _RAISED = (
 
 
 def exception_of(data: bytes) -> BaseException:
-    """
-    A chain of exceptions; each byte chooses one of its links, the rest is its text.
-    """
+    """A chain of exceptions; each byte chooses one of its links, the rest is its text."""
     text = data[8:].decode("utf-8", "surrogateescape")
     last: BaseException | None = None
     for number in data[:8]:
@@ -62,9 +58,7 @@ def _killed(text: str) -> BaseException:
 
 
 class Client:
-    """
-    A client whose every attribute and every call is chosen by a byte.
-    """
+    """A client whose every attribute and every call is chosen by a byte."""
 
     asynchronous = False
     status = "running"
@@ -88,9 +82,7 @@ class Client:
         return answers[number % len(answers)]
 
     def sync(self, *_: Any, **__: Any) -> Any:
-        """
-        As a real client's, but nothing is run.
-        """
+        """As a real client's, but nothing is run."""
         return self._answer()
 
     __call__ = sync

@@ -1,6 +1,4 @@
-"""
-Several processes that fuzz at once, each on its own seeds.
-"""
+"""Several processes that fuzz at once, each on its own seeds."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ _ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": "65536"}
 
 
 def fuzzed(task: Task, jobs: int) -> Tally:
-    """
-    What so many processes found; one that dies of an input is started again behind it.
-    """
+    """What so many processes found; one that dies of an input is started again behind it."""
     os.environ |= _ENVIRONMENT  # glibc reads it where a process starts
     share = -(-task.inputs // jobs)
     return _told(
@@ -34,9 +30,7 @@ def fuzzed(task: Task, jobs: int) -> Tally:
 
 @define(eq=False)
 class _Job:
-    """
-    A process, and what it has told so far.
-    """
+    """A process, and what it has told so far."""
 
     task: Task
     process: Any
@@ -87,9 +81,7 @@ def _count(jobs: list[_Job], total: Tally) -> None:
 
 
 def _after_death(job: _Job, total: Tally) -> Task:
-    """
-    Keep the input of which a process died, and say what is left to try.
-    """
+    """Keep the input of which a process died, and say what is left to try."""
     job.process.join()
     tried = current_path(job.task.folder, job.task.seed)
     if not tried.is_file():

@@ -1,6 +1,4 @@
-"""
-Hypothesis strategies: one of the corpus, cut, joined, repeated and damaged.
-"""
+"""Hypothesis strategies: one of the corpus, cut, joined, repeated and damaged."""
 
 from __future__ import annotations
 
@@ -27,17 +25,13 @@ _ENCODINGS = ("utf-16", "utf-16-le", "utf-32", "utf-8-sig", "latin-1", "utf-7")
 
 
 def mutated(kind: str, seeds: Sequence[bytes]) -> st.SearchStrategy[bytes]:
-    """
-    Some of the *seeds*, mutated as suits their kind.
-    """
+    """Some of the *seeds*, mutated as suits their kind."""
     scripts = st.binary(min_size=SCRIPT_BYTES, max_size=SCRIPT_BYTES)
     return scripts.map(lambda script: mutant(kind, seeds, Script(script)))
 
 
 def mutant(kind: str, seeds: Sequence[bytes], script: Script) -> bytes:
-    """
-    One input.
-    """
+    """One input."""
 
     def stepped(data: bytes) -> bytes:
         for _ in range(script.number() % (_MOST_STEPS + 1)):
@@ -58,9 +52,7 @@ def mutant(kind: str, seeds: Sequence[bytes], script: Script) -> bytes:
 
 
 def _planted(data: bytes, script: Script) -> bytes:
-    """
-    The data with whole lines put in.
-    """
+    """The data with whole lines put in."""
     count = script.number() % 5
     if not count:
         return data
@@ -91,9 +83,7 @@ def _repeat(data: bytes, script: Script, _: Sequence[bytes]) -> bytes:
 
 
 def _flood(data: bytes, script: Script, _: Sequence[bytes]) -> bytes:
-    """
-    One line many times, now and then 100,000 times.
-    """
+    """One line many times, now and then 100,000 times."""
     first, _last = script.span(data)
     line = data[first:].partition(b"\n")[0][:200] + b"\n"
     times = 100_000 if script.number() < 16 else script.number() * 4
@@ -101,9 +91,7 @@ def _flood(data: bytes, script: Script, _: Sequence[bytes]) -> bytes:
 
 
 def _widen(data: bytes, script: Script, _: Sequence[bytes]) -> bytes:
-    """
-    A huge line out of some lines, with what is around it.
-    """
+    """A huge line out of some lines, with what is around it."""
     first, last = script.span(data)
     return data[:first] + (data[first:last].replace(b"\n", b" ") * 20)[:MOST_BYTES] + data[last:]
 
@@ -114,9 +102,7 @@ def _byte(data: bytes, script: Script, _: Sequence[bytes]) -> bytes:
 
 
 def _sprinkle(data: bytes, script: Script, _: Sequence[bytes]) -> bytes:
-    """
-    A byte of any value now and then.
-    """
+    """A byte of any value now and then."""
     noisy, apart = bytearray(data), 5 + script.number() * 3
     for at in range(script.number(), len(noisy), apart):
         noisy[at] = (noisy[at] * 7 + apart + at) % 256
@@ -136,9 +122,7 @@ def _splice(data: bytes, script: Script, seeds: Sequence[bytes]) -> bytes:
 
 
 def _interleave(data: bytes, script: Script, seeds: Sequence[bytes]) -> bytes:
-    """
-    The lines of two logs in turn, as two processes write them to one terminal.
-    """
+    """The lines of two logs in turn, as two processes write them to one terminal."""
     other = script.one_of(seeds)[:MOST_BYTES]
     ours, theirs = data.split(b"\n"), other.split(b"\n")
     both = [line for pair in zip(ours, theirs, strict=False) for line in pair]
@@ -177,9 +161,7 @@ def _encode(data: bytes, script: Script, _: Sequence[bytes]) -> bytes:
 
 
 def _wrap(data: bytes, script: Script, _: Sequence[bytes]) -> bytes:
-    """
-    Each line as container runtimes and log shippers wrap it, or the text as one JSON string.
-    """
+    """Each line as container runtimes and log shippers wrap it, or the text as one JSON string."""
     text = data.decode("utf-8", "replace")
     if not script.number() % 4:
         return json.dumps({"payload": {"message": text}}).encode()

@@ -1,6 +1,4 @@
-"""
-One process that fuzzes: what it tries in which order, what it counts, what it keeps.
-"""
+"""One process that fuzzes: what it tries in which order, what it counts, what it keeps."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ TURNS = (
 
 @frozen(kw_only=True)
 class Task:
-    """
-    What one process is to try.
-    """
+    """What one process is to try."""
 
     folder: Path
     kinds: tuple[str, ...]
@@ -47,9 +43,7 @@ class Task:
 
 @define
 class Tally:
-    """
-    What was tried, and what failed.
-    """
+    """What was tried, and what failed."""
 
     tried: Counter[str] = field(factory=Counter)
     failed: Counter[tuple[str, str]] = field(factory=Counter)
@@ -57,18 +51,14 @@ class Tally:
     cpu_s: float = 0.0
 
     def add(self, other: Tally) -> None:
-        """
-        What another process counted.
-        """
+        """What another process counted."""
         self.tried += other.tried
         self.failed += other.failed
         self.peak_bytes = max(self.peak_bytes, other.peak_bytes)
         self.cpu_s += other.cpu_s
 
     def table(self) -> str:
-        """
-        A line for each kind.
-        """
+        """A line for each kind."""
         rows = [f"{'':<10}{'tried':>8}" + "".join(f"{each:>17}" for each in FAILURES)]
         rows += [
             f"{kind:<10}{self.tried[kind]:>8}"
@@ -85,16 +75,12 @@ class Tally:
 
 
 def current_path(folder: Path, number: int) -> Path:
-    """
-    Where the process with that first seed keeps the input that it tries.
-    """
+    """Where the process with that first seed keeps the input that it tries."""
     return folder / f"current.{number}"
 
 
 def tallies(task: Task) -> Iterator[Tally]:
-    """
-    What each round found.
-    """
+    """What each round found."""
     warnings.simplefilter("ignore")
     task.folder.mkdir(parents=True, exist_ok=True)
     running = _Running(task)
@@ -114,9 +100,7 @@ class _Running:
     _kept: Counter[tuple[str, str]] = field(factory=Counter)
 
     def round(self, kind: str, number: int, count: int) -> Tally:
-        """
-        Some inputs of a kind.
-        """
+        """Some inputs of a kind."""
         tally, began_s = Tally(), time.process_time()
 
         @seed(number)
@@ -151,9 +135,7 @@ class _Running:
 
 
 def keep(folder: Path, kind: str, failure: str, data: bytes) -> Path:
-    """
-    Keep an input that failed.
-    """
+    """Keep an input that failed."""
     path = folder / f"{kind}.{failure}.{hashlib.sha256(data).hexdigest()[:12]}"
     path.write_bytes(data)
     return path

@@ -1,3 +1,1 @@
-"""
-distributed's own failure tests as a peer suite: what `explain` says of each, against the truth.
-"""
+"""distributed's own failure tests as a peer suite: what `explain` says of each, against the truth."""

@@ -1,6 +1,4 @@
-"""
-``python -m peers CHECKOUT``: asks `explain` beside distributed's own failure tests, prints how right it is.
-"""
+"""``python -m peers CHECKOUT``: asks `explain` beside distributed's own failure tests, prints how right it is."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ from peers.truths import TableError, Truth, function_of, read_truths, truth_of
 @click.option("--keep", type=click.Path(path_type=Path), help="Folder for answers and death bundles.")
 @click.option("--again", is_flag=True, help="Judge the bundles in --keep anew, and run nothing.")
 def main(checkout: Path, sample: int, only: str, keep: Path | None, *, again: bool) -> None:
-    """
-    Ask about each test of the table, and hold the answers against it.
+    """Ask about each test of the table, and hold the answers against it.
 
     Exit status 1 when an answer is a wrong all-clear or confidently wrong, when explain raised, or
     when a test's result is another one than without it.
@@ -52,9 +49,7 @@ def main(checkout: Path, sample: int, only: str, keep: Path | None, *, again: bo
 
 
 def _anew(answer: Answer, folder: Path) -> Answer:
-    """
-    What is said today of the same evidence.
-    """
+    """What is said today of the same evidence."""
     if not answer.bundle:
         return answer
     said = workerdiag.explain(logs=folder / answer.bundle)

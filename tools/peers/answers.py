@@ -1,6 +1,4 @@
-"""
-Answers of `explain` about tests, and the files that keep them.
-"""
+"""Answers of `explain` about tests, and the files that keep them."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from peers.truths import Asked
 
 @frozen(kw_only=True)
 class Answer:
-    """
-    One answer of `explain` about one test.
-    """
+    """One answer of `explain` about one test."""
 
     #: As pytest names it, parameters included.
     test: str
@@ -37,18 +33,14 @@ class Answer:
 
     @property
     def said(self) -> str:
-        """
-        The cause where one is given, else the outcome.
-        """
+        """The cause where one is given, else the outcome."""
         return self.cause if self.outcome == "explained" and self.cause else self.outcome
 
 
 def answer_of(
     diagnosis: workerdiag.Diagnosis, test: str, asked: Asked, *, bundle: str, seconds: float
 ) -> Answer:
-    """
-    A diagnosis as one line of the answers.
-    """
+    """A diagnosis as one line of the answers."""
     top = diagnosis.top
     return Answer(
         test=test,
@@ -63,16 +55,12 @@ def answer_of(
 
 
 def write_row(file: Path, row: dict[str, Any]) -> None:
-    """
-    Append one line of JSON; what was written stays when the process dies.
-    """
+    """Append one line of JSON; what was written stays when the process dies."""
     with file.open("a") as lines:
         lines.write(json.dumps(row) + "\n")
 
 
 def read_answers(folder: Path) -> Iterator[Answer]:
-    """
-    The answers that were written there.
-    """
+    """The answers that were written there."""
     for line in (folder / "answers.jsonl").read_text().splitlines():
         yield Answer(**json.loads(line))

@@ -1,6 +1,4 @@
-"""
-Answers held against the truths.
-"""
+"""Answers held against the truths."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ CONFIDENT = 0.8
 
 
 def mark(answer: Answer, truth: Truth) -> Mark:
-    """
-    How good an answer is.
-    """
+    """How good an answer is."""
     if answer.outcome == "raised":
         return "raised"
     if answer.said in truth.right[answer.asked]:
@@ -32,9 +28,7 @@ def mark(answer: Answer, truth: Truth) -> Mark:
 
 
 def table(answers: Iterable[Answer], truths: Mapping[str, Truth]) -> Iterator[str]:
-    """
-    Lines for people: how many answers of each mark, by when it was asked, then each that is wrong.
-    """
+    """Lines for people: how many answers of each mark, by when it was asked, then each that is wrong."""
     marked = [(each, mark(each, truth), truth) for each, truth in _known(answers, truths)]
     counts = Counter((answer.asked, given) for answer, given, _ in marked)
     kinds: tuple[Asked, ...] = get_args(Asked)
@@ -51,8 +45,7 @@ def table(answers: Iterable[Answer], truths: Mapping[str, Truth]) -> Iterator[st
 
 
 def without_failed(answers: Iterable[Answer], failed: Container[str]) -> tuple[list[Answer], list[Answer]]:
-    """
-    The answers that count, and those of tests that failed.
+    """The answers that count, and those of tests that failed.
 
     What such a test is about may not have happened, as on a busy machine. An `explain` that raised counts.
     """

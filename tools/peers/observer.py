@@ -1,5 +1,4 @@
-"""
-A pytest plugin that asks `explain` beside distributed's own tests, and touches nothing of theirs.
+"""A pytest plugin that asks `explain` beside distributed's own tests, and touches nothing of theirs.
 
 Three kinds of answers: live, before a client closes; with an error of a lost worker, as the client
 hands it to the test; and from what the test wrote to standard error, after it. All are appended
@@ -40,25 +39,19 @@ _TIMEOUT_S = 5
 
 
 class Results:
-    """
-    Writes down how each test ended.
-    """
+    """Writes down how each test ended."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """
-        Note how a part of a test ended.
-        """
+        """Note how a part of a test ended."""
         row = {"test": report.nodeid, "when": report.when, "is": report.outcome}
         write_row(self._folder / "results.jsonl", row)
 
 
 class Observer:
-    """
-    Asks about the test that runs, and writes the answers down.
-    """
+    """Asks about the test that runs, and writes the answers down."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -68,17 +61,13 @@ class Observer:
         self._bundles = 0
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """
-        Begin with the next test.
-        """
+        """Begin with the next test."""
         self._test = nodeid
         self._asked.clear()
         self._asking = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """
-        When a test is over, ask about what it wrote to standard error.
-        """
+        """When a test is over, ask about what it wrote to standard error."""
         if report.when != "teardown" or report.skipped:
             return
         text = "".join(said for title, said in report.sections if "stderr" in title)
@@ -87,18 +76,14 @@ class Observer:
             self._note("log", workerdiag.explain(logs=workerdiag.LogText(text)), began)
 
     def wants(self, asked: Asked) -> bool:
-        """
-        Whether another answer of this kind is of use; not while one is being found.
-        """
+        """Whether another answer of this kind is of use; not while one is being found."""
         if self._asking:
             return False
         self._asked[asked] += 1
         return self._asked[asked] <= _ENOUGH
 
     def ask(self, asked: Asked, client: Client, exc: BaseException | None = None) -> None:
-        """
-        Ask from a thread of the user's.
-        """
+        """Ask from a thread of the user's."""
         if self.wants(asked):
             self._asking, began = True, time.perf_counter()
             try:
@@ -109,9 +94,7 @@ class Observer:
                 self._asking = False
 
     async def ask_async(self, asked: Asked, client: Client, exc: BaseException | None = None) -> None:
-        """
-        Ask from a coroutine of the user's.
-        """
+        """Ask from a coroutine of the user's."""
         if self.wants(asked):
             self._asking, began = True, time.perf_counter()
             try:
@@ -136,9 +119,7 @@ class Observer:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """
-    Watch tests from now on, where a folder for answers is named.
-    """
+    """Watch tests from now on, where a folder for answers is named."""
     config.addinivalue_line("markers", "flaky: of pytest-rerunfailures, which nobody needs here")
     if not (folder := os.environ.get(FOLDER)):
         return
@@ -150,9 +131,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def watch_clients(observer: Observer) -> None:
-    """
-    Have each client ask before it closes, and when it hands out an error of a lost worker.
-    """
+    """Have each client ask before it closes, and when it hands out an error of a lost worker."""
     ways = {"close": _asking_first, "_close": _asking_first_async, "sync": _asking_on_errors}
     for name, asking in ways.items():
         setattr(Client, name, asking(getattr(Client, name), observer))
@@ -201,7 +180,5 @@ def _asking_on_errors(sync: Callable[..., Any], observer: Observer) -> Callable[
 
 
 def _of_the_test(client: Client) -> bool:
-    """
-    Whether a test made that client; workers make some for their tasks.
-    """
+    """Whether a test made that client; workers make some for their tasks."""
     return client.status in {"running", "connecting"} and not client.id.startswith("Client-worker")

@@ -1,6 +1,4 @@
-"""
-Runs distributed's tests, with and without `explain` beside them.
-"""
+"""Runs distributed's tests, with and without `explain` beside them."""
 
 from __future__ import annotations
 
@@ -30,14 +28,11 @@ Runs = Callable[..., Mapping[str, str]]
 
 
 class CheckoutError(Exception):
-    """
-    The folder is no checkout of distributed, or its tests cannot be run.
-    """
+    """The folder is no checkout of distributed, or its tests cannot be run."""
 
 
 def lay_over(checkout: Path, folder: Path) -> Path:
-    """
-    The checkout's tests with the installed distributed around them, in *folder*; the checkout stays as it is.
+    """The checkout's tests with the installed distributed around them, in *folder*; the checkout stays as it is.
 
     So the release that is installed is what runs, and its tests can be imported in every process.
     """
@@ -56,8 +51,7 @@ def lay_over(checkout: Path, folder: Path) -> Path:
 
 
 def run(tests: Sequence[str], where: Path, folder: Path, *, asking: bool = True) -> dict[str, str]:
-    """
-    Run *tests* of the checkout laid out in *where*; answers go to *folder*.
+    """Run *tests* of the checkout laid out in *where*; answers go to *folder*.
 
     Returns:
         How each test ended.
@@ -82,8 +76,7 @@ def run(tests: Sequence[str], where: Path, folder: Path, *, asking: bool = True)
 
 
 def changed_by_us(tests: Sequence[str], where: Path, folder: Path, *, runs: Runs = run) -> list[str]:
-    """
-    Run *tests* with `explain`, and those that fail once more without and once more with it.
+    """Run *tests* with `explain`, and those that fail once more without and once more with it.
 
     Returns:
         The tests that fail with `explain`, twice, and not without: on a busy machine some fail once.
@@ -95,16 +88,12 @@ def changed_by_us(tests: Sequence[str], where: Path, folder: Path, *, runs: Runs
 
 
 def failures(ended: Mapping[str, str]) -> list[str]:
-    """
-    The tests that failed.
-    """
+    """The tests that failed."""
     return [test for test, how in ended.items() if how == "failed"]
 
 
 def results(folder: Path) -> dict[str, str]:
-    """
-    How each test ended: the worst of its setup, itself and its teardown.
-    """
+    """How each test ended: the worst of its setup, itself and its teardown."""
     worst: dict[str, str] = {}
     order = ("passed", "skipped", "failed")
     noted = folder / "results.jsonl"

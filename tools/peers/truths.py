@@ -1,6 +1,4 @@
-"""
-The table of true causes: what each test does to its workers, as read from the test's code.
-"""
+"""The table of true causes: what each test does to its workers, as read from the test's code."""
 
 from __future__ import annotations
 
@@ -21,16 +19,12 @@ TABLE = Path(__file__).with_name("truths.toml")
 
 
 class TableError(Exception):
-    """
-    The table of truths cannot be used as it is.
-    """
+    """The table of truths cannot be used as it is."""
 
 
 @frozen(kw_only=True)
 class Truth:
-    """
-    What is right to say of one test.
-    """
+    """What is right to say of one test."""
 
     #: File and function as pytest writes them; with parameters where these decide.
     test: str
@@ -40,8 +34,7 @@ class Truth:
 
 
 def read_truths(book: Rulebook, table: Path = TABLE) -> dict[str, Truth]:
-    """
-    The truths, by test.
+    """The truths, by test.
 
     Raises:
         TableError: It names a cause, a scenario or a key that there is not; all of them are said.
@@ -61,23 +54,17 @@ def read_truths(book: Rulebook, table: Path = TABLE) -> dict[str, Truth]:
 
 
 def truth_of(test: str, truths: Mapping[str, Truth]) -> Truth | None:
-    """
-    The truth about a test with its parameters, or about its function; None: the table has neither.
-    """
+    """The truth about a test with its parameters, or about its function; None: the table has neither."""
     return truths.get(test) or truths.get(function_of(test))
 
 
 def function_of(test: str) -> str:
-    """
-    A test's name without its parameters.
-    """
+    """A test's name without its parameters."""
     return test.partition("[")[0]
 
 
 def _truth(test: str, entry: Mapping[str, Any], scenarios: Mapping[str, Any]) -> Truth:
-    """
-    What its scenario says, changed by what the entry says for itself.
-    """
+    """What its scenario says, changed by what the entry says for itself."""
     merged = {**scenarios.get(entry.get("did"), {}), **entry}
     right = {asked: frozenset(merged.get(asked, merged.get("is", ()))) for asked in get_args(Asked)}
     return Truth(test=test, right=right, why=str(entry.get("why", "")))

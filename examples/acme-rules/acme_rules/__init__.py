@@ -1,3 +1,1 @@
-"""
-Rules of ACME's own, beside this file under ``causes/``.
-"""
+"""Rules of ACME's own, beside this file under ``causes/``."""

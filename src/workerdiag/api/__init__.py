@@ -1,3 +1,1 @@
-"""
-The functions that users call: `explain.explain`, and the `diagnosis.Diagnosis` that it returns.
-"""
+"""The functions that users call: `explain.explain`, and the `diagnosis.Diagnosis` that it returns."""

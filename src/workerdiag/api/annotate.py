@@ -1,6 +1,4 @@
-"""
-Adds the answer to an exception: as a note (PEP 678), and as a diagnosis for later handlers.
-"""
+"""Adds the answer to an exception: as a note (PEP 678), and as a diagnosis for later handlers."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ _MOST_LINKED = 1000
 
 @frozen(eq=False)
 class Kept:
-    """
-    The value of an attribute of the exception, in this process only: pickling it gives None.
-    """
+    """The value of an attribute of the exception, in this process only: pickling it gives None."""
 
     diagnosis: Diagnosis | None
 
@@ -39,17 +35,13 @@ class Kept:
 
 
 def keep(exc: BaseException, name: str, diagnosis: Diagnosis | None) -> None:
-    """
-    Store a diagnosis, or its absence, in an attribute of an exception.
-    """
+    """Store a diagnosis, or its absence, in an attribute of an exception."""
     with suppress(Exception):  # its class has an unusual __dict__
         exc.__dict__[name] = Kept(diagnosis)
 
 
 def kept(exc: BaseException, name: str) -> Kept | None:
-    """
-    Return what `keep` stored, or None.
-    """
+    """Return what `keep` stored, or None."""
     with suppress(Exception):
         found = exc.__dict__.get(name)
         return found if isinstance(found, Kept) else None
@@ -57,16 +49,12 @@ def kept(exc: BaseException, name: str) -> Kept | None:
 
 
 def remember(exc: BaseException, diagnosis: Diagnosis) -> None:
-    """
-    Store the diagnosis, without its evidence, in the exception.
-    """
+    """Store the diagnosis, without its evidence, in the exception."""
     keep(exc, _NAME, evolve(diagnosis, kept_evidence=None))
 
 
 def remembered(exc: BaseException) -> Diagnosis | None:
-    """
-    Return the latest diagnosis of the exception, or None.
-    """
+    """Return the latest diagnosis of the exception, or None."""
     found = kept(exc, _NAME)
     return found.diagnosis if found is not None else None
 
@@ -76,8 +64,7 @@ def annotate(exc: BaseException, client: None = None, *, timeout: str | float | 
 @overload
 def annotate(exc: BaseException, client: Client | None, *, timeout: str | float | None = None) -> Any: ...
 def annotate(exc: BaseException, client: Client | None = None, *, timeout: str | float | None = None) -> Any:
-    """
-    Add the answer to *exc* as a note of three lines: what to do, how to learn more, the cause and how sure.
+    """Add the answer to *exc* as a note of three lines: what to do, how to learn more, the cause and how sure.
 
     The note is ASCII and free of secrets. Tracebacks, IPython, rich, pytest, logging and Sentry show it, and
     it survives pickling. An exception gets one note, or none if its class does not accept notes. Nothing is
@@ -110,8 +97,7 @@ async def _annotate_later(exc: BaseException, answer: Awaitable[Diagnosis]) -> D
 
 
 def add_note(exc: BaseException, diagnosis: Diagnosis) -> None:
-    """
-    Add the diagnosis to *exc* once, if anything died or may have. It replaces a note without an answer.
+    """Add the diagnosis to *exc* once, if anything died or may have. It replaces a note without an answer.
 
     The diagnosis is also stored in the exception (`remembered`).
     """
@@ -138,8 +124,7 @@ def _put_note(exc: BaseException, note: str) -> None:
 
 
 class explaining:  # noqa: N801  used as a statement: ``with workerdiag.explaining(client):``
-    """
-    A context manager that adds the note to each ``KilledWorker`` that leaves its block.
+    """A context manager that adds the note to each ``KilledWorker`` that leaves its block.
 
     This includes a ``KilledWorker`` in an exception group, such as that of ``asyncio.TaskGroup``, and one
     that caused another exception.
@@ -177,9 +162,7 @@ class explaining:  # noqa: N801  used as a statement: ``with workerdiag.explaini
 
 
 def _worker_death_in(exc: BaseException | None) -> BaseException | None:
-    """
-    Return the first ``KilledWorker`` among *exc*, its causes, and the members of groups.
-    """
+    """Return the first ``KilledWorker`` among *exc*, its causes, and the members of groups."""
     from workerdiag.sources.exception.slots import cause_of, members_of
 
     waiting = deque([exc])

@@ -1,5 +1,4 @@
-"""
-Adds the answer to each ``KilledWorker`` of a client automatically.
+"""Adds the answer to each ``KilledWorker`` of a client automatically.
 
 The scheduler reports a failed task to a client by the message ``task-erred`` (``Client._stream_handlers``,
 distributed 2024.8.1 to 2026.8.0). ``future.result()``, ``gather``, ``dask.compute`` and ``as_completed``,
@@ -59,9 +58,7 @@ _ERRED, _RETRIED = "task-erred", "task-retried"
 
 
 class WarmUp:
-    """
-    Loads what an answer needs, one step at a time, while a client is in use.
-    """
+    """Loads what an answer needs, one step at a time, while a client is in use."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -71,9 +68,7 @@ class WarmUp:
         self._taken_s = 0.0
 
     def begin(self) -> None:
-        """
-        Schedule the first step, after the program has run for a while.
-        """
+        """Schedule the first step, after the program has run for a while."""
         self._after(_FIRST_STEP_S)
 
     def _after(self, delay_s: float) -> None:
@@ -82,8 +77,7 @@ class WarmUp:
                 loop.add_callback(loop.call_later, delay_s, self.next_step)
 
     def next_step(self) -> None:
-        """
-        Take a step in a thread, unless the client is closed or the program ends.
+        """Take a step in a thread, unless the client is closed or the program ends.
 
         The loop's executor would delay closing the client (asyncio.run waits for its threads).
         """
@@ -100,9 +94,7 @@ class WarmUp:
             start_thread("workerdiag-knowledge", partial(self._take, step), is_awaited=True)
 
     def _wait_s(self) -> float:
-        """
-        Return the seconds until the next step if the program stays idle; negative: now.
-        """
+        """Return the seconds until the next step if the program stays idle; negative: now."""
         allowed_s = _MOST_OF_PROCESSOR * (time.process_time() - self._taken_s)
         return (self._taken_s - allowed_s) / _MOST_OF_TIME - (time.monotonic() - self._began_s)
 
@@ -137,8 +129,7 @@ _STEPS: tuple[Callable[[], object], ...] = (
 
 
 def auto(client: Client, *, on: bool = True) -> None:
-    """
-    Add a diagnosis as a note to each ``KilledWorker`` that *client* receives, like `annotate`.
+    """Add a diagnosis as a note to each ``KilledWorker`` that *client* receives, like `annotate`.
 
     Such an exception is delayed by at most two seconds (``workerdiag.note.timeout``); other exceptions and
     results are not. For every client of a program, set ``distributed.client.preload: [workerdiag.auto]`` in
@@ -169,9 +160,7 @@ def auto(client: Client, *, on: bool = True) -> None:
 
 
 class _Handlers:
-    """
-    The handlers of one client: each ``KilledWorker`` waits for its note, everything else passes.
-    """
+    """The handlers of one client: each ``KilledWorker`` waits for its note, everything else passes."""
 
     def __init__(self, client: Any, originals: dict[str, Method]) -> None:
         self._client = client
@@ -180,9 +169,7 @@ class _Handlers:
         self._held: HeldExceptions | None = None
 
     def on_task_erred(self, key: object = None, exception: object = None, traceback: object = None) -> None:
-        """
-        Delay a ``KilledWorker`` until it has its note; pass everything else on at once.
-        """
+        """Delay a ``KilledWorker`` until it has its note; pass everything else on at once."""
         from workerdiag.model.dask import is_worker_death
 
         state = self._client.futures.get(key)
@@ -204,18 +191,14 @@ class _Handlers:
         return self._held
 
     def on_task_retried(self, key: object = None) -> None:
-        """
-        Forget the exception of a task that runs again.
-        """
+        """Forget the exception of a task that runs again."""
         if self._held is not None:
             self._held.forget(key)
         self.originals[_RETRIED](key=key)
 
 
 def _unpack(exception: Any, traceback: Any) -> tuple[Any, object]:
-    """
-    Deserialize the exception and its traceback; return them unchanged if that fails.
-    """
+    """Deserialize the exception and its traceback; return them unchanged if that fails."""
     from distributed.core import clean_exception
 
     try:

@@ -1,6 +1,4 @@
-"""
-`Diagnosis`: the findings, with methods to show and save them.
-"""
+"""`Diagnosis`: the findings, with methods to show and save them."""
 
 from __future__ import annotations
 
@@ -20,8 +18,7 @@ _JSON_TYPE = "application/vnd.workerdiag.diagnosis+json"
 
 @frozen(kw_only=True)
 class Diagnosis(Findings):
-    """
-    Why a worker died, how sure that is, and what to do; see `Findings` for the fields.
+    """Why a worker died, how sure that is, and what to do; see `Findings` for the fields.
 
     ``str(diagnosis)`` fits one screen, `to_text` gives all of it; notebooks show its HTML, and store all
     forms.
@@ -31,9 +28,7 @@ class Diagnosis(Findings):
     _kept_evidence: KeptEvidence | None = field(default=None, eq=False, repr=False)
 
     def __await__(self) -> Generator[Any, None, Self]:
-        """
-        Return itself, so that ``await explain(exc, client)`` works with any client.
-        """
+        """Return itself, so that ``await explain(exc, client)`` works with any client."""
         yield from ()
         return self
 
@@ -41,8 +36,7 @@ class Diagnosis(Findings):
         return self.to_text()
 
     def to_text(self, *, full: bool = False, width: int = 80) -> str:
-        """
-        Return the report for a terminal, without control sequences.
+        """Return the report for a terminal, without control sequences.
 
         Args:
             full: Whether to give all of it. Otherwise a report of more than 24 lines is cut down to the
@@ -55,17 +49,13 @@ class Diagnosis(Findings):
         return render_text(self, width=width, full=full)
 
     def to_markdown(self) -> str:
-        """
-        Return the report as Markdown, with everything untrusted escaped.
-        """
+        """Return the report as Markdown, with everything untrusted escaped."""
         from workerdiag.rendering.markdown import render_markdown
 
         return render_markdown(self)
 
     def to_html(self) -> str:
-        """
-        Return the report as one page with drawings, which loads nothing; everything untrusted is escaped.
-        """
+        """Return the report as one page with drawings, which loads nothing; everything untrusted is escaped."""
         from workerdiag.rendering.html import render_html
 
         return render_html(self, page=True)
@@ -76,9 +66,7 @@ class Diagnosis(Findings):
         return render_html(self, folded=True)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        """
-        Return all forms for IPython.
-        """
+        """Return all forms for IPython."""
         return {
             "text/plain": str(self),
             "text/markdown": self.to_markdown(),
@@ -87,24 +75,19 @@ class Diagnosis(Findings):
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """
-        Return the diagnosis as plain values, with its schema number under ``schema``.
-        """
+        """Return the diagnosis as plain values, with its schema number under ``schema``."""
         from workerdiag.rendering.json import to_dict
 
         return to_dict(self)
 
     def to_json(self) -> str:
-        """
-        Return the diagnosis as JSON; `from_json` reads it back, equal.
-        """
+        """Return the diagnosis as JSON; `from_json` reads it back, equal."""
         from workerdiag.rendering.json import to_json
 
         return to_json(self)
 
     def save(self, path: str | os.PathLike[str], *, redact: bool = True, anonymous: bool = False) -> Path:
-        """
-        Write a death bundle: this diagnosis with the evidence it rests on, in one zip file.
+        """Write a death bundle: this diagnosis with the evidence it rests on, in one zip file.
 
         ``explain(logs="death.zip")`` judges it again with the rules of that time; ``workerdiag report
         death.zip`` makes a bug report of it. At most 8 MiB of evidence are kept: all of it that is not text,
@@ -128,8 +111,7 @@ class Diagnosis(Findings):
 
     @classmethod
     def from_json(cls, text: str) -> Diagnosis:
-        """
-        Return the diagnosis that `to_json` wrote.
+        """Return the diagnosis that `to_json` wrote.
 
         Raises:
             BadReportError: The text is not a diagnosis.

@@ -1,6 +1,4 @@
-"""
-``workerdiag.explain()``, and the checks of its arguments.
-"""
+"""``workerdiag.explain()``, and the checks of its arguments."""
 
 from __future__ import annotations
 
@@ -56,8 +54,7 @@ def explain(
     rulebook: Rulebook | None = None,
     timeout: str | float | None = None,
 ) -> Diagnosis:
-    """
-    Say why a worker died, or why work stands still, and what to do now.
+    """Say why a worker died, or why work stands still, and what to do now.
 
     Safe in an ``except`` block: it raises nothing but `TypeError` for a wrong argument, returns
     within *timeout*, and changes nothing on the cluster.
@@ -90,9 +87,7 @@ def explain(
 
 @frozen(kw_only=True)
 class ExplainArguments:
-    """
-    The checked arguments of one call, and the gaps that unusable ones leave.
-    """
+    """The checked arguments of one call, and the gaps that unusable ones leave."""
 
     exc: BaseException | None = None
     client: object = None
@@ -110,9 +105,7 @@ class ExplainArguments:
 
     @property
     def is_asynchronous(self) -> bool:
-        """
-        Whether the client makes the call awaitable here; it depends on the calling thread.
-        """
+        """Whether the client makes the call awaitable here; it depends on the calling thread."""
         try:
             return self.sources is None and getattr(self.client, "asynchronous", False) is True
         except Exception:  # noqa: BLE001  a client that cannot say is queried as any other
@@ -122,8 +115,7 @@ class ExplainArguments:
 def read_arguments(
     exc: object, client: object, *, logs: object, sources: object, rulebook: object, timeout: object
 ) -> ExplainArguments:
-    """
-    Check the types of all arguments, and turn *logs* and *sources* into lists.
+    """Check the types of all arguments, and turn *logs* and *sources* into lists.
 
     Raises TypeError for a wrong type, and for a *timeout* that is written with a minus.
     """
@@ -155,8 +147,7 @@ def read_arguments(
 
 
 def parse_timeout(timeout: object) -> float:
-    """
-    Return a timeout in seconds, from a number or a duration of Dask; None and NaN mean the setting.
+    """Return a timeout in seconds, from a number or a duration of Dask; None and NaN mean the setting.
 
     Raises TypeError for anything else, and for a text or whole number below zero.
     """
@@ -204,9 +195,7 @@ def _log_inputs(logs: object, deadline: Deadline, gaps: list[Gap]) -> list[objec
 
 
 def _bounded_list(name: str, values: object, deadline: Deadline, gaps: list[Gap]) -> list[Any]:
-    """
-    Return the items of a list or a generator, or an open file; those before a failure are kept.
-    """
+    """Return the items of a list or a generator, or an open file; those before a failure are kept."""
     taken: list[object] = []
     wanted = _WANTED[name]
     if isinstance(values, str | bytes | bytearray):

@@ -1,6 +1,4 @@
-"""
-The steps of one call of `explain`: exception, live cluster, logs, diagnosis; and its default rules.
-"""
+"""The steps of one call of `explain`: exception, live cluster, logs, diagnosis; and its default rules."""
 
 from __future__ import annotations
 
@@ -33,16 +31,12 @@ if TYPE_CHECKING:
 
 @define
 class DefaultRulebook:
-    """
-    The shipped rules and installed packs. A pack that loads too slowly is used by a later call.
-    """
+    """The shipped rules and installed packs. A pack that loads too slowly is used by a later call."""
 
     _whole: tuple[Rulebook, Matcher] | None = field(default=None, init=False)
 
     def within(self, deadline: Deadline) -> tuple[Rulebook, Matcher]:
-        """
-        Return the rules with the packs that load before *deadline*, and their matcher.
-        """
+        """Return the rules with the packs that load before *deadline*, and their matcher."""
         if self._whole is not None:
             return self._whole
         book, is_whole = load_rulebook_in_time(deadline)
@@ -58,9 +52,7 @@ DEFAULT_RULEBOOK = DefaultRulebook()
 
 @frozen(kw_only=True)
 class Answer:
-    """
-    A diagnosis, with the fate of its inputs.
-    """
+    """A diagnosis, with the fate of its inputs."""
 
     diagnosis: Diagnosis
     #: Logs that could not be read, or not completely.
@@ -72,18 +64,14 @@ class Answer:
 
 
 def answer(arguments: ExplainArguments) -> Answer:
-    """
-    Return the answer to one call. Failures of sources are gaps, our own are in `Answer.failure`.
-    """
+    """Return the answer to one call. Failures of sources are gaps, our own are in `Answer.failure`."""
     facts = _exception_facts(arguments)
     live = list(gap_on_error("cluster", lambda: _query_live(arguments, facts), place="scheduler"))
     return _diagnose(arguments, facts, live)
 
 
 async def answer_async(arguments: ExplainArguments) -> Diagnosis:
-    """
-    Return the diagnosis, without blocking the client's event loop.
-    """
+    """Return the diagnosis, without blocking the client's event loop."""
     import asyncio  # slow to import, and not needed for logs
 
     facts = await asyncio.to_thread(_exception_facts, arguments)
@@ -182,9 +170,7 @@ def _rules(arguments: ExplainArguments) -> tuple[Rulebook, Matcher | None]:
 def _diagnosis_after_failure(
     arguments: ExplainArguments, rest: Iterator[Evidence], tap: EvidenceTap, problem: Exception
 ) -> tuple[Diagnosis, Exception | None]:
-    """
-    Return the diagnosis without the evidence on which the pipeline fails, or the failure.
-    """
+    """Return the diagnosis without the evidence on which the pipeline fails, or the failure."""
     from workerdiag.api.fault_isolation import diagnose_without_faults
 
     try:

@@ -1,6 +1,4 @@
-"""
-Isolates pieces of evidence on which the pipeline fails, and diagnoses the others.
-"""
+"""Isolates pieces of evidence on which the pipeline fails, and diagnoses the others."""
 
 from __future__ import annotations
 
@@ -20,8 +18,7 @@ _MAX_FAULTS = 5
 def diagnose_without_faults(
     diagnose: DiagnosePieces, pieces: Sequence[Evidence], problem: Exception, *, deadline: Deadline
 ) -> Findings | None:
-    """
-    Return the findings without the faulty *pieces*; None if those are not found in time.
+    """Return the findings without the faulty *pieces*; None if those are not found in time.
 
     *problem* is what *diagnose* raised for all pieces.
     """
@@ -49,9 +46,7 @@ def diagnose_without_faults(
 def _faulty_range(
     diagnose: DiagnosePieces, pieces: Sequence[Evidence], deadline: Deadline
 ) -> tuple[int, int]:
-    """
-    Return the range of faulty pieces, by bisection.
-    """
+    """Return the range of faulty pieces, by bisection."""
     first, behind = 0, len(pieces)
     while behind - first > 1:
         if deadline.is_over:

@@ -1,5 +1,4 @@
-"""
-The exceptions of a client that wait for their notes.
+"""The exceptions of a client that wait for their notes.
 
 This module is imported in the client's loop, so it imports next to nothing. The rest is imported in a thread
 (0.4 s of CPU time, some seconds on a busy machine), so that no exception waits beyond its limit.
@@ -27,8 +26,7 @@ _MODULES = ("errors", "api.annotate", "api.explain_steps", "sources.discovery", 
 
 
 class HeldExceptions:
-    """
-    The ``KilledWorker`` exceptions of one client that wait for their notes.
+    """The ``KilledWorker`` exceptions of one client that wait for their notes.
 
     Each is passed on to *hand_on*, the client's handler of failed tasks.
     """
@@ -46,8 +44,7 @@ class HeldExceptions:
         self._turn = asyncio.Lock()
 
     def hold(self, key: object, state: object, exc: BaseException, trace: object, arrived_s: float) -> None:
-        """
-        Delay the exception of a task, and its traceback, until it has its note.
+        """Delay the exception of a task, and its traceback, until it has its note.
 
         *arrived_s* is its arrival by the clock of the loop: importing this module counts too.
         """
@@ -59,16 +56,13 @@ class HeldExceptions:
         delivery.add_done_callback(self._deliveries.discard)
 
     def forget(self, key: object) -> None:
-        """
-        Drop the exception of a task that runs again.
-        """
+        """Drop the exception of a task that runs again."""
         self._waiting.pop(key, None)
 
     async def _deliver(
         self, key: object, state: object, exc: BaseException, trace: object, until_s: float
     ) -> None:
-        """
-        Add the note, then pass the exception on, if the task still waits for it.
+        """Add the note, then pass the exception on, if the task still waits for it.
 
         Meanwhile it may have been cancelled, lost, retried, or submitted anew under the same key.
         """
@@ -114,9 +108,7 @@ class HeldExceptions:
 
 
 def _retrieve_exception(answer: asyncio.Task[Diagnosis]) -> None:
-    """
-    Retrieve the exception of an abandoned answer, so that asyncio does not log a complaint.
-    """
+    """Retrieve the exception of an abandoned answer, so that asyncio does not log a complaint."""
     if not answer.cancelled():
         answer.exception()
 
@@ -127,18 +119,14 @@ def _import_all() -> None:
 
 
 def _is_cut_short(diagnosis: Diagnosis) -> bool:
-    """
-    Whether more time might have helped: the cause is unknown and the cluster was not read to the end.
-    """
+    """Whether more time might have helped: the cause is unknown and the cluster was not read to the end."""
     return diagnosis.outcome == "unknown" and any(
         gap.reason == "timed-out" and gap.place != "other" for gap in diagnosis.gaps
     )
 
 
 def _failure_note(problem: Exception) -> str:
-    """
-    Return the note about a failure; a fixed one if even that cannot be worded.
-    """
+    """Return the note about a failure; a fixed one if even that cannot be worded."""
     try:
         from workerdiag.errors import error_text
         from workerdiag.rendering.note import failure_note

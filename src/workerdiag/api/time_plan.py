@@ -1,6 +1,4 @@
-"""
-The time plan of `explain`: the share of each step.
-"""
+"""The time plan of `explain`: the share of each step."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ _SCORING_S, _MOST_SCORING_SHARE = 0.25, 0.5
 
 
 class TimePlan:
-    """
-    The deadlines of one call of `explain`, within the *whole*. Logs take time from the live cluster.
-    """
+    """The deadlines of one call of `explain`, within the *whole*. Logs take time from the live cluster."""
 
     def __init__(self, whole: Deadline, *, with_logs: bool) -> None:
         budget_s = whole.left_s
@@ -42,35 +38,25 @@ class TimePlan:
 
     @property
     def exception(self) -> Deadline:
-        """
-        For reading the exception, from now on.
-        """
+        """For reading the exception, from now on."""
         return self._whole.share(_EXCEPTION_SHARE, at_least_s=_MIN_EXCEPTION_S)
 
     @property
     def packs(self) -> Deadline:
-        """
-        For loading installed packs, from now on.
-        """
+        """For loading installed packs, from now on."""
         return self._whole.share(_PACKS_SHARE)
 
     @property
     def live(self) -> Deadline:
-        """
-        For the live cluster and its platforms, from now on.
-        """
+        """For the live cluster and its platforms, from now on."""
         return self.search.share(at_most_s=self._live_s)
 
     @property
     def logs(self) -> Deadline:
-        """
-        For reading logs, from now on; some time in any case.
-        """
+        """For reading logs, from now on; some time in any case."""
         return self.search.share(at_least_s=self._least_logs_s)
 
     @property
     def salvage(self) -> Deadline:
-        """
-        For finding the evidence that the pipeline fails on, from now on; some time in any case.
-        """
+        """For finding the evidence that the pipeline fails on, from now on; some time in any case."""
         return self._whole.share(at_least_s=self._least_salvage_s)

@@ -1,3 +1,1 @@
-"""
-Tools for authors of rules: lint, evaluate, lock and draft them.
-"""
+"""Tools for authors of rules: lint, evaluate, lock and draft them."""

@@ -1,5 +1,4 @@
-"""
-A draft of a rule, from a log that no rule explains.
+"""A draft of a rule, from a log that no rule explains.
 
 Lines that healthy clusters write too (``knowledge/quiet.txt``) and lines that a rule knows are
 left out; of what remains, the gravest and those nearest to the end of a process come first.
@@ -48,9 +47,7 @@ _ANY_VARIABLE_PART = re.compile("|".join(f"({shape.pattern})" for shape, _ in _V
 
 @frozen(kw_only=True)
 class UnusualLine:
-    """
-    A line that neither healthy clusters write nor a rule knows.
-    """
+    """A line that neither healthy clusters write nor a rule knows."""
 
     template: str
     text: str
@@ -60,8 +57,7 @@ class UnusualLine:
 
 
 def unusual_lines(chunks: Sequence[LogChunk], book: Rulebook, *, quiet: Collection[str]) -> list[UnusualLine]:
-    """
-    The unusual lines of some logs, the most telling first, each template once.
+    """The unusual lines of some logs, the most telling first, each template once.
 
     *quiet* has the templates (`line_template`) of what healthy clusters write.
     """
@@ -88,24 +84,18 @@ def unusual_lines(chunks: Sequence[LogChunk], book: Rulebook, *, quiet: Collecti
 
 
 def draft_rule(lines: Sequence[UnusualLine]) -> str:
-    """
-    A rule file in TOML with the unusual lines as signs, to be finished by a person.
-    """
+    """A rule file in TOML with the unusual lines as signs, to be finished by a person."""
     signs = [sign for each in lines for sign in _sign_toml(each, len(lines))]
     return _HEAD + "\n".join(signs[:MAX_SIGNS])
 
 
 def line_template(text: str) -> str:
-    """
-    *text* without what differs from run to run: numbers, addresses, paths, quoted names.
-    """
+    """*text* without what differs from run to run: numbers, addresses, paths, quoted names."""
     return _ANY_VARIABLE_PART.sub("<>", text.strip()[:_LINE_CHARS])
 
 
 def line_pattern(text: str) -> str:
-    """
-    An RE2 pattern for all lines like *text*.
-    """
+    """An RE2 pattern for all lines like *text*."""
     pieces, at = [], 0
     for found in _ANY_VARIABLE_PART.finditer(text):
         pieces += [_escape_pattern(text[at : found.start()]), _VARIABLE_PARTS[(found.lastindex or 1) - 1][1]]
@@ -142,9 +132,7 @@ def _parsed_lines(chunks: Iterable[LogChunk]) -> Iterator[tuple[str, int, Parsed
 
 
 def _has_words(shape: str) -> bool:
-    """
-    Whether a line has words of its own: not a traceback's frame, a rule of dashes, a table.
-    """
+    """Whether a line has words of its own: not a traceback's frame, a rule of dashes, a table."""
     words = re.findall(r"[A-Za-z]{3,}", shape.replace("<>", ""))
     frame = shape.lstrip().startswith(("File ", "Traceback", "^", "~", "|", "+", "at "))
     return len(words) >= 2 and not frame
@@ -178,9 +166,7 @@ def _escape_pattern(text: str) -> str:
 
 
 def _toml_string(text: str) -> str:
-    """
-    *text* as a TOML string: literal where it can be, as patterns read better so.
-    """
+    """*text* as a TOML string: literal where it can be, as patterns read better so."""
     if "'" not in text and all(char.isprintable() for char in text):
         return f"'{text}'"
     plain = text.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,5 +1,4 @@
-"""
-Whole incidents whose cause is known: what rules are tried on, and their certainty is measured on.
+"""Whole incidents whose cause is known: what rules are tried on, and their certainty is measured on.
 
 A folder of incidents holds one folder for each: the texts that were left behind, and
 ``meta.toml``, which says what they are to be explained by. `knowledge/README.md` has the keys.
@@ -33,9 +32,7 @@ _READING_S = 60.0
 
 @frozen(kw_only=True)
 class IncidentMeta:
-    """
-    The content of an incident's ``meta.toml``.
-    """
+    """The content of an incident's ``meta.toml``."""
 
     #: Ids of causes, or outcomes ("unknown", "no-death"); each is a right answer.
     expected: tuple[str, ...] = field(validator=min_len(1))
@@ -53,9 +50,7 @@ class IncidentMeta:
 
 @frozen(kw_only=True)
 class KnownIncident(IncidentMeta):
-    """
-    One incident, with what it is to be explained by.
-    """
+    """One incident, with what it is to be explained by."""
 
     #: Name of its folder.
     name: str
@@ -64,9 +59,7 @@ class KnownIncident(IncidentMeta):
 
 
 def read_incidents(folder: Path) -> list[KnownIncident]:
-    """
-    The incidents of *folder*, sorted by name; raises RuleFileError with the problems of all.
-    """
+    """The incidents of *folder*, sorted by name; raises RuleFileError with the problems of all."""
     found, problems = [], []
     for place in sorted(each for each in folder.iterdir() if each.is_dir() and not _is_hidden(each)):
         meta, mistakes = _read_meta(place / META_FILE)
@@ -82,30 +75,22 @@ def read_incidents(folder: Path) -> list[KnownIncident]:
 
 
 def text_files(folder: Path) -> list[Path]:
-    """
-    The files directly in *folder*, sorted by name, without hidden ones.
-    """
+    """The files directly in *folder*, sorted by name, without hidden ones."""
     return sorted(each for each in folder.iterdir() if each.is_file() and not _is_hidden(each))
 
 
 def evidence_of(logs: Sequence[Path]) -> Iterator[Evidence]:
-    """
-    What `explain` would read from *logs*.
-    """
+    """What `explain` would read from *logs*."""
     return LogSource(logs).collect(budget_s=_READING_S)
 
 
 def explain_logs(logs: Sequence[Path], book: Rulebook, matcher: Matcher) -> Findings:
-    """
-    The findings from *logs* and nothing else.
-    """
+    """The findings from *logs* and nothing else."""
     return diagnose(evidence_of(logs), book, matcher=matcher)
 
 
 def unknown_expectations(incidents: Iterable[KnownIncident], book: Rulebook) -> Iterator[str]:
-    """
-    Expectations that are neither a cause nor an outcome, each with the incident's name.
-    """
+    """Expectations that are neither a cause nor an outcome, each with the incident's name."""
     known = {*(cause.id for cause in book.causes), *OUTCOMES} - {"explained"}
     for each in incidents:
         for name in each.expected:

@@ -1,6 +1,4 @@
-"""
-Whether a rulebook keeps what it promises: its patterns, its own examples, its references.
-"""
+"""Whether a rulebook keeps what it promises: its patterns, its own examples, its references."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ NO_WORKERS_CAUSE = "standstill.no-workers"
 
 
 def lint(book: Rulebook) -> list[str]:
-    """
-    Problems of patterns and references, all of them, each with id and sign.
-    """
+    """Problems of patterns and references, all of them, each with id and sign."""
     problems = list(_pattern_problems(book))
     if not problems:
         problems += _reference_problems(book)
@@ -43,9 +39,7 @@ def lint(book: Rulebook) -> list[str]:
 
 
 def check_examples(book: Rulebook) -> list[str]:
-    """
-    Signs that miss a line they are for, or match one they are not.
-    """
+    """Signs that miss a line they are for, or match one they are not."""
     matcher = Matcher(book)
     problems = []
     for owner, name, rule in book.log_rules():
@@ -71,9 +65,7 @@ def check_examples(book: Rulebook) -> list[str]:
 
 
 def signs_without_lookalikes(book: Rulebook) -> list[str]:
-    """
-    Log signs without lookalikes: nobody has said what they might be taken for.
-    """
+    """Log signs without lookalikes: nobody has said what they might be taken for."""
     return [
         f"{owner} {name}: has no `lookalikes` line"
         for owner, name, rule in book.log_rules()
@@ -82,9 +74,7 @@ def signs_without_lookalikes(book: Rulebook) -> list[str]:
 
 
 def _message_text(line: str) -> str:
-    """
-    A `seen` text without what loggers put before each of its lines.
-    """
+    """A `seen` text without what loggers put before each of its lines."""
     return "\n".join(parse_line(each.encode()).message for each in line.splitlines())
 
 
@@ -193,9 +183,7 @@ def _landmark_ids(cause: Cause, sign: Sign) -> tuple[str, ...]:
 
 
 def _quoted_placeholders(mitigation: Mitigation) -> set[str]:
-    """
-    The names in braces, and those that decide whether a mitigation is worded at all.
-    """
+    """The names in braces, and those that decide whether a mitigation is worded at all."""
     texts = (mitigation.do, mitigation.inspect, mitigation.when, mitigation.cost)
     typed = (mitigation.example, *mitigation.examples.values())
     deciding = (*mitigation.uses, *mitigation.superseded_by, *mitigation.requires)

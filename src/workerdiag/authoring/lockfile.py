@@ -1,5 +1,4 @@
-"""
-The lock of a rule folder: which revision of each rule had which content.
+"""The lock of a rule folder: which revision of each rule had which content.
 
 An edit that can change a diagnosis must raise the rule's revision, so that a report's
 "revision 4" always means the same rule, and no id may ever vanish. ``lock.json`` beside
@@ -45,9 +44,7 @@ _EXAMPLE_KEYS = ("seen", "lookalikes", "introduced", "removed")
 
 
 def lock_text(book: Rulebook) -> str:
-    """
-    The text of the lock of *book*: revision and content hash of every rule, sorted by id.
-    """
+    """The text of the lock of *book*: revision and content hash of every rule, sorted by id."""
     entries = {
         rule_id: {"revision": rule.revision, "sha256": rule_digest(rule)}
         for rule_id, rule in _rules_by_id(book).items()
@@ -56,9 +53,7 @@ def lock_text(book: Rulebook) -> str:
 
 
 def rule_digest(rule: Cause | Landmark) -> str:
-    """
-    SHA-256, in hexadecimal, of what in *rule* can change a diagnosis.
-    """
+    """SHA-256, in hexadecimal, of what in *rule* can change a diagnosis."""
     content = asdict(rule)
     if isinstance(rule, Cause):
         content = {key: content[key] for key in _DECISIVE_KEYS}
@@ -68,9 +63,7 @@ def rule_digest(rule: Cause | Landmark) -> str:
 
 
 def lock_problems(folder: Path, book: Rulebook) -> list[str]:
-    """
-    What the lock of *folder* does not allow in *book*, or does not know yet.
-    """
+    """What the lock of *folder* does not allow in *book*, or does not know yet."""
     path = folder / LOCK_FILE
     if not path.exists():
         return [f"{LOCK_FILE} is missing: write it with `workerdiag knowledge lock {folder}`"]
@@ -80,9 +73,7 @@ def lock_problems(folder: Path, book: Rulebook) -> list[str]:
 
 
 def lock_rules(folder: Path, book: Rulebook) -> list[str]:
-    """
-    Write the lock of *folder*, unless that would hide something: then what.
-    """
+    """Write the lock of *folder*, unless that would hide something: then what."""
     path = folder / LOCK_FILE
     problems = _problems_by(path, lambda known: [*revision_problems(known, book)]) if path.exists() else []
     if not problems:
@@ -91,9 +82,7 @@ def lock_rules(folder: Path, book: Rulebook) -> list[str]:
 
 
 def _problems_by(path: Path, find: Callable[[Mapping[str, _LockedRule]], list[str]]) -> list[str]:
-    """
-    The problems that *find* sees in the lock, or that it is unreadable, as after a merge conflict.
-    """
+    """The problems that *find* sees in the lock, or that it is unreadable, as after a merge conflict."""
     try:
         return find(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, KeyError, AttributeError) as problem:
@@ -101,9 +90,7 @@ def _problems_by(path: Path, find: Callable[[Mapping[str, _LockedRule]], list[st
 
 
 def revision_problems(known: Mapping[str, _LockedRule], book: Rulebook) -> Iterator[str]:
-    """
-    Ids that vanished, and edits without a new revision: what a new lock would hide.
-    """
+    """Ids that vanished, and edits without a new revision: what a new lock would hide."""
     rules = _rules_by_id(book)
     for rule_id, entry in known.items():
         rule = rules.get(rule_id)
@@ -128,9 +115,7 @@ def _rules_by_id(book: Rulebook) -> dict[str, Cause | Landmark]:
 
 
 def _digest_content(value: object) -> object:
-    """
-    Without examples and what is empty, so that a key that gets a default changes no hash.
-    """
+    """Without examples and what is empty, so that a key that gets a default changes no hash."""
     if isinstance(value, Mapping):
         content = {key: _digest_content(each) for key, each in value.items() if key not in _EXAMPLE_KEYS}
         return {key: each for key, each in content.items() if each not in ("", None, False, [], {})}

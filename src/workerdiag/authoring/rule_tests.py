@@ -1,5 +1,4 @@
-"""
-Everything that "proven" means, run on a folder of rules: its examples, whole incidents, quiet logs.
+"""Everything that "proven" means, run on a folder of rules: its examples, whole incidents, quiet logs.
 
 A folder is tried as it would be used: added to the rules that come with workerdiag. So its
 rules must not shout at the logs of healthy clusters that come with workerdiag either.
@@ -40,9 +39,7 @@ _NAMED = 3
 
 @frozen(kw_only=True)
 class RuleEvaluation:
-    """
-    What came of trying a folder of rules.
-    """
+    """What came of trying a folder of rules."""
 
     book: Rulebook
     #: What the rules get wrong.
@@ -54,8 +51,7 @@ class RuleEvaluation:
 
 
 def evaluate_rules(folder: Path, *, incidents: Sequence[Path] = ()) -> RuleEvaluation:
-    """
-    Try the rules of *folder* and its incidents, with those that come with workerdiag.
+    """Try the rules of *folder* and its incidents, with those that come with workerdiag.
 
     A folder has rules, ``incidents/<name>/``, ``quiet.txt`` and ``quiet/<file>``; *incidents* are more
     folders. Raises RuleFileError with all problems if rules or an incident cannot be read.
@@ -91,9 +87,7 @@ def evaluate_rules(folder: Path, *, incidents: Sequence[Path] = ()) -> RuleEvalu
 
 
 def incident_problems(incident: KnownIncident, book: Rulebook, matcher: Matcher) -> Iterator[str]:
-    """
-    How the answer of *book* to *incident* differs from what is expected.
-    """
+    """How the answer of *book* to *incident* differs from what is expected."""
     findings = explain_logs(incident.logs, book, matcher)
     if incident.quiet:
         for cause in _false_alarms(findings):
@@ -106,9 +100,7 @@ def incident_problems(incident: KnownIncident, book: Rulebook, matcher: Matcher)
 
 
 def quiet_problems(name: str, logs: Sequence[Path], book: Rulebook, matcher: Matcher) -> Iterator[str]:
-    """
-    The causes that *book* sees in the *logs* of a healthy cluster, other than requests to stop.
-    """
+    """The causes that *book* sees in the *logs* of a healthy cluster, other than requests to stop."""
     yield from _quiet_alarms(f"quiet log {name}", explain_logs(logs, book, matcher), book)
 
 
@@ -137,9 +129,7 @@ def _false_alarms(findings: Findings) -> list[RankedCause]:
 
 
 def _quiet_alarms(where: str, findings: Findings, book: Rulebook) -> Iterator[str]:
-    """
-    The causes that are seen on a quiet log, other than requests to stop.
-    """
+    """The causes that are seen on a quiet log, other than requests to stop."""
     for cause in _false_alarms(findings):
         rule = book.cause(cause.id)
         if rule is None or rule.ends != "stopped":
@@ -162,9 +152,7 @@ def _outcome_text(findings: Findings, expected: Sequence[str]) -> str:
 
 
 def _exits_left_to_others(book: Rulebook, together: Rulebook) -> Iterator[str]:
-    """
-    Crashes whose exit another cause shows too, which wins on a live cluster, where both are seen.
-    """
+    """Crashes whose exit another cause shows too, which wins on a live cluster, where both are seen."""
     by_exit = {each.id for each in together.causes if any(isinstance(sign, ExitSign) for sign in each.signs)}
     for cause in book.causes:
         if cause.ends == "crashed" and cause.id not in by_exit and by_exit.isdisjoint(cause.explains):

@@ -1,5 +1,4 @@
-"""
-A zip archive that anybody may have made: read in memory only, within bounds, as far as it goes.
+"""A zip archive that anybody may have made: read in memory only, within bounds, as far as it goes.
 
 Nothing is written to disk, so the names in it lead nowhere. A file that was cut off has lost the
 list of what is in it, which a zip archive has at its end; what is whole before that is still found.
@@ -29,9 +28,7 @@ _SIZE_FOLLOWS, _ENCRYPTED = 8, 1
 
 @frozen
 class _Packed:
-    """
-    Where a file is in an archive that has lost its list.
-    """
+    """Where a file is in an archive that has lost its list."""
 
     start: int
     size_bytes: int
@@ -40,9 +37,7 @@ class _Packed:
 
 @define
 class Archive:
-    """
-    The files of a zip archive.
-    """
+    """The files of a zip archive."""
 
     _data: bytes = field(repr=False)
     #: What could not be read, a sentence each.
@@ -55,9 +50,7 @@ class Archive:
     _prefix: str = field(default="", init=False)
 
     def __attrs_post_init__(self) -> None:
-        """
-        Read the list of files.
-        """
+        """Read the list of files."""
         if self._data.count(_CENTRAL_MARK) > MAX_FILES:
             self.note(f"it has more than {MAX_FILES} files")
             return
@@ -69,25 +62,19 @@ class Archive:
             self.note("it is damaged or cut off; what is whole in it was read")
 
     def note(self, problem: str) -> None:
-        """
-        Note what could not be read; of very many the first few.
-        """
+        """Note what could not be read; of very many the first few."""
         if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(problem[:300])
 
     def enter_folder(self, name: str) -> None:
-        """
-        Look for all files in the folder in which *name* is found: a bundle may have been packed again.
-        """
+        """Look for all files in the folder in which *name* is found: a bundle may have been packed again."""
         names = self._zip.namelist() if self._zip else list(self._recovered)
         found = [each for each in names if each == name or each.endswith(f"/{name}")]
         if found:
             self._prefix = min(found, key=len).removesuffix(name)
 
     def read(self, name: str, most: int = MAX_FILE_BYTES) -> bytes | None:
-        """
-        What is in the file; None if there is none, or if it cannot be read. At most *most* bytes.
-        """
+        """What is in the file; None if there is none, or if it cannot be read. At most *most* bytes."""
         most = min(most, self._left)
         try:
             content = self._content(self._prefix + name, most)
@@ -116,9 +103,7 @@ class Archive:
             return file.read(most + 1)
 
     def _scan_files(self) -> Iterator[tuple[str, _Packed]]:
-        """
-        The files that can be found without the list at the end, as far as they are there.
-        """
+        """The files that can be found without the list at the end, as far as they are there."""
         at = 0
         for _ in range(MAX_FILES):
             if self._data[at : at + 4] != _LOCAL_MARK or at + _LOCAL.size > len(self._data):
@@ -132,9 +117,7 @@ class Archive:
             at = start + size
 
     def _unpack(self, packed: _Packed, most: int) -> bytes:
-        """
-        As much of the content as is there and may be had.
-        """
+        """As much of the content as is there and may be had."""
         data = self._data[packed.start : packed.start + packed.size_bytes]
         if packed.method == _STORED:
             return data[:most]

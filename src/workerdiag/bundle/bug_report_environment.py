@@ -1,5 +1,4 @@
-"""
-What a bug report is asked for: versions and configuration.
+"""What a bug report is asked for: versions and configuration.
 
 Of the process that writes the bundle, and of others as far as the evidence in it tells them.
 """
@@ -73,9 +72,7 @@ _MAX_CHARS = 300
 
 
 def versions() -> dict[str, str]:
-    """
-    Name to version: Python, the system, and of packages those that are installed.
-    """
+    """Name to version: Python, the system, and of packages those that are installed."""
     found = {
         "workerdiag": __version__,
         "python": platform.python_version(),
@@ -91,9 +88,7 @@ def versions() -> dict[str, str]:
 
 
 def configuration() -> dict[str, object]:
-    """
-    Keys of `ALLOWED_SETTINGS` to their effective values; empty where this process has not used distributed.
-    """
+    """Keys of `ALLOWED_SETTINGS` to their effective values; empty where this process has not used distributed."""
     if (
         "distributed" not in sys.modules
     ):  # its defaults are not loaded, and this may not be the client's machine
@@ -118,9 +113,7 @@ def _flat_settings(key: str, value: object) -> Iterator[tuple[str, object]]:
 
 
 def remote_versions(items: Iterable[Evidence | KeptLog]) -> dict[str, str]:
-    """
-    ``<whose>: <package>`` to version: of the scheduler, of dead workers with a black box, and what differs.
-    """
+    """``<whose>: <package>`` to version: of the scheduler, of dead workers with a black box, and what differs."""
     events = [each for each in items if isinstance(each, Event)]
     found: dict[str, str] = {}
     for event in events:
@@ -133,9 +126,7 @@ def remote_versions(items: Iterable[Evidence | KeptLog]) -> dict[str, str]:
 
 
 def remote_configuration(items: Iterable[Evidence | KeptLog]) -> dict[str, str]:
-    """
-    ``<whose>: <key>`` to value, of the scheduler.
-    """
+    """``<whose>: <key>`` to value, of the scheduler."""
     found: dict[str, str] = {}
     for each in items:
         if isinstance(each, Event) and each.topic == "configuration":

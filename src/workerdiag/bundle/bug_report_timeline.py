@@ -1,6 +1,4 @@
-"""
-What happened when, as far as a bundle's diagnosis and evidence say.
-"""
+"""What happened when, as far as a bundle's diagnosis and evidence say."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ _TEXT_CHARS = 240
 
 
 def timeline(findings: Findings, items: Iterable[Evidence | KeptLog]) -> tuple[TimelineMoment, ...]:
-    """
-    The moments nearest to the first death, in their order; each thing that was seen once.
-    """
+    """The moments nearest to the first death, in their order; each thing that was seen once."""
     found: dict[tuple[int, str], TimelineMoment] = {}
     for moment in (*_moments_of_findings(findings), *_moments_of_evidence(items)):
         found.setdefault((round(moment.when), moment.text), moment)

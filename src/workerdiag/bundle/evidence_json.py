@@ -1,6 +1,4 @@
-"""
-Evidence as plain values, and back; what a newer version wrote is read as far as it is understood.
-"""
+"""Evidence as plain values, and back; what a newer version wrote is read as far as it is understood."""
 
 from __future__ import annotations
 
@@ -28,21 +26,16 @@ EVIDENCE_KINDS: Mapping[str, type[Evidence]] = {
 
 
 class UnknownKindError(ValueError):
-    """
-    A piece is of a kind that this version does not know.
-    """
+    """A piece is of a kind that this version does not know."""
 
 
 def piece_to_dict(piece: Evidence) -> dict[str, object]:
-    """
-    A piece as dictionaries, lists, text and numbers, with its class under ``kind``; defaults are left out.
-    """
+    """A piece as dictionaries, lists, text and numbers, with its class under ``kind``; defaults are left out."""
     return {"kind": type(piece).__name__, **_evidence_converter().unstructure(piece)}
 
 
 def piece_from_dict(plain: object) -> Evidence:
-    """
-    The piece that `piece_to_dict` made.
+    """The piece that `piece_to_dict` made.
 
     Raises:
         UnknownKindError: It is of another kind.
@@ -54,9 +47,7 @@ def piece_from_dict(plain: object) -> Evidence:
 
 
 def any_piece_to_dict(piece: Evidence) -> dict[str, object]:
-    """
-    As `piece_to_dict`, and a piece of a log with its text in it.
-    """
+    """As `piece_to_dict`, and a piece of a log with its text in it."""
     if not isinstance(piece, LogChunk):
         return piece_to_dict(piece)
     about = _evidence_converter().unstructure(evolve(piece, data=b""))
@@ -65,9 +56,7 @@ def any_piece_to_dict(piece: Evidence) -> dict[str, object]:
 
 
 def any_piece_from_dict(plain: object) -> Evidence:
-    """
-    The piece that `any_piece_to_dict` made; raises as `piece_from_dict` does.
-    """
+    """The piece that `any_piece_to_dict` made; raises as `piece_from_dict` does."""
     if not isinstance(plain, dict) or plain.get("kind") != "LogChunk":
         return piece_from_dict(plain)
     about = {key: value for key, value in plain.items() if key != "text"}
@@ -76,9 +65,7 @@ def any_piece_from_dict(plain: object) -> Evidence:
 
 
 def log_to_dict(log: KeptLog, file: str, sizes: list[int]) -> dict[str, object]:
-    """
-    Everything about a log but its text, which is in *file*, in parts of these many bytes.
-    """
+    """Everything about a log but its text, which is in *file*, in parts of these many bytes."""
     return {
         "kind": LOG_KIND,
         "file": file,
@@ -94,8 +81,7 @@ def log_to_dict(log: KeptLog, file: str, sizes: list[int]) -> dict[str, object]:
 
 
 def log_from_dict(plain: Mapping[str, Any]) -> tuple[KeptLog, list[tuple[int, int]]]:
-    """
-    The log that `log_to_dict` described, without its text, and number of first line and bytes of its parts.
+    """The log that `log_to_dict` described, without its text, and number of first line and bytes of its parts.
 
     Raises:
         Exception: It is described otherwise.

@@ -1,6 +1,4 @@
-"""
-What lies where in a death bundle, and how large it may be.
-"""
+"""What lies where in a death bundle, and how large it may be."""
 
 from __future__ import annotations
 

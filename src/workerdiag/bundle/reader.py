@@ -1,6 +1,4 @@
-"""
-Reads a death bundle back, whoever made it and whatever became of it on the way.
-"""
+"""Reads a death bundle back, whoever made it and whatever became of it on the way."""
 
 from __future__ import annotations
 
@@ -38,9 +36,7 @@ _DAMAGED = "copy or download it again"
 
 @frozen(kw_only=True, eq=False)
 class Bundle:
-    """
-    What is in a death bundle.
-    """
+    """What is in a death bundle."""
 
     #: Path or other name under which it was found.
     name: str
@@ -55,9 +51,7 @@ class Bundle:
     gaps: tuple[Gap, ...] = ()
 
     def evidence(self) -> Iterator[Evidence]:
-        """
-        The evidence, to be judged again, and what was not kept or could not be read of it.
-        """
+        """The evidence, to be judged again, and what was not kept or could not be read of it."""
         yield from self.kept_evidence.evidence()
         yield from self.gaps
         for note in self.kept_evidence.left_out:
@@ -65,8 +59,7 @@ class Bundle:
 
 
 def bundle_evidence(name: str, data: bytes) -> tuple[Evidence, ...] | None:
-    """
-    The evidence in a zip archive; None if that is no death bundle.
+    """The evidence in a zip archive; None if that is no death bundle.
 
     Raises:
         BundleError: It is one, or it is damaged, and nothing in it can be read.
@@ -76,8 +69,7 @@ def bundle_evidence(name: str, data: bytes) -> tuple[Evidence, ...] | None:
 
 
 def read_bundle(name: str, data: bytes) -> Bundle | None:
-    """
-    What is in a zip archive; None if that is no death bundle.
+    """What is in a zip archive; None if that is no death bundle.
 
     Nothing is written to disk, and memory stays bounded. What is damaged, or of a version that is
     not known yet, is a gap.
@@ -112,9 +104,7 @@ def read_bundle(name: str, data: bytes) -> Bundle | None:
 
 
 class _BundleReader:
-    """
-    One bundle, while it is read.
-    """
+    """One bundle, while it is read."""
 
     def __init__(self, name: str, archive: Archive) -> None:
         self._name = name
@@ -142,9 +132,7 @@ class _BundleReader:
         return KeptEvidence(items=tuple(items), left_out=tuple(str(each)[:300] for each in notes))
 
     def texts(self, file: str) -> dict[str, str]:
-        """
-        A file that holds names and values.
-        """
+        """A file that holds names and values."""
         content = _parse_file(self._archive, file, _MAX_SMALL_BYTES)
         if not isinstance(content, dict):
             return {}
@@ -154,9 +142,7 @@ class _BundleReader:
         }
 
     def gaps(self, manifest: Mapping[str, object]) -> Iterator[Gap]:
-        """
-        What could not be read.
-        """
+        """What could not be read."""
         problems = [*self._archive.problems[:5]]
         if self._malformed:
             problems.append(f"{self._malformed} pieces of evidence are malformed and were passed over")
@@ -205,8 +191,7 @@ class _BundleReader:
 
 
 def _log_parts(text: bytes, described: list[tuple[int, int]]) -> tuple[LogPart, ...]:
-    """
-    The parts of a log's text, without the lines that stand between them for a person.
+    """The parts of a log's text, without the lines that stand between them for a person.
 
     Text that somebody has edited does not fit its description: it is taken as one.
     """
@@ -226,9 +211,7 @@ def _log_parts(text: bytes, described: list[tuple[int, int]]) -> tuple[LogPart, 
 
 
 def _parse_file(archive: Archive, name: str, *most: int) -> object:
-    """
-    What a JSON file holds; None if it is not there or is none.
-    """
+    """What a JSON file holds; None if it is not there or is none."""
     content = archive.read(name, *most)
     if content is None:
         return None
@@ -243,7 +226,5 @@ def _parse_file(archive: Archive, name: str, *most: int) -> object:
 
 
 def _is_parsable(content: bytes) -> bool:
-    """
-    Whether parsing it takes a bounded multiple of its size.
-    """
+    """Whether parsing it takes a bounded multiple of its size."""
     return sum(map(content.count, (b",", b"[", b"{"))) <= MAX_JSON_MARKS

@@ -1,6 +1,4 @@
-"""
-Writes a death bundle: all or nothing, nothing in it that should not leave.
-"""
+"""Writes a death bundle: all or nothing, nothing in it that should not leave."""
 
 from __future__ import annotations
 
@@ -48,8 +46,7 @@ def write_bundle(
     redact: bool = True,
     anonymous: bool = False,
 ) -> Path:
-    """
-    Write a bundle to *path*, replacing what is there once the new one is whole; see ``Diagnosis.save``.
+    """Write a bundle to *path*, replacing what is there once the new one is whole; see ``Diagnosis.save``.
 
     Raises:
         BundleError: It cannot be written there; nothing is left behind.
@@ -76,9 +73,7 @@ def _private_names(findings: Findings, kept_evidence: KeptEvidence) -> list[str]
 def _bundle_files(
     findings: Findings, kept_evidence: KeptEvidence, anonymizer: Anonymizer
 ) -> Iterator[tuple[str, bytes]]:
-    """
-    Name and content of every file, in their order.
-    """
+    """Name and content of every file, in their order."""
     evidence, logs = _evidence_files(kept_evidence, anonymizer)
     files = [
         (DIAGNOSIS, _json_bytes(anonymizer.values(to_dict(findings)))),
@@ -103,9 +98,7 @@ def _bundle_files(
 def _evidence_files(
     kept_evidence: KeptEvidence, anonymizer: Anonymizer
 ) -> tuple[dict[str, object], list[tuple[str, bytes]]]:
-    """
-    What goes into ``evidence.json``, and name and text of the logs.
-    """
+    """What goes into ``evidence.json``, and name and text of the logs."""
     plain: list[object] = []
     logs: list[tuple[str, bytes]] = []
     for item in kept_evidence.items:
@@ -120,9 +113,7 @@ def _evidence_files(
 
 
 def _text_with_cut_lines(log: KeptLog, texts: Sequence[bytes]) -> bytes:
-    """
-    The text of a log, with a line for a person wherever lines were left out.
-    """
+    """The text of a log, with a line for a person wherever lines were left out."""
     marked: list[bytes] = []
     following = 1
     for part, text in zip(log.parts, texts, strict=True):
@@ -164,9 +155,7 @@ def _member_info(name: str) -> zipfile.ZipInfo:
 
 
 def _write_failure(problem: OSError, path: Path) -> tuple[str, str]:
-    """
-    What is wrong, and what to do about it.
-    """
+    """What is wrong, and what to do about it."""
     if isinstance(problem, FileNotFoundError):
         return f"the folder {path.parent} does not exist", "make it first"
     if isinstance(problem, NotADirectoryError):

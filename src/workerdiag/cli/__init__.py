@@ -1,6 +1,4 @@
-"""
-Arguments in, exit status out.
-"""
+"""Arguments in, exit status out."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ DEMO_DEATHS = ("oom", "segfault", "exit", "sigkill")
 )
 @click.version_option(__version__, prog_name="workerdiag")
 def main() -> None:
-    """
-    Why did my Dask worker die, and what do I do now?
-    """
+    """Why did my Dask worker die, and what do I do now?"""
 
 
 @command(
@@ -65,8 +61,7 @@ def main() -> None:
 )
 @click.option("--full", is_flag=True, help="Print the whole report.")
 def demo(death: str, *, full: bool) -> int:
-    """
-    Kill a worker for real, and explain it.
+    """Kill a worker for real, and explain it.
 
     Starts two workers with 400 MiB each on this machine, which takes some seconds, and leaves nothing behind.
     """
@@ -109,8 +104,7 @@ def _terminal_text(findings: Findings, *, full: bool, death: str) -> str:
 )
 @click.argument("document", type=click.Choice(("diagnosis", "fleet")), default="diagnosis")
 def schema(document: Literal["diagnosis", "fleet"]) -> None:
-    """
-    Print the JSON Schema of a diagnosis or a fleet report.
+    """Print the JSON Schema of a diagnosis or a fleet report.
 
     It describes what `workerdiag explain --format json` and `Diagnosis.to_dict()` give; with `fleet`,
     `workerdiag fleet --format json` and `FleetReport.to_dict()`.
@@ -132,8 +126,7 @@ def schema(document: Literal["diagnosis", "fleet"]) -> None:
 )
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 def completion(shell: str) -> None:
-    """
-    Print a script for shell completion.
+    """Print a script for shell completion.
 
     Put it where the shell looks for such scripts, then start a new shell.
     """

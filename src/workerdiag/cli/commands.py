@@ -1,6 +1,4 @@
-"""
-Commands that never show a traceback of ours, and say with their exit status how it went; what they share.
-"""
+"""Commands that never show a traceback of ours, and say with their exit status how it went; what they share."""
 
 from __future__ import annotations
 
@@ -32,23 +30,17 @@ EXIT_INTERRUPTED = 130
 
 
 class UnusableError(click.ClickException):
-    """
-    What was asked for cannot be used; printed as ``Error: ...`` with exit status 2.
-    """
+    """What was asked for cannot be used; printed as ``Error: ...`` with exit status 2."""
 
     exit_code = EXIT_USAGE
 
     def format_message(self) -> str:
-        """
-        The message without secrets, and without anything a terminal acts upon.
-        """
+        """The message without secrets, and without anything a terminal acts upon."""
         return printable(redact_text(self.message))
 
 
 class FolderPath(click.Path):
-    """
-    A folder that exists; the message about any other says what to check.
-    """
+    """A folder that exists; the message about any other says what to check."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(exists=True, file_okay=False, **options)
@@ -56,9 +48,7 @@ class FolderPath(click.Path):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> str | bytes | PathLike[str]:
-        """
-        The path as it was given.
-        """
+        """The path as it was given."""
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as problem:
@@ -67,9 +57,7 @@ class FolderPath(click.Path):
 
 
 class CommandWithExamples(click.Command):
-    """
-    A command whose ``--help`` ends with command lines to copy.
-    """
+    """A command whose ``--help`` ends with command lines to copy."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -77,9 +65,7 @@ class CommandWithExamples(click.Command):
         self.examples = tuple(examples)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """
-        Write the examples, unwrapped.
-        """
+        """Write the examples, unwrapped."""
         super().format_epilog(ctx, formatter)
         if self.examples:
             with formatter.section("Examples"):
@@ -90,8 +76,7 @@ class CommandWithExamples(click.Command):
 def command(
     *examples: str, group: click.Group | None = None, name: str | None = None, **options: Any
 ) -> Callable[[Method], click.Command]:
-    """
-    Decorator that makes a function a `SafeCommand` with *examples* in its help.
+    """Decorator that makes a function a `SafeCommand` with *examples* in its help.
 
     Without a *group* it is added to one later; without a *name* it has that of the function.
     """
@@ -100,29 +85,21 @@ def command(
 
 
 def format_option(*forms: str, text: str) -> Callable[[Method], Method]:
-    """
-    The option ``--format``, passed as *form*: one of *forms*, by default the first.
-    """
+    """The option ``--format``, passed as *form*: one of *forms*, by default the first."""
     return click.option(
         "--format", "form", type=click.Choice(forms), default=forms[0], show_default=True, help=text
     )
 
 
 class SafeGroup(CommandWithExamples, click.Group):
-    """
-    A group of commands, with examples.
-    """
+    """A group of commands, with examples."""
 
 
 class SafeCommand(CommandWithExamples):
-    """
-    A command whose function returns its exit status (None: 0), and whose errors are one message.
-    """
+    """A command whose function returns its exit status (None: 0), and whose errors are one message."""
 
     def invoke(self, ctx: click.Context) -> object:
-        """
-        Run the command; whatever goes wrong ends in a message and an exit status.
-        """
+        """Run the command; whatever goes wrong ends in a message and an exit status."""
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # an ASCII terminal, and a log in Chinese
                 stream.reconfigure(errors="backslashreplace")
@@ -155,9 +132,7 @@ knowledge_option = click.option(
 
 
 def load_checked_rulebook(folders: Iterable[str]) -> Rulebook:
-    """
-    The shipped rules with those of *folders*; raises RuleFileError with all mistakes of a folder.
-    """
+    """The shipped rules with those of *folders*; raises RuleFileError with all mistakes of a folder."""
     from workerdiag.rulebook.folder import read_folder
     from workerdiag.rulebook.load import load_rulebook
 
@@ -168,9 +143,7 @@ def load_checked_rulebook(folders: Iterable[str]) -> Rulebook:
 
 
 def rule_problems(folder: Path, book: Rulebook) -> list[str]:
-    """
-    The problems of patterns and references of *book*, read from *folder*; it may refer to shipped rules.
-    """
+    """The problems of patterns and references of *book*, read from *folder*; it may refer to shipped rules."""
     from workerdiag.authoring.lint import lint
     from workerdiag.rulebook.load import load_rulebook
 

@@ -1,6 +1,4 @@
-"""
-``workerdiag knowledge draft``: the draft of a rule.
-"""
+"""``workerdiag knowledge draft``: the draft of a rule."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ _MAX_BYTES = 64 * 2**20
 )
 @click.argument("logs", metavar="PATH|URL|-...", nargs=-1, required=True)
 def draft(logs: tuple[str, ...]) -> int:
-    """
-    Draft a rule from logs, bundles or boxes that no rule explains.
+    """Draft a rule from logs, bundles or boxes that no rule explains.
 
     Prints a rule file whose signs are the lines that healthy clusters do not write and no rule
     knows. What a person must think about is marked TODO. Exit status: 0 a draft, or nothing

@@ -1,6 +1,4 @@
-"""
-``workerdiag explain``: from log files and a scheduler's address to a report.
-"""
+"""``workerdiag explain``: from log files and a scheduler's address to a report."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ if TYPE_CHECKING:
 
 
 def _timeout_seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float:
-    """
-    A duration above zero in seconds, written as Dask writes durations; by default the setting's.
-    """
+    """A duration above zero in seconds, written as Dask writes durations; by default the setting's."""
     if value is None:
         return setting_in_seconds("explain.timeout")
     try:
@@ -94,8 +90,7 @@ def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
     save: str | None,
     timeout: float,
 ) -> int:
-    """
-    Say why a Dask worker died.
+    """Say why a Dask worker died.
 
     Reads logs, or queries a scheduler that still runs, or both.
 
@@ -134,9 +129,7 @@ def _doing(inputs: Sequence[str], scheduler: str | None) -> str:
 
 
 def _tell_files_of_folder(place: str) -> None:
-    """
-    Say on standard error which files of a folder are read as logs, where some are not.
-    """
+    """Say on standard error which files of a folder are read as logs, where some are not."""
     from workerdiag.sources.logs.inputs import files_of_folder
 
     with suppress(OSError):  # that it may not be read is said where it is read
@@ -148,9 +141,7 @@ def _tell_files_of_folder(place: str) -> None:
 
 
 def _tell_unreadable_zip(place: str) -> None:
-    """
-    Warn that a file is a zip by its name alone.
-    """
+    """Warn that a file is a zip by its name alone."""
     path = Path(place)
     with suppress(OSError):
         if path.suffix == ".zip" and path.is_file():

@@ -1,6 +1,4 @@
-"""
-``workerdiag fleet``: what kills workers, from the tables of triage and the states of watchers.
-"""
+"""``workerdiag fleet``: what kills workers, from the tables of triage and the states of watchers."""
 
 from __future__ import annotations
 
@@ -22,8 +20,7 @@ FleetFormat = Literal["text", "json", "html"]
 @click.argument("places", metavar="FOLDER...", nargs=-1, required=True, type=click.Path())
 @format_option("text", "json", "html", text="`workerdiag schema fleet` prints the schema of the JSON.")
 def fleet(places: tuple[str, ...], form: FleetFormat) -> int:
-    """
-    Say what kills workers: shares, hosts, versions, since when.
+    """Say what kills workers: shares, hosts, versions, since when.
 
     A FOLDER is what `workerdiag triage --output` wrote, or has a watcher's state files (.db, .sqlite) in it;
     a table or a state can be named too. A death that several of them report counts once; stops that somebody

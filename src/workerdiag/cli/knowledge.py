@@ -1,6 +1,4 @@
-"""
-``workerdiag knowledge``: reading and checking the rules.
-"""
+"""``workerdiag knowledge``: reading and checking the rules."""
 
 from __future__ import annotations
 
@@ -47,9 +45,7 @@ _folder_argument = click.argument("folder", metavar="DIR", type=FolderPath(path_
     ),
 )
 def knowledge() -> None:
-    """
-    Read and check what workerdiag knows about dying workers.
-    """
+    """Read and check what workerdiag knows about dying workers."""
 
 
 @command(
@@ -60,8 +56,7 @@ def knowledge() -> None:
 )
 @knowledge_option
 def list_causes(knowledge: tuple[str, ...]) -> None:
-    """
-    List all causes, then the installed packs.
+    """List all causes, then the installed packs.
 
     A line for each cause: id, revision, title. A line for each pack: what it has, or why it is left out.
     """
@@ -92,9 +87,7 @@ def _pack_lines() -> Iterator[str]:
 @click.argument("cause_id", metavar="ID")
 @knowledge_option
 def show(cause_id: str, knowledge: tuple[str, ...]) -> None:
-    """
-    Show one cause in full.
-    """
+    """Show one cause in full."""
     from workerdiag.rendering.cause import render_cause
 
     book = load_checked_rulebook(knowledge)
@@ -113,8 +106,7 @@ def show(cause_id: str, knowledge: tuple[str, ...]) -> None:
 @click.argument("words", nargs=-1, required=True)
 @knowledge_option
 def search(words: tuple[str, ...], knowledge: tuple[str, ...]) -> int:
-    """
-    Find causes by words or by a line of a log, the best first.
+    """Find causes by words or by a line of a log, the best first.
 
     Exit status: 0 found, 1 none, 2 bad usage.
     """
@@ -130,9 +122,7 @@ def search(words: tuple[str, ...], knowledge: tuple[str, ...]) -> int:
 
 
 def similar_ids(cause_id: str, ids: Sequence[str]) -> str:
-    """
-    The ids that may have been meant, as the end of a sentence.
-    """
+    """The ids that may have been meant, as the end of a sentence."""
     part = [each for each in ids if cause_id.lower() in each] if len(cause_id) > 2 else []
     near = dict.fromkeys([*difflib.get_close_matches(cause_id.lower(), ids, n=4, cutoff=0.5), *part[:4]])
     if not near:
@@ -143,8 +133,7 @@ def similar_ids(cause_id: str, ids: Sequence[str]) -> str:
 @command("workerdiag knowledge lint my-rules", group=knowledge)
 @_folder_argument
 def lint(folder: Path) -> int:
-    """
-    Check a folder of rules for mistakes.
+    """Check a folder of rules for mistakes.
 
     Keys, types, patterns, references: all problems are listed at once. What the folder refers to
     may also be among the causes and landmarks that come with workerdiag. Exit status: 0 no
@@ -170,8 +159,7 @@ def lint(folder: Path) -> int:
 )
 @click.option("--strict", is_flag=True, help="Count what is not proven as a problem.")
 def test(folder: Path, *, incidents: tuple[Path, ...], strict: bool) -> int:
-    """
-    Test rules on lines, whole incidents and quiet logs.
+    """Test rules on lines, whole incidents and quiet logs.
 
     Each sign must match the lines it is for, and none that only look alike. Together with the
     rules that come with workerdiag, each incident in DIR/incidents must be explained as its
@@ -199,8 +187,7 @@ def test(folder: Path, *, incidents: tuple[Path, ...], strict: bool) -> int:
 @_folder_argument
 @click.option("--check", is_flag=True, help="Only check whether the lock fits; write nothing.")
 def lock(folder: Path, *, check: bool) -> int:
-    """
-    Record which revision of each rule has which content.
+    """Record which revision of each rule has which content.
 
     Refuses, as --check does, when an edit that can change a diagnosis came without a new
     revision, or an id has vanished. Exit status: 0 fits or written, 1 refused, 2 no such folder.
@@ -246,9 +233,7 @@ def _rule_counts(book: Rulebook) -> str:
 @command("workerdiag knowledge export > rules.json", group=knowledge)
 @knowledge_option
 def export(knowledge: tuple[str, ...]) -> None:
-    """
-    Print all rules as one JSON document.
-    """
+    """Print all rules as one JSON document."""
     from workerdiag.matching.scan.literals import literals
     from workerdiag.rulebook.serialized import compile_rulebook, patterns
 
@@ -263,8 +248,7 @@ def export(knowledge: tuple[str, ...]) -> None:
 )
 @click.option("--export", is_flag=True, help="Of what `workerdiag knowledge export` prints.")
 def schema(*, export: bool) -> None:
-    """
-    Print the JSON Schema of rule files.
+    """Print the JSON Schema of rule files.
 
     For editors that check TOML, and for other tools.
     """

@@ -1,6 +1,4 @@
-"""
-A scheduler that is known by its address only: connect, query, disconnect, all within the time given.
-"""
+"""A scheduler that is known by its address only: connect, query, disconnect, all within the time given."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ _CLOSE_S = 1.0
 
 @frozen
 class SchedulerSource:
-    """
-    All that the scheduler at an address, and the platforms below it, can be asked.
-    """
+    """All that the scheduler at an address, and the platforms below it, can be asked."""
 
     address: str
     book: Rulebook
@@ -38,9 +34,7 @@ class SchedulerSource:
     place: Place = "scheduler"
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
-        """
-        Yield what there is; one gap of source ``scheduler`` if it cannot be reached.
-        """
+        """Yield what there is; one gap of source ``scheduler`` if it cannot be reached."""
         deadline = Deadline.after(budget_s)
         try:
             client = connect(self.address, timeout_s=round(budget_s * _CONNECT_SHARE, 1))
@@ -63,9 +57,7 @@ class SchedulerSource:
 
 @contextmanager
 def quiet_dask() -> Iterator[None]:
-    """
-    Suppress the log lines of Dask, which would stand between the lines of the report.
-    """
+    """Suppress the log lines of Dask, which would stand between the lines of the report."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

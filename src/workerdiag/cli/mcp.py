@@ -1,6 +1,4 @@
-"""
-``workerdiag mcp``: a server for assistants, over standard input and output.
-"""
+"""``workerdiag mcp``: a server for assistants, over standard input and output."""
 
 from __future__ import annotations
 
@@ -36,8 +34,7 @@ from workerdiag.cli.commands import (
 )
 @knowledge_option
 def mcp(roots: tuple[str, ...], schedulers: tuple[str, ...], knowledge: tuple[str, ...]) -> None:
-    """
-    Let an assistant ask why workers died.
+    """Let an assistant ask why workers died.
 
     A server of the Model Context Protocol, to be started by the assistant. It explains logs, bundles and
     schedulers, and searches the knowledge base. It reads only what is allowed here, changes nothing, and

@@ -1,6 +1,4 @@
-"""
-``workerdiag report``: from a death bundle to text for a bug report.
-"""
+"""``workerdiag report``: from a death bundle to text for a bug report."""
 
 from __future__ import annotations
 
@@ -28,8 +26,7 @@ _NO_BUNDLE_REMEDY = "Diagnosis.save() writes one; for logs use workerdiag explai
 )
 @click.argument("bundle", metavar="PATH|URL|-", type=click.Path(readable=False, allow_dash=True))
 def report(bundle: str) -> int:
-    """
-    Make a bug report of a death bundle.
+    """Make a bug report of a death bundle.
 
     A bundle is what `Diagnosis.save("death.zip")` and `workerdiag explain --save death.zip` write. The
     report is Markdown of at most 60,000 characters: what happened, why, when, and with which versions and

@@ -1,6 +1,4 @@
-"""
-The JSON Schema of the files under ``knowledge/``, made from the classes that they become.
-"""
+"""The JSON Schema of the files under ``knowledge/``, made from the classes that they become."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ _FILE_KEYS = {attribute: key for key, attribute in FIELD_OF_TABLE.items()}
 
 
 def rule_schema() -> Schema:
-    """
-    The JSON Schema (draft 2020-12) of a file of a cause, of landmarks or of shared advice.
-    """
+    """The JSON Schema (draft 2020-12) of a file of a cause, of landmarks or of shared advice."""
     definitions, cause, landmark = _definitions()
     advice = add_definition(SharedRules, definitions, all_required=False)
     for shape in (definitions["Cause"], definitions["Landmark"], definitions["SharedRules"]):
@@ -38,9 +34,7 @@ def rule_schema() -> Schema:
 
 
 def export_schema() -> dict[str, object]:
-    """
-    The JSON Schema (draft 2020-12) of what ``workerdiag knowledge export`` prints.
-    """
+    """The JSON Schema (draft 2020-12) of what ``workerdiag knowledge export`` prints."""
     definitions, cause, landmark = _definitions()
     texts = {"type": "array", "items": {"type": "string"}}
     return {
@@ -67,9 +61,7 @@ def export_schema() -> dict[str, object]:
 
 
 def _definitions() -> tuple[Schema, Schema, Schema]:
-    """
-    All definitions, and how to refer to a cause and to a landmark.
-    """
+    """All definitions, and how to refer to a cause and to a landmark."""
     definitions: Schema = {}
     cause = add_definition(Cause, definitions, all_required=False)
     landmark = add_definition(Landmark, definitions, all_required=False)

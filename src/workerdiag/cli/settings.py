@@ -1,6 +1,4 @@
-"""
-``workerdiag settings``: which settings hold, and where they were set.
-"""
+"""``workerdiag settings``: which settings hold, and where they were set."""
 
 from __future__ import annotations
 
@@ -14,8 +12,7 @@ from workerdiag.rendering.wording import printable
 
 @command("workerdiag settings")
 def settings() -> int:
-    """
-    List the settings: key, value, and where it was set.
+    """List the settings: key, value, and where it was set.
 
     They are those of Dask's configuration in this process, under "workerdiag". Workers, nannies and
     schedulers each have their own.

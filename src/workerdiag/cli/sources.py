@@ -1,6 +1,4 @@
-"""
-``workerdiag sources``: the places that can be queried, and what a query takes.
-"""
+"""``workerdiag sources``: the places that can be queried, and what a query takes."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ from workerdiag.units import format_duration
 
 @command("workerdiag sources")
 def sources() -> None:
-    """
-    List the places to query besides Dask, and what a query takes.
+    """List the places to query besides Dask, and what a query takes.
 
     The most short-lived come first. The cluster decides which of them apply.
     """

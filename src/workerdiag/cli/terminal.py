@@ -1,6 +1,4 @@
-"""
-The terminal: what standard output is, a line for the person in front of it, and a status line meanwhile.
-"""
+"""The terminal: what standard output is, a line for the person in front of it, and a status line meanwhile."""
 
 from __future__ import annotations
 
@@ -34,63 +32,47 @@ _STATUS_COLUMNS = 79
 
 
 def text_width() -> int:
-    """
-    Columns by ``COLUMNS``, else of the terminal, at most 100; 80 where the output goes elsewhere.
-    """
+    """Columns by ``COLUMNS``, else of the terminal, at most 100; 80 where the output goes elsewhere."""
     columns = table_width()
     return columns if _told_columns() else min(columns, _MAX_COLUMNS)
 
 
 def table_width() -> int:
-    """
-    Columns for tables: by ``COLUMNS``, else all of the terminal; 80 where the output goes elsewhere.
-    """
+    """Columns for tables: by ``COLUMNS``, else all of the terminal; 80 where the output goes elsewhere."""
     return _told_columns() or (shutil.get_terminal_size().columns if sys.stdout.isatty() else 80)
 
 
 def _told_columns() -> int:
-    """
-    The number above 0 in the environment variable ``COLUMNS`` (POSIX), else 0.
-    """
+    """The number above 0 in the environment variable ``COLUMNS`` (POSIX), else 0."""
     told = os.environ.get("COLUMNS", "")
     columns = int(told) if told.isascii() and told.isdigit() and len(told) < _MAX_COLUMN_DIGITS else 0
     return max(columns, _LEAST_COLUMNS) if columns else 0
 
 
 def is_colored() -> bool:
-    """
-    Whether the output goes to a terminal with colours whose user did not set ``NO_COLOR`` (no-color.org).
-    """
+    """Whether the output goes to a terminal with colours whose user did not set ``NO_COLOR`` (no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def wrapped(text: str, *, first: str = "", rest: str = "") -> list[str]:
-    """
-    The lines of one paragraph, as wide as the terminal, with nothing in them that acts upon it.
-    """
+    """The lines of one paragraph, as wide as the terminal, with nothing in them that acts upon it."""
     from workerdiag.rendering.text import wrap_text
 
     return wrap_text(printable(text), text_width(), first=first, rest=rest)
 
 
 def note(message: str) -> None:
-    """
-    One line on standard error that is worth knowing.
-    """
+    """One line on standard error that is worth knowing."""
     click.echo(printable(redact_text(f"Note: {message}")), err=True)
 
 
 def warn(message: str) -> None:
-    """
-    One line for a person on standard error.
-    """
+    """One line for a person on standard error."""
     click.echo(printable(redact_text(f"Warning: {message}")), err=True)
 
 
 def gap_text(gap: Gap) -> str:
-    """
-    What could not be looked at, why, and what to do about it.
-    """
+    """What could not be looked at, why, and what to do about it."""
     text = f"{gap.source}: {gap.detail or gap.reason}"
     return f"{text} ({gap.remedy})" if gap.remedy else text
 
@@ -99,8 +81,7 @@ def gap_text(gap: Gap) -> str:
 def status_line(
     doing: str, *, limit_s: float | None = None, to: TextIO | None = None, first_s: float = _FIRST_S
 ) -> Iterator[Callable[[], None]]:
-    """
-    Show on a terminal what takes so long, with the seconds that passed, until the end.
+    """Show on a terminal what takes so long, with the seconds that passed, until the end.
 
     Nothing is written where standard error is no terminal or cannot erase a line. The line shows after
     *first_s* seconds; *limit_s* is when the work ends in any case. Yields what erases the line, for whoever

@@ -1,6 +1,4 @@
-"""
-``workerdiag triage``: many logs at once, on the workers of a Dask cluster.
-"""
+"""``workerdiag triage``: many logs at once, on the workers of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -79,8 +77,7 @@ def triage(  # noqa: PLR0913, PLR0917  click gives one for each option
     share: float,
     knowledge: tuple[str, ...],
 ) -> int:
-    """
-    Find all deaths in many logs, on a Dask cluster.
+    """Find all deaths in many logs, on a Dask cluster.
 
     Reads files, folders with all below them, patterns and URLs that fsspec can open, packed or not, in parts
     of 256 MiB. Prints the deaths by cause, host, hour and version, and what stays unexplained, with the
@@ -118,8 +115,7 @@ def triage(  # noqa: PLR0913, PLR0917  click gives one for each option
 
 
 def _warn_of_failed(result: TriageResult) -> bool:
-    """
-    Name the first inputs that could not be read, and return whether there are any.
+    """Name the first inputs that could not be read, and return whether there are any.
 
     Raises UnusableError if no input could be read: then that there are no deaths would say nothing.
     """

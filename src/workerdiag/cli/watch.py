@@ -1,6 +1,4 @@
-"""
-``workerdiag watch``: follow a cluster, and say why its workers die.
-"""
+"""``workerdiag watch``: follow a cluster, and say why its workers die."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ NoticeFormat = Literal["text", "json"]
 
 
 def notice_lines(notice: Notice) -> Iterator[str]:
-    """
-    Time and reason of a notice, its title, the rest of it, and an empty line.
-    """
+    """Time and reason of a notice, its title, the rest of it, and an empty line."""
     yield _styled(f"{format_time(notice.at)} UTC  {notice.reason}", dim=True)
     title, *others = notice.text.splitlines() or [notice.title]
     for line in wrapped(title):
@@ -55,9 +51,7 @@ def notice_lines(notice: Notice) -> Iterator[str]:
 
 
 def sink_problem(sink: SinkStatus) -> str:
-    """
-    What a sink's last failure was, with the sink's name once.
-    """
+    """What a sink's last failure was, with the sink's name once."""
     return sink.problem if sink.problem.startswith(sink.name) else f"{sink.name}: {sink.problem}"
 
 
@@ -72,14 +66,10 @@ def _styled(line: str, *, bold: bool = False, dim: bool = False, fg: str | None 
 
 
 class _WatchGroup(SafeGroup):
-    """
-    A group whose first argument may be an address in place of a command.
-    """
+    """A group whose first argument may be an address in place of a command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """
-        Options of an address may stand before it.
-        """
+        """Options of an address may stand before it."""
         if args and args[0].startswith("-") and args[0] not in ctx.help_option_names:
             args = [_START, *args]
         return super().parse_args(ctx, args)
@@ -87,9 +77,7 @@ class _WatchGroup(SafeGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """
-        The command and its arguments; what is no command is an address.
-        """
+        """The command and its arguments; what is no command is an address."""
         if args[0] in self.commands:
             return super().resolve_command(ctx, args)
         if args[0].startswith(("http://", "https://")):
@@ -107,9 +95,7 @@ class _WatchGroup(SafeGroup):
         return super().resolve_command(ctx, [_START, *args])
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """
-        Describe what an address means, then the commands.
-        """
+        """Describe what an address means, then the commands."""
         start = self.commands[_START]
         start.format_usage(ctx, formatter)
         start.format_help_text(ctx, formatter)
@@ -120,9 +106,7 @@ class _WatchGroup(SafeGroup):
 
 @click.group(cls=_WatchGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def watch() -> None:
-    """
-    Follow a cluster, and say why its workers die.
-    """
+    """Follow a cluster, and say why its workers die."""
 
 
 @command(
@@ -155,8 +139,7 @@ def start(  # noqa: PLR0913, PLR0917  click gives one for each option
     form: NoticeFormat,
     **sinks: tuple[str, ...],
 ) -> int:
-    """
-    Follow a cluster, and say why its workers die: here, and wherever the options say.
+    """Follow a cluster, and say why its workers die: here, and wherever the options say.
 
     ADDRESS is that of the scheduler, or the path of a scheduler file, which is read again each time.
     Tokens and passwords come from the environment: SLACK_TOKEN, WORKERDIAG_WEBHOOK_SECRET,
@@ -250,9 +233,7 @@ def _warn_of_failures(watcher: Watcher, warned: set[tuple[str, str]]) -> None:
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """
-    SIGTERM closes the watcher in order, as service managers expect.
-    """
+    """SIGTERM closes the watcher in order, as service managers expect."""
 
     def stop(_number: int, _frame: object) -> None:
         raise SystemExit(EXIT_OK)

@@ -1,6 +1,4 @@
-"""
-Options that the commands of ``workerdiag watch`` share: sinks, and the state file.
-"""
+"""Options that the commands of ``workerdiag watch`` share: sinks, and the state file."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ _SINKS = (
 
 
 def sink_options(command: Callable[..., object]) -> Callable[..., object]:
-    """
-    One option for each kind of sink; each may be repeated.
-    """
+    """One option for each kind of sink; each may be repeated."""
     for name, metavar, text in reversed(_SINKS):
         command = click.option(f"--{name}", multiple=True, metavar=metavar, help=text)(command)
     return command
@@ -41,9 +37,7 @@ state_option = click.option(
 
 
 def state_path(given: str | None) -> Path:
-    """
-    The state file: the given one, else that of this user (XDG Base Directory Specification).
-    """
+    """The state file: the given one, else that of this user (XDG Base Directory Specification)."""
     if given is not None:
         return Path(given)
     base = os.environ.get("XDG_STATE_HOME", "")
@@ -52,9 +46,7 @@ def state_path(given: str | None) -> Path:
 
 
 def make_state_folder(given: str | None) -> Path:
-    """
-    The state file, after its folder was made if it is the default one.
-    """
+    """The state file, after its folder was made if it is the default one."""
     path = state_path(given)
     if given is None:
         try:

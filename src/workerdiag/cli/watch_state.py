@@ -1,6 +1,4 @@
-"""
-``workerdiag watch status|confirm|silence|unsilence|resend``: what a watcher's state file says, and silences.
-"""
+"""``workerdiag watch status|confirm|silence|unsilence|resend``: what a watcher's state file says, and silences."""
 
 from __future__ import annotations
 
@@ -53,8 +51,7 @@ def _open(state: str | None) -> Store:
 )
 @state_option
 def status(state: str | None) -> int:
-    """
-    Say who watches, and list cases and sinks.
+    """Say who watches, and list cases and sinks.
 
     Also silences, and what was not delivered.
 
@@ -80,8 +77,7 @@ def status(state: str | None) -> int:
 @click.option("--reason", required=True, metavar="TEXT", help="Why, for those who wonder later.")
 @state_option
 def silence(matches: str, length: str | None, until: str | None, reason: str, state: str | None) -> None:
-    """
-    Hold back the notices of a case for a while.
+    """Hold back the notices of a case for a while.
 
     CASE is the id or the key of a case, the id of a cause, or the name of a cluster; or a pattern, such as
     'nanny.*'. What was held back is in the next digest.
@@ -103,9 +99,7 @@ def silence(matches: str, length: str | None, until: str | None, reason: str, st
 
 
 def _warn_of_unknown_cause(matches: str) -> None:
-    """
-    Warn if *matches* begins as the id of a cause and fits none.
-    """
+    """Warn if *matches* begins as the id of a cause and fits none."""
     family, dot, _ = matches.partition(".")
     ids = [each.id for each in load_checked_rulebook(()).causes] if dot else []
     is_of_family = any(each.startswith(f"{family}.") for each in ids)
@@ -121,8 +115,7 @@ def _warn_of_unknown_cause(matches: str) -> None:
 @click.option("--by", metavar="NAME", help="Who is at work on it. By default the user of this process.")
 @state_option
 def confirm(case_id: str, by: str | None, state: str | None) -> None:
-    """
-    Say that somebody is at work on a case.
+    """Say that somebody is at work on a case.
 
     Nobody is reminded of it any more; that it gets worse, changes or ends is told as before.
     """
@@ -142,9 +135,7 @@ def _user() -> str:
 @click.argument("silence_id", metavar="ID")
 @state_option
 def unsilence(silence_id: str, state: str | None) -> None:
-    """
-    End a silence at once; `workerdiag watch status` lists them.
-    """
+    """End a silence at once; `workerdiag watch status` lists them."""
     with closing(_open(state)) as store:
         if not store.policy_table.remove_silence(silence_id):
             raise UnusableError(f"there is no silence {silence_id} (workerdiag watch status lists them)")
@@ -159,8 +150,7 @@ def unsilence(silence_id: str, state: str | None) -> None:
 @click.option("--sink", metavar="NAME", help="Only what is for this sink.")
 @state_option
 def resend(delivery_id: str | None, sink: str | None, state: str | None) -> None:
-    """
-    Send again what was given up.
+    """Send again what was given up.
 
     That is one notice, those for a sink, or all; `workerdiag watch status` lists them. The watcher that
     runs, or the next one, sends them under their old ids.

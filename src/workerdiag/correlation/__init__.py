@@ -1,3 +1,1 @@
-"""
-From matches to an incident: which worker processes died, and which evidence belongs to which death.
-"""
+"""From matches to an incident: which worker processes died, and which evidence belongs to which death."""

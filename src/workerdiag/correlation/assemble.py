@@ -1,6 +1,4 @@
-"""
-From matches to an incident: read ends, merge those of one death, add late reports, attribute signs.
-"""
+"""From matches to an incident: read ends, merge those of one death, add late reports, attribute signs."""
 
 from __future__ import annotations
 
@@ -52,8 +50,7 @@ _LOSSES: tuple[MatchRole, ...] = ("death", "self-closed", "removal", "connection
 def assemble(
     matches: Sequence[Match], evidence: Iterable[Evidence], clock: GraceDeadline | None = None
 ) -> Incident:
-    """
-    Join *matches* and the evidence that is not log text into one incident.
+    """Join *matches* and the evidence that is not log text into one incident.
 
     Reports of ends that are not merged before *clock* runs out are left out.
     """
@@ -94,9 +91,7 @@ def assemble(
 def _blames(
     marks: Iterable[Match], exceptions: Iterable[ExceptionFacts]
 ) -> Iterator[tuple[Identity, Match | None]]:
-    """
-    The last worker of each task that Dask gave up on, by messages and exceptions.
-    """
+    """The last worker of each task that Dask gave up on, by messages and exceptions."""
     yield from ((mark.identity, mark) for mark in marks if mark.role == "blame")
     yield from (
         (each.identity, None)
@@ -106,16 +101,12 @@ def _blames(
 
 
 def _outlived(line: Match, lifetimes: Lifetimes) -> bool:
-    """
-    Whether a kernel's line was attributed to a worker that still wrote after it.
-    """
+    """Whether a kernel's line was attributed to a worker that still wrote after it."""
     return line.identity.worker is not None and lifetimes.outlived((line.identity.worker,), line)
 
 
 def _has_no_loss(matches: Iterable[Match], rest: Iterable[Evidence]) -> bool:
-    """
-    Whether Dask reports workers that joined and none that left: then the kernel's lines are about others.
-    """
+    """Whether Dask reports workers that joined and none that left: then the kernel's lines are about others."""
     if any(isinstance(piece, ProcessExit | ExceptionFacts) and _reports_loss(piece) for piece in rest):
         return False
     marks = [each for each in matches if not each.sign and each.stream != "kernel"]
@@ -124,8 +115,7 @@ def _has_no_loss(matches: Iterable[Match], rest: Iterable[Evidence]) -> bool:
 
 
 def _where_nobody_was_lost(matches: Iterable[Match], rest: Iterable[Evidence]) -> Iterator[Match]:
-    """
-    The matches without a kernel's lines about processes that are not workers.
+    """The matches without a kernel's lines about processes that are not workers.
 
     If the cluster was not queried, a process that may be a worker is kept: its line counts as trouble.
     """
@@ -138,9 +128,7 @@ def _where_nobody_was_lost(matches: Iterable[Match], rest: Iterable[Evidence]) -
 
 
 def _is_of_machine(match: Match) -> bool:
-    """
-    Whether a kernel's line is about its whole machine, and so about every worker on it.
-    """
+    """Whether a kernel's line is about its whole machine, and so about every worker on it."""
     return match.owner in STANDSTILLS_OF_MACHINES or match.role == "aftermath"
 
 
@@ -149,9 +137,7 @@ def _reports_loss(piece: ProcessExit | ExceptionFacts) -> bool:
 
 
 def _inspected_places(rest: Sequence[Evidence], matches: Iterable[Match]) -> frozenset[Place]:
-    """
-    The inspected places, without logs of which a part was left out: it may contain what seems absent.
-    """
+    """The inspected places, without logs of which a part was left out: it may contain what seems absent."""
     cut = {piece.source for piece in rest if isinstance(piece, Gap)}
     inspected = {piece.place for piece in rest if isinstance(piece, Inspected)}
     streams = {
@@ -166,9 +152,7 @@ def _inspected_places(rest: Sequence[Evidence], matches: Iterable[Match]) -> fro
 def _add_exits(
     ends: Iterable[ProcessEnd], exits: Iterable[ProcessExit], limit: ReportLimit
 ) -> list[ProcessEnd]:
-    """
-    Add each exit to the end of its process, or as a death of its own.
-    """
+    """Add each exit to the end of its process, or as a death of its own."""
     table = EndTable(ends)
     for exit_ in exits:
         if not limit.allows_one():
@@ -189,9 +173,7 @@ def _with_exit(end: ProcessEnd, exit_: ProcessExit) -> ProcessEnd:
 
 
 def _is_of_later_process(exit_: ProcessExit, end: ProcessEnd) -> bool:
-    """
-    Whether a different address and a long time in between show that a pid was used again.
-    """
+    """Whether a different address and a long time in between show that a pid was used again."""
     if exit_.identity.worker in (None, end.identity.worker) or exit_.when is None or end.when is None:
         return False
     return end.identity.worker is not None and abs(exit_.when - end.when) > SAME_PROCESS_S
@@ -207,8 +189,7 @@ def _exit_mark(exit_: ProcessExit) -> Match:
 def _add_blames(
     ends: Iterable[ProcessEnd], blames: Iterable[tuple[Identity, Match | None]], limit: ReportLimit
 ) -> list[ProcessEnd]:
-    """
-    Add each blame to the death of the worker that it names; that worker died even if nothing else reports it.
+    """Add each blame to the death of the worker that it names; that worker died even if nothing else reports it.
 
     A blame is the last worker of a task that Dask gave up on, with the message that reports it, if any.
     """
@@ -234,9 +215,7 @@ def _add_blames(
 
 
 def _blamed(identity: Identity, table: EndTable, nameless: Sequence[int]) -> int | None:
-    """
-    The last end with that name; else the last without a name, preferably unrequested; else the last of all.
-    """
+    """The last end with that name; else the last without a name, preferably unrequested; else the last of all."""
     if known := table.with_name(identity):
         return known[-1]
     may_be = [each for each in nameless if _may_be_blamed(table.ends[each], identity)]

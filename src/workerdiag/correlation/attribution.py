@@ -1,6 +1,4 @@
-"""
-Which death a sign belongs to: the one in its name or message, else the next in its log or in time.
-"""
+"""Which death a sign belongs to: the one in its name or message, else the next in its log or in time."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ KERNEL_APART_S = 26 * 3600.0
 
 @frozen(kw_only=True)
 class Attribution:
-    """
-    The death of each sign.
-    """
+    """The death of each sign."""
 
     #: The signs of each death, in the order of the deaths.
     assigned: tuple[tuple[Match, ...], ...]
@@ -49,8 +45,7 @@ class Attribution:
 def attribute_signs(
     signs: Iterable[Match], marks: Iterable[Match], ends: Sequence[ProcessEnd], lifetimes: Lifetimes
 ) -> Attribution:
-    """
-    Assign each sign to a death; leave out the kernel's signs of another day.
+    """Assign each sign to a death; leave out the kernel's signs of another day.
 
     Of the signs that belong to no single death, those in requests to several workers come first.
     """
@@ -77,9 +72,7 @@ def attribute_signs(
 
 
 class ForeignProcesses:
-    """
-    Processes that are not Dask's, distinguished from those that are by pid and time.
-    """
+    """Processes that are not Dask's, distinguished from those that are by pid and time."""
 
     def __init__(self, foreign: Collection[ProcessEnd], own: Collection[ProcessEnd]) -> None:
         self._foreign, self._own = EndsByTime(foreign), EndsByTime(own)
@@ -91,9 +84,7 @@ class ForeignProcesses:
                 self._kills.setdefault(mark.origin, []).append(mark)
 
     def include(self, match: Match) -> bool:
-        """
-        Whether *match* is about one of them, or is a line of a kernel's report that names one below.
-        """
+        """Whether *match* is about one of them, or is a line of a kernel's report that names one below."""
         if match.stream == "kernel" and match.identity == NO_IDENTITY:
             return any(_is_one_report(match, kill) for kill in self._kills.get(match.origin, ()))
         return _names_any(match, self._foreign) and not _names_any(match, self._own)
@@ -105,9 +96,7 @@ def _is_near(when: float, times: Sequence[float]) -> bool:
 
 
 def _is_one_report(line: Match, kill: Match) -> bool:
-    """
-    Whether *line* is a part of the kernel's report of that kill, which names the process at its end.
-    """
+    """Whether *line* is a part of the kernel's report of that kill, which names the process at its end."""
     if line.when is None or kill.when is None:
         return 0 <= kill.line - line.line <= REPORT_LINES
     return line.line <= kill.line and kill.when - line.when <= REPORT_S
@@ -118,9 +107,7 @@ def _names_any(match: Match, ends: EndsByTime) -> bool:
 
 
 def _names_process(match: Match, end: ProcessEnd) -> bool:
-    """
-    Whether *match* names the process that ended here, not an earlier or later one with its pid.
-    """
+    """Whether *match* names the process that ended here, not an earlier or later one with its pid."""
     if not end.same_process(match.identity):
         return False
     if match.identity.worker is not None or match.when is None or end.when is None:
@@ -129,9 +116,7 @@ def _names_process(match: Match, end: ProcessEnd) -> bool:
 
 
 def _is_from_another_day(sign: Match, times: Sequence[float], *, is_timed: bool) -> bool:
-    """
-    Whether a kernel wrote *match* too long before or after all deaths, at *times*, to belong to one of them.
-    """
+    """Whether a kernel wrote *match* too long before or after all deaths, at *times*, to belong to one of them."""
     when = sign.when
     if sign.stream != "kernel" or when is None or not times or not is_timed:
         return False
@@ -140,9 +125,7 @@ def _is_from_another_day(sign: Match, times: Sequence[float], *, is_timed: bool)
 
 
 class _EndIndex:
-    """
-    Ends, indexed by their names and by the logs that report them: a crash loop has thousands.
-    """
+    """Ends, indexed by their names and by the logs that report them: a crash loop has thousands."""
 
     def __init__(self, ends: Sequence[ProcessEnd]) -> None:
         self._names: NameIndex[int] = NameIndex()
@@ -160,9 +143,7 @@ class _EndIndex:
         return self._by_message.get((sign.origin, sign.line))
 
     def in_log(self, origin: str, *, nameless: bool) -> list[tuple[int, int]]:
-        """
-        Last lines and numbers of the ends in a log; with *nameless*, of those that may be any worker's.
-        """
+        """Last lines and numbers of the ends in a log; with *nameless*, of those that may be any worker's."""
         if (origin, nameless) not in self._by_log:
             self._by_log[origin, nameless] = sorted(
                 (end.last_line(origin), number)
@@ -209,9 +190,7 @@ def _death_of(
 def _next_in_log(
     sign: Match, ends_in_log: Sequence[tuple[int, int]], ends: Sequence[ProcessEnd]
 ) -> int | None:
-    """
-    The first end that this log reports at or after the sign; if none is near, the last end before it.
-    """
+    """The first end that this log reports at or after the sign; if none is near, the last end before it."""
     place = bisect_left(ends_in_log, (sign.line,))
     ahead, behind = range(place, len(ends_in_log)), range(place - 1, -1, -1)
     for side in (ahead, behind):

@@ -1,5 +1,4 @@
-"""
-Clock correction: logs of several machines, aligned by moments that two of them report.
+"""Clock correction: logs of several machines, aligned by moments that two of them report.
 
 The start of a worker is in its own log and in the scheduler's, the end of a process in its nanny's log and
 in the kernel's. If such a pair is minutes apart, one clock was wrong; if it is hours apart, one log is in
@@ -58,8 +57,7 @@ _Moment = tuple[str, str | int]
 
 
 def synchronize_clocks(matches: Sequence[Match]) -> tuple[list[Match], tuple[str, ...]]:
-    """
-    The *matches* with their times on one clock, and a note for each corrected clock.
+    """The *matches* with their times on one clock, and a note for each corrected clock.
 
     The reference is the scheduler's clock, else that of the log with the most moments in common with others.
     A log without a common moment keeps its times.
@@ -79,9 +77,7 @@ def _clock_name(match: Match) -> str:
 
 
 def _moments(matches: Iterable[Match]) -> dict[str, dict[_Moment, float]]:
-    """
-    The moments that each clock reports, without those that it reports twice (a reused pid).
-    """
+    """The moments that each clock reports, without those that it reports twice (a reused pid)."""
     found: dict[str, dict[_Moment, list[float]]] = {}
     for each in matches:
         what, named = _MOMENTS.get(each.owner, ("", ""))
@@ -97,8 +93,7 @@ def _moments(matches: Iterable[Match]) -> dict[str, dict[_Moment, float]]:
 
 
 def _end_times(matches: Iterable[Match]) -> dict[tuple[str, str], list[float]]:
-    """
-    When processes ended, and when workers were removed, by clock and role.
+    """When processes ended, and when workers were removed, by clock and role.
 
     Requested ends are left out: the scheduler removes the worker at once, and its process ends later.
     """
@@ -117,9 +112,7 @@ def _end_times(matches: Iterable[Match]) -> dict[tuple[str, str], list[float]]:
 def _clock_offsets(
     moments: Mapping[str, Mapping[_Moment, float]], ends: Mapping[tuple[str, str], Sequence[float]]
 ) -> dict[str, float]:
-    """
-    How many seconds each clock is ahead; correct clocks are left out.
-    """
+    """How many seconds each clock is ahead; correct clocks are left out."""
     reference = max(
         moments, key=lambda clock: (clock == _EVENTS, (clock, "removal") in ends, len(moments[clock]))
     )
@@ -150,8 +143,7 @@ def _clock_offsets(
 
 
 def _offset_by_ends(middle_s: float, ends: Sequence[float], removals: Sequence[float]) -> float:
-    """
-    How far ahead a clock is, such that most ends of processes are close to removals of workers.
+    """How far ahead a clock is, such that most ends of processes are close to removals of workers.
 
     By starts alone (*middle_s* apart), the time until a worker registers would look like a wrong clock.
     """
@@ -169,9 +161,7 @@ def _offset_by_ends(middle_s: float, ends: Sequence[float], removals: Sequence[f
 
 
 def _fit(ahead_s: float, ends: Sequence[float], removals: Sequence[float]) -> tuple[int, float]:
-    """
-    How many ends are close to a removal, and their mean distance in seconds, negated.
-    """
+    """How many ends are close to a removal, and their mean distance in seconds, negated."""
     close = [each for end in ends if (each := _nearest_s(end - ahead_s, removals)) <= _STILL_CLOSE_S]
     return len(close), -sum(close) / len(close) if close else 0.0
 
@@ -182,9 +172,7 @@ def _nearest_s(when: float, times: Sequence[float]) -> float:
 
 
 def _plausible_offset_s(apart: Collection[float]) -> float | None:
-    """
-    The median of the differences, if all are about equal and as large as those of clocks or time zones.
-    """
+    """The median of the differences, if all are about equal and as large as those of clocks or time zones."""
     if not apart:
         return None
     from statistics import median  # slow to import, and most logs have one clock

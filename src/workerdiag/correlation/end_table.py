@@ -1,6 +1,4 @@
-"""
-Ends of processes while their reports are read: numbered, and found by name and time among few others.
-"""
+"""Ends of processes while their reports are read: numbered, and found by name and time among few others."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ from workerdiag.model.signals import signal_of_status
 
 @define(eq=False)
 class EndBuilder:
-    """
-    One end whose reports are still being read; the fields are those of `ProcessEnd`.
-    """
+    """One end whose reports are still being read; the fields are those of `ProcessEnd`."""
 
     identity: Identity = NO_IDENTITY
     when: float | None = None
@@ -39,15 +35,11 @@ class EndBuilder:
 
     @property
     def exit_known(self) -> bool:
-        """
-        Whether a report says how the process ended.
-        """
+        """Whether a report says how the process ended."""
         return self.signal is not None or self.status is not None
 
     def learn_from(self, mark: Match, *, reporter: str) -> None:
-        """
-        Add what *mark* says.
-        """
+        """Add what *mark* says."""
         self.identity = self.identity.merged_with(mark.identity)
         if self.when is None or (mark.role == "death" and mark.when is not None):
             self.when = mark.when
@@ -62,9 +54,7 @@ class EndBuilder:
         self.marks.append(mark)
 
     def build(self) -> ProcessEnd:
-        """
-        The end as a value.
-        """
+        """The end as a value."""
         return ProcessEnd(
             identity=self.identity,
             when=self.when,
@@ -80,24 +70,18 @@ class EndBuilder:
 
 
 class EndList:
-    """
-    The ends that one log reports, in its order, and the latest of each worker.
-    """
+    """The ends that one log reports, in its order, and the latest of each worker."""
 
     def __init__(self) -> None:
         self._numbers: dict[EndBuilder, int] = {}
         self._latest: dict[str, EndBuilder] = {}
 
     def add(self, end: EndBuilder) -> None:
-        """
-        Append one.
-        """
+        """Append one."""
         self._numbers[end] = len(self._numbers)
 
     def learn(self, end: EndBuilder, mark: Match, *, reporter: str) -> None:
-        """
-        Add to one of these what *mark* says.
-        """
+        """Add to one of these what *mark* says."""
         end.learn_from(mark, reporter=reporter)
         if worker := end.identity.worker:
             known = self._latest.setdefault(worker, end)
@@ -105,21 +89,15 @@ class EndList:
                 self._latest[worker] = end
 
     def latest_of(self, worker: str | None) -> EndBuilder | None:
-        """
-        The last end of a worker, or None.
-        """
+        """The last end of a worker, or None."""
         return self._latest.get(worker) if worker else None
 
     def latest(self, most: int) -> Iterator[EndBuilder]:
-        """
-        The last ends, at most this many, newest first.
-        """
+        """The last ends, at most this many, newest first."""
         return islice(reversed(self._numbers), most)
 
     def build(self) -> list[ProcessEnd]:
-        """
-        All as values.
-        """
+        """All as values."""
         return [end.build() for end in self._numbers]
 
 
@@ -132,9 +110,7 @@ _MAX_COMPARED = 400
 
 
 class EndTable:
-    """
-    Numbered ends, the newest value of each.
-    """
+    """Numbered ends, the newest value of each."""
 
     def __init__(self, ends: Iterable[ProcessEnd] = ()) -> None:
         self.ends: list[ProcessEnd] = []
@@ -143,24 +119,18 @@ class EndTable:
             self.add(end)
 
     def add(self, end: ProcessEnd) -> int:
-        """
-        Append *end*. Returns its number.
-        """
+        """Append *end*. Returns its number."""
         self.ends.append(end)
         self.replace(len(self.ends) - 1, end)
         return len(self.ends) - 1
 
     def replace(self, number: int, end: ProcessEnd) -> None:
-        """
-        Replace what was known of an end by *end*.
-        """
+        """Replace what was known of an end by *end*."""
         self.ends[number] = end
         self._names.add(number, number, *end.identities)
 
     def with_name(self, *identities: Identity) -> list[int]:
-        """
-        The numbers of the ends of processes that one of *identities* names.
-        """
+        """The numbers of the ends of processes that one of *identities* names."""
         return [
             number
             for number in self._names.find(*identities)
@@ -169,9 +139,7 @@ class EndTable:
 
 
 class CandidateTable(EndTable):
-    """
-    Numbered ends that are also found by the time span of their reports.
-    """
+    """Numbered ends that are also found by the time span of their reports."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -182,9 +150,7 @@ class CandidateTable(EndTable):
         self._pending: dict[int, tuple[float, float]] = {}
 
     def set_span(self, number: int, span: tuple[float, float]) -> None:
-        """
-        Note the first and last time at which the end is reported; it is found by them after `end_group`.
-        """
+        """Note the first and last time at which the end is reported; it is found by them after `end_group`."""
         if self.ends[number].when is None:
             self._timeless[number] = None
             return
@@ -193,9 +159,7 @@ class CandidateTable(EndTable):
         self._pending[number] = span
 
     def end_group(self) -> None:
-        """
-        Make the ends of one group findable by time; no two of them are the same.
-        """
+        """Make the ends of one group findable by time; no two of them are the same."""
         for number, span in self._pending.items():
             for bucket in _time_buckets(span):
                 self._buckets.setdefault(bucket, {})[number] = None
@@ -203,15 +167,11 @@ class CandidateTable(EndTable):
 
     @property
     def timed_count(self) -> int:
-        """
-        How many of them have a time.
-        """
+        """How many of them have a time."""
         return len(self._timed)
 
     def candidates(self, end: ProcessEnd, span: tuple[float, float], taken: Collection[int]) -> list[int]:
-        """
-        The ends that may be *end*, by number, without *taken*: with its name, at its time, or without a time.
-        """
+        """The ends that may be *end*, by number, without *taken*: with its name, at its time, or without a time."""
         found = {number for number in self.with_name(*end.identities) if number not in taken}
         compared = 0
         for number in self._near(span) if end.when is not None else self._all():
@@ -235,9 +195,7 @@ class CandidateTable(EndTable):
 
 
 class EndsByTime:
-    """
-    Ends by the address or pid of their workers, sorted by time under each name.
-    """
+    """Ends by the address or pid of their workers, sorted by time under each name."""
 
     def __init__(self, ends: Iterable[ProcessEnd]) -> None:
         self._timed: dict[str | int, list[tuple[float, ProcessEnd]]] = {}
@@ -253,8 +211,7 @@ class EndsByTime:
             timed.sort(key=_end_time)
 
     def near(self, identity: Identity, when: float | None) -> Iterator[ProcessEnd]:
-        """
-        Ends that share a name with *identity*; they may be of other processes.
+        """Ends that share a name with *identity*; they may be of other processes.
 
         At most `_MAX_COMPARED` of each name, around *when* or the last.
         """

@@ -1,6 +1,4 @@
-"""
-Read the ends of worker processes from the landmarks of one log.
-"""
+"""Read the ends of worker processes from the landmarks of one log."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ _STOP_REQUESTS = ("signal.received", RETIREMENT, "scheduler.restart", "scheduler
 
 
 class LogReader:
-    """
-    Reads the landmarks of one log in order and assembles ends from them.
-    """
+    """Reads the landmarks of one log in order and assembles ends from them."""
 
     def __init__(self) -> None:
         self._ends = EndList()
@@ -68,9 +64,7 @@ class LogReader:
         self._joined: dict[str, int] = {}
 
     def read(self, marks: Iterable[Match]) -> list[ProcessEnd]:
-        """
-        The ends that the landmarks of one log report, in its order.
-        """
+        """The ends that the landmarks of one log report, in its order."""
         handlers = {
             "start": self._start,
             "stop-request": self._stop,
@@ -100,8 +94,7 @@ class LogReader:
             self._followed_by(mark)
 
     def _followed_by(self, start: Match) -> None:
-        """
-        A worker that starts replaces one that has ended; of several, not one that is still being killed.
+        """A worker that starts replaces one that has ended; of several, not one that is still being killed.
 
         If a nanny has reported that it restarts its worker, that end is already known.
         """
@@ -195,8 +188,7 @@ class LogReader:
         return end
 
     def _of_other(self, end: EndBuilder, mark: Match) -> bool:
-        """
-        Whether a death is that of another nanny's worker, not of the one that was asked to close.
+        """Whether a death is that of another nanny's worker, not of the one that was asked to close.
 
         A worker that closes on request exits with status 0, which no nanny reports; its end stays open.
         """
@@ -212,9 +204,7 @@ class LogReader:
         return late or mark.captures.get("signal") == _SIGKILL
 
     def _stop_requests_for(self, mark: Match) -> Iterator[Match]:
-        """
-        The stop requests before *mark* that may be for its worker; a retirement names its workers.
-        """
+        """The stop requests before *mark* that may be for its worker; a retirement names its workers."""
         since = self._joined.get(mark.identity.worker or "", 0)
         orders = [each for each in self._stop_requests if each.line > since and _request_covers(each, mark)]
         return (each for each in orders if each.owner != RETIREMENT or may_retire(each, mark.identity))
@@ -227,17 +217,14 @@ class LogReader:
         return end
 
     def _identity_in(self, mark: Match) -> Identity:
-        """
-        The worker of the only nanny in this log, whose end *mark* must report.
-        """
+        """The worker of the only nanny in this log, whose end *mark* must report."""
         if len(self._nannies) != 1 or mark.identity.worker is not None:
             return NO_IDENTITY
         return Identity(worker=self._worker, nanny=next(iter(self._nannies)))
 
 
 def _told_by_shell(mark: Match, worker: str) -> Match:
-    """
-    A shell's message about *worker*, without the pid and time that may be another's.
+    """A shell's message about *worker*, without the pid and time that may be another's.
 
     The pid is that of the command, a nanny or a worker. A line without a time has that of the message before.
     """
@@ -250,9 +237,7 @@ def _is_being_killed(end: EndBuilder) -> bool:
 
 
 def _wait_mismatch_s(patience: Match, end: EndBuilder) -> float:
-    """
-    Seconds from the request to stop until the wait that *patience* reports began.
-    """
+    """Seconds from the request to stop until the wait that *patience* reports began."""
     times = [each.when for each in end.marks if each.when is not None]
     waited_s = decimal(patience.captures.get("seconds"))
     if patience.when is None or waited_s is None or not times:
@@ -261,9 +246,7 @@ def _wait_mismatch_s(patience: Match, end: EndBuilder) -> float:
 
 
 def _is_repeat(end: EndBuilder, mark: Match) -> bool:
-    """
-    Whether *mark* is logged once per process, names none, and was already logged for this one.
-    """
+    """Whether *mark* is logged once per process, names none, and was already logged for this one."""
     if mark.owner not in _ONCE_PER_PROCESS or mark.identity.nanny is not None:
         return False
     return any(each.owner == mark.owner and each.identity.nanny is None for each in end.marks)

@@ -1,6 +1,4 @@
-"""
-The ends that logs and events report, and the passes that merge the reports of one process.
-"""
+"""The ends that logs and events report, and the passes that merge the reports of one process."""
 
 from __future__ import annotations
 
@@ -34,17 +32,13 @@ _START_FAILED = ("nanny-start-failed", "nanny-instantiate-failed")
 
 @define
 class ReportLimit:
-    """
-    Counts the reports of ends for which no time remains.
-    """
+    """Counts the reports of ends for which no time remains."""
 
     clock: GraceDeadline
     left_out: int = 0
 
     def allows_one(self) -> bool:
-        """
-        Whether time remains for one more report; if not, it is counted.
-        """
+        """Whether time remains for one more report; if not, it is counted."""
         if self.left_out or self.clock.is_over():
             self.left_out += 1
             return False
@@ -52,9 +46,7 @@ class ReportLimit:
 
 
 def enrich_identities(marks: Iterable[Match], rest: Iterable[Evidence]) -> list[Match]:
-    """
-    Add to *marks* what other evidence knows about their process: a nanny's message has only the pid.
-    """
+    """Add to *marks* what other evidence knows about their process: a nanny's message has only the pid."""
     named: dict[int, list[tuple[Identity, float]]] = {}
     for piece in rest:
         identity, when = getattr(piece, "identity", None), getattr(piece, "when", None)
@@ -73,9 +65,7 @@ def _enrich_identity(mark: Match, named: Sequence[tuple[Identity, float]]) -> Ma
 
 
 def read_ends(marks: Iterable[Match]) -> list[list[ProcessEnd]]:
-    """
-    The ends that each log and the events report, those of the closest observer first.
-    """
+    """The ends that each log and the events report, those of the closest observer first."""
     logs: dict[tuple[str, str], list[Match]] = {}
     events: list[Match] = []
     for mark in marks:
@@ -90,9 +80,7 @@ def read_ends(marks: Iterable[Match]) -> list[list[ProcessEnd]]:
 
 
 def _log_observer(mark: Match) -> str:
-    """
-    The writer of a line: one text may mix scheduler, nannies, kernel and platform.
-    """
+    """The writer of a line: one text may mix scheduler, nannies, kernel and platform."""
     if mark.owner.startswith(SERVICE_LANDMARKS):
         return "service"
     if mark.stream is not None and mark.stream in _PLATFORMS:
@@ -104,9 +92,7 @@ def _log_observer(mark: Match) -> str:
 def merge_ends(
     groups: Iterable[Sequence[ProcessEnd]], lifetimes: Lifetimes, limit: ReportLimit
 ) -> list[ProcessEnd]:
-    """
-    Merge the reports of one process. Those of one group are of different processes.
-    """
+    """Merge the reports of one process. Those of one group are of different processes."""
     table = CandidateTable()
     for group in groups:
         taken: set[int] = set()
@@ -127,8 +113,7 @@ def merge_ends(
 
 
 def split_foreign_processes(ends: list[ProcessEnd]) -> tuple[list[ProcessEnd], list[ProcessEnd]]:
-    """
-    Split off the processes that only the kernel reports, where Dask reports others.
+    """Split off the processes that only the kernel reports, where Dask reports others.
 
     A kernel log holds the kills of a whole machine.
     """
@@ -140,8 +125,7 @@ def split_foreign_processes(ends: list[ProcessEnd]) -> tuple[list[ProcessEnd], l
 
 
 def without_idle_nannies(ends: list[ProcessEnd]) -> list[ProcessEnd]:
-    """
-    Leave out nannies that closed without a worker of theirs, if workers were lost before.
+    """Leave out nannies that closed without a worker of theirs, if workers were lost before.
 
     A nanny with a worker logs that it asks the worker to close.
     """
@@ -151,9 +135,7 @@ def without_idle_nannies(ends: list[ProcessEnd]) -> list[ProcessEnd]:
 
 
 def _gave_up(end: ProcessEnd, ended: Container[str | None]) -> bool:
-    """
-    Whether a nanny closed because its worker, whose exit it reported (*ended*), did not start.
-    """
+    """Whether a nanny closed because its worker, whose exit it reported (*ended*), did not start."""
     is_nanny = end.identity.worker is None and end.identity.pid is None and not end.exit_known
     has_said_so = end.reason in _START_FAILED or {mark.owner for mark in end.marks} == {START_FAILED}
     return is_nanny and has_said_so and end.identity.nanny in ended
@@ -166,9 +148,7 @@ def _is_idle_nanny(end: ProcessEnd) -> bool:
 
 
 def _ends_from_events(marks: Iterable[Match]) -> list[ProcessEnd]:
-    """
-    One end for each worker address.
-    """
+    """One end for each worker address."""
     ends: dict[str, EndBuilder] = {}
     for mark in marks:
         worker = mark.identity.worker or mark.captures.get("worker")

@@ -1,6 +1,4 @@
-"""
-Which reports are about one death: by identity, else by time, else by how they complete each other.
-"""
+"""Which reports are about one death: by identity, else by time, else by how they complete each other."""
 
 from __future__ import annotations
 
@@ -30,8 +28,7 @@ SERVICE_LANDMARKS = ("container.", "launcher.")
 def find_same_end(
     end: ProcessEnd, others: Iterable[tuple[int, ProcessEnd]], lifetimes: Lifetimes, *, no_times: bool
 ) -> int | None:
-    """
-    The number of the one of *others* that is the same death as *end*, or None.
+    """The number of the one of *others* that is the same death as *end*, or None.
 
     With *no_times*, no times can be compared, so a report may complete another by their order alone.
     """
@@ -55,9 +52,7 @@ def find_same_end(
 
 
 def time_span(end: ProcessEnd) -> tuple[float, float]:
-    """
-    The first and last time at which *end* is reported; a stop begins with its request.
-    """
+    """The first and last time at which *end* is reported; a stop begins with its request."""
     times = [end.when or 0.0]
     for each in end.marks if end.stop_requested else ():
         if each.when is not None:
@@ -67,16 +62,12 @@ def time_span(end: ProcessEnd) -> tuple[float, float]:
 
 
 def is_kernel_only(end: ProcessEnd) -> bool:
-    """
-    Whether only the kernel reports the end.
-    """
+    """Whether only the kernel reports the end."""
     return end.reporters == ("kernel log",)
 
 
 def _is_complementary(end: ProcessEnd, other: ProcessEnd) -> bool:
-    """
-    Whether one knows the exit and the other does not, or both report the same one.
-    """
+    """Whether one knows the exit and the other does not, or both report the same one."""
     if other.identity.conflicts_with(end.identity) or _needs_no_kernel(end, other):
         return False
     if end.exit_known and other.exit_known:
@@ -85,9 +76,7 @@ def _is_complementary(end: ProcessEnd, other: ProcessEnd) -> bool:
 
 
 def _may_be_one(end: ProcessEnd, other: ProcessEnd, lifetimes: Lifetimes) -> bool:
-    """
-    Whether both can be one death. The pids of a container and of the kernel may differ.
-    """
+    """Whether both can be one death. The pids of a container and of the kernel may differ."""
     if end.exit_known and other.exit_known and end.signal != other.signal and _is_service_only(end):
         return False
     if _needs_no_kernel(end, other) or _is_beside_a_stop(end, other) or _is_beside_a_stop(other, end):
@@ -102,16 +91,13 @@ def _may_be_one(end: ProcessEnd, other: ProcessEnd, lifetimes: Lifetimes) -> boo
 
 
 def _needs_no_kernel(one: ProcessEnd, two: ProcessEnd) -> bool:
-    """
-    Whether one left in order, and only the kernel reports the other.
-    """
+    """Whether one left in order, and only the kernel reports the other."""
     in_order = any(each.deregistered or each.stop_requested for each in (one, two))
     return in_order and is_kernel_only(one) != is_kernel_only(two)
 
 
 def _is_beside_a_stop(death: ProcessEnd, stop: ProcessEnd) -> bool:
-    """
-    Whether *death* is not that of the worker that stopped on request.
+    """Whether *death* is not that of the worker that stopped on request.
 
     It was a crash, and no name shows that they are one process; or the worker still wrote after that report.
     """
@@ -123,8 +109,7 @@ def _is_beside_a_stop(death: ProcessEnd, stop: ProcessEnd) -> bool:
 
 
 def _wrote_after(worker: ProcessEnd, death: ProcessEnd) -> bool:
-    """
-    Whether a worker wrote a line well after a nanny had reported that death.
+    """Whether a worker wrote a line well after a nanny had reported that death.
 
     Both have the clock of one machine. Corrected times of two logs differ by less.
     """
@@ -136,9 +121,7 @@ def _wrote_after(worker: ProcessEnd, death: ProcessEnd) -> bool:
 
 
 def _distance_s(one: ProcessEnd, two: ProcessEnd) -> float:
-    """
-    Seconds between two time spans: a worker that closes slowly is removed before its process ends.
-    """
+    """Seconds between two time spans: a worker that closes slowly is removed before its process ends."""
     if one.when is None or two.when is None:
         return 0.0
     (one_from, one_to), (two_from, two_to) = time_span(one), time_span(two)
@@ -146,9 +129,7 @@ def _distance_s(one: ProcessEnd, two: ProcessEnd) -> float:
 
 
 def _outlived(other: ProcessEnd, kernels: ProcessEnd, lifetimes: Lifetimes) -> bool:
-    """
-    Whether one still wrote after all that the kernel reports of the other.
-    """
+    """Whether one still wrote after all that the kernel reports of the other."""
     if not is_kernel_only(kernels) or is_kernel_only(other):
         return False
     return all(lifetimes.outlived(other.addresses, line, other.when) for line in kernels.marks)

@@ -1,5 +1,4 @@
-"""
-Turns settled deaths into incidents: one for each trouble, with its diagnosis.
+"""Turns settled deaths into incidents: one for each trouble, with its diagnosis.
 
 All deaths are judged together first, in their context. Then the deaths of each cause are judged again by
 their own evidence, for the final diagnosis and its key.
@@ -40,9 +39,7 @@ _LEAST_S = 2.0
 
 @frozen(kw_only=True)
 class DeathFinding:
-    """
-    One death, with its own conclusion.
-    """
+    """One death, with its own conclusion."""
 
     death: WatchedDeath
     #: None: the diagnosis does not list this death.
@@ -50,17 +47,13 @@ class DeathFinding:
 
     @property
     def cause(self) -> str | None:
-        """
-        Its own cause, if likely enough: a guess does not distinguish deaths.
-        """
+        """Its own cause, if likely enough: a guess does not distinguish deaths."""
         found = self.found
         return found.cause if found is not None and found.probability >= SURE_ENOUGH else None
 
     @property
     def has_exit(self) -> bool:
-        """
-        Whether its exit is known; a nanny that could not learn it says status 255.
-        """
+        """Whether its exit is known; a nanny that could not learn it says status 255."""
         found = self.found
         return found is not None and (
             found.signal is not None or found.status not in (None, UNREADABLE_STATUS)
@@ -68,16 +61,13 @@ class DeathFinding:
 
     @property
     def tasks(self) -> frozenset[str]:
-        """
-        The tasks on the worker.
-        """
+        """The tasks on the worker."""
         found = self.found
         return frozenset() if found is None else frozenset((*found.assigned, *(found.executing or ())))
 
 
 def judge(deaths: Sequence[WatchedDeath], *, timeout_s: float) -> list[WatchedIncident]:
-    """
-    Return the incidents of *deaths*, the oldest first, without deliberate stops. Never raises.
+    """Return the incidents of *deaths*, the oldest first, without deliberate stops. Never raises.
 
     Args:
         deaths: The deaths, in any order.
@@ -95,8 +85,7 @@ def judge(deaths: Sequence[WatchedDeath], *, timeout_s: float) -> list[WatchedIn
 
 
 def judge_standstill(pieces: Sequence[Evidence], *, when: float, timeout_s: float) -> WatchedIncident | None:
-    """
-    Return the incident of a standstill; None if work goes on, or nothing has to change. Never raises.
+    """Return the incident of a standstill; None if work goes on, or nothing has to change. Never raises.
 
     Args:
         pieces: The evidence, as in `FeedBatch.standstill`.
@@ -145,8 +134,7 @@ def _judged(lost: Sequence[WatchedDeath], deadline: Deadline) -> Iterator[DeathF
 
 
 def _with_process(death: WatchedDeath, found: Death | None) -> WatchedDeath:
-    """
-    Return the death with the process that all deaths together gave it, without what logs say of others.
+    """Return the death with the process that all deaths together gave it, without what logs say of others.
 
     By its own evidence alone, the exit of a worker that died beside it could be taken for its own.
     """
@@ -165,9 +153,7 @@ def _own_records(death: WatchedDeath) -> Iterator[Evidence]:
 
 
 def _groups(judged: Sequence[DeathFinding]) -> list[list[DeathFinding]]:
-    """
-    Group the deaths by cause, with their consequences, and the others by exit.
-    """
+    """Group the deaths by cause, with their consequences, and the others by exit."""
     groups: dict[tuple[str, str], list[DeathFinding]] = {}
     had_task: dict[str, list[DeathFinding]] = {}
     for each in judged:
@@ -182,9 +168,7 @@ def _groups(judged: Sequence[DeathFinding]) -> list[list[DeathFinding]]:
 
 
 def _cause_before(judged: DeathFinding, had_task: Mapping[str, Sequence[DeathFinding]]) -> str | None:
-    """
-    Return the cause of the first death, seconds ago, of a worker with one of the same tasks.
-    """
+    """Return the cause of the first death, seconds ago, of a worker with one of the same tasks."""
     when = judged.death.when
     before = []
     for task in judged.tasks:
@@ -199,9 +183,7 @@ def _when(judged: DeathFinding) -> float:
 
 
 def _sample(group: Sequence[DeathFinding]) -> list[WatchedDeath]:
-    """
-    Return the first deaths with a known cause of their own, else the first.
-    """
+    """Return the first deaths with a known cause of their own, else the first."""
     known = [each for each in group if each.cause is not None]
     return [each.death for each in (known or group)[:_SAMPLE]]
 
@@ -211,18 +193,14 @@ def _evidence(deaths: Sequence[WatchedDeath]) -> list[Evidence]:
 
 
 def _removal_of(death: WatchedDeath) -> Event:
-    """
-    Return the removal of the worker in the scheduler's words, if nothing else is known.
-    """
+    """Return the removal of the worker in the scheduler's words, if nothing else is known."""
     topic = death.identity.worker or "recorder"
     fields: dict[str, EventValue] = {"action": "remove-worker", "expected": False}
     return Event(topic=topic, fields=fields, when=death.when, identity=death.identity)
 
 
 def _explained_sample(sample: Sequence[WatchedDeath], count: int, deadline: Deadline) -> Diagnosis:
-    """
-    Return the diagnosis of *count* deaths by the evidence of some of them.
-    """
+    """Return the diagnosis of *count* deaths by the evidence of some of them."""
     return _explained(_evidence(sample), deadline, about=sample, more_deaths=count - len(sample))
 
 
@@ -232,9 +210,7 @@ def _explained(
     about: Sequence[WatchedDeath] = (),
     more_deaths: int = 0,
 ) -> Diagnosis:
-    """
-    Return the diagnosis of the evidence; logs may report other deaths than those that it is *about*.
-    """
+    """Return the diagnosis of the evidence; logs may report other deaths than those that it is *about*."""
     arguments = read_arguments(
         None,
         None,
@@ -258,16 +234,12 @@ def _incident(deaths: Sequence[WatchedDeath], diagnosis: Diagnosis) -> WatchedIn
 
 
 def _key(diagnosis: Diagnosis) -> str:
-    """
-    Return the fingerprint; a failed diagnosis has none.
-    """
+    """Return the fingerprint; a failed diagnosis has none."""
     return diagnosis.fingerprint or fingerprint(diagnosis.outcome, diagnosis.causes, diagnosis.deaths, None)
 
 
 class _CollectedEvidence:
-    """
-    A source of evidence that is already collected.
-    """
+    """A source of evidence that is already collected."""
 
     name = "collected evidence"
 
@@ -275,8 +247,6 @@ class _CollectedEvidence:
         self._evidence = evidence
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
-        """
-        Yield the evidence; *budget_s* is not used.
-        """
+        """Yield the evidence; *budget_s* is not used."""
         del budget_s
         yield from self._evidence

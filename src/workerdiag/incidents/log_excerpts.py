@@ -1,6 +1,4 @@
-"""
-Excerpts of a log for deaths: its records, and merging the excerpts of several deaths.
-"""
+"""Excerpts of a log for deaths: its records, and merging the excerpts of several deaths."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ _TIME_CHARS = len("2026-11-21 10:02:03,123")
 
 
 def log_records(text: str) -> Iterator[str]:
-    """
-    Yield the records of a log, each with its continuation lines.
-    """
+    """Yield the records of a log, each with its continuation lines."""
     record = ""
     for line in text.splitlines(keepends=True):
         if RECORD_TIME.match(line) and record:
@@ -32,8 +28,7 @@ def log_records(text: str) -> Iterator[str]:
 
 
 def merge_log_excerpts(pieces: Iterable[Evidence]) -> list[Evidence]:
-    """
-    Merge the excerpts of each log: each record once, in order of time.
+    """Merge the excerpts of each log: each record once, in order of time.
 
     A record that repeats within a millisecond stays as often as in the excerpt with the most copies.
     """

@@ -1,6 +1,4 @@
-"""
-Pairs watched deaths with those of a diagnosis.
-"""
+"""Pairs watched deaths with those of a diagnosis."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from workerdiag.model.identity import Identity
 
 
 def pair_deaths(watched: Sequence[WatchedDeath], found: Sequence[Death]) -> list[Death | None]:
-    """
-    Return for each watched death that of the diagnosis, or None. Each is used once, the nearest in time.
-    """
+    """Return for each watched death that of the diagnosis, or None. Each is used once, the nearest in time."""
     free: dict[str, list[Death]] = {}
     for death in found:
         for name in _names(death.identity):
@@ -37,9 +33,7 @@ def pair_deaths(watched: Sequence[WatchedDeath], found: Sequence[Death]) -> list
 
 
 def _names(identity: Identity) -> Iterator[str]:
-    """
-    Yield the names of a death for lookup: its address, or its process id without one.
-    """
+    """Yield the names of a death for lookup: its address, or its process id without one."""
     if identity.worker is not None:
         yield identity.worker
     if identity.pid is not None:

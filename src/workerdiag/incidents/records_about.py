@@ -1,6 +1,4 @@
-"""
-Selects the records of a log that may be about one death.
-"""
+"""Selects the records of a log that may be about one death."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ _ORDER = "Retire worker "
 
 
 def records_about(death: WatchedDeath, text: str, others: Collection[str] = ()) -> Iterator[str]:
-    """
-    Yield the records of a log that may be about the death: they name it, or have its time and name no other.
+    """Yield the records of a log that may be about the death: they name it, or have its time and name no other.
 
     In a log of several nannies, messages that follow each end name nobody; those after another end are
     dropped.
@@ -47,9 +44,7 @@ def records_about(death: WatchedDeath, text: str, others: Collection[str] = ()) 
 
 
 def _is_around(record: str, death: WatchedDeath, others: Collection[str]) -> bool:
-    """
-    Whether a record may be about the death: it names the victim, or has its time and names no other.
-    """
+    """Whether a record may be about the death: it names the victim, or has its time and names no other."""
     victim = death.identity
     if victim.worker is not None and victim.worker in record:
         return True
@@ -63,8 +58,7 @@ def _is_around(record: str, death: WatchedDeath, others: Collection[str]) -> boo
 
 
 def _is_unanswered_order(record: str, death: WatchedDeath) -> bool:
-    """
-    Whether a record is an order to stop that did not end the worker.
+    """Whether a record is an order to stop that did not end the worker.
 
     A worker that stops says so first. This one did not, and was gone before a nanny would have killed it: it
     crashed, or was killed, while its cluster was closing.

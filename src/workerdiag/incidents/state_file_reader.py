@@ -1,5 +1,4 @@
-"""
-Reads deaths from a watcher's state file, for others than the watcher.
+"""Reads deaths from a watcher's state file, for others than the watcher.
 
 It writes nothing; a watcher may run meanwhile.
 """
@@ -41,9 +40,7 @@ _REMEDY = "give a state file that `workerdiag watch` of this version wrote, with
 
 @frozen(kw_only=True)
 class KeptDeath:
-    """
-    A death in a state file, with the content of its case.
-    """
+    """A death in a state file, with the content of its case."""
 
     id: str
     cluster: str
@@ -63,17 +60,14 @@ class KeptDeath:
 
 @frozen(kw_only=True)
 class UnreadableDeath:
-    """
-    An invalid row of a state file.
-    """
+    """An invalid row of a state file."""
 
     id: str
     problem: str
 
 
 def read_kept_deaths(path: str | os.PathLike[str]) -> Iterator[KeptDeath | UnreadableDeath]:
-    """
-    Yield the deaths and stops in a watcher's state file, oldest first.
+    """Yield the deaths and stops in a watcher's state file, oldest first.
 
     Raises:
         StateFileError: It cannot be read, or not to its end, or is another kind of file.
@@ -89,8 +83,7 @@ def read_kept_deaths(path: str | os.PathLike[str]) -> Iterator[KeptDeath | Unrea
 
 
 def blind_clusters(path: str | os.PathLike[str]) -> tuple[tuple[str, str], ...]:
-    """
-    Return the clusters for which the watcher was blind, and why.
+    """Return the clusters for which the watcher was blind, and why.
 
     Raises:
         StateFileError: As for `read_kept_deaths`.
@@ -106,9 +99,7 @@ def blind_clusters(path: str | os.PathLike[str]) -> tuple[tuple[str, str], ...]:
 
 @frozen
 class _Case:
-    """
-    The content of a case about its deaths.
-    """
+    """The content of a case about its deaths."""
 
     key: str = ""
     cause: str | None = None

@@ -1,6 +1,4 @@
-"""
-Watched deaths with their evidence, incidents with their diagnosis, and wording shared by their readers.
-"""
+"""Watched deaths with their evidence, incidents with their diagnosis, and wording shared by their readers."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ LEAST_KILL_S = 3.0
 
 @frozen(kw_only=True)
 class WatchedDeath:
-    """
-    A worker that the scheduler lost, with the first evidence.
-    """
+    """A worker that the scheduler lost, with the first evidence."""
 
     #: The same in every reading of the death, from any place.
     id: str
@@ -47,9 +43,7 @@ class WatchedDeath:
 
 
 def watched_deaths(deaths: Iterable[RecordedDeath]) -> tuple[WatchedDeath, ...]:
-    """
-    Return the deaths with their evidence, oldest first; deliberate stops have none, as they are not judged.
-    """
+    """Return the deaths with their evidence, oldest first; deliberate stops have none, as they are not judged."""
     known = sorted(deaths, key=lambda each: each.time)
     return tuple(_watched_death(each, known) for each in known)
 
@@ -74,8 +68,7 @@ def _watched_death(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> Wat
 
 
 def _was_killed_while_awake(death: RecordedDeath) -> bool:
-    """
-    Whether a SIGKILL ended a worker whose event loop was running just before.
+    """Whether a SIGKILL ended a worker whose event loop was running just before.
 
     A nanny kills only a worker that does not stop, and a running event loop announces the end as soon as it
     is asked. So this worker was killed by something else, and the request came too late.
@@ -94,9 +87,7 @@ def _is_order(piece: Evidence) -> bool:
 
 @frozen(kw_only=True)
 class WatchedIncident:
-    """
-    Deaths of one trouble that belong together, with a common diagnosis; or a standstill.
-    """
+    """Deaths of one trouble that belong together, with a common diagnosis; or a standstill."""
 
     #: `Diagnosis.fingerprint`: equal for repeats of the same trouble.
     key: str
@@ -110,17 +101,13 @@ class WatchedIncident:
 
 
 def is_likely(diagnosis: Diagnosis) -> bool:
-    """
-    Whether its first cause is more likely than not; else it is a guess.
-    """
+    """Whether its first cause is more likely than not; else it is a guess."""
     top = diagnosis.top
     return diagnosis.outcome == "explained" and top is not None and top.probability >= SURE_ENOUGH
 
 
 def title_of(diagnosis: Diagnosis) -> str:
-    """
-    Return the likeliest cause in one line, or that it is not known.
-    """
+    """Return the likeliest cause in one line, or that it is not known."""
     top = diagnosis.top
     if top is None:
         return "cause unknown"
@@ -129,16 +116,13 @@ def title_of(diagnosis: Diagnosis) -> str:
 
 
 def victim_name(identity: Identity) -> str:
-    """
-    Return a short name of the worker: its address, else its name, else its process id.
-    """
+    """Return a short name of the worker: its address, else its name, else its process id."""
     pid = f"pid {identity.pid}" if identity.pid is not None else ""
     return one_line(identity.worker or identity.name or pid)
 
 
 def is_deliberate_stop(death: Death, book: Rulebook) -> bool:
-    """
-    Whether it was requested: a rule may know that even if the scheduler does not.
+    """Whether it was requested: a rule may know that even if the scheduler does not.
 
     A stop by the platform (SIGTERM from outside) is not the user's request.
     """

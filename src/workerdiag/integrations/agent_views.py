@@ -1,6 +1,4 @@
-"""
-Views of a diagnosis, a cause and a bundle for a language model: short, clean, with quotes kept apart.
-"""
+"""Views of a diagnosis, a cause and a bundle for a language model: short, clean, with quotes kept apart."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ _MIN_CHANCE: Final = 0.01
 
 
 def diagnosis_view(findings: Findings) -> dict[str, object]:
-    """
-    Return the answer, what to do, and under ``untrusted`` the evidence as quoted text.
-    """
+    """Return the answer, what to do, and under ``untrusted`` the evidence as quoted text."""
     ranked = [each for each in findings.causes[:_MAX_CAUSES] if each.probability >= _MIN_CHANCE]
     policy = findings.decision.policy
     view = {
@@ -72,9 +68,7 @@ def diagnosis_view(findings: Findings) -> dict[str, object]:
 
 
 def next_steps_view(findings: Findings) -> dict[str, object]:
-    """
-    Return the next steps, and what could not be inspected.
-    """
+    """Return the next steps, and what could not be inspected."""
     return clean(
         {
             "next_steps": [
@@ -96,18 +90,14 @@ def next_steps_view(findings: Findings) -> dict[str, object]:
 
 
 def found_cause_view(cause: Cause) -> dict[str, object]:
-    """
-    Return one search result.
-    """
+    """Return one search result."""
     return clean(
         {"id": cause.id, "title": cause.title, "why": clip(cause.why, _MAX_CHARS), "status": cause.status}
     )
 
 
 def bundle_view(bundle: Bundle) -> dict[str, object]:
-    """
-    Return the contents of a death bundle: writer, time, the answer then, kinds of evidence, numbered logs.
-    """
+    """Return the contents of a death bundle: writer, time, the answer then, kinds of evidence, numbered logs."""
     items = bundle.kept_evidence.items
     logs = [each for each in items if isinstance(each, KeptLog)]
     kinds = Counter(type(each).__name__ for each in items if not isinstance(each, KeptLog))
@@ -137,9 +127,7 @@ def bundle_view(bundle: Bundle) -> dict[str, object]:
 
 
 def bundle_log_view(bundle: Bundle, number: int, first_line: int, most_lines: int) -> dict[str, Any] | None:
-    """
-    Return some lines of one log, numbered as in the original log; None if there is no such log.
-    """
+    """Return some lines of one log, numbered as in the original log; None if there is no such log."""
     logs = [each for each in bundle.kept_evidence.items if isinstance(each, KeptLog)]
     if not 1 <= number <= len(logs):
         return None
@@ -162,9 +150,7 @@ def bundle_log_view(bundle: Bundle, number: int, first_line: int, most_lines: in
 
 
 def clean(value: T) -> T:
-    """
-    Return the value without secrets, hidden characters and control characters.
-    """
+    """Return the value without secrets, hidden characters and control characters."""
     return cast("T", _printable(redact_object(value)))
 
 

@@ -1,5 +1,4 @@
-"""
-Airflow: retry a task only if the death of Dask's workers allows it.
+"""Airflow: retry a task only if the death of Dask's workers allows it.
 
     @task(retries=3, retry_policy=DeathRetryPolicy())
     def total():
@@ -35,8 +34,7 @@ _MAX_REASON_CHARS: Final = 500
 
 
 class DeathRetryPolicy(RetryPolicy):
-    """
-    Decides by `Decision.policy` whether Airflow tries a task again; the task's ``retries`` stay the limit.
+    """Decides by `Decision.policy` whether Airflow tries a task again; the task's ``retries`` stay the limit.
 
     ``retry`` and ``retry-elsewhere`` are tried again. ``do-not-retry`` fails at once, and so does
     ``retry-with-memory`` unless *give_memory* gives the next try more. ``ask``, and exceptions that did not
@@ -73,9 +71,7 @@ class DeathRetryPolicy(RetryPolicy):
         max_tries: int,  # noqa: ARG002  as above
         context: Context | None = None,
     ) -> RetryDecision:
-        """
-        Return what Airflow does with the task, and why. The reason goes to the log of the task.
-        """
+        """Return what Airflow does with the task, and why. The reason goes to the log of the task."""
         diagnosis = diagnose(exception, self.scheduler, timeout_s=self.timeout_s)
         if diagnosis is None:
             return RetryDecision.default()

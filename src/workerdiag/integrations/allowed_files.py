@@ -1,6 +1,4 @@
-"""
-Files that a program may name: only those below folders that its user has allowed.
-"""
+"""Files that a program may name: only those below folders that its user has allowed."""
 
 from __future__ import annotations
 
@@ -21,15 +19,12 @@ _MAX_CHARS: Final = 200
 
 
 class NotAllowedError(Exception):
-    """
-    The path is outside of the allowed folders, or does not exist. The message is for whoever named it.
-    """
+    """The path is outside of the allowed folders, or does not exist. The message is for whoever named it."""
 
 
 @frozen
 class AllowedFiles:
-    """
-    The files below some folders.
+    """The files below some folders.
 
     A link that leads out of them is outside. Links in a named folder are skipped.
     """
@@ -39,14 +34,11 @@ class AllowedFiles:
 
     @classmethod
     def below(cls, folders: Iterable[str | Path]) -> AllowedFiles:
-        """
-        Return the files below these folders.
-        """
+        """Return the files below these folders."""
         return cls(tuple(Path(each).resolve() for each in folders))
 
     def files(self, path: str) -> Sequence[Path]:
-        """
-        Return the file at that path, or the files in the folder there.
+        """Return the file at that path, or the files in the folder there.
 
         Args:
             path: Absolute, or relative to one of the folders.

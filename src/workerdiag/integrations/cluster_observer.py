@@ -1,5 +1,4 @@
-"""
-Observes the clusters that this process has clients of, without a change to the program.
+"""Observes the clusters that this process has clients of, without a change to the program.
 
 The scheduler's events name the lost workers. They are read on demand, and once more before a client or a
 cluster closes, since nobody can be asked after that.
@@ -40,9 +39,7 @@ _LEAST_S: Final = 0.5
 
 @frozen(kw_only=True)
 class ObservedDeaths:
-    """
-    Workers that died unexpectedly, and why.
-    """
+    """Workers that died unexpectedly, and why."""
 
     deaths: tuple[Death, ...]
     diagnosis: Diagnosis
@@ -50,8 +47,7 @@ class ObservedDeaths:
 
 @define(eq=False)
 class ClusterObserver:
-    """
-    Collects unexpected deaths. It never raises.
+    """Collects unexpected deaths. It never raises.
 
     Args:
         timeout_s: Time limit of one diagnosis, in seconds.
@@ -68,9 +64,7 @@ class ClusterObserver:
     _replaced: list[tuple[type, str, object, object]] = field(factory=list, init=False)
 
     def start(self) -> None:
-        """
-        Also look before each client or cluster closes.
-        """
+        """Also look before each client or cluster closes."""
         from distributed import Client
         from distributed.deploy.cluster import Cluster
 
@@ -80,17 +74,14 @@ class ClusterObserver:
         self._replace(Client, "_close", self._before_async)
 
     def stop(self) -> None:
-        """
-        Undo `start`.
-        """
+        """Undo `start`."""
         while self._replaced:
             owner, name, original, ours = self._replaced.pop()
             if vars(owner).get(name) is ours:  # another program may have replaced it since
                 setattr(owner, name, original)
 
     def look(self, *, of: object = None, judge: bool = True) -> None:
-        """
-        Ask the schedulers of all open clients.
+        """Ask the schedulers of all open clients.
 
         Args:
             of: One client, or the clients of one cluster; None: all.
@@ -104,16 +95,13 @@ class ClusterObserver:
                     self._silent.add(client.id)
 
     def take(self) -> tuple[ObservedDeaths, ...]:
-        """
-        Return the observations since the last call.
-        """
+        """Return the observations since the last call."""
         observed = tuple(self._observed)
         self._observed.clear()
         return observed
 
     def explain(self, exc: BaseException, observed: Sequence[ObservedDeaths]) -> Diagnosis | None:
-        """
-        Return why *exc* was raised, if workers are the reason; else None.
+        """Return why *exc* was raised, if workers are the reason; else None.
 
         Args:
             exc: The exception.
@@ -155,9 +143,7 @@ class ClusterObserver:
                 self._note(workers, await answer_async(_arguments(client, workers, timeout_s)))
 
     def _note(self, workers: Sequence[str], diagnosis: Diagnosis) -> None:
-        """
-        Keep unexpected deaths, and those that could not be judged.
-        """
+        """Keep unexpected deaths, and those that could not be judged."""
         if diagnosis.outcome == "no-death":
             return
         book = DEFAULT_RULEBOOK.within(Deadline.after(_EVENTS_S))[0]
@@ -169,9 +155,7 @@ class ClusterObserver:
 
     @contextmanager
     def _spend(self) -> Iterator[float]:
-        """
-        Yield the seconds for one diagnosis; 0 if the total time is used up.
-        """
+        """Yield the seconds for one diagnosis; 0 if the total time is used up."""
         begin = monotonic_s()
         try:
             yield min(self._timeout_s, self._left_s) if self._left_s > _LEAST_S else 0.0

@@ -1,6 +1,4 @@
-"""
-The diagnosis of an exception from another program, often after the cluster is gone.
-"""
+"""The diagnosis of an exception from another program, often after the cluster is gone."""
 
 from __future__ import annotations
 
@@ -32,8 +30,7 @@ def diagnose(
     client: Client | None = None,
     timeout_s: float | None = None,
 ) -> Diagnosis | None:
-    """
-    Return why workers died, if *exc* came from Dask; else None.
+    """Return why workers died, if *exc* came from Dask; else None.
 
     The diagnosis that `annotate`, `auto` or `explaining` made while the cluster existed comes first.
     Otherwise the scheduler is queried: the one at *scheduler*, that of the current client, or that of Dask's
@@ -61,16 +58,12 @@ def diagnose(
 
 
 def is_from_dask(exc: BaseException) -> bool:
-    """
-    Whether Dask's scheduler or client raised the exception or a linked one.
-    """
+    """Whether Dask's scheduler or client raised the exception or a linked one."""
     return any("distributed" in packages_of(each) for each in linked_exceptions(exc))
 
 
 def linked_exceptions(exc: BaseException) -> Iterator[BaseException]:
-    """
-    Yield the exception and all linked ones, the nearest first.
-    """
+    """Yield the exception and all linked ones, the nearest first."""
     ahead: list[BaseException | None] = [exc]
     known: set[int] = set()
     while ahead and len(known) < _MAX_LINKED:
@@ -83,9 +76,7 @@ def linked_exceptions(exc: BaseException) -> Iterator[BaseException]:
 
 @contextmanager
 def open_client(scheduler: str | None, timeout_s: float) -> Iterator[Client | None]:
-    """
-    Yield a synchronous client, or None. A client opened here is closed again.
-    """
+    """Yield a synchronous client, or None. A client opened here is closed again."""
     import dask
     import distributed
 

@@ -1,6 +1,4 @@
-"""
-A diagnosis as a few named plain values, for tags, attributes and properties of other programs.
-"""
+"""A diagnosis as a few named plain values, for tags, attributes and properties of other programs."""
 
 from __future__ import annotations
 
@@ -9,9 +7,7 @@ from workerdiag.scoring.retry_policy import SURE_ENOUGH_TO_ACT
 
 
 def facts(findings: Findings) -> dict[str, str | int | float]:
-    """
-    Return the conclusion by short names. Unknown values are left out.
-    """
+    """Return the conclusion by short names. Unknown values are left out."""
     top, decision = findings.top, findings.decision
     known = {
         "outcome": findings.outcome,
@@ -30,15 +26,11 @@ def facts(findings: Findings) -> dict[str, str | int | float]:
 
 
 def is_answer(findings: Findings) -> bool:
-    """
-    Whether anything died or stands still, or may have.
-    """
+    """Whether anything died or stands still, or may have."""
     return findings.outcome in ("explained", "unknown")
 
 
 def is_sure(findings: Findings) -> bool:
-    """
-    Whether its cause is likely enough for automatic action.
-    """
+    """Whether its cause is likely enough for automatic action."""
     top = findings.top
     return findings.outcome == "explained" and top is not None and top.probability >= SURE_ENOUGH_TO_ACT

@@ -1,5 +1,4 @@
-"""
-The diagnosis of an exception in a program's logging or error reporting.
+"""The diagnosis of an exception in a program's logging or error reporting.
 
 This runs in any thread, even in the event loop of a client, and for errors of any kind. So it keeps its time
 limit, never raises, never blocks an event loop, asks once for each exception, and limits its rate.
@@ -35,8 +34,7 @@ _IS_ASKING: Final = contextvars.ContextVar("workerdiag_is_asking", default=False
 def diagnose_in_passing(
     exc: BaseException, scheduler: str | None = None, *, timeout_s: float | None = None
 ) -> Diagnosis | None:
-    """
-    Return why workers died, if *exc* came from Dask and there is an answer in time; else None. Never raises.
+    """Return why workers died, if *exc* came from Dask and there is an answer in time; else None. Never raises.
 
     Within a running event loop the answer is the one that `annotate`, `auto` or `explaining` found.
 
@@ -79,9 +77,7 @@ def _ask(exc: BaseException, scheduler: str | None, timeout_s: float) -> Diagnos
 
 
 def _has_asked_enough() -> bool:
-    """
-    Whether the rate limit is reached; if not, count this exception.
-    """
+    """Whether the rate limit is reached; if not, count this exception."""
     now = monotonic_s()
     if len(_ASKED_AT) == _MAX_ASKED and now - _ASKED_AT[0] < _WINDOW_S:
         return True

@@ -1,5 +1,4 @@
-"""
-Logging: ``log.exception("...")`` says why the workers died.
+"""Logging: ``log.exception("...")`` says why the workers died.
 
     handler.addFilter(DiagnosisFilter())
 
@@ -17,8 +16,7 @@ from workerdiag.integrations.logged_exceptions import diagnose_in_passing
 
 
 class DiagnosisFilter(logging.Filter):
-    """
-    Adds the diagnosis to each record whose exception came from Dask. All records pass, and it never raises.
+    """Adds the diagnosis to each record whose exception came from Dask. All records pass, and it never raises.
 
     On a handler it serves all loggers; on a logger only that one. Within an event loop, and for a known
     exception, it adds what is known already.
@@ -36,9 +34,7 @@ class DiagnosisFilter(logging.Filter):
         self._timeout_s = timeout_s
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """
-        Return True for every record.
-        """
+        """Return True for every record."""
         exc = record.exc_info[1] if isinstance(record.exc_info, tuple) else record.exc_info
         if not isinstance(exc, BaseException) or hasattr(record, "workerdiag"):
             return True

@@ -1,5 +1,4 @@
-"""
-A server of the Model Context Protocol: an assistant asks why workers died, and reads the knowledge base.
+"""A server of the Model Context Protocol: an assistant asks why workers died, and reads the knowledge base.
 
 It only reads, only below the folders and from the schedulers that its user allows, and it hides secrets. Text
 of logs is marked as untrusted.
@@ -60,9 +59,7 @@ _WIDTH: Final = 100
 
 @frozen
 class DeathTools:
-    """
-    The tools of an assistant: each method is a tool, described by its docstring.
-    """
+    """The tools of an assistant: each method is a tool, described by its docstring."""
 
     book: Rulebook
     files: AllowedFiles
@@ -72,8 +69,7 @@ class DeathTools:
     def explain(
         self, paths: list[str] | None = None, scheduler: str | None = None, timeout_s: float = _TIMEOUT_S
     ) -> dict[str, Any]:
-        """
-        Say why Dask workers died, or why work stands still, and what to do.
+        """Say why Dask workers died, or why work stands still, and what to do.
 
         Give log files, folders of logs, death bundles (zip) or black boxes as paths, or the address of a
         scheduler that still runs, or both. Returns ranked causes with probabilities, advice with numbers,
@@ -84,8 +80,7 @@ class DeathTools:
     def next_steps(
         self, paths: list[str] | None = None, scheduler: str | None = None, timeout_s: float = _TIMEOUT_S
     ) -> dict[str, Any]:
-        """
-        Say what to inspect to become surer of the cause of a death, and what could not be inspected.
+        """Say what to inspect to become surer of the cause of a death, and what could not be inspected.
 
         Takes the same arguments as explain. Each step has a command, the permission it needs, until when it
         is possible, and the causes that it tells apart.
@@ -100,8 +95,7 @@ class DeathTools:
         }
 
     def search_knowledge(self, query: str, limit: int = 10) -> dict[str, Any]:
-        """
-        Find causes of death in the knowledge base by words or by a line of a log.
+        """Find causes of death in the knowledge base by words or by a line of a log.
 
         Returns ids for cause_page.
         """
@@ -109,9 +103,7 @@ class DeathTools:
         return {"knowledge": self.book.release, "causes": [found_cause_view(each) for each in found]}
 
     def cause_page(self, cause_id: str) -> str:
-        """
-        Show all that is known of one cause: why it happens, its signs, what to do, what looks similar.
-        """
+        """Show all that is known of one cause: why it happens, its signs, what to do, what looks similar."""
         cause = self.book.cause(cause_id)
         if cause is None:
             near = ", ".join(each.id for each in search_causes(self.book, cause_id.replace(".", " "), most=3))
@@ -120,17 +112,14 @@ class DeathTools:
         return render_cause(cause, width=_WIDTH)
 
     def bundle_contents(self, path: str) -> dict[str, Any]:
-        """
-        List what a death bundle holds.
+        """List what a death bundle holds.
 
         The answer when it was saved, versions, configuration, kinds of evidence, and logs by number.
         """
         return bundle_view(self._bundle(path))
 
     def bundle_log(self, path: str, number: int, first_line: int = 1, lines: int = 100) -> dict[str, Any]:
-        """
-        Read lines of one log in a death bundle, by its number in bundle_contents; at most 200 lines at once.
-        """
+        """Read lines of one log in a death bundle, by its number in bundle_contents; at most 200 lines at once."""
         view = bundle_log_view(self._bundle(path), number, first_line, max(1, min(lines, _MAX_LINES)))
         if view is None:
             raise ToolError(f"there is no log {number} in it; bundle_contents lists them")
@@ -177,9 +166,7 @@ class DeathTools:
 
 
 def make_server(tools: DeathTools) -> MCPServer[Any]:
-    """
-    Return the server with its tools; ``run("stdio")`` serves until its input ends.
-    """
+    """Return the server with its tools; ``run("stdio")`` serves until its input ends."""
     server: MCPServer[Any] = MCPServer(
         "workerdiag",
         title="Why did my Dask worker die?",

@@ -1,5 +1,4 @@
-"""
-The answer in a notebook: automatically under a failed cell, and by ``%explain``.
+"""The answer in a notebook: automatically under a failed cell, and by ``%explain``.
 
 Only ``%load_ext workerdiag`` imports this module, in notebooks and in IPython's terminal.
 """
@@ -32,18 +31,14 @@ _EVENT = "post_run_cell"
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """
-    Show the answer under each cell that fails with an exception of Dask, and add ``%explain``.
-    """
+    """Show the answer under each cell that fails with an exception of Dask, and add ``%explain``."""
     explainer = WorkerdiagMagics(shell)
     shell.register_magics(explainer)
     shell.events.register(_EVENT, explainer.on_cell_run)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """
-    Undo `load_ipython_extension`.
-    """
+    """Undo `load_ipython_extension`."""
     explainer = shell.magics_manager.registry.pop(WorkerdiagMagics.__name__)
     shell.events.unregister(_EVENT, explainer.on_cell_run)
     shell.magics_manager.magics["line"].pop("explain")
@@ -51,9 +46,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
 
 @magics_class
 class WorkerdiagMagics(Magics):
-    """
-    The magics that ``%load_ext workerdiag`` adds to a shell.
-    """
+    """The magics that ``%load_ext workerdiag`` adds to a shell."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
@@ -64,8 +57,7 @@ class WorkerdiagMagics(Magics):
         self._arrived: list[tuple[object, Diagnosis, BaseException | None]] = []
 
     def on_cell_run(self, result: ExecutionResult) -> None:
-        """
-        Show the answer under a cell that failed with an exception of Dask: one line if it explains nothing.
+        """Show the answer under a cell that failed with an exception of Dask: one line if it explains nothing.
 
         A failure of workerdiag is one line too.
         """
@@ -89,8 +81,7 @@ class WorkerdiagMagics(Magics):
     @argument("--now", action="store_true", help="the cluster as it is, whatever exception was raised before")
     @line_magic
     def explain(self, line: str) -> Diagnosis | None:
-        """
-        Say why a worker died, or why work stands still: of the last exception that came from Dask.
+        """Say why a worker died, or why work stands still: of the last exception that came from Dask.
 
         The answer is the value of the line: ``diagnosis = %explain``. With an asynchronous client it is shown
         as soon as it is there.
@@ -109,8 +100,7 @@ class WorkerdiagMagics(Magics):
         return answer
 
     def _show_later(self, exc: BaseException | None, client: Client, *, is_asked_for: bool) -> None:
-        """
-        Show a placeholder, and later the answer in its place. Meanwhile the loop runs other cells.
+        """Show a placeholder, and later the answer in its place. Meanwhile the loop runs other cells.
 
         Raises:
             UsageError: No loop is running.
@@ -132,9 +122,7 @@ class WorkerdiagMagics(Magics):
         task.add_done_callback(self._pending.discard)
 
     def _show_again(self) -> None:
-        """
-        Show answers again for programs such as nbclient, which read only the output of the running cell.
-        """
+        """Show answers again for programs such as nbclient, which read only the output of the running cell."""
         while self._arrived:
             _update(*self._arrived.pop())
 
@@ -147,9 +135,7 @@ class WorkerdiagMagics(Magics):
         return client
 
     def _client_of(self, exc: BaseException | None) -> Client | None:
-        """
-        Return the client that waits for a task of *exc*, else Dask's default client; None if there is none.
-        """
+        """Return the client that waits for a task of *exc*, else Dask's default client; None if there is none."""
         from distributed import default_client
 
         linked: Iterable[Any] = linked_exceptions(exc) if exc else ()
@@ -171,8 +157,7 @@ class WorkerdiagMagics(Magics):
 
 
 def _update(place: Any, found: Diagnosis | None, exc: BaseException | None) -> None:
-    """
-    Show the answer in its place: one line if it explains nothing and no worker died of *exc*.
+    """Show the answer in its place: one line if it explains nothing and no worker died of *exc*.
 
     Args:
         place: The display handle.
@@ -191,8 +176,6 @@ def _plain_line(line: str) -> dict[str, str]:
 
 
 def _last_exception() -> BaseException | None:
-    """
-    Return the last exception that the shell showed, if Dask raised it.
-    """
+    """Return the last exception that the shell showed, if Dask raised it."""
     exc: object = getattr(sys, "last_value", None)
     return exc if isinstance(exc, BaseException) and is_from_dask(exc) else None

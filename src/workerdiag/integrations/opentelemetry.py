@@ -1,5 +1,4 @@
-"""
-OpenTelemetry: the diagnosis as a log record in the trace of the work.
+"""OpenTelemetry: the diagnosis as a log record in the trace of the work.
 
     except KilledWorker as exc:
         emit_diagnosis(exc)
@@ -45,8 +44,7 @@ def emit_diagnosis(
     logger_provider: LoggerProvider | None = None,
     timeout_s: float | None = None,
 ) -> Diagnosis | None:
-    """
-    Emit a log record of severity ERROR in the current context, if workers died or may have; never raises.
+    """Emit a log record of severity ERROR in the current context, if workers died or may have; never raises.
 
     Args:
         exc: The exception; None: *diagnosis* alone, e.g. that of a notice.

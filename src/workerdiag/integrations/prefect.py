@@ -1,5 +1,4 @@
-"""
-Prefect: say in an artifact why Dask's workers died, when a flow run has failed or crashed.
+"""Prefect: say in an artifact why Dask's workers died, when a flow run has failed or crashed.
 
     @flow(on_failure=[on_failure], on_crashed=[on_crashed])
     def total():
@@ -35,16 +34,12 @@ ARTIFACT_KEY = "dask-worker-deaths"
 
 
 async def on_failure(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:  # noqa: ARG001
-    """
-    Create a Markdown artifact of the flow run, if its exception came from Dask.
-    """
+    """Create a Markdown artifact of the flow run, if its exception came from Dask."""
     await _report(flow_run, state)
 
 
 async def on_crashed(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:  # noqa: ARG001
-    """
-    The same for a flow run that crashed.
-    """
+    """The same for a flow run that crashed."""
     await _report(flow_run, state)
 
 

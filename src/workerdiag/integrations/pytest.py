@@ -1,5 +1,4 @@
-"""
-pytest: a failing test that used a cluster carries its diagnosis, and a strict run allows no deaths.
+"""pytest: a failing test that used a cluster carries its diagnosis, and a strict run allows no deaths.
 
 Every pytest in whose environment workerdiag is installed loads this module. So it imports nothing of ours and
 nothing of Dask until the tests themselves have imported distributed.
@@ -34,9 +33,7 @@ _DEATHS = pytest.StashKey["list[ObservedDeaths]"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """
-    Add the flag and the setting.
-    """
+    """Add the flag and the setting."""
     group = parser.getgroup("workerdiag", "deaths of Dask's workers")
     group.addoption(
         "--workerdiag-strict",
@@ -52,8 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """
-    Register the marker; the process that reports also gives the verdict.
+    """Register the marker; the process that reports also gives the verdict.
 
     Raises:
         pytest.UsageError: The timeout is no number of seconds.
@@ -69,18 +65,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """
-    Leave Dask as it was.
-    """
+    """Leave Dask as it was."""
     if (observer := config.stash.get(_OBSERVER, None)) is not None:
         observer.stop()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """
-    Begin to observe before the first cluster is there.
-    """
+    """Begin to observe before the first cluster is there."""
     item.stash[_DEATHS] = []  # a test may be run again
     with suppress(Exception):
         _observer(item.config)
@@ -88,9 +80,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)  # old style: pytest 7 may load this module, too
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
-    """
-    Add the diagnosis to the report of a failure, and the deaths to that of the teardown.
-    """
+    """Add the diagnosis to the report of a failure, and the deaths to that of the teardown."""
     outcome = yield
     with suppress(Exception):
         observer = _observer(item.config)
@@ -99,9 +89,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def _observer(config: pytest.Config) -> ClusterObserver | None:
-    """
-    The observer of this process; None as long as nobody uses Dask.
-    """
+    """The observer of this process; None as long as nobody uses Dask."""
     if "distributed" not in sys.modules:
         return None
     if _OBSERVER not in config.stash:
@@ -129,9 +117,7 @@ def _complete_report(
 
 
 def _show(diagnosis: Diagnosis, item: pytest.Item, report: pytest.TestReport) -> None:
-    """
-    Add it whole the first time, and one screen of it for later tests that fail for the same reason.
-    """
+    """Add it whole the first time, and one screen of it for later tests that fail for the same reason."""
     from workerdiag.integrations.diagnosis_facts import facts
 
     shown = item.config.stash.setdefault(_SHOWN, set())
@@ -142,9 +128,7 @@ def _show(diagnosis: Diagnosis, item: pytest.Item, report: pytest.TestReport) ->
 
 
 def _save(diagnosis: Diagnosis, item: pytest.Item, report: pytest.TestReport) -> dict[str, str]:
-    """
-    Where the bundle is, if one is wanted; one that cannot be saved is said so in the report.
-    """
+    """Where the bundle is, if one is wanted; one that cannot be saved is said so in the report."""
     from workerdiag.errors import BundleError
 
     folder = item.config.getoption("workerdiag_bundles")
@@ -173,16 +157,13 @@ def _texts(observed: ObservedDeaths) -> list[str]:
 def _add_properties(
     item: pytest.Item, report: pytest.TestReport, properties: Sequence[tuple[str, object]]
 ) -> None:
-    """
-    To the report at hand and to the later ones of the test: junit-xml reads those of the teardown.
-    """
+    """To the report at hand and to the later ones of the test: junit-xml reads those of the teardown."""
     item.user_properties += properties
     report.user_properties += properties
 
 
 class StrictVerdict:
-    """
-    Fails a run in which a worker died that nobody asked to stop.
+    """Fails a run in which a worker died that nobody asked to stop.
 
     Under xdist it is told by the reports of the other processes.
     """
@@ -192,9 +173,7 @@ class StrictVerdict:
         self._deaths: list[tuple[str, str]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """
-        Collect the deaths of one test.
-        """
+        """Collect the deaths of one test."""
         if report.when == "teardown":
             self._deaths += [
                 (report.nodeid, str(value)) for name, value in report.user_properties if name == _DEATH
@@ -202,16 +181,12 @@ class StrictVerdict:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """
-        Fail a run that passed.
-        """
+        """Fail a run that passed."""
         if self._deaths and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """
-        List the deaths.
-        """
+        """List the deaths."""
         if not self._deaths:
             return
         terminalreporter.section("workerdiag: workers died that nobody asked to stop", red=True)

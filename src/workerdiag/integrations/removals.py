@@ -1,6 +1,4 @@
-"""
-Which workers went without an order, by a scheduler's events of topic ``all``.
-"""
+"""Which workers went without an order, by a scheduler's events of topic ``all``."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ _ORDERS: Final[Mapping[str, str]] = {"restart-workers": "workers", "retire-worke
 
 @define(eq=False, kw_only=True)
 class Removals:
-    """
-    Tells of each removal once.
-    """
+    """Tells of each removal once."""
 
     #: Earlier removals are not told, in seconds since the epoch.
     _since: float
@@ -25,8 +21,7 @@ class Removals:
     _known: set[tuple[str, str]] = field(factory=set, init=False)
 
     def take_new(self, entries: Sequence[tuple[float, object]]) -> list[str]:
-        """
-        The workers whose removal is new, was not announced, and is part of no restart or retirement.
+        """The workers whose removal is new, was not announced, and is part of no restart or retirement.
 
         Many suites restart their cluster for each test, so that these are told apart here. Other stops that
         somebody asked for can only be judged by all evidence.

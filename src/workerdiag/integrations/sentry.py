@@ -1,5 +1,4 @@
-"""
-Sentry: an error that came from Dask says why the workers died.
+"""Sentry: an error that came from Dask says why the workers died.
 
     sentry_sdk.init(integrations=[WorkerdiagIntegration()])
 
@@ -39,8 +38,7 @@ _DEFAULT_FINGERPRINT: Final = ["{{ default }}"]
 
 
 class WorkerdiagIntegration(Integration):
-    """
-    Adds the diagnosis to each error event whose exception came from Dask; other events pass untouched.
+    """Adds the diagnosis to each error event whose exception came from Dask; other events pass untouched.
 
     Args:
         attach_bundle: Attach a death bundle, secrets redacted, with the evidence (at most 8 MiB).
@@ -61,9 +59,7 @@ class WorkerdiagIntegration(Integration):
 
     @staticmethod
     def setup_once() -> None:
-        """
-        Register the processor of events; Sentry calls it once.
-        """
+        """Register the processor of events; Sentry calls it once."""
         add_global_event_processor(_process)
 
 

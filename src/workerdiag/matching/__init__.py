@@ -1,3 +1,1 @@
-"""
-Finds signs in evidence: the only room that runs patterns.
-"""
+"""Finds signs in evidence: the only room that runs patterns."""

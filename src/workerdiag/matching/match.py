@@ -1,6 +1,4 @@
-"""
-From evidence to matches: log text goes through the scan, other evidence is compared sign by sign.
-"""
+"""From evidence to matches: log text goes through the scan, other evidence is compared sign by sign."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ _ROLE_OF_ACTION: Mapping[str, MatchRole] = {
 
 @frozen
 class SearchResult:
-    """
-    The matches in the evidence, the parts that were not searched, and the rules that could not be used.
-    """
+    """The matches in the evidence, the parts that were not searched, and the rules that could not be used."""
 
     matches: list[Match]
     gaps: list[Gap]
@@ -65,9 +61,7 @@ def match(
     matcher: Matcher | None = None,
     observer: MatchObserver | None = None,
 ) -> list[Match]:
-    """
-    Return every landmark and sign in the evidence, in its order: `search` without a deadline.
-    """
+    """Return every landmark and sign in the evidence, in its order: `search` without a deadline."""
     return search(evidence, book, matcher, observer).matches
 
 
@@ -78,8 +72,7 @@ def search(
     observer: MatchObserver | None = None,
     deadline: Deadline = NO_DEADLINE,
 ) -> SearchResult:
-    """
-    Return every landmark and sign in the evidence, in its order.
+    """Return every landmark and sign in the evidence, in its order.
 
     Args:
         evidence: The evidence. Chunks of one log must be consecutive.
@@ -99,9 +92,7 @@ def find_matches(
     observer: MatchObserver | None = None,
     deadline: Deadline = NO_DEADLINE,
 ) -> SearchResult:
-    """
-    Return the matches in each piece of evidence: `search` without the signs that `derive_matches` adds.
-    """
+    """Return the matches in each piece of evidence: `search` without the signs that `derive_matches` adds."""
     clock = GraceDeadline(deadline, grace=_ALWAYS)
     signs = matcher.signs
     left_out = dict.fromkeys((*matcher.left_out, *signs.left_out))
@@ -134,9 +125,7 @@ def find_matches(
 
 
 def _clipped_reports(found: Iterable[Match], work: WorkBudget) -> Iterator[ClippedReports]:
-    """
-    Yield the number of reports of ends in one log, if it may have more than are kept.
-    """
+    """Yield the number of reports of ends in one log, if it may have more than are kept."""
     ends = (each for each in found if each.role in END_ROLES and not each.sign)
     kept = Counter((each.owner, "follows" in each.captures) for each in ends)
     for (landmark, follows), count in kept.items():
@@ -154,17 +143,13 @@ def _clipped_reports(found: Iterable[Match], work: WorkBudget) -> Iterator[Clipp
 
 
 def derive_matches(found: Sequence[Match], signs: SignTables) -> list[Match]:
-    """
-    Return the matches of an incident, without other programs and with years, and the derived signs.
-    """
+    """Return the matches of an incident, without other programs and with years, and the derived signs."""
     found = infer_years(without_other_programs(found))
     return [*found, *_landmark_sign_matches(found, signs), *_exit_sign_matches(found, signs)]
 
 
 def engine_notes() -> tuple[str, ...]:
-    """
-    Return notes about missing engines, and what they cost.
-    """
+    """Return notes about missing engines, and what they cost."""
     engines = (("google-re2", uses_re2()), ("hyperscan", available()))
     missing = " and ".join(name for name, is_there in engines if not is_there)
     return (
@@ -234,9 +219,7 @@ def _exception_matches(facts: ExceptionFacts, signs: SignTables) -> Iterator[Mat
 
 
 def _is_said(wanted: str, text: str) -> bool:
-    """
-    Whether the pattern *wanted* matches in *text* outside a guess.
-    """
+    """Whether the pattern *wanted* matches in *text* outside a guess."""
     guessed = tuple(guesses(text))
     starts = (found.span()[0] for found in pattern(wanted).finditer(text))
     return any(not any(low <= start < high for low, high in guessed) for start in starts)
@@ -252,9 +235,7 @@ def _is_type(actual: str, wanted: str) -> bool:
 
 
 def _landmark_sign_matches(found: Iterable[Match], signs: SignTables) -> Iterator[Match]:
-    """
-    Yield the signs that are this landmark with these captures.
-    """
+    """Yield the signs that are this landmark with these captures."""
     for mark in found:
         for cause, sign in signs.by_landmark.get(mark.owner, ()) if not mark.sign else ():
             if all(
@@ -264,9 +245,7 @@ def _landmark_sign_matches(found: Iterable[Match], signs: SignTables) -> Iterato
 
 
 def _exit_sign_matches(found: Iterable[Match], signs: SignTables) -> Iterator[Match]:
-    """
-    Yield the signs that are the exit reported by a landmark.
-    """
+    """Yield the signs that are the exit reported by a landmark."""
     for mark in found:
         if mark.role != "exit-report":
             continue

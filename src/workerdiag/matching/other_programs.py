@@ -1,5 +1,4 @@
-"""
-Text in logs that proves nothing: guesses at a reason, and the ends of programs that are not workers.
+"""Text in logs that proves nothing: guesses at a reason, and the ends of programs that are not workers.
 
 "This could be caused by a segmentation fault or by excessive memory usage" names two causes, and the
 program that wrote it saw neither.
@@ -35,9 +34,7 @@ OPENINGS = (_MAY_BE, _LISTED)
 
 
 def without_other_programs(found: Sequence[Match]) -> list[Match]:
-    """
-    Return the matches, without the ends of programs that are not workers.
-    """
+    """Return the matches, without the ends of programs that are not workers."""
     theirs = {line for each in found if each.role == "other-program" for line in _line_places(each)}
     if not theirs:
         return list(found)
@@ -50,9 +47,7 @@ def _line_places(mark: Match) -> Iterator[tuple[str, int]]:
 
 
 def guesses(text: str) -> Iterator[tuple[int, int]]:
-    """
-    Yield the bounds of the guesses in *text*.
-    """
+    """Yield the bounds of the guesses in *text*."""
     lowered = text.lower()
     if not any(word in lowered for word in _WORDS):
         return

@@ -1,5 +1,4 @@
-"""
-The only access to the regex engine, so that it can be replaced.
+"""The only access to the regex engine, so that it can be replaced.
 
 RE2 (google-re2) runs in time linear in the text, as untrusted logs require. Without its wheel, Python's
 ``re`` is used, on short texts only.
@@ -35,8 +34,7 @@ _CHARS_OF_A_GENERATION = 16 * 2**20
 
 
 class Generation:
-    """
-    The generation of compiled patterns: patterns of an earlier generation are compiled again.
+    """The generation of compiled patterns: patterns of an earlier generation are compiled again.
 
     RE2 locks the caches of its patterns. A lock that another thread holds during a fork is never released in
     the child. And RE2 never shrinks its caches: they would grow for weeks in a long-running process.
@@ -49,9 +47,7 @@ class Generation:
 
     @classmethod
     def begin(cls) -> None:
-        """
-        Begin a new generation; compiling again takes some milliseconds.
-        """
+        """Begin a new generation; compiling again takes some milliseconds."""
         cls.now += 1
         cls._searched_chars = 0
         pattern.cache_clear()  # a pattern that is not compiled again takes no memory
@@ -62,9 +58,7 @@ class Generation:
 
     @classmethod
     def count(cls, chars: int) -> None:
-        """
-        Count searched text, and begin a new generation after much of it.
-        """
+        """Count searched text, and begin a new generation after much of it."""
         cls._searched_chars += chars
         if cls._searched_chars > _CHARS_OF_A_GENERATION:
             cls.begin()
@@ -75,31 +69,21 @@ if hasattr(os, "register_at_fork"):
 
 
 class RegexMatch(Protocol):
-    """
-    One match: its span and its groups.
-    """
+    """One match: its span and its groups."""
 
     def span(self) -> tuple[int, int]:
-        """
-        Return the offset of the first character, and the one behind the last.
-        """
+        """Return the offset of the first character, and the one behind the last."""
 
     def groupdict(self) -> dict[str, str | None]:
-        """
-        Return the text of each named group; None for a group that did not take part.
-        """
+        """Return the text of each named group; None for a group that did not take part."""
 
 
 class BadPatternError(ValueError):
-    """
-    A pattern that RE2 does not accept.
-    """
+    """A pattern that RE2 does not accept."""
 
 
 class _EngineMatch(Protocol):
-    """
-    A match of RE2, with byte offsets, or of Python.
-    """
+    """A match of RE2, with byte offsets, or of Python."""
 
     def span(self) -> tuple[int, int]: ...
     def __getitem__(self, index: int, /) -> bytes | None: ...
@@ -107,9 +91,7 @@ class _EngineMatch(Protocol):
 
 
 class _AsciiMatch:
-    """
-    A match in ASCII text, where byte offsets are character offsets.
-    """
+    """A match in ASCII text, where byte offsets are character offsets."""
 
     __slots__ = ("_match", "_names")
 
@@ -130,9 +112,7 @@ class _AsciiMatch:
 
 
 class _ShiftedMatch:
-    """
-    A match in a piece of a longer text.
-    """
+    """A match in a piece of a longer text."""
 
     __slots__ = ("_at", "_match")
 
@@ -150,9 +130,7 @@ class _ShiftedMatch:
 
 
 class Pattern:
-    """
-    A compiled pattern, case-insensitive, searched anywhere in a text.
-    """
+    """A compiled pattern, case-insensitive, searched anywhere in a text."""
 
     __slots__ = ("_ascii", "_made_in", "_names", "_unicode", "text")
 
@@ -171,27 +149,21 @@ class Pattern:
         self._unicode: Any = None
 
     def search(self, text: str) -> RegexMatch | None:
-        """
-        Return the first match in *text*, or None.
-        """
+        """Return the first match in *text*, or None."""
         if not self._takes_bytes(text):
             return next(self.finditer(text), None)
         match = self._ascii.search(text.encode())
         return None if match is None else _AsciiMatch(match, self._names)
 
     def _takes_bytes(self, text: str) -> bool:
-        """
-        Count *text*, and return whether it can be searched as bytes.
-        """
+        """Count *text*, and return whether it can be searched as bytes."""
         Generation.count(len(text))
         if self._made_in != Generation.now:
             self._compile()
         return self._ascii is not None and text.isascii()
 
     def finditer(self, text: str) -> Iterator[RegexMatch]:
-        """
-        Yield all matches, left to right, not overlapping.
-        """
+        """Yield all matches, left to right, not overlapping."""
         if self._takes_bytes(text):
             for match in self._ascii.finditer(text.encode()):
                 yield _AsciiMatch(match, self._names)
@@ -210,9 +182,7 @@ class Pattern:
                     yield shifted
 
     def matches_whole(self, text: str) -> bool:
-        """
-        Whether the pattern matches the whole of *text*.
-        """
+        """Whether the pattern matches the whole of *text*."""
         if self._made_in != Generation.now:
             self._compile()
         if self._ascii is not None and text.isascii():
@@ -220,9 +190,7 @@ class Pattern:
         return self._any().fullmatch(text) is not None
 
     def _any(self) -> Any:
-        """
-        Return the compiled pattern for any text; it is compiled on first use.
-        """
+        """Return the compiled pattern for any text; it is compiled on first use."""
         if self._unicode is None:
             self._unicode = _compile_pattern(self.text)
         return self._unicode
@@ -230,8 +198,7 @@ class Pattern:
 
 @lru_cache(maxsize=4096)  # of compiled patterns only
 def pattern(text: str) -> Pattern:
-    """
-    Return the compiled pattern *text*.
+    """Return the compiled pattern *text*.
 
     Raises:
         BadPatternError: RE2 does not accept it.
@@ -240,9 +207,7 @@ def pattern(text: str) -> Pattern:
 
 
 def pattern_set(texts: Sequence[str]) -> Any | None:
-    """
-    Compile several patterns into a set, whose ``Match`` returns the indices of the matches; None without RE2.
-    """
+    """Compile several patterns into a set, whose ``Match`` returns the indices of the matches; None without RE2."""
     if re2 is None or not all(text.isascii() for text in texts):
         return None
     for most_bytes in (_SET_BYTES, None):  # a large set gets RE2's default
@@ -260,9 +225,7 @@ def _compile_set(texts: Sequence[str], options: Any) -> Any:
 
 
 def uses_re2() -> bool:
-    """
-    Whether RE2 is installed.
-    """
+    """Whether RE2 is installed."""
     return re2 is not None
 
 
@@ -290,9 +253,7 @@ def _compile_pattern(text: str | bytes) -> Any:
 
 
 def _within_memory(text: str | bytes) -> Any:
-    """
-    Compile the pattern with little memory, or with RE2's default if it is too large for that.
-    """
+    """Compile the pattern with little memory, or with RE2's default if it is too large for that."""
     try:
         return re2.compile(text, _options(_PATTERN_BYTES))
     except re2.error:

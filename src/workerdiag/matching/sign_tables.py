@@ -1,6 +1,4 @@
-"""
-The signs of a rulebook that are not searched for in log text, indexed for lookup.
-"""
+"""The signs of a rulebook that are not searched for in log text, indexed for lookup."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ _MAX_KNOWN_VALUES, _MAX_KNOWN_CHARS = 2000, 100
 
 
 class SignTables:
-    """
-    Signs of events, exceptions, landmarks and reported exits. Threads may share it.
-    """
+    """Signs of events, exceptions, landmarks and reported exits. Threads may share it."""
 
     def __init__(self, book: Rulebook) -> None:
         left_out: dict[str, None] = {}
@@ -47,9 +43,7 @@ class SignTables:
         self.left_out = tuple(left_out)
 
     def for_events_of(self, topic: str) -> Sequence[SignOf[EventSign]]:
-        """
-        Return the signs for events of *topic*, from a cache: thousands of events have few topics.
-        """
+        """Return the signs for events of *topic*, from a cache: thousands of events have few topics."""
         known = self._of_topic.get(topic)
         if known is None:
             if len(self._of_topic) > _MAX_TOPICS:
@@ -63,9 +57,7 @@ class SignTables:
         return known
 
     def matches_whole(self, wanted: str, value: str) -> bool:
-        """
-        Whether the pattern *wanted* matches *value*, from a cache: thousands of events have few values.
-        """
+        """Whether the pattern *wanted* matches *value*, from a cache: thousands of events have few values."""
         key = wanted, value
         known = self._known_values.get(key)
         if known is None:
@@ -76,9 +68,7 @@ class SignTables:
 
 
 def pattern_texts(sign: Sign) -> tuple[str, ...]:
-    """
-    Return the patterns of a sign that are not searched for in log text.
-    """
+    """Return the patterns of a sign that are not searched for in log text."""
     if isinstance(sign, LandmarkSign):
         return tuple(sign.where.values())
     if isinstance(sign, EventSign):
@@ -89,9 +79,7 @@ def pattern_texts(sign: Sign) -> tuple[str, ...]:
 
 
 def compilable_patterns(book: Rulebook) -> dict[str, tuple[str, ...]]:
-    """
-    Return the valid patterns of signs outside log text, each without literals, for `Rulebook.literals`.
-    """
+    """Return the valid patterns of signs outside log text, each without literals, for `Rulebook.literals`."""
     compilable: dict[str, tuple[str, ...]] = {}
     for cause in book.causes:
         for sign in (*cause.signs, *cause.against):
@@ -103,9 +91,7 @@ def compilable_patterns(book: Rulebook) -> dict[str, tuple[str, ...]]:
 
 
 def _usable_signs(book: Rulebook, kind: type[_S], left_out: dict[str, None]) -> list[SignOf[_S]]:
-    """
-    Return the signs of one kind whose patterns can be run; notes about the others go to *left_out*.
-    """
+    """Return the signs of one kind whose patterns can be run; notes about the others go to *left_out*."""
     known = book.literals if uses_re2() else {}  # patterns that were valid when the rules were compiled
     usable: list[SignOf[_S]] = []
     for cause in book.causes:

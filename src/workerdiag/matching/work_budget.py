@@ -1,5 +1,4 @@
-"""
-The work budget of one log: a fixed amount for each of its bytes.
+"""The work budget of one log: a fixed amount for each of its bytes.
 
 Ordinary logs use a small part of it. A text made of nothing but literals of rules exhausts it. Text that is
 skipped then is counted, so that the report can say so.
@@ -30,9 +29,7 @@ _LINES_PER_LOOK = 32
 
 @define
 class WorkBudget:
-    """
-    The work done for one log, and the text that was skipped.
-    """
+    """The work done for one log, and the text that was skipped."""
 
     #: Deadline of all logs. The first readings find time left, so that something is searched.
     clock: GraceDeadline = field(factory=GraceDeadline)
@@ -62,9 +59,7 @@ class WorkBudget:
     _lines_left: int = field(default=1, init=False)
 
     def may_search(self, at: int) -> bool:
-        """
-        Whether the budget of the text up to byte *at* allows a closer look there.
-        """
+        """Whether the budget of the text up to byte *at* allows a closer look there."""
         is_over = self._spent > FIRST_COST + COST_PER_BYTE * at
         if is_over and self._skipped_from is None:
             self._skipped_from = at
@@ -73,31 +68,23 @@ class WorkBudget:
         return not is_over
 
     def count_skipped(self, at: int) -> None:
-        """
-        Count the bytes skipped up to byte *at*.
-        """
+        """Count the bytes skipped up to byte *at*."""
         if self._skipped_from is not None:
             self.skipped_bytes += max(0, at - self._skipped_from)
             self._skipped_from = None
 
     def may_search_again(self, end: int) -> bool:
-        """
-        Whether the budget of the text up to byte *end* allows another look at its end.
-        """
+        """Whether the budget of the text up to byte *end* allows another look at its end."""
         return self._spent_again <= FIRST_COST + COST_PER_BYTE * end
 
     def gather(self, chars: int, lines: int) -> None:
-        """
-        Count an assembled message.
-        """
+        """Count an assembled message."""
         self.gathered_bytes += chars
         self._spent += LINE_COST * lines
         self._lines_left -= lines
 
     def spend(self, chars: int, found: int, *, again: bool) -> None:
-        """
-        Count a run of a pattern over a number of characters, and its matches.
-        """
+        """Count a run of a pattern over a number of characters, and its matches."""
         self.runs += 1
         self.searched_chars += chars
         cost = RUN_COST + chars + FOUND_COST * found
@@ -107,9 +94,7 @@ class WorkBudget:
             self._spent += cost
 
     def has_time(self) -> bool:
-        """
-        Whether there is time left. The clock is not read every time.
-        """
+        """Whether there is time left. The clock is not read every time."""
         self._lines_left -= 1
         if self._lines_left <= 0 and not self.is_late:
             self._lines_left = _LINES_PER_LOOK
@@ -117,9 +102,7 @@ class WorkBudget:
         return not self.is_late
 
     def gaps(self, source: str, place: Place, what: str) -> Iterator[Gap]:
-        """
-        Yield the gaps for the skipped parts of *source*, counted in *what*.
-        """
+        """Yield the gaps for the skipped parts of *source*, counted in *what*."""
         if self.late_bytes:
             yield Gap(
                 source=source,

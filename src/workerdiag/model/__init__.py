@@ -1,3 +1,1 @@
-"""
-The value classes: evidence, rules and findings. No input, no output.
-"""
+"""The value classes: evidence, rules and findings. No input, no output."""

@@ -1,5 +1,4 @@
-"""
-The parts of Dask that we touch: its objects as protocols, and the texts that code depends on.
+"""The parts of Dask that we touch: its objects as protocols, and the texts that code depends on.
 
 Protocols have what every supported release has; a part that some release lacks is read with `getattr` where
 it is needed. The texts are those of distributed 2024.8.1 to 2026.8.0. Texts that show causes are in rules.
@@ -38,15 +37,12 @@ Reply = Mapping[str, Any]
 
 
 def is_other_nanny(text: str, nanny: str) -> bool:
-    """
-    Whether a log record is about the start or end of a nanny at another address.
-    """
+    """Whether a log record is about the start or end of a nanny at another address."""
     return "Nanny at" in text and "://" in text and nanny not in text
 
 
 def removed_worker(line: str) -> tuple[str, str] | None:
-    """
-    Address and name of the worker whose removal the line reports, if its name is not its address.
+    """Address and name of the worker whose removal the line reports, if its name is not its address.
 
     ``Remove worker addr: tcp://10.0.0.4:4002 name: w-0 (stimulus_id='...')``, since 2024.12.0.
     """
@@ -56,16 +52,12 @@ def removed_worker(line: str) -> tuple[str, str] | None:
 
 
 def is_disallowed(problem: object) -> bool:
-    """
-    Whether a server refused because of ``blocked-handlers``, or because it must not unpickle functions.
-    """
+    """Whether a server refused because of ``blocked-handlers``, or because it must not unpickle functions."""
     return isinstance(problem, PermissionError) or "explicitly disallowed" in str(problem)
 
 
 def is_worker_death(exc: BaseException | None) -> bool:
-    """
-    Whether Dask raised it because workers died: a ``KilledWorker`` (distributed.scheduler).
-    """
+    """Whether Dask raised it because workers died: a ``KilledWorker`` (distributed.scheduler)."""
     return any(
         each.__name__ == "KilledWorker" and each.__module__ == "distributed.scheduler"
         for each in type(exc).__mro__
@@ -73,9 +65,7 @@ def is_worker_death(exc: BaseException | None) -> bool:
 
 
 class Rpc(Protocol):
-    """
-    A connection to a server: each operation that the server handles is a method.
-    """
+    """A connection to a server: each operation that the server handles is a method."""
 
     address: str
 
@@ -83,9 +73,7 @@ class Rpc(Protocol):
 
 
 class EventLoop(Protocol):
-    """
-    The event loop of a server or a client (``tornado.ioloop.IOLoop``).
-    """
+    """The event loop of a server or a client (``tornado.ioloop.IOLoop``)."""
 
     asyncio_loop: AbstractEventLoop
     call_later: Method
@@ -93,17 +81,13 @@ class EventLoop(Protocol):
 
 
 class Status(Protocol):
-    """
-    The status of a server or a worker.
-    """
+    """The status of a server or a worker."""
 
     name: str
 
 
 class TaskPrefix(Protocol):
-    """
-    A task prefix: the tasks whose keys begin alike, with the counts of the scheduler.
-    """
+    """A task prefix: the tasks whose keys begin alike, with the counts of the scheduler."""
 
     suspicious: int
     states: Mapping[str, int]
@@ -112,9 +96,7 @@ class TaskPrefix(Protocol):
 
 
 class TaskState(Protocol):
-    """
-    A task on the scheduler.
-    """
+    """A task on the scheduler."""
 
     key: object
     state: str
@@ -124,9 +106,7 @@ class TaskState(Protocol):
 
 
 class WorkerState(Protocol):
-    """
-    A worker on the scheduler.
-    """
+    """A worker on the scheduler."""
 
     address: str
     name: object
@@ -144,9 +124,7 @@ class WorkerState(Protocol):
 
 
 class Server(Protocol):
-    """
-    A scheduler, a worker or a nanny.
-    """
+    """A scheduler, a worker or a nanny."""
 
     address: str
     status: Status
@@ -158,18 +136,14 @@ class Server(Protocol):
 
 
 class Topic(Protocol):
-    """
-    The latest events of one topic on the scheduler, and the number of all (broker.py).
-    """
+    """The latest events of one topic on the scheduler, and the number of all (broker.py)."""
 
     events: deque[tuple[float, Any]]
     count: int
 
 
 class Scheduler(Protocol):
-    """
-    The scheduler, from inside its process.
-    """
+    """The scheduler, from inside its process."""
 
     address: str
     id: str
@@ -187,9 +161,7 @@ class Scheduler(Protocol):
 
 
 class WorkerStateMachine(Protocol):
-    """
-    The tasks of a worker (``WorkerState`` in worker_state_machine.py).
-    """
+    """The tasks of a worker (``WorkerState`` in worker_state_machine.py)."""
 
     nthreads: int
     #: Tasks on a worker (``TaskState`` in worker_state_machine.py), by their keys.
@@ -197,17 +169,13 @@ class WorkerStateMachine(Protocol):
 
 
 class MemoryManager(Protocol):
-    """
-    The memory manager of a worker.
-    """
+    """The memory manager of a worker."""
 
     memory_limit: int | None
 
 
 class Worker(Server, Protocol):
-    """
-    A worker, from inside its process.
-    """
+    """A worker, from inside its process."""
 
     name: object
     nanny: str | None
@@ -223,9 +191,7 @@ class Worker(Server, Protocol):
 
 
 class NannyProcess(Protocol):
-    """
-    The worker process of a nanny, as the nanny knows it.
-    """
+    """The worker process of a nanny, as the nanny knows it."""
 
     pid: int | None
     kill: Method
@@ -233,9 +199,7 @@ class NannyProcess(Protocol):
 
 
 class Nanny(Server, Protocol):
-    """
-    A nanny, from inside its process.
-    """
+    """A nanny, from inside its process."""
 
     process: NannyProcess
     pid: int | None
@@ -247,9 +211,7 @@ class Nanny(Server, Protocol):
 
 
 class Client(Protocol):
-    """
-    A client of a cluster (``distributed.Client``).
-    """
+    """A client of a cluster (``distributed.Client``)."""
 
     status: str
     asynchronous: bool

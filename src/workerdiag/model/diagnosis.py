@@ -1,5 +1,4 @@
-"""
-Findings: matches, deaths, ranked causes, blame and next steps.
+"""Findings: matches, deaths, ranked causes, blame and next steps.
 
 `Findings` is what the pipeline returns; the public ``Diagnosis`` adds the renderings.
 """
@@ -35,9 +34,7 @@ _probability = and_(ge(0.0), le(1.0))
 
 @frozen(kw_only=True)
 class Match:
-    """
-    A sign or a landmark found at one place.
-    """
+    """A sign or a landmark found at one place."""
 
     #: Id of the cause or the landmark.
     owner: str
@@ -66,9 +63,7 @@ class Match:
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class Clue:
-    """
-    One piece of evidence as a report shows it.
-    """
+    """One piece of evidence as a report shows it."""
 
     sign: str
     text: str
@@ -82,9 +77,7 @@ class Clue:
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class Advice:
-    """
-    A mitigation, with its numbers filled in from this death.
-    """
+    """A mitigation, with its numbers filled in from this death."""
 
     do: str
     when: str = ""
@@ -94,9 +87,7 @@ class Advice:
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class RankedCause:
-    """
-    A cause with its probability and its evidence.
-    """
+    """A cause with its probability and its evidence."""
 
     id: str
     revision: int
@@ -115,9 +106,7 @@ class RankedCause:
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class Death:
-    """
-    One worker process that ended, or that the scheduler lost.
-    """
+    """One worker process that ended, or that the scheduler lost."""
 
     identity: Identity
     when: float | None = None
@@ -144,9 +133,7 @@ class Death:
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class Blame:
-    """
-    Who needs to act.
-    """
+    """Who needs to act."""
 
     verdict: Verdict = "unknown"
     #: The task that Dask blames, if it blames one.
@@ -158,9 +145,7 @@ class Blame:
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class NextStep:
-    """
-    One place to inspect next, with its cost.
-    """
+    """One place to inspect next, with its cost."""
 
     inspect: str
     command: str = ""
@@ -172,9 +157,7 @@ class NextStep:
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class RetryPolicy:
-    """
-    What a program may do with the same work, and under which conditions.
-    """
+    """What a program may do with the same work, and under which conditions."""
 
     #: ``ask`` wherever no cause is at least 80 % likely.
     action: RetryAction = "ask"
@@ -191,9 +174,7 @@ class RetryPolicy:
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class Decision:
-    """
-    The decision for callers that act without reading.
-    """
+    """The decision for callers that act without reading."""
 
     #: Whether running the same work again, unchanged, may be expected to succeed.
     retry_safe: bool | None = None
@@ -210,9 +191,7 @@ class Decision:
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class TaskFailure:
-    """
-    An exception that a task raised, which ends no worker.
-    """
+    """An exception that a task raised, which ends no worker."""
 
     #: Name of its class, e.g. ``KeyError``.
     type: str
@@ -225,9 +204,7 @@ class TaskFailure:
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class UnlistedDeaths:
-    """
-    Deaths of which only the number is known.
-    """
+    """Deaths of which only the number is known."""
 
     #: The number of known deaths.
     count: int = field(default=0, validator=ge(0))
@@ -237,9 +214,7 @@ class UnlistedDeaths:
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class Findings:
-    """
-    All findings about one incident.
-    """
+    """All findings about one incident."""
 
     outcome: Outcome
     #: One sentence: what happened, also when nothing died.
@@ -269,21 +244,15 @@ class Findings:
 
     @property
     def death_count(self) -> int:
-        """
-        How many deaths are known, listed or not; a lower bound with `UnlistedDeaths.maybe_more`.
-        """
+        """How many deaths are known, listed or not; a lower bound with `UnlistedDeaths.maybe_more`."""
         return len(self.deaths) + self.unlisted_deaths.count
 
     @property
     def top(self) -> RankedCause | None:
-        """
-        The likeliest cause, or None.
-        """
+        """The likeliest cause, or None."""
         return self.causes[0] if self.causes else None
 
 
 def findings_answer(findings: Findings) -> str:
-    """
-    The id of the likeliest cause if there is one, else the outcome.
-    """
+    """The id of the likeliest cause if there is one, else the outcome."""
     return findings.top.id if findings.outcome == "explained" and findings.top else findings.outcome

@@ -1,6 +1,4 @@
-"""
-Topics of events: those of a scheduler that rules refer to, and those that sources create.
-"""
+"""Topics of events: those of a scheduler that rules refer to, and those that sources create."""
 
 from __future__ import annotations
 
@@ -39,8 +37,7 @@ _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
 def scheduler_topics(book: Rulebook) -> tuple[str, ...]:
-    """
-    The topics to request from a scheduler, so that the event signs of *book* can show.
+    """The topics to request from a scheduler, so that the event signs of *book* can show.
 
     A sign for any topic adds none: its events are among the others.
     """

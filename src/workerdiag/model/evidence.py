@@ -1,5 +1,4 @@
-"""
-Evidence: what was seen on a cluster, and the protocol of sources that yield it.
+"""Evidence: what was seen on a cluster, and the protocol of sources that yield it.
 
 Independent of files, clusters and terminals, so any module may import it.
 """
@@ -34,9 +33,7 @@ NEWLINE_PIECE_BYTES = 8 * 1024
 
 @frozen
 class LogText:
-    """
-    A piece of log text handed in by the caller.
-    """
+    """A piece of log text handed in by the caller."""
 
     text: str = field()
     #: The writer. None, or a name that is no `Stream`: determined line by line.
@@ -47,9 +44,7 @@ class LogText:
 
 @frozen(kw_only=True, slots=False, field_transformer=normalize_fields)
 class LogChunk:
-    """
-    The next bytes of one log. Chunks of one *origin* follow each other in order.
-    """
+    """The next bytes of one log. Chunks of one *origin* follow each other in order."""
 
     #: Path, URL or other name under which a person finds the text.
     origin: str
@@ -62,18 +57,14 @@ class LogChunk:
 
     @cached_property
     def newline_counts(self) -> tuple[int, ...]:
-        """
-        Number of line ends in each `NEWLINE_PIECE_BYTES`, computed once for all readers.
-        """
+        """Number of line ends in each `NEWLINE_PIECE_BYTES`, computed once for all readers."""
         starts = range(0, len(self.data), NEWLINE_PIECE_BYTES)
         return tuple([self.data.count(b"\n", at, at + NEWLINE_PIECE_BYTES) for at in starts])
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class Event:
-    """
-    A record of a scheduler, a platform or an operating system.
-    """
+    """A record of a scheduler, a platform or an operating system."""
 
     #: Topic of ``Client.get_events`` (``worker-restart-memory``, a worker address, ...),
     #: or one of ours: ``worker-state``, ``task-state``, ``scheduler-state``, ``awaited-task``, ``cluster``,
@@ -85,18 +76,14 @@ class Event:
     identity: Identity = NO_IDENTITY
 
     def describe(self) -> str:
-        """
-        The event as one line of text.
-        """
+        """The event as one line of text."""
         field_text = ", ".join(f"{key}={value}" for key, value in self.fields.items())
         return f"event {self.topic}: {field_text}" if field_text else f"event {self.topic}"
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class ProcessExit:
-    """
-    How one process ended, as its parent or the kernel learned it (``man 2 waitpid``).
-    """
+    """How one process ended, as its parent or the kernel learned it (``man 2 waitpid``)."""
 
     identity: Identity
     #: Signal number, if a signal ended it.
@@ -109,18 +96,14 @@ class ProcessExit:
 
     @classmethod
     def of_container(cls, exit_code: int, **facts: Any) -> ProcessExit:
-        """
-        The end of a container's first process; platforms add 128 to a signal. *facts* are the other fields.
-        """
+        """The end of a container's first process; platforms add 128 to a signal. *facts* are the other fields."""
         signal = signal_of_status(exit_code)
         return cls(signal=signal, status=exit_code if signal is None else None, **facts)
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class MemoryReading:
-    """
-    How much memory one worker process held at one moment.
-    """
+    """How much memory one worker process held at one moment."""
 
     identity: Identity
     #: Resident set size of the process, in bytes.
@@ -132,9 +115,7 @@ class MemoryReading:
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class ExceptionFacts:
-    """
-    An exception that the caller caught, without the object.
-    """
+    """An exception that the caller caught, without the object."""
 
     #: Qualified name, e.g. ``distributed.scheduler.KilledWorker``.
     type: str
@@ -163,9 +144,7 @@ class ExceptionFacts:
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class TasksAtLoss:
-    """
-    The tasks of one worker when it was lost: those that were executing, and those that only waited.
-    """
+    """The tasks of one worker when it was lost: those that were executing, and those that only waited."""
 
     identity: Identity
     #: Keys of the tasks that were executing.
@@ -191,9 +170,7 @@ class TasksAtLoss:
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class Gap:
-    """
-    A place that was not, or not completely, read.
-    """
+    """A place that was not, or not completely, read."""
 
     #: Its name for a person: ``kernel log of 10.0.0.7``, a path, a URL.
     source: str
@@ -207,9 +184,7 @@ class Gap:
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class Inspected:
-    """
-    A place that was read completely, so that absence there counts.
-    """
+    """A place that was read completely, so that absence there counts."""
 
     place: Place = field(default="other", validator=in_(PLACES))
     identity: Identity = NO_IDENTITY
@@ -229,8 +204,7 @@ Evidence = (
 
 
 class EvidenceSource(Protocol):
-    """
-    A place that can be asked what it knows about dead workers.
+    """A place that can be asked what it knows about dead workers.
 
     Sources only read, and are asked while things are on fire: whatever cannot be read in time is yielded as a
     `Gap`, never raised.
@@ -238,19 +212,14 @@ class EvidenceSource(Protocol):
 
     @property
     def name(self) -> str:
-        """
-        The name of this place in gaps and reports.
-        """
+        """The name of this place in gaps and reports."""
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
-        """
-        Yield the evidence, oldest first, within *budget_s* seconds.
-        """
+        """Yield the evidence, oldest first, within *budget_s* seconds."""
 
 
 class LogExcerpt(NamedTuple):
-    """
-    Consecutive bytes of a log.
+    """Consecutive bytes of a log.
 
     Offsets count all bytes that were given of the log; each omission counts as one byte.
     """
@@ -263,14 +232,10 @@ class LogExcerpt(NamedTuple):
 
     @property
     def end(self) -> int:
-        """
-        The offset after the last byte.
-        """
+        """The offset after the last byte."""
         return self.start + len(self.data)
 
     def part(self, begin: int, end: int) -> LogExcerpt:
-        """
-        The bytes *begin* to *end*, counted within the excerpt.
-        """
+        """The bytes *begin* to *end*, counted within the excerpt."""
         line = self.line + self.data.count(b"\n", 0, begin)
         return LogExcerpt(self.start + begin, line, self.data[begin:end])

@@ -1,6 +1,4 @@
-"""
-The process, machine and container that a fact is about.
-"""
+"""The process, machine and container that a fact is about."""
 
 from __future__ import annotations
 
@@ -11,9 +9,7 @@ from workerdiag.model.normalize import normalize_fields
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class Identity:
-    """
-    The process that a fact is about. Every part may be unknown; known parts must be equal to match.
-    """
+    """The process that a fact is about. Every part may be unknown; known parts must be equal to match."""
 
     #: Address the scheduler knows the worker by, e.g. ``tcp://10.0.0.4:34937``.
     worker: str | None = None
@@ -30,9 +26,7 @@ class Identity:
     boot_id: str | None = None
 
     def conflicts_with(self, other: Identity) -> bool:
-        """
-        Whether a part known to both differs, so that they cannot be one process.
-        """
+        """Whether a part known to both differs, so that they cannot be one process."""
         return (
             differ(self.worker, other.worker)
             or differ(self.pid, other.pid)
@@ -43,16 +37,13 @@ class Identity:
         )
 
     def _on_other_host(self, other: Identity) -> bool:
-        """
-        Whether the hosts differ; a name (as in syslog) and an IP address may be one host.
-        """
+        """Whether the hosts differ; a name (as in syslog) and an IP address may be one host."""
         if self.host is None or other.host is None or is_ip_address(self.host) != is_ip_address(other.host):
             return False
         return self.host != other.host
 
     def same_process(self, other: Identity) -> bool:
-        """
-        Whether both are one process: by the worker's address, or by the pid if nothing else differs.
+        """Whether both are one process: by the worker's address, or by the pid if nothing else differs.
 
         A nanny may still have the address of the previous worker: with the same nanny, the pid counts.
         """
@@ -66,9 +57,7 @@ class Identity:
         return same_nanny or not self.conflicts_with(other)
 
     def merged_with(self, other: Identity) -> Identity:
-        """
-        Both combined; *self* has precedence.
-        """
+        """Both combined; *self* has precedence."""
         return Identity(
             worker=self.worker or other.worker,
             pid=self.pid if self.pid is not None else other.pid,
@@ -81,16 +70,12 @@ class Identity:
 
 
 def differ(one: object, other: object) -> bool:
-    """
-    Whether both are known and not equal.
-    """
+    """Whether both are known and not equal."""
     return one is not None and other is not None and one != other
 
 
 def is_ip_address(host: str) -> bool:
-    """
-    Whether *host* is an IP address, not a name.
-    """
+    """Whether *host* is an IP address, not a name."""
     return ":" in host or host.replace(".", "").isdigit()
 
 

@@ -1,5 +1,4 @@
-"""
-An incident: all evidence, sorted by the death it belongs to, and when worker processes were alive.
+"""An incident: all evidence, sorted by the death it belongs to, and when worker processes were alive.
 
 A process that writes after its kill was not killed: a kernel line that is older than its last message is
 about another process of that machine.
@@ -44,9 +43,7 @@ _T = TypeVar("_T")
 
 
 class Lifetimes:
-    """
-    The times at which workers wrote, by address; *marks* are landmarks with times on one clock.
-    """
+    """The times at which workers wrote, by address; *marks* are landmarks with times on one clock."""
 
     def __init__(self, marks: Iterable[Match]) -> None:
         self._joined: dict[str, list[float]] = {}
@@ -62,8 +59,7 @@ class Lifetimes:
             times.sort()
 
     def outlived(self, workers: Iterable[str], line: Match, until: float | None = None) -> bool:
-        """
-        Whether one of these *workers* wrote after *line*, the kernel's report of an end.
+        """Whether one of these *workers* wrote after *line*, the kernel's report of an end.
 
         *workers* are the addresses of one process, gone at *until* (None: not known).
         """
@@ -73,8 +69,7 @@ class Lifetimes:
         return any(self._spoke_after(worker, when + SLACK_S, until) for worker in workers)
 
     def may_describe(self, sign: Match, end: ProcessEnd) -> bool:
-        """
-        Whether *sign* may be about *end*; False only for a kernel's line, which names another pid or none.
+        """Whether *sign* may be about *end*; False only for a kernel's line, which names another pid or none.
 
         The kernel reports no orderly end, and none whose process spoke afterwards.
         """
@@ -85,9 +80,7 @@ class Lifetimes:
         return not self.outlived(end.addresses, sign, end.when)
 
     def _spoke_after(self, worker: str, since: float, until: float | None) -> bool:
-        """
-        Whether the process that had the address then, or the first one to have it, wrote later.
-        """
+        """Whether the process that had the address then, or the first one to have it, wrote later."""
         joined, spoke = self._joined.get(worker, []), self._spoke.get(worker, [])
         before = bisect_right(joined, since)
         following = joined[before] if before and before < len(joined) else inf
@@ -97,58 +90,44 @@ class Lifetimes:
 
 
 def _may_be_in_zone(apart_s: float) -> bool:
-    """
-    Whether a line this long before a death may be simultaneous, in a log of another time zone.
-    """
+    """Whether a line this long before a death may be simultaneous, in a log of another time zone."""
     return apart_s > _NOTICED_S and min(apart_s % _ZONE_S, -apart_s % _ZONE_S) <= SLACK_S * 5
 
 
 class HasIdentity(Protocol):
-    """
-    Evidence that identifies its process.
-    """
+    """Evidence that identifies its process."""
 
     @property
     def identity(self) -> Identity:
-        """
-        The process that it is about.
-        """
+        """The process that it is about."""
 
 
 _E = TypeVar("_E", bound=HasIdentity)
 
 
 class NameIndex(Generic[_T]):
-    """
-    Numbered values, indexed by the worker addresses and pids that they name.
-    """
+    """Numbered values, indexed by the worker addresses and pids that they name."""
 
     def __init__(self) -> None:
         self._named: dict[str | int, dict[int, _T]] = {}
 
     @staticmethod
     def by_identity(pieces: Iterable[_E]) -> NameIndex[_E]:
-        """
-        Pieces of evidence in their order.
-        """
+        """Pieces of evidence in their order."""
         index: NameIndex[_E] = NameIndex()
         for number, piece in enumerate(pieces):
             index.add(number, piece, piece.identity)
         return index
 
     def add(self, number: int, value: _T, *identities: Identity) -> None:
-        """
-        Add a value, or further *identities* of the one with that *number*.
-        """
+        """Add a value, or further *identities* of the one with that *number*."""
         for identity in identities:
             for name in (identity.worker, identity.pid):
                 if name is not None:
                     self._named.setdefault(name, {})[number] = value
 
     def find(self, *identities: Identity) -> list[_T]:
-        """
-        The values that share a name with one of *identities*, by their numbers.
-        """
+        """The values that share a name with one of *identities*, by their numbers."""
         found: dict[int, _T] = {}
         for identity in identities:
             for name in (identity.worker, identity.pid):
@@ -159,9 +138,7 @@ class NameIndex(Generic[_T]):
 
 @frozen(kw_only=True)
 class Case:
-    """
-    One death with its own signs, or (without a death) the signs that no death claims.
-    """
+    """One death with its own signs, or (without a death) the signs that no death claims."""
 
     end: ProcessEnd | None
     signs: tuple[Match, ...] = ()
@@ -169,9 +146,7 @@ class Case:
 
 @frozen(kw_only=True)
 class ClippedReports:
-    """
-    Reports of ends of one kind in one log of which the marks have only the first and the last.
-    """
+    """Reports of ends of one kind in one log of which the marks have only the first and the last."""
 
     #: Which landmark they are, and how many are kept.
     landmark: str
@@ -186,9 +161,7 @@ class ClippedReports:
 
 @frozen(kw_only=True)
 class Incident:
-    """
-    Everything seen, sorted by the death it belongs to.
-    """
+    """Everything seen, sorted by the death it belongs to."""
 
     #: In the order in which they died.
     cases: tuple[Case, ...]
@@ -221,9 +194,7 @@ class Incident:
 
     @property
     def all_signs(self) -> tuple[Match, ...]:
-        """
-        The signs of each death, then those that no death claims.
-        """
+        """The signs of each death, then those that no death claims."""
         return (*(each for case in self.cases for each in case.signs), *self.unassigned_signs)
 
     @exceptions_by_name.default

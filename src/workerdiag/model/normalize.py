@@ -1,5 +1,4 @@
-"""
-Normalized values of evidence, safe for all later stages.
+"""Normalized values of evidence, safe for all later stages.
 
 Text that UTF-8 cannot write, a time that is no number, an integer of 5,000 digits: each would end the stage
 that meets it first. So the classes of evidence take them in as something harmless, and numbers in the text
@@ -30,9 +29,7 @@ _MOST_DIGITS = 18
 
 
 def normalize_fields(_: type, fields: list[Attribute[object]]) -> list[Attribute[object]]:
-    """
-    A ``field_transformer`` of attrs: fields for text, times and integers take only what can be shown.
-    """
+    """A ``field_transformer`` of attrs: fields for text, times and integers take only what can be shown."""
     return [
         each.evolve(converter=_converter_of(each))
         if each.converter is None and str(each.type) in _CONVERTERS
@@ -64,9 +61,7 @@ def _int_or_none(value: object) -> int | None:
 
 
 def _size_or_none(value: object) -> int | None:
-    """
-    A number of bytes; negative ones, as of a damaged black box, become None.
-    """
+    """A number of bytes; negative ones, as of a damaged black box, become None."""
     number = _int_or_none(value)
     return None if number is None or number < 0 else number
 
@@ -118,18 +113,14 @@ _CONVERTERS: Mapping[str, Callable[[object], object]] = {
 
 
 def whole(text: str | None) -> int | None:
-    """
-    *text* as a whole number in plain digits, or None.
-    """
+    """*text* as a whole number in plain digits, or None."""
     if not text or len(text) > _MOST_DIGITS or not (text.isascii() and text.isdigit()):
         return None
     return int(text)
 
 
 def decimal(text: str | None) -> float | None:
-    """
-    *text* as a finite number, or None.
-    """
+    """*text* as a finite number, or None."""
     try:
         number = float(text or "")
     except ValueError:

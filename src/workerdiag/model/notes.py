@@ -1,6 +1,4 @@
-"""
-The words that identify our note in an exception (PEP 678). Imports nothing.
-"""
+"""The words that identify our note in an exception (PEP 678). Imports nothing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-The end of one worker process, as far as known.
-"""
+"""The end of one worker process, as far as known."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ TOGETHER_S = 5.0
 
 @frozen(kw_only=True)
 class ProcessEnd:
-    """
-    The end of one process, merged from all that report it.
-    """
+    """The end of one process, merged from all that report it."""
 
     identity: Identity = NO_IDENTITY
     #: Other names of the same process: a kernel sees another pid than a container.
@@ -47,9 +43,7 @@ class ProcessEnd:
 
     @cached_property
     def first_when(self) -> float | None:
-        """
-        When it was first reported.
-        """
+        """When it was first reported."""
         return min((mark.when for mark in self.marks if mark.when is not None), default=None)
 
     @cached_property
@@ -69,45 +63,34 @@ class ProcessEnd:
 
     @cached_property
     def places(self) -> frozenset[tuple[str, int]]:
-        """
-        Origins and lines of the messages that report it.
-        """
+        """Origins and lines of the messages that report it."""
         return frozenset((mark.origin, mark.line) for mark in self.marks)
 
     @property
     def identities(self) -> tuple[Identity, ...]:
-        """
-        All names of the process.
-        """
+        """All names of the process."""
         return (self.identity, *self.aliases)
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """
-        The addresses of the worker.
-        """
+        """The addresses of the worker."""
         return worker_addresses(*self.identities)
 
     @property
     def exit_known(self) -> bool:
-        """
-        Whether a report says how the process ended.
-        """
+        """Whether a report says how the process ended."""
         return self.signal is not None or self.status is not None
 
     @property
     def crashed(self) -> bool:
-        """
-        Whether a fault signal ended it, which is never sent to stop a process.
+        """Whether a fault signal ended it, which is never sent to stop a process.
 
         An abort during a requested stop counts as a stop: threads that Python leaves behind cause it.
         """
         return self.signal in _FAULTS and not (self.signal == _SIGABRT and self._was_asked_just_before())
 
     def _was_asked_just_before(self) -> bool:
-        """
-        Whether the log that reports its end has a request to stop shortly before.
-        """
+        """Whether the log that reports its end has a request to stop shortly before."""
         return any(
             request.role == "stop-request" and _is_soon_after(death, request)
             for death in self.marks
@@ -117,45 +100,31 @@ class ProcessEnd:
 
     @property
     def unexpected(self) -> bool:
-        """
-        Whether a process was lost without a request.
-        """
+        """Whether a process was lost without a request."""
         return self.lost and not self.stop_requested
 
     def same_process(self, identity: Identity) -> bool:
-        """
-        Whether *identity* names this very process.
-        """
+        """Whether *identity* names this very process."""
         return any(each.same_process(identity) for each in self.identities)
 
     def has_pid(self, pid: int | None) -> bool:
-        """
-        Whether *pid* is one of its process ids: a kernel knows nothing else.
-        """
+        """Whether *pid* is one of its process ids: a kernel knows nothing else."""
         return pid is not None and any(each.pid == pid for each in self.identities)
 
     def conflicts_with(self, identity: Identity) -> bool:
-        """
-        Whether *identity* cannot be this process, by any of its names.
-        """
+        """Whether *identity* cannot be this process, by any of its names."""
         return all(each.conflicts_with(identity) for each in self.identities)
 
     def first_line(self, origin: str) -> int:
-        """
-        The first line of *origin* that reports this end; 0 if none does.
-        """
+        """The first line of *origin* that reports this end; 0 if none does."""
         return self._first_lines.get(origin, 0)
 
     def last_line(self, origin: str) -> int:
-        """
-        The last line of *origin* that reports this end; 0 if none does.
-        """
+        """The last line of *origin* that reports this end; 0 if none does."""
         return self._last_lines.get(origin, 0)
 
     def merged_with(self, other: ProcessEnd) -> ProcessEnd:
-        """
-        Both reports of one end together; what *self* knows wins.
-        """
+        """Both reports of one end together; what *self* knows wins."""
         exit_ = self if self.exit_known else other
         return ProcessEnd(
             identity=self.identity.merged_with(other.identity),
@@ -173,17 +142,13 @@ class ProcessEnd:
 
 
 def worker_addresses(*identities: Identity) -> tuple[str, ...]:
-    """
-    The worker addresses in *identities*, each once.
-    """
+    """The worker addresses in *identities*, each once."""
     workers = (identity.worker for identity in identities)
     return tuple(dict.fromkeys(each for each in workers if each is not None))
 
 
 def _is_soon_after(death: Match, request: Match) -> bool:
-    """
-    Whether a log has a death within `TAKEDOWN_S` after a stop request.
-    """
+    """Whether a log has a death within `TAKEDOWN_S` after a stop request."""
     if death.origin != request.origin or not 0 < request.line < death.line:
         return False
     return death.when is None or request.when is None or death.when - request.when <= TAKEDOWN_S

@@ -1,5 +1,4 @@
-"""
-The rules about how workers die: causes, what to change about them, and the landmarks of a log.
+"""The rules about how workers die: causes, what to change about them, and the landmarks of a log.
 
 Pure data: ``workerdiag.rulebook`` makes these objects from ``knowledge/``.
 """
@@ -68,9 +67,7 @@ FREQUENCIES: Mapping[Frequency, float] = {"common": 0.04, "usual": 0.02, "rare":
 
 @frozen(kw_only=True)
 class Mitigation:
-    """
-    A change that prevents the cause. Its text may use ``{numbers}`` computed from the death.
-    """
+    """A change that prevents the cause. Its text may use ``{numbers}`` computed from the death."""
 
     #: When it applies; empty: always.
     when: str = ""
@@ -100,9 +97,7 @@ class Mitigation:
 
 @frozen(kw_only=True)
 class RivalCause:
-    """
-    A cause with similar signs, and how to distinguish the two.
-    """
+    """A cause with similar signs, and how to distinguish the two."""
 
     cause: str
     difference: str
@@ -110,9 +105,7 @@ class RivalCause:
 
 @frozen(kw_only=True)
 class NextStepRule:
-    """
-    A place whose inspection would confirm or exclude the cause, or explain a landmark.
-    """
+    """A place whose inspection would confirm or exclude the cause, or explain a landmark."""
 
     inspect: str
     command: str = ""
@@ -123,9 +116,7 @@ class NextStepRule:
 
 @frozen(kw_only=True)
 class Cause:
-    """
-    One way for a worker to die, to never start, or to stand still.
-    """
+    """One way for a worker to die, to never start, or to stand still."""
 
     id: str = field(validator=matches_re(r"[a-z0-9-]+\.[a-z0-9-]+"))
     revision: int = field(validator=ge(1))
@@ -162,16 +153,13 @@ class Cause:
 
     @property
     def family(self) -> str:
-        """
-        The part of the id before the dot.
-        """
+        """The part of the id before the dot."""
         return self.id.partition(".")[0]
 
 
 @frozen(kw_only=True)
 class Landmark:
-    """
-    A message that marks a point in a worker's life, with captures that say which worker and how.
+    """A message that marks a point in a worker's life, with captures that say which worker and how.
 
     Captures with these names mean the same everywhere: ``pid``, ``worker``, ``nanny``,
     ``name``, ``host``, ``container``, ``signal``, ``signal_name``, ``status``, ``reason``, ``stimulus``,
@@ -205,17 +193,13 @@ class Landmark:
 
     @property
     def wordings(self) -> tuple[str, ...]:
-        """
-        The alternative patterns; one match is enough.
-        """
+        """The alternative patterns; one match is enough."""
         return self.patterns or (self.pattern,)
 
 
 @frozen(kw_only=True)
 class Rulebook:
-    """
-    All rules of one release.
-    """
+    """All rules of one release."""
 
     #: Version of the file format, and the release that reports quote.
     schema: int
@@ -233,9 +217,7 @@ class Rulebook:
     literals: Mapping[str, tuple[str, ...]] = field(factory=dict, hash=False, eq=False, repr=False)
 
     def cause(self, cause_id: str) -> Cause | None:
-        """
-        Return the cause with that id, or None.
-        """
+        """Return the cause with that id, or None."""
         return self._causes_by_id.get(cause_id)
 
     @cached_property
@@ -244,39 +226,29 @@ class Rulebook:
 
     @cached_property
     def landmarks_by_id(self) -> Mapping[str, Landmark]:
-        """
-        The landmarks by id.
-        """
+        """The landmarks by id."""
         return {each.id: each for each in self.landmarks}
 
     @cached_property
     def signs(self) -> Mapping[tuple[str, str], Sign]:
-        """
-        All signs, by the cause's id and the sign's name.
-        """
+        """All signs, by the cause's id and the sign's name."""
         return {
             (cause.id, sign.name): sign for cause in self.causes for sign in (*cause.signs, *cause.against)
         }
 
     @cached_property
     def against(self) -> frozenset[tuple[str, str]]:
-        """
-        The signs that speak against a cause, by the cause's id and the sign's name.
-        """
+        """The signs that speak against a cause, by the cause's id and the sign's name."""
         return frozenset((cause.id, sign.name) for cause in self.causes for sign in cause.against)
 
     @cached_property
     def active_causes(self) -> Mapping[str, Cause]:
-        """
-        The active causes by id, without deprecated causes.
-        """
+        """The active causes by id, without deprecated causes."""
         return {cause.id: cause for cause in self.causes if cause.status != "deprecated"}
 
     @cached_property
     def signs_shown_without_match(self) -> Mapping[str, tuple[Sign, ...]]:
-        """
-        The signs that an exit or a group of landmarks alone can show, by their cause's id.
-        """
+        """The signs that an exit or a group of landmarks alone can show, by their cause's id."""
         found: dict[str, tuple[Sign, ...]] = {}
         for cause in self.active_causes.values():
             for sign in cause.signs:
@@ -285,9 +257,7 @@ class Rulebook:
         return found
 
     def log_rules(self) -> Iterator[tuple[str, str, LogSign | Landmark]]:
-        """
-        All rules with a pattern for log text, with the owner's id and the rule's name.
-        """
+        """All rules with a pattern for log text, with the owner's id and the rule's name."""
         for landmark in self.landmarks:
             yield landmark.id, "", landmark
         for cause in self.causes:

@@ -1,5 +1,4 @@
-"""
-What is known of the dead workers and of where they ran, before any platform is queried.
+"""What is known of the dead workers and of where they ran, before any platform is queried.
 
 A source beyond Dask is made from a `Scene`. It shows the source which workers to ask about, and whether it
 has anything to ask.
@@ -21,9 +20,7 @@ _T = TypeVar("_T")
 
 @frozen(kw_only=True)
 class Victim:
-    """
-    A dead worker, as Dask knew it.
-    """
+    """A dead worker, as Dask knew it."""
 
     identity: Identity
     #: When its loss was noticed, in seconds since the epoch by the scheduler's clock.
@@ -34,9 +31,7 @@ class Victim:
 
 @frozen(kw_only=True)
 class Location:
-    """
-    The machine, container and job of one process, as the process reports them.
-    """
+    """The machine, container and job of one process, as the process reports them."""
 
     role: LocationRole
     #: The process that was asked; its ``host`` is the one in its Dask address.
@@ -55,9 +50,7 @@ class Location:
 
 @frozen(kw_only=True)
 class Scene:
-    """
-    The dead workers, where they ran, and who manages the cluster.
-    """
+    """The dead workers, where they ran, and who manages the cluster."""
 
     #: The dead workers, latest first.
     victims: tuple[Victim, ...] = ()
@@ -71,15 +64,11 @@ class Scene:
 
     @property
     def cluster(self) -> Any:
-        """
-        The cluster object (``Client.cluster``); None if the client was given an address.
-        """
+        """The cluster object (``Client.cluster``); None if the client was given an address."""
         return getattr(self.client, "cluster", None)
 
     def cluster_is(self, *names: str) -> bool:
-        """
-        Whether the class of the cluster object or one of its bases is, or comes from, one of *names*.
-        """
+        """Whether the class of the cluster object or one of its bases is, or comes from, one of *names*."""
         if self.cluster is None:
             return False
         classes = type(self.cluster).__mro__
@@ -87,27 +76,21 @@ class Scene:
         return not known.isdisjoint(names)
 
     def variable(self, name: str, *, of: Identity | None = None) -> str | None:
-        """
-        Return an environment variable from where the dead ran (*of*: on that host), the scheduler or here.
-        """
+        """Return an environment variable from where the dead ran (*of*: on that host), the scheduler or here."""
         for place in self.nearest(of):
             if place.environment.get(name):
                 return place.environment[name]
         return None
 
     def nearest(self, identity: Identity | None = None) -> tuple[Location, ...]:
-        """
-        Return the locations, closest to the dead first; with *identity*, only those on its host.
-        """
+        """Return the locations, closest to the dead first; with *identity*, only those on its host."""
         fitting = [each for each in self.locations if identity is None or _is_same_host(each, identity)]
         return tuple(sorted(fitting, key=lambda each: LOCATION_ROLES.index(each.role)))
 
 
 @frozen(kw_only=True)
 class Terms:
-    """
-    What a query to a source takes, and how long the source can be asked.
-    """
+    """What a query to a source takes, and how long the source can be asked."""
 
     #: How long the evidence usually lasts after a death, in seconds. The most perishable sources are asked
     #: first.
@@ -121,17 +104,13 @@ class Terms:
 
 
 def terms_of(source: object) -> Terms:
-    """
-    Return the ``terms`` that a source states, or default terms.
-    """
+    """Return the ``terms`` that a source states, or default terms."""
     stated = getattr(source, "terms", None)
     return stated if isinstance(stated, Terms) else Terms()
 
 
 def most_perishable_first(sources: Iterable[_T]) -> list[_T]:
-    """
-    Return the *sources* in the order in which their evidence is lost.
-    """
+    """Return the *sources* in the order in which their evidence is lost."""
     return sorted(sources, key=lambda source: terms_of(source).lasts_s)
 
 

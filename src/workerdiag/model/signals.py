@@ -1,6 +1,4 @@
-"""
-Signals by number, name and words, and the exit statuses that stand for a signal.
-"""
+"""Signals by number, name and words, and the exit statuses that stand for a signal."""
 
 from __future__ import annotations
 
@@ -60,9 +58,7 @@ _WINDOWS_STATUSES: Mapping[str, int] = {
 
 
 def signal_number(text: str | None) -> int | None:
-    """
-    Return the signal that *text* names: ``11``, ``SIGSEGV``, ``SEGV`` or ``Segmentation fault``; else None.
-    """
+    """Return the signal that *text* names: ``11``, ``SIGSEGV``, ``SEGV`` or ``Segmentation fault``; else None."""
     words = " ".join((text or "").lower().split())
     if words.isascii() and words.isdigit():
         number = int(words[:4])
@@ -71,25 +67,19 @@ def signal_number(text: str | None) -> int | None:
 
 
 def signal_name(number: int) -> str | None:
-    """
-    Return the name of a signal on Linux, such as ``SIGSEGV``; None if the signal ends no worker.
-    """
+    """Return the name of a signal on Linux, such as ``SIGSEGV``; None if the signal ends no worker."""
     return next((f"SIG{name.upper()}" for name, each in _NUMBERS.items() if each == number), None)
 
 
 def signal_of_status(status: int) -> int | None:
-    """
-    Return the signal of an exit status, or None: 128 + n from shells, 256 + n from PBS, -n from Python.
-    """
+    """Return the signal of an exit status, or None: 128 + n from shells, 256 + n from PBS, -n from Python."""
     if -_MAX_SIGNAL <= status < 0:
         return -status
     return next((status - each for each in _OFFSETS if 0 < status - each <= _MAX_SIGNAL), None)
 
 
 def reported_exit(captures: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """
-    Return signal and status, one of them None, from the captures ``signal``, ``signal_name`` or ``status``.
-    """
+    """Return signal and status, one of them None, from the captures ``signal``, ``signal_name`` or ``status``."""
     signal = signal_number(captures.get("signal")) or signal_number(captures.get("signal_name"))
     status = _status(captures.get("status"))
     if signal is None and status is not None:
@@ -98,9 +88,7 @@ def reported_exit(captures: Mapping[str, str]) -> tuple[int | None, int | None]:
 
 
 def _status(text: str | None) -> int | None:
-    """
-    Return a status as a number; a Windows status is unsigned.
-    """
+    """Return a status as a number; a Windows status is unsigned."""
     if known := _WINDOWS_STATUSES.get((text or "").lower()):
         return known
     if re.fullmatch(r"0x[0-9a-f]{8}", text or "", re.IGNORECASE):

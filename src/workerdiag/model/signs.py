@@ -1,6 +1,4 @@
-"""
-The kinds of signs: in logs, at landmarks, in exits, in events, in exceptions, absent, and together.
-"""
+"""The kinds of signs: in logs, at landmarks, in exits, in events, in exceptions, absent, and together."""
 
 from __future__ import annotations
 
@@ -27,31 +25,23 @@ _name = matches_re(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 class HasPattern(Protocol):
-    """
-    A rule for log text.
-    """
+    """A rule for log text."""
 
     @property
     def pattern(self) -> str:
-        """
-        Its pattern, if it has only one.
-        """
+        """Its pattern, if it has only one."""
         ...
 
 
 def pattern_or_patterns(rule: HasPattern | None, _: object, patterns: tuple[str, ...]) -> None:
-    """
-    Validate that a rule has either `pattern` or `patterns`.
-    """
+    """Validate that a rule has either `pattern` or `patterns`."""
     if rule is not None and bool(rule.pattern) == bool(patterns):
         raise ValueError("expected one of the keys 'pattern' and 'patterns'")
 
 
 @frozen(kw_only=True)
 class LogSign:
-    """
-    A message in a log. Patterns are RE2, searched in one whole message, case-insensitive.
-    """
+    """A message in a log. Patterns are RE2, searched in one whole message, case-insensitive."""
 
     name: str = field(validator=_name)
     pattern: str = ""
@@ -75,17 +65,13 @@ class LogSign:
 
     @property
     def wordings(self) -> tuple[str, ...]:
-        """
-        The alternative patterns; one match is enough.
-        """
+        """The alternative patterns; one match is enough."""
         return self.patterns or (self.pattern,)
 
 
 @frozen(kw_only=True)
 class LandmarkSign:
-    """
-    A landmark (``knowledge/landmarks``) with certain captures, e.g. a stop for a given reason.
-    """
+    """A landmark (``knowledge/landmarks``) with certain captures, e.g. a stop for a given reason."""
 
     name: str = field(validator=_name)
     landmark: str
@@ -100,9 +86,7 @@ class LandmarkSign:
 
 @frozen(kw_only=True)
 class ExitSign:
-    """
-    The exit of the dead process, whoever reported it.
-    """
+    """The exit of the dead process, whoever reported it."""
 
     name: str = field(validator=_name)
     grade: Grade
@@ -116,9 +100,7 @@ class ExitSign:
     fact: str = ""
 
     def is_for(self, signal: int | None, status: int | None) -> bool:
-        """
-        Whether it is the sign of a process that ended with this signal or status.
-        """
+        """Whether it is the sign of a process that ended with this signal or status."""
         if signal in self.signals or status in self.statuses:
             return True
         return self.any_failure and signal is None and status not in (None, 0)
@@ -126,9 +108,7 @@ class ExitSign:
 
 @frozen(kw_only=True)
 class EventSign:
-    """
-    An event of the scheduler, the platform or the operating system.
-    """
+    """An event of the scheduler, the platform or the operating system."""
 
     name: str = field(validator=_name)
     #: RE2, must match the whole topic; ``worker`` stands for any worker's address.
@@ -146,9 +126,7 @@ class EventSign:
 
 @frozen(kw_only=True)
 class ExceptionSign:
-    """
-    The exception that the caller caught, or an exception in it.
-    """
+    """The exception that the caller caught, or an exception in it."""
 
     name: str = field(validator=_name)
     grade: Grade
@@ -166,9 +144,7 @@ class ExceptionSign:
 
 @frozen(kw_only=True)
 class AbsentSign:
-    """
-    Something that was looked for where it would have been, and is not there.
-    """
+    """Something that was looked for where it would have been, and is not there."""
 
     name: str = field(validator=_name)
     #: Landmarks that were all absent for this death.
@@ -181,9 +157,7 @@ class AbsentSign:
 
 @frozen(kw_only=True)
 class TogetherSign:
-    """
-    Several signs or landmarks close together, which say more than each alone.
-    """
+    """Several signs or landmarks close together, which say more than each alone."""
 
     name: str = field(validator=_name)
     #: Names of signs of the same cause, or ids of landmarks. A name given twice must show twice.

@@ -1,6 +1,4 @@
-"""
-Whose code a file of Python is, by its path.
-"""
+"""Whose code a file of Python is, by its path."""
 
 from __future__ import annotations
 
@@ -12,7 +10,5 @@ _LIBRARY = re.compile(
 
 
 def is_library(path: str) -> bool:
-    """
-    Whether it is of Python, of Dask or of an installed package, and not the user's own.
-    """
+    """Whether it is of Python, of Dask or of an installed package, and not the user's own."""
     return _LIBRARY.search(path.replace("\\", "/")) is not None

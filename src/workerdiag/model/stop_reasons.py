@@ -1,6 +1,4 @@
-"""
-Dask's words for a request to stop a worker, and the workers that a stop order lists.
-"""
+"""Dask's words for a request to stop a worker, and the workers that a stop order lists."""
 
 from __future__ import annotations
 
@@ -72,69 +70,51 @@ _CUT_CHARS = 600
 
 
 def is_stop_request(reason: str) -> bool:
-    """
-    Whether somebody asked for the stop, in Dask's words or with a reason that code gave.
-    """
+    """Whether somebody asked for the stop, in Dask's words or with a reason that code gave."""
     if not reason or reason.startswith(_STOP_REQUESTS):
         return bool(reason)
     return not reason.startswith(_DASK_REASONS)
 
 
 def is_dask_stop_request(reason: str) -> bool:
-    """
-    Whether a part of Dask asked for the stop, and certainly not a signal; the default reason does not count.
-    """
+    """Whether a part of Dask asked for the stop, and certainly not a signal; the default reason does not count."""
     return reason != DEFAULT_REASON and reason.startswith(_DASK_REQUESTS)
 
 
 def is_stop_request_beyond_tasks(reason: str) -> bool:
-    """
-    Whether the tasks on the worker certainly did not cause the stop.
-    """
+    """Whether the tasks on the worker certainly did not cause the stop."""
     return reason.startswith(_REQUESTS_BEYOND_TASKS)
 
 
 def is_retirement(stimulus: str) -> bool:
-    """
-    Whether a removal with this stimulus ends a retirement, so that the scheduler expected it.
-    """
+    """Whether a removal with this stimulus ends a retirement, so that the scheduler expected it."""
     return stimulus.startswith(_RETIREMENTS)
 
 
 def is_deliberate(*, announced: bool, close_reason: object) -> bool:
-    """
-    Whether a part of Dask asked for the stop. Signals and closing nannies are judged by the evidence.
-    """
+    """Whether a part of Dask asked for the stop. Signals and closing nannies are judged by the evidence."""
     return announced or (isinstance(close_reason, str) and is_dask_stop_request(close_reason))
 
 
 def is_restart_event(match: Match) -> bool:
-    """
-    Whether *match* is in the scheduler's restart event.
-    """
+    """Whether *match* is in the scheduler's restart event."""
     return not match.line and match.captures.get("action") == _RESTARTED
 
 
 def restarted_workers(order: Match) -> frozenset[str]:
-    """
-    Return the addresses of workers in a restart event; empty for other matches and incomplete lists.
-    """
+    """Return the addresses of workers in a restart event; empty for other matches and incomplete lists."""
     return workers_of_restart(order.captures) if is_restart_event(order) else frozenset()
 
 
 def workers_of_restart(fields: Mapping[str, object]) -> frozenset[str]:
-    """
-    Return the addresses of workers in the *fields* of an event, if it is a complete restart event.
-    """
+    """Return the addresses of workers in the *fields* of an event, if it is a complete restart event."""
     workers = _split(str(fields.get("workers", ""))) if fields.get("action") == _RESTARTED else frozenset()
     count = str(fields.get("workers_count", len(workers)))
     return workers if str(len(workers)) == count else frozenset()
 
 
 def may_retire(order: Match, identity: Identity) -> bool:
-    """
-    Whether a retirement, which lists addresses or names of workers, may include this worker.
-    """
+    """Whether a retirement, which lists addresses or names of workers, may include this worker."""
     listed = retired_workers(order)
     if not listed or identity.worker is None or identity.worker in listed or identity.name in listed:
         return True
@@ -142,9 +122,7 @@ def may_retire(order: Match, identity: Identity) -> bool:
 
 
 def retired_workers(order: Match) -> frozenset[str]:
-    """
-    Return the addresses or names of workers in a retirement; empty if it lists none, or its text was cut.
-    """
+    """Return the addresses or names of workers in a retirement; empty if it lists none, or its text was cut."""
     return _retired_workers(order.captures.get("worker"), order.text)
 
 

@@ -1,6 +1,4 @@
-"""
-The last moments of dead workers: memory, tasks and events by time, for drawings.
-"""
+"""The last moments of dead workers: memory, tasks and events by time, for drawings."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ MomentKind = Literal[
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class MemorySample:
-    """
-    Memory at one moment, in bytes; None: not known.
-    """
+    """Memory at one moment, in bytes; None: not known."""
 
     #: Seconds since the epoch.
     at: float
@@ -47,9 +43,7 @@ class MemorySample:
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class MemoryLimits:
-    """
-    The limits that applied to one process; None: not known.
-    """
+    """The limits that applied to one process; None: not known."""
 
     #: Dask's memory limit of the worker, in bytes.
     worker_bytes: int | None = None
@@ -63,9 +57,7 @@ class MemoryLimits:
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class TaskSpan:
-    """
-    A task on a thread of a worker that died.
-    """
+    """A task on a thread of a worker that died."""
 
     key: str
     #: Name of the thread; empty if not known.
@@ -80,9 +72,7 @@ class TaskSpan:
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class ProcessHistory:
-    """
-    The last minutes of one worker process.
-    """
+    """The last minutes of one worker process."""
 
     identity: Identity
     #: Oldest first.
@@ -99,9 +89,7 @@ class ProcessHistory:
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class Moment:
-    """
-    Something that happened around the deaths.
-    """
+    """Something that happened around the deaths."""
 
     #: Seconds since the epoch.
     at: float
@@ -113,9 +101,7 @@ class Moment:
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class Timeline:
-    """
-    What happened around the deaths, as far as it is known.
-    """
+    """What happened around the deaths, as far as it is known."""
 
     #: The histories of the first deaths that nobody asked for, in order.
     histories: tuple[ProcessHistory, ...] = ()

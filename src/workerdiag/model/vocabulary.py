@@ -1,5 +1,4 @@
-"""
-The closed sets: types of the words that a field, rule or report may hold.
+"""The closed sets: types of the words that a field, rule or report may hold.
 
 mypy checks them in our code, cattrs checks them in input, and the JSON schemas list them. A tuple in capitals
 holds the words of a type for checks at run time.
@@ -153,14 +152,10 @@ REPORT_FORMATS: tuple[ReportFormat, ...] = get_args(ReportFormat)
 
 
 def as_stream(name: object) -> Stream | None:
-    """
-    Return *name* as a stream, or None if there is no such stream.
-    """
+    """Return *name* as a stream, or None if there is no such stream."""
     return next((each for each in STREAMS if each == name), None)
 
 
 def as_deployment(name: object) -> Deployment | None:
-    """
-    Return *name* as a deployment, or None if there is no such deployment.
-    """
+    """Return *name* as a deployment, or None if there is no such deployment."""
     return next((each for each in DEPLOYMENTS if each == name), None)

@@ -1,3 +1,1 @@
-"""
-Processes and control groups of this machine, read from the kernel's files; standard library only.
-"""
+"""Processes and control groups of this machine, read from the kernel's files; standard library only."""

@@ -1,5 +1,4 @@
-"""
-The counters and limits of this process's control group, in versions 1 and 2.
+"""The counters and limits of this process's control group, in versions 1 and 2.
 
 Names of files and keys are those of the kernel: ``Documentation/admin-guide/cgroup-v2.rst``
 and ``Documentation/admin-guide/cgroup-v1/memory.rst``. Other processes run the text of this module
@@ -38,9 +37,7 @@ _KILLS = ("oom_kill", "oom_group_kill")
 
 
 class MemoryCounters(NamedTuple):
-    """
-    What the kernel counts for one group; None where it does not say.
-    """
+    """What the kernel counts for one group; None where it does not say."""
 
     current_bytes: int | None
     #: The least limit of the group and those above it that can be seen from here.
@@ -51,9 +48,7 @@ class MemoryCounters(NamedTuple):
 
 
 class ControlGroup(NamedTuple):
-    """
-    Where the files of one group lie.
-    """
+    """Where the files of one group lie."""
 
     folder: Path
     #: Where its hierarchy is mounted.
@@ -64,9 +59,7 @@ class ControlGroup(NamedTuple):
     version: int
 
     def memory_counters(self) -> MemoryCounters:
-        """
-        The counters as they are now: a few file reads, for a worker looks once a second.
-        """
+        """The counters as they are now: a few file reads, for a worker looks once a second."""
         files = _NUMBERS[self.version]
         return MemoryCounters(
             current_bytes=_read_int(self.folder / files["current_bytes"]),
@@ -76,9 +69,7 @@ class ControlGroup(NamedTuple):
         )
 
     def memory_limit(self) -> tuple[int | None, str]:
-        """
-        The tightest limit of the group and those above it, and the path of the group that has it.
-        """
+        """The tightest limit of the group and those above it, and the path of the group that has it."""
         limits = []
         for folder in [self.folder, *self.folder.parents][:MAX_ANCESTORS]:
             limit = _read_int(folder / _LIMIT[self.version])
@@ -89,8 +80,7 @@ class ControlGroup(NamedTuple):
         return min(limits) if limits else (None, "")
 
     def events(self) -> dict[str, int]:
-        """
-        Return the counts of `EVENTS`; kills only of processes of this very group.
+        """Return the counts of `EVENTS`; kills only of processes of this very group.
 
         Version 2 counts in ``memory.events`` what happens in the groups below as well.
         """
@@ -99,17 +89,14 @@ class ControlGroup(NamedTuple):
         return counts | {name: own[name] for name in _KILLS if name in own}
 
     def is_root(self) -> bool:
-        """
-        Whether it is the root of the whole hierarchy, also within a container.
-        """
+        """Whether it is the root of the whole hierarchy, also within a container."""
         if self.version == 1:
             return (self.folder / "release_agent").exists()
         return not (self.folder / "cgroup.events").exists()
 
 
 def read(request: dict[str, object]) -> dict[str, object]:  # noqa: ARG001  as every probe
-    """
-    The counters and limits of this process's own group; *request* is not needed.
+    """The counters and limits of this process's own group; *request* is not needed.
 
     Returns:
         Empty without control groups. ``memory_limit_bytes`` is the tightest limit of the group and those
@@ -132,18 +119,14 @@ def read(request: dict[str, object]) -> dict[str, object]:  # noqa: ARG001  as e
 
 
 def find_memory_group() -> ControlGroup | None:
-    """
-    The group that counts the memory of this process; None without one, or where it cannot be seen.
-    """
+    """The group that counts the memory of this process; None without one, or where it cannot be seen."""
     group = find_group("memory")
     counts = group is not None and (group.folder / _NUMBERS[group.version]["current_bytes"]).exists()
     return group if counts else None
 
 
 def find_group(controller: str) -> ControlGroup | None:
-    """
-    The group of this process in the hierarchy of a controller.
-    """
+    """The group of this process in the hierarchy of a controller."""
     paths = dict(group_paths(cgroup_lines()))
     for kind, name, version in (("cgroup", controller, 1), ("cgroup2", "", 2)):
         if name not in paths:
@@ -158,16 +141,12 @@ def find_group(controller: str) -> ControlGroup | None:
 
 
 def cgroup_lines() -> list[str]:
-    """
-    Return the lines of ``/proc/self/cgroup``, which also name the container; empty without any.
-    """
+    """Return the lines of ``/proc/self/cgroup``, which also name the container; empty without any."""
     return _read_text(Path("/proc/self/cgroup")).splitlines()
 
 
 def group_paths(lines: list[str]) -> list[tuple[str, str]]:
-    """
-    Controller and path of each group, ``man 7 cgroups``; the controller is empty for version 2.
-    """
+    """Controller and path of each group, ``man 7 cgroups``; the controller is empty for version 2."""
     found = []
     for line in lines:
         _, _, group = line.partition(":")
@@ -184,9 +163,7 @@ def _event_counts(file: Path) -> dict[str, int]:
 
 
 def _pressure(folder: Path) -> dict[str, float]:
-    """
-    Percent of the last ten seconds in which all processes of the group waited for memory.
-    """
+    """Percent of the last ten seconds in which all processes of the group waited for memory."""
     for line in _read_text(folder / "memory.pressure").splitlines():
         if line.startswith("full avg10="):
             return {"full_avg10": float(line.split()[1].partition("=")[2])}
@@ -203,25 +180,19 @@ def _pid_counters(folder: Path) -> dict[str, object]:
 
 
 def _below(mount: str, root: str, path: str) -> Path:
-    """
-    Where a group is in a mount that shows the hierarchy from *root* on.
-    """
+    """Where a group is in a mount that shows the hierarchy from *root* on."""
     below = path[len(root) :] if root != "/" and path.startswith(root) else path
     return Path(mount + "/" + below.strip("/"))
 
 
 def _has_controller(folder: Path, controller: str, version: int) -> bool:
-    """
-    Whether the controller is active there; besides version 1, version 2 may be mounted without controllers.
-    """
+    """Whether the controller is active there; besides version 1, version 2 may be mounted without controllers."""
     names = _read_text(folder / "cgroup.controllers").split()
     return version == 1 or controller in names or (folder / f"{controller}.current").exists()
 
 
 def _mounted_hierarchies(kind: str, controller: str) -> list[tuple[str, str]]:
-    """
-    Root and place of each mounted hierarchy of that kind, ``man 5 proc_pid_mountinfo``.
-    """
+    """Root and place of each mounted hierarchy of that kind, ``man 5 proc_pid_mountinfo``."""
     found = []
     for line in _read_text(Path("/proc/self/mountinfo")).splitlines():
         before, _, after = line.partition(" - ")
@@ -232,9 +203,7 @@ def _mounted_hierarchies(kind: str, controller: str) -> list[tuple[str, str]]:
 
 
 def _read_int(path: Path) -> int | None:
-    """
-    Return the number in a file; None without one, and for ``max``.
-    """
+    """Return the number in a file; None without one, and for ``max``."""
     text = _read_text(path).strip()
     return int(text) if text.isdecimal() and int(text) < UNLIMITED else None
 

@@ -1,5 +1,4 @@
-"""
-Which process this is, such that no other one is ever taken for it: pids are used again.
+"""Which process this is, such that no other one is ever taken for it: pids are used again.
 
 Read from ``/proc`` (man 5 proc); what a system does not have is left unknown.
 """
@@ -18,8 +17,7 @@ from workerdiag import __version__
 
 
 def process_identity() -> Mapping[str, str]:
-    """
-    Return the identity of this process as text; unknown parts are left out.
+    """Return the identity of this process as text; unknown parts are left out.
 
     ``host``, ``pid``, ``started_ms`` (milliseconds from the start of the machine to that of the
     process), ``started`` (the same in seconds since the epoch), ``boot_id``, ``pid_namespace``,
@@ -41,9 +39,7 @@ def process_identity() -> Mapping[str, str]:
 
 
 def process_start_ms(pid: int) -> int | None:
-    """
-    When a process started, in milliseconds since the machine did; None without such a process or ``/proc``.
-    """
+    """When a process started, in milliseconds since the machine did; None without such a process or ``/proc``."""
     try:
         with Path(f"/proc/{pid}/stat").open("rb") as file:
             stat = file.read(4096)
@@ -55,8 +51,7 @@ def process_start_ms(pid: int) -> int | None:
 
 
 def is_running(pid: int, started_ms: int) -> bool:
-    """
-    Whether the very process with this pid and start is still there, in this pid namespace.
+    """Whether the very process with this pid and start is still there, in this pid namespace.
 
     A zombie is not: it ended, and only its parent has not asked how.
     """
@@ -69,9 +64,7 @@ def is_running(pid: int, started_ms: int) -> bool:
 
 
 def boot_id() -> str:
-    """
-    Which start of the machine this is; empty if not known. Containers of one kernel have the same.
-    """
+    """Which start of the machine this is; empty if not known. Containers of one kernel have the same."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()[:64]
     except (OSError, ValueError):
@@ -79,9 +72,7 @@ def boot_id() -> str:
 
 
 def pid_namespace() -> str:
-    """
-    In which of the kernel's lists of pids this process stands, as ``pid:[4026531836]``; empty if not known.
-    """
+    """In which of the kernel's lists of pids this process stands, as ``pid:[4026531836]``; empty if not known."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -89,16 +80,12 @@ def pid_namespace() -> str:
 
 
 def _boot_time() -> float:
-    """
-    When the machine started, in seconds since the epoch, by today's clock.
-    """
+    """When the machine started, in seconds since the epoch, by today's clock."""
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def call_in_children(method: Callable[[], None]) -> None:
-    """
-    Call *method* in each forked child, as long as its object lives; such a call cannot be taken back.
-    """
+    """Call *method* in each forked child, as long as its object lives; such a call cannot be taken back."""
     known = weakref.WeakMethod(method)
 
     def call() -> None:

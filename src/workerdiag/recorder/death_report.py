@@ -1,6 +1,4 @@
-"""
-The report of one death, of at most 64 KiB, from what its sender knows and what the black box says.
-"""
+"""The report of one death, of at most 64 KiB, from what its sender knows and what the black box says."""
 
 from __future__ import annotations
 
@@ -39,34 +37,27 @@ _CURRENT_THREAD = re.compile(r"^Current thread 0x([0-9a-f]{1,16}) ", re.MULTILIN
 
 
 def exit_from_code(code: int) -> ExitReport:
-    """
-    The exit for an exit code of ``multiprocessing``, where a negative code is a signal.
-    """
+    """The exit for an exit code of ``multiprocessing``, where a negative code is a signal."""
     if code < 0:
         return ExitReport(signal=-code)
     return ExitReport(status=code, known_by="unreadable-code" if code == UNREADABLE_STATUS else "nanny")
 
 
 def exit_from_dump(dump: str) -> ExitReport | None:
-    """
-    The first signal in a faulthandler dump; None if it names none.
-    """
+    """The first signal in a faulthandler dump; None if it names none."""
     found = [(dump.find(f"Fatal Python error: {word}"), number) for word, number in _FATAL_SIGNALS.items()]
     first = min(((at, number) for at, number in found if at >= 0 and number is not None), default=None)
     return None if first is None else ExitReport(signal=int(first[1]), known_by="faulthandler")
 
 
 def crashed_thread(dump: str) -> int | None:
-    """
-    The thread that received the fatal signal, if it held the GIL; None if the dump does not say.
-    """
+    """The thread that received the fatal signal, if it held the GIL; None if the dump does not say."""
     found = _CURRENT_THREAD.search(dump)
     return int(found[1], 16) if found else None
 
 
 def make_report(kind: ReportKind, box: BlackBox | None, **facts: object) -> DeathReport:
-    """
-    The report of one death, cut to 64 KiB.
+    """The report of one death, cut to 64 KiB.
 
     Args:
         kind: Who reports.
@@ -84,9 +75,7 @@ def make_report(kind: ReportKind, box: BlackBox | None, **facts: object) -> Deat
 def report_found_box(
     box: BlackBox, *, stderr: StderrTail | None = None, is_nanny_running: bool | None = None
 ) -> DeathReport:
-    """
-    The report of a dead worker whose box was found; only a faulthandler dump can name its exit.
-    """
+    """The report of a dead worker whose box was found; only a faulthandler dump can name its exit."""
     return make_report(
         "box-found",
         box,
@@ -119,9 +108,7 @@ def _box_facts(box: BlackBox) -> dict[str, Any]:
 
 
 def _running_tasks(box: BlackBox) -> tuple[RunningTask, ...]:
-    """
-    The running tasks; after a crash, each says whether its thread crashed.
-    """
+    """The running tasks; after a crash, each says whether its thread crashed."""
     running = box.running_tasks[:_MAX_RUNNING]
     crashed = crashed_thread(box.faulthandler_dump)
     if crashed is None:
@@ -133,8 +120,7 @@ def _running_tasks(box: BlackBox) -> tuple[RunningTask, ...]:
 
 
 def _last_finished_task(box: BlackBox) -> tuple[RunningTask, ...]:
-    """
-    The last finished task, if it ended just before a fatal signal and no other task ran.
+    """The last finished task, if it ended just before a fatal signal and no other task ran.
 
     A task that signals its own process continues while faulthandler writes, and may finish before the process
     exits.
@@ -150,9 +136,7 @@ def _last_finished_task(box: BlackBox) -> tuple[RunningTask, ...]:
 
 
 def shorten_report(report: DeathReport) -> DeathReport:
-    """
-    The report, cut to at most 64 KiB; the least informative parts are cut first.
-    """
+    """The report, cut to at most 64 KiB; the least informative parts are cut first."""
     for shorten in _SHORTENING_STEPS:
         if json_size(encode_message(report)) <= MAX_BYTES:
             break
@@ -161,9 +145,7 @@ def shorten_report(report: DeathReport) -> DeathReport:
 
 
 def json_size(plain: object) -> int:
-    """
-    Size as JSON, in bytes; a non-ASCII character counts at least six.
-    """
+    """Size as JSON, in bytes; a non-ASCII character counts at least six."""
     return len(json.dumps(plain, default=str))
 
 

@@ -1,6 +1,4 @@
-"""
-Installs the flight recorder on a running cluster, and uninstalls it.
-"""
+"""Installs the flight recorder on a running cluster, and uninstalls it."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ _MAX_NAMED = 5
 
 @frozen(kw_only=True)
 class Installation:
-    """
-    The processes that record, and what each of them cannot record.
-    """
+    """The processes that record, and what each of them cannot record."""
 
     #: Whether the scheduler keeps a record of each death.
     scheduler: bool
@@ -36,9 +32,7 @@ class Installation:
     _client: Client = field(repr=False, eq=False)
 
     def uninstall(self) -> object:
-        """
-        As `uninstall`, with the client that it was installed with.
-        """
+        """As `uninstall`, with the client that it was installed with."""
         return uninstall(self._client)
 
     def __str__(self) -> str:
@@ -55,8 +49,7 @@ class Installation:
 
 
 def install(client: Client, *, scheduler: bool = True) -> object:
-    """
-    Have a cluster record what explains the next death: in workers, nannies and the scheduler.
+    """Have a cluster record what explains the next death: in workers, nannies and the scheduler.
 
     Installing again changes nothing. Workers that join later record too, as do those that are restarted.
     If a disk is read-only or full, or the release of distributed lacks a hook, that one fact is not recorded
@@ -81,8 +74,7 @@ def install(client: Client, *, scheduler: bool = True) -> object:
 
 
 def uninstall(client: Client) -> object:
-    """
-    Undo `install` in every process: removes plugins, hooks, handlers, threads and files.
+    """Undo `install` in every process: removes plugins, hooks, handlers, threads and files.
 
     A recorder enabled by configuration (a preload) continues. Does nothing if nothing was installed.
 
@@ -115,8 +107,7 @@ async def _install(client: Client, *, scheduler: bool) -> Installation:
 
 
 async def _why_forbidden(client: Client) -> str:
-    """
-    Why code cannot run on the scheduler; empty if it can.
+    """Why code cannot run on the scheduler; empty if it can.
 
     Raises:
         InstallError: Code can run, but the scheduler cannot import workerdiag.
@@ -133,8 +124,7 @@ async def _why_forbidden(client: Client) -> str:
 
 
 async def _check_workers(client: Client) -> None:
-    """
-    Check that all workers and nannies can import workerdiag.
+    """Check that all workers and nannies can import workerdiag.
 
     Raises:
         InstallError: A worker or nanny cannot.
@@ -159,9 +149,7 @@ def _missing_package_error(where: list[str], problem: BaseException) -> InstallE
 async def _collect_status(
     client: Client, missing: dict[str, tuple[str, ...]], *, scheduler: bool
 ) -> Installation:
-    """
-    The installation, as reported by the processes themselves.
-    """
+    """The installation, as reported by the processes themselves."""
     from workerdiag.recorder.recording import recorder_status
 
     in_workers = await client.run(recorder_status, on_error="return")
@@ -197,9 +185,7 @@ async def _uninstall(client: Client) -> None:
 
 
 async def remove_from_scheduler(dask_scheduler: Scheduler) -> None:
-    """
-    Remove the plugin from a scheduler, unless a preload registered it. Runs on the scheduler.
-    """
+    """Remove the plugin from a scheduler, unless a preload registered it. Runs on the scheduler."""
     from workerdiag.recorder.internals import get_recording
 
     plugin = dask_scheduler.plugins.get(PLUGIN_NAME)

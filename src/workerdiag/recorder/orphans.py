@@ -1,6 +1,4 @@
-"""
-Boxes of dead workers whose deaths were never reported, because their nanny died too or they had none.
-"""
+"""Boxes of dead workers whose deaths were never reported, because their nanny died too or they had none."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ _NANNY_REPORT_S = 30.0
 
 
 class OrphanedBox(NamedTuple):
-    """
-    A dead worker's box that this process has locked and must report.
-    """
+    """A dead worker's box that this process has locked and must report."""
 
     path: Path
     lock: BoxLock
@@ -42,8 +38,7 @@ class OrphanedBox(NamedTuple):
 
 
 async def report_orphans(server: Server) -> int:
-    """
-    Report unreported dead workers on this host to the scheduler of *server*; returns how many it accepted.
+    """Report unreported dead workers on this host to the scheduler of *server*; returns how many it accepted.
 
     Only workers of the same cluster count. A thread reads the files. A report that the scheduler does not
     accept is left for the next process that looks.
@@ -59,8 +54,7 @@ async def report_orphans(server: Server) -> int:
 
 
 def claim_orphans(scheduler: str) -> Iterator[OrphanedBox]:
-    """
-    The orphans in this user's folders that no other process is reporting. Old boxes are deleted unread.
+    """The orphans in this user's folders that no other process is reporting. Old boxes are deleted unread.
 
     Args:
         scheduler: Address of the scheduler to report to. Boxes of other clusters are skipped.
@@ -82,9 +76,7 @@ def claim_orphans(scheduler: str) -> Iterator[OrphanedBox]:
 
 
 def _is_of_other_cluster(path: Path, scheduler: str) -> bool:
-    """
-    Whether a box names another scheduler. A host name and an IP address may mean the same host.
-    """
+    """Whether a box names another scheduler. A host name and an IP address may mean the same host."""
     from workerdiag.recorder.box.reader import read_identity
 
     try:
@@ -99,9 +91,7 @@ def _is_of_other_cluster(path: Path, scheduler: str) -> bool:
 
 
 def _orphan_report(path: Path) -> DeathReport | None:
-    """
-    The report that the nanny could not deliver, or else one made from the box.
-    """
+    """The report that the nanny could not deliver, or else one made from the box."""
     from workerdiag.recorder.box.reader import read_box
 
     if (saved := load_report(path)) is not None:

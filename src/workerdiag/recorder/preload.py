@@ -1,5 +1,4 @@
-"""
-Switches the recorder on by configuration, one name for all processes of a cluster.
+"""Switches the recorder on by configuration, one name for all processes of a cluster.
 
 ::
 
@@ -25,9 +24,7 @@ _OWNER = "preload"
 
 
 async def dask_setup(server: object) -> None:
-    """
-    Begin to record in a worker, a nanny or a scheduler; anything else, such as a client, is left alone.
-    """
+    """Begin to record in a worker, a nanny or a scheduler; anything else, such as a client, is left alone."""
     from distributed import Nanny, Scheduler, Worker
 
     from workerdiag.recorder.internals import get_recording
@@ -48,9 +45,7 @@ async def dask_setup(server: object) -> None:
 
 
 async def _ask_nanny(worker: Any) -> None:
-    """
-    Ask the nanny of a worker to record, as soon as it answers; one that refuses records nothing.
-    """
+    """Ask the nanny of a worker to record, as soon as it answers; one that refuses records nothing."""
     import pickle
 
     from distributed.core import rpc
@@ -78,9 +73,7 @@ async def _begin_in_scheduler(scheduler: Any) -> None:
 
 
 def dask_teardown(server: object) -> None:
-    """
-    The worker or nanny closes.
-    """
+    """The worker or nanny closes."""
     from distributed import Nanny, Worker
 
     if isinstance(server, Worker | Nanny):

@@ -1,6 +1,4 @@
-"""
-Where a worker runs, as its environment says: batch job, pod, container, releases.
-"""
+"""Where a worker runs, as its environment says: batch job, pod, container, releases."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ _T = TypeVar("_T")
 
 
 def worker_identity(worker: Worker) -> Mapping[str, str]:
-    """
-    Who a worker is and where it runs, as text; what is not known is left out.
+    """Who a worker is and where it runs, as text; what is not known is left out.
 
     ``worker``, ``name``, ``nanny`` (addresses and name), ``nanny_pid`` and ``nanny_started_ms`` (its
     parent, if that is a nanny), ``scheduler``, ``threads``, ``local_directory``, ``dask``,
@@ -56,9 +53,7 @@ def worker_identity(worker: Worker) -> Mapping[str, str]:
 
 
 def platform_identity() -> Mapping[str, str | None]:
-    """
-    Control group, container, job and pod of this process; None for what there is not.
-    """
+    """Control group, container, job and pod of this process; None for what there is not."""
     groups = cgroup_lines()
     container = next((found[0] for line in groups if (found := _CONTAINER.search(line))), None)
     in_kubernetes = "KUBERNETES_SERVICE_HOST" in os.environ
@@ -72,9 +67,7 @@ def platform_identity() -> Mapping[str, str | None]:
 
 
 def _value_or_none(ask: Callable[[], _T]) -> _T | None:
-    """
-    What is known by now; None if asking raises, as an address does before there is one.
-    """
+    """What is known by now; None if asking raises, as an address does before there is one."""
     try:
         return ask()
     except (AttributeError, ValueError):

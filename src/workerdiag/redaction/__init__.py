@@ -1,3 +1,1 @@
-"""
-Redaction of secrets, and on request of names and addresses.
-"""
+"""Redaction of secrets, and on request of names and addresses."""

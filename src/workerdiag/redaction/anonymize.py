@@ -1,5 +1,4 @@
-"""
-Redaction for bundles: secrets, and on request names and addresses.
+"""Redaction for bundles: secrets, and on request names and addresses.
 
 Line ends stay, so that line numbers keep their meaning.
 """
@@ -29,8 +28,7 @@ _MAX_NAMES = 500
 
 
 class Anonymizer:
-    """
-    Hides the same things the same way in all that goes into one bundle.
+    """Hides the same things the same way in all that goes into one bundle.
 
     *names* are names of hosts and users to replace, with IP addresses and home folders; None: none of these.
     """
@@ -48,32 +46,24 @@ class Anonymizer:
 
     @property
     def hidden(self) -> list[str]:
-        """
-        Return what is hidden, for the manifest.
-        """
+        """Return what is hidden, for the manifest."""
         return ["secrets"] * self._redact + ["hosts", "addresses", "users"] * self._anonymous
 
     def text(self, text: str) -> str:
-        """
-        Return the text without what must be hidden.
-        """
+        """Return the text without what must be hidden."""
         if self._redact:
             text = redact_text(text, keep_lines=True)
         return self._nameless(text) if self._anonymous else text
 
     def data(self, data: bytes) -> bytes:
-        """
-        Do the same for log text; bytes that are not UTF-8 stay.
-        """
+        """Do the same for log text; bytes that are not UTF-8 stay."""
         if not (self._redact or self._anonymous):
             return data
         text = data.decode("utf-8", errors="surrogateescape")
         return self.text(text).encode("utf-8", errors="surrogateescape")
 
     def values(self, value: object) -> object:
-        """
-        Do the same for every text in dictionaries and lists; a key such as "password" counts too.
-        """
+        """Do the same for every text in dictionaries and lists; a key such as "password" counts too."""
         value = redact_object(value) if self._redact else value
         return self._anonymized(value) if self._anonymous else value
 
@@ -102,9 +92,7 @@ class Anonymizer:
         return found[0] if _is_in_word(found) else self._stand_in("name", found[0])
 
     def _stand_in(self, kind: str, name: str) -> str:
-        """
-        Return a stand-in, the same each time; that of an address is an address.
-        """
+        """Return a stand-in, the same each time; that of an address is an address."""
         if name in self._used_stand_ins or name in _COMMON_NAMES:
             return name
         if name not in self._stand_ins:
@@ -124,9 +112,7 @@ def _is_in_word(found: re.Match[str]) -> bool:
 
 
 def names_to_hide(identities: Iterable[Identity], texts: Iterable[str]) -> Iterator[str]:
-    """
-    Yield the known host names, and the current user.
-    """
+    """Yield the known host names, and the current user."""
     for identity in identities:
         if identity.host:
             yield identity.host

@@ -1,6 +1,4 @@
-"""
-Secrets that programs take with options of one letter: ``curl -u user:x``, ``mysql -px``.
-"""
+"""Secrets that programs take with options of one letter: ``curl -u user:x``, ``mysql -px``."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ _VALUE_END = re.compile(r"[\s\"']")
 
 
 def option_at(text: str, at: int, program: str) -> tuple[int, int] | None:
-    """
-    The span to hide behind the option that begins at *at*, if it is one of *program* that takes a secret.
-    """
+    """The span to hide behind the option that begins at *at*, if it is one of *program* that takes a secret."""
     option = _OPTIONS[program].match(text, at)
     if option is None:
         return None

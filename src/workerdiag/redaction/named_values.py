@@ -1,5 +1,4 @@
-"""
-Secrets behind a name (``password=x``, ``"token": "x"``, ``--api-key x``), and the names that introduce them.
+"""Secrets behind a name (``password=x``, ``"token": "x"``, ``--api-key x``), and the names that introduce them.
 
 Dask uses "key" and "token" for other things too, so these words count only with certain others.
 """
@@ -78,9 +77,7 @@ _PASSWORDS = re.compile(r"(?i)pass(?:word|wd|phrase|code)$|pwd$")
 
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
-    """
-    Whether *name*, of letters, digits, ``_``, ``-`` and ``.``, names a secret.
-    """
+    """Whether *name*, of letters, digits, ``_``, ``-`` and ``.``, names a secret."""
     if _TASK_KEY.fullmatch(name) or _FILE.search(name):
         return False
     words = [word.lower() for word in NAME_WORD.findall(name)]
@@ -96,9 +93,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_key_in_company(name: str, before: str) -> bool:
-    """
-    Whether it is the key of "api key", with *before* it "api ".
-    """
+    """Whether it is the key of "api key", with *before* it "api "."""
     is_key = before.endswith(" ") and name.lower() in {"key", "keys"}
     return is_key and _COMPANY.search(before) is not None
 
@@ -138,9 +133,7 @@ def _is_auth(name: str) -> bool:
 
 
 class SecretName(NamedTuple):
-    """
-    The name of a secret in a text.
-    """
+    """The name of a secret in a text."""
 
     begins: int
     end: int
@@ -150,9 +143,7 @@ class SecretName(NamedTuple):
 
 
 def name_at(text: str, at: int, hint: str) -> tuple[int, SecretName | None]:
-    """
-    Return the end of the name with *hint* at *at*, and the name if it names a secret.
-    """
+    """Return the end of the name with *hint* at *at*, and the name if it names a secret."""
     if done := _DONE.match(text, at):
         return done.end(), None
     if hint[0] == "<":
@@ -170,9 +161,7 @@ def name_at(text: str, at: int, hint: str) -> tuple[int, SecretName | None]:
 
 
 def value_of(text: str, secret: SecretName) -> tuple[int, int] | None:
-    """
-    Return the span to hide behind the name; None if there is no secret.
-    """
+    """Return the span to hide behind the name; None if there is no secret."""
     begins, end, name, before = secret
     if (gives := _ASSIGNMENT.match(text, end)) and not _is_file_or_logger(gives["sign"], before):
         spaced = _is_phrase(name, gives)
@@ -193,9 +182,7 @@ def _name_start(text: str, at: int) -> int:
 
 
 def _is_file_or_logger(sign: str, before: str) -> bool:
-    """
-    Whether the name is a file or a logger: ``/run/secrets/token: no such file``.
-    """
+    """Whether the name is a file or a logger: ``/run/secrets/token: no such file``."""
     is_colon = sign.strip() == ":"
     return is_colon and (
         (before.endswith(("/", "\\")) and sign.endswith(" ")) or _LOGGER.search(before) is not None
@@ -220,9 +207,7 @@ def _element_span(text: str, at: int) -> tuple[int, int] | None:
 
 
 def _pair_span(text: str, begins: int, at: int, name: str, before: str) -> tuple[int, int] | None:
-    """
-    ``('password', 'x')``, and ``'--password', 'x'`` among the arguments of a command.
-    """
+    """``('password', 'x')``, and ``'--password', 'x'`` among the arguments of a command."""
     string = quoted_span(text, at)
     is_pair = _PAIR_OPENS.search(before) and string and text[string[2] : string[2] + 1] in {")", "]"}
     if not is_pair and text[begins] != "-":

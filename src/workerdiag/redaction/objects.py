@@ -1,6 +1,4 @@
-"""
-Secrets in values of any shape: objects of the model, and what JSON is made of.
-"""
+"""Secrets in values of any shape: objects of the model, and what JSON is made of."""
 
 from __future__ import annotations
 
@@ -22,8 +20,7 @@ _PLAIN = frozenset({type(None), bool, int, float})
 
 
 def redact_object(value: T) -> T:
-    """
-    The object without secrets in its texts and without values of secrets' names, at any depth.
+    """The object without secrets in its texts and without values of secrets' names, at any depth.
 
     An object without secrets is returned itself; attributes that are no part of its value stay.
     """
@@ -72,9 +69,7 @@ def _redact_fields(value: object, names: Iterable[tuple[str, str]]) -> object:
 
 @cache
 def _field_names(kind: type[object]) -> tuple[tuple[str, str], ...] | None:
-    """
-    The names of a class's fields and of their arguments, or None if it is not of attrs.
-    """
+    """The names of a class's fields and of their arguments, or None if it is not of attrs."""
     if not has(kind):
         return None
     return tuple((each.name, each.alias or each.name) for each in fields(kind) if each.eq)
@@ -91,9 +86,7 @@ def _is_secret(name: str, value: object) -> bool:
 
 
 def _redact_name_and_value(value: Mapping[object, object]) -> Mapping[object, object]:
-    """
-    The mapping with the value of ``{"name": "DB_PASSWORD", "value": "x"}`` hidden.
-    """
+    """The mapping with the value of ``{"name": "DB_PASSWORD", "value": "x"}`` hidden."""
     name = next(
         (each for key in ("name", "key", "Name", "Key") if isinstance(each := value.get(key), str)), ""
     )
@@ -104,9 +97,7 @@ def _redact_name_and_value(value: Mapping[object, object]) -> Mapping[object, ob
 
 
 def _redact_pair(value: object) -> object:
-    """
-    An element; if it is a pair of a secret's name and its value, with the value hidden.
-    """
+    """An element; if it is a pair of a secret's name and its value, with the value hidden."""
     match value:
         case (str(name), str(said) | bytes(said)) if isinstance(value, list | tuple):
             return type(value)((name, _redact_field(name, said)))

@@ -1,5 +1,4 @@
-"""
-Where a secret may be: one pass over the text for all that can begin or name one.
+"""Where a secret may be: one pass over the text for all that can begin or name one.
 
 Where hints are so dense that nearly everything may be a secret, the stretch is hidden whole, and not read
 place by place: no person reads it, and to look closely at a hundred thousand places in 1 MiB takes seconds.
@@ -66,44 +65,32 @@ Hints = Callable[[int], Iterator[tuple[int, str]]]
 
 
 def searchable(text: str) -> bytes:
-    """
-    The *text* as a byte for each character, so that places are the same. Only ASCII begins a secret.
-    """
+    """The *text* as a byte for each character, so that places are the same. Only ASCII begins a secret."""
     return text.encode("ascii", "replace").lower()
 
 
 def name_hints(data: bytes, begin: int = 0) -> Iterator[tuple[int, str]]:
-    """
-    Yield each place of a word that makes a name the name of a secret, with its continuation.
-    """
+    """Yield each place of a word that makes a name the name of a secret, with its continuation."""
     return _hints(_engine(_NAMES), data, begin)
 
 
 def url_hints(data: bytes, begin: int = 0) -> Iterator[tuple[int, str]]:
-    """
-    Each place where the host of a URL may have a user before it.
-    """
+    """Each place where the host of a URL may have a user before it."""
     return _hints(_engine(_URLS), data, begin)
 
 
 def token_hints(data: bytes, begin: int = 0) -> Iterator[tuple[int, str]]:
-    """
-    Each place where something stands that looks like a secret, or may come before one.
-    """
+    """Each place where something stands that looks like a secret, or may come before one."""
     return _hints(_engine(_TOKEN_HINTS), data, begin)
 
 
 def key_line_hints(data: bytes, begin: int = 0) -> Iterator[tuple[int, str]]:
-    """
-    Each place where a line of a private key may begin.
-    """
+    """Each place where a line of a private key may begin."""
     return _hints(_engine(_KEY_LINES), data, begin)
 
 
 def may_hold(data: bytes) -> bool:
-    """
-    Whether any hint stands in the text.
-    """
+    """Whether any hint stands in the text."""
     return _engine(f"{_NAMES}|{_URLS}|{_TOKEN_HINTS}|{_KEY_LINES}").search(data) is not None
 
 
@@ -124,9 +111,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class DenseStretches:
-    """
-    The dense stretches of one text, found while its hints are read; *most_work* is the limit per window.
-    """
+    """The dense stretches of one text, found while its hints are read; *most_work* is the limit per window."""
 
     def __init__(self, text: str, *, most_work: float = MOST_WORK) -> None:
         self._text = text
@@ -137,9 +122,7 @@ class DenseStretches:
         self.stretches: dict[int, tuple[int, int]] = {}
 
     def outside(self, hints: Hints) -> Iterator[tuple[int, str]]:
-        """
-        Yield the *hints* outside of dense stretches; too many of them form one.
-        """
+        """Yield the *hints* outside of dense stretches; too many of them form one."""
         begin = 0
         while begin < len(self._text):
             begin, resume = len(self._text), begin
@@ -152,9 +135,7 @@ class DenseStretches:
                 yield at, hint
 
     def read(self, at: int) -> None:
-        """
-        Count that there was more to do at a place than to look at its hint.
-        """
+        """Count that there was more to do at a place than to look at its hint."""
         self._work[at // WINDOW_CHARS] += _READING
 
     def _hidden_until(self, window: int) -> int:

@@ -1,5 +1,4 @@
-"""
-Hides what looks like a secret before a report can leak it.
+"""Hides what looks like a secret before a report can leak it.
 
 Reports go into chats, tickets and bug trackers; log lines, commands and error messages hold
 passwords and keys. Hidden is the value; the name before it stays, as it may be the clue.
@@ -57,8 +56,7 @@ _IDENTIFIED = re.compile(r"(?i)identified by (?:password )?(?=[\"'`\\])")
 
 
 def redact_text(text: str, *, keep_lines: bool = False) -> str:
-    """
-    The *text* with what looks like a password, key or token hidden; *keep_lines* keeps its line ends.
+    """The *text* with what looks like a password, key or token hidden; *keep_lines* keeps its line ends.
 
     Takes time linear in the length of the text and returns at most eight times as many characters. Escapes
     and invisible characters hide no secret. Where nearly everything may be a secret, 16 KiB and more are
@@ -109,9 +107,7 @@ def _merge_spans(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def _secret_spans(text: str, data: bytes, most_work: float) -> Iterator[Span]:
-    """
-    Yield the spans of the secrets, in no order.
-    """
+    """Yield the spans of the secrets, in no order."""
     dense = DenseStretches(text, most_work=most_work)
     yield from _named_value_spans(text, dense, partial(name_hints, data))
     yield from _url_spans(text, dense, partial(url_hints, data))
@@ -145,9 +141,7 @@ def _url_spans(text: str, dense: DenseStretches, hints: Hints) -> Iterator[Span]
 
 
 class _TokenScanner:
-    """
-    Finds secrets by their form, or by the program or the scheme before them.
-    """
+    """Finds secrets by their form, or by the program or the scheme before them."""
 
     def __init__(self, text: str, dense: DenseStretches) -> None:
         self._text = text
@@ -210,9 +204,7 @@ class _TokenScanner:
 
 
 def _identified_by(text: str, at: int) -> Span | None:
-    """
-    The password of ``CREATE USER x IDENTIFIED BY 'password'``.
-    """
+    """The password of ``CREATE USER x IDENTIFIED BY 'password'``."""
     named = _IDENTIFIED.match(text, at)
     string = quoted_span(text, named.end()) if named else None
     return None if string is None or text[string[0] : string[1]] == HIDDEN else string[:2]

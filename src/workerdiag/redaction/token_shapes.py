@@ -1,5 +1,4 @@
-"""
-Secrets with a recognizable form, in any context: tokens of services, and private keys.
+"""Secrets with a recognizable form, in any context: tokens of services, and private keys.
 
 Each begins with a fixed prefix, as the services document it for secret scanners.
 """
@@ -150,9 +149,7 @@ _PUTTY = re.compile(r"(?i)private-lines:\s{0,4}\d{1,4}[\sA-Za-z0-9+/=\\]{16,8000
 
 @frozen
 class InnerHint:
-    """
-    A secret that begins with nothing definite, by something definite within it.
-    """
+    """A secret that begins with nothing definite, by something definite within it."""
 
     #: What is searched for, in small letters, in RE2's language.
     hint: str
@@ -192,9 +189,7 @@ INNER_HINTS = (
 
 
 def token_at(text: str, at: int, prefix: str) -> list[tuple[int, int]]:
-    """
-    The spans of the secret whose *prefix* stands at *at*, and of what belongs to it.
-    """
+    """The spans of the secret whose *prefix* stands at *at*, and of what belongs to it."""
     found = _token_shape(prefix).match(text, at)
     if found is None:
         return []
@@ -206,25 +201,19 @@ def token_at(text: str, at: int, prefix: str) -> list[tuple[int, int]]:
 
 @cache
 def _token_shape(prefix: str) -> re.Pattern[str]:
-    """
-    A pattern that matches where the prefix stands; compiling all of them takes 20 ms.
-    """
+    """A pattern that matches where the prefix stands; compiling all of them takes 20 ms."""
     look = _BY_PREFIX[prefix]
     return re.compile(f"(?i){look}" if prefix[0] == "/" else rf"(?i)(?<![A-Za-z0-9]){look}")
 
 
 def key_line_at(text: str, at: int) -> list[tuple[int, int]]:
-    """
-    Find a line of a private key whose marks were cut off: 64 characters of all kinds.
-    """
+    """Find a line of a private key whose marks were cut off: 64 characters of all kinds."""
     found = _KEY_LINE.match(text, at)
     return [found.span()] if found else []
 
 
 def token_around(text: str, at: int) -> list[tuple[int, int]]:
-    """
-    The span of the secret for which the hint of an `InnerHint` stands at *at*, if there is one.
-    """
+    """The span of the secret for which the hint of an `InnerHint` stands at *at*, if there is one."""
     for middle in INNER_HINTS:
         if rest := middle.rest.match(text, at):
             before = text[max(0, at - middle.most - 1) : at]
@@ -235,9 +224,7 @@ def token_around(text: str, at: int) -> list[tuple[int, int]]:
 
 
 def key_from(text: str, at: int, ends: int) -> tuple[int, int] | None:
-    """
-    The span of the key whose ``-----BEGIN`` is at *at*; *ends* is the place of the next ``-----END``, or -1.
-    """
+    """The span of the key whose ``-----BEGIN`` is at *at*; *ends* is the place of the next ``-----END``, or -1."""
     begins = _BEGINS.match(text, at)
     if begins is None:
         return None
@@ -249,9 +236,7 @@ def key_from(text: str, at: int, ends: int) -> tuple[int, int] | None:
 
 
 def key_until(text: str, at: int, begins: int) -> tuple[int, int] | None:
-    """
-    The span of the key whose last line begins at *at*, after what is hidden up to *begins*.
-    """
+    """The span of the key whose last line begins at *at*, after what is hidden up to *begins*."""
     end = _ENDS.match(text, at)
     if end is None:
         return None
@@ -263,8 +248,6 @@ def key_until(text: str, at: int, begins: int) -> tuple[int, int] | None:
 
 
 def putty_at(text: str, at: int) -> tuple[int, int] | None:
-    """
-    The span of the private lines of a PuTTY key.
-    """
+    """The span of the private lines of a PuTTY key."""
     found = _PUTTY.match(text, at)
     return found.span() if found else None

@@ -1,6 +1,4 @@
-"""
-Secrets in URLs: a password, a token in the place of the user, values in the query.
-"""
+"""Secrets in URLs: a password, a token in the place of the user, values in the query."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ _NO_PASSWORD = re.compile(r"(?:x-oauth-basic)?\Z")
 
 
 class Userinfo:
-    """
-    Users and passwords in the URLs of one text, requested in the order of the text.
-    """
+    """Users and passwords in the URLs of one text, requested in the order of the text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -33,8 +29,7 @@ class Userinfo:
         self._end = self._ends = -1
 
     def at(self, at: int, begin: int) -> tuple[int, list[tuple[int, int]]]:
-        """
-        Return the end of the URL read, and the spans of its user and password to hide.
+        """Return the end of the URL read, and the spans of its user and password to hide.
 
         *at* is the place of ``://``, *begin* the place of the user or host.
         """
@@ -63,9 +58,7 @@ class Userinfo:
 
 
 def query_at(text: str, at: int) -> tuple[int, list[tuple[int, int]]]:
-    """
-    Where the query ends that begins with the question mark at *at*, and the values in it.
-    """
+    """Where the query ends that begins with the question mark at *at*, and the values in it."""
     found = []
     while pair := _QUERY_VALUE.match(text, at):
         at = pair.end()
@@ -77,9 +70,7 @@ def query_at(text: str, at: int) -> tuple[int, list[tuple[int, int]]]:
 
 
 def _token_user(text: str, at: int, begin: int, end: int, slash: int) -> list[tuple[int, int]]:
-    """
-    A token in the place of the user: ``https://0123456789abcdef@sentry.example/1``.
-    """
+    """A token in the place of the user: ``https://0123456789abcdef@sentry.example/1``."""
     before = text[max(0, at - _MAX_SCHEME_CHARS) : at]
     scheme = re.split(r"[^A-Za-z0-9+.-]", before)[-1].lower()
     if slash < end or scheme in _NAMES or not _is_token(text[begin:end]):

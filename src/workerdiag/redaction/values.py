@@ -1,6 +1,4 @@
-"""
-Where the value behind the name of a secret begins and ends, and which values are no secrets.
-"""
+"""Where the value behind the name of a secret begins and ends, and which values are no secrets."""
 
 from __future__ import annotations
 
@@ -69,9 +67,7 @@ _NOTHING = re.compile(r"[\[\](){}\s,:.\d-]*")
 
 
 def is_no_secret(name: str, value: str) -> bool:
-    """
-    Whether the whole *value* of a secret's name is empty, a placeholder, a small number or a place.
-    """
+    """Whether the whole *value* of a secret's name is empty, a placeholder, a small number or a place."""
     stripped = value.strip()
     is_place = _is_about_place(name, stripped) or _KEY_FILE.fullmatch(stripped) is not None
     is_count = _PASSES.search(name) is None and _NUMBER.fullmatch(stripped) is not None
@@ -79,8 +75,7 @@ def is_no_secret(name: str, value: str) -> bool:
 
 
 def value_at(text: str, at: int, name: str, *, begins: int, spaced: bool) -> tuple[int, int] | None:
-    """
-    Return the span to hide of the value at *at*; None if there is none or it is not a secret.
+    """Return the span to hide of the value at *at*; None if there is none or it is not a secret.
 
     *begins* is where the name begins. With *spaced* an unquoted value may have blanks, as in ``password: two
     words``.
@@ -137,9 +132,7 @@ def _secret_span(name: str, text: str, at: int, end: int) -> tuple[int, int] | N
 
 
 def _connection_string_end(text: str, at: int) -> int:
-    """
-    Where a value of a connection string ends; it may have blanks in it.
-    """
+    """Where a value of a connection string ends; it may have blanks in it."""
     found = _SEMICOLON.search(text, at)
     return found.start() if found and found[0] == ";" else _unquoted_end(text, at)
 
@@ -149,9 +142,7 @@ def _is_line_start(text: str, begins: int) -> bool:
 
 
 def _unquoted_end(text: str, at: int, *, spaced: bool = False) -> int:
-    """
-    Return the end of a value without quotes, including everything that may belong to it.
-    """
+    """Return the end of a value without quotes, including everything that may belong to it."""
     while found := _STOPS.search(text, at):
         at = found.start()
         if found[0].isspace():
@@ -168,9 +159,7 @@ def _ends_hidden(text: str, at: int) -> bool:
 
 
 def _header_end(text: str, at: int, begins: int) -> int:
-    """
-    The end of the line, or of the quotes that opened before the name.
-    """
+    """The end of the line, or of the quotes that opened before the name."""
     stop = _HEADER_STOPS.get(text[begins - 1 : begins], _HEADER_STOP).search(text, at)
     end = stop.start() if stop else len(text)
     return end if stop is None or stop[0] not in {'"', "'"} else at + len(text[at:end].rstrip("\\"))
@@ -182,9 +171,7 @@ def _after_scheme(text: str, begin: int, end: int) -> tuple[int, int]:
 
 
 def _yaml_block(text: str, at: int, begins: int) -> tuple[int, int] | None:
-    """
-    A block of YAML: the lines that are further in than the name.
-    """
+    """A block of YAML: the lines that are further in than the name."""
     start = end = line_end(text, at)
     line_begins = text.rfind("\n", max(0, begins - 200), begins) + 1
     before = text[line_begins:begins]
@@ -218,16 +205,12 @@ def _is_harmless(name: str, value: str) -> bool:
 
 
 def _is_about_place(name: str, value: str) -> bool:
-    """
-    Whether it says where a secret is kept: ``password_file=/run/secrets/db``.
-    """
+    """Whether it says where a secret is kept: ``password_file=/run/secrets/db``."""
     words = NAME_WORD.findall(name)
     return bool(words) and words[-1].lower() in _PLACES and _PLACE.match(value) is not None
 
 
 def _is_header(name: str) -> bool:
-    """
-    Whether it is a header whose value extends to the end of the line.
-    """
+    """Whether it is a header whose value extends to the end of the line."""
     word = name.lower().rpartition("-")[2]
     return word in {"authorization", "cookie", "cookie2"}

@@ -1,5 +1,4 @@
-"""
-Text as a reader sees it: without what does not show, and where something in quotes or brackets ends.
+"""Text as a reader sees it: without what does not show, and where something in quotes or brackets ends.
 
 A colour or a character of no width in the middle of ``password=`` hides nothing from a reader, so it
 may hide nothing from us.
@@ -42,9 +41,7 @@ _MAX_SLASHES = 16
 
 @frozen
 class VisibleText:
-    """
-    The characters that show.
-    """
+    """The characters that show."""
 
     text: str
     #: Where, in `text`, something was left out before the character, and how much up to there.
@@ -52,9 +49,7 @@ class VisibleText:
     _left_out: tuple[int, ...] = ()
 
     def written_at(self, start: int, end: int) -> tuple[int, int]:
-        """
-        Where the characters from *start* to before *end* stand in the text as it was written.
-        """
+        """Where the characters from *start* to before *end* stand in the text as it was written."""
         return self._at(start), self._at(end - 1) + 1
 
     def _at(self, place: int) -> int:
@@ -63,9 +58,7 @@ class VisibleText:
 
 
 def visible_text(text: str) -> VisibleText:
-    """
-    The *text* without escapes and without characters that do not show.
-    """
+    """The *text* without escapes and without characters that do not show."""
     if text.isprintable():
         return VisibleText(text)
     parts: list[str] = []
@@ -84,16 +77,13 @@ def visible_text(text: str) -> VisibleText:
 
 
 def line_end(text: str, at: int) -> int:
-    """
-    Where the line ends that *at* is in.
-    """
+    """Where the line ends that *at* is in."""
     found = _LINE_END.search(text, at)
     return found.start() if found else len(text)
 
 
 def quoted_span(text: str, at: int) -> tuple[int, int, int] | None:
-    """
-    Begin and end of the text in the quotes that open at *at*, and their end; None without quotes.
+    """Begin and end of the text in the quotes that open at *at*, and their end; None without quotes.
 
     Quotes that are not closed end with the line.
     """
@@ -120,9 +110,7 @@ def _next_stop(stops: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _simple_quote_end(text: str, at: int, quote: str) -> int:
-    """
-    Where a quote ends in which a backslash escapes, or the same quote twice.
-    """
+    """Where a quote ends in which a backslash escapes, or the same quote twice."""
     stops = _STOPS[quote]
     begin = at
     while found := stops.search(text, at):
@@ -136,9 +124,7 @@ def _simple_quote_end(text: str, at: int, quote: str) -> int:
 
 
 def _escaped_quote_end(text: str, at: int, quote: str, slashes: int) -> int:
-    """
-    Where a quote ends whose own quotes are escaped, as in JSON within JSON.
-    """
+    """Where a quote ends whose own quotes are escaped, as in JSON within JSON."""
     begin = at
     while found := _ENDS[quote].search(text, at):
         at = found.start()
@@ -153,9 +139,7 @@ def _escaped_quote_end(text: str, at: int, quote: str, slashes: int) -> int:
 
 
 def bracket_end(text: str, at: int) -> int:
-    """
-    Return the end of the bracket that opens at *at*; an unclosed one extends for 4,000 characters.
-    """
+    """Return the end of the bracket that opens at *at*; an unclosed one extends for 4,000 characters."""
     depth = 0
     last = min(len(text), at + _MAX_IN_BRACKETS)
     while found := _BRACKETS.search(text, at, last):

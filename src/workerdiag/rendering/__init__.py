@@ -1,3 +1,1 @@
-"""
-From findings to something a person or a program reads: text, Markdown, HTML, JSON.
-"""
+"""From findings to something a person or a program reads: text, Markdown, HTML, JSON."""

@@ -1,6 +1,4 @@
-"""
-A diagnosis with the details that maintainers ask for, as Markdown for a bug report.
-"""
+"""A diagnosis with the details that maintainers ask for, as Markdown for a bug report."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ _MAX_VALUE_CHARS = 200
 
 @frozen(kw_only=True)
 class TimelineMoment:
-    """
-    Something that was seen, and when.
-    """
+    """Something that was seen, and when."""
 
     #: Seconds since the epoch.
     when: float
@@ -40,9 +36,7 @@ class TimelineMoment:
 
 @frozen(kw_only=True)
 class ReportExtras:
-    """
-    The parts of a report beside the diagnosis.
-    """
+    """The parts of a report beside the diagnosis."""
 
     #: The diagnosis of today's rules, where it is another one than the diagnosis that was saved.
     again: Findings | None = None
@@ -58,9 +52,7 @@ class ReportExtras:
 
 
 def render_report(findings: Findings, extras: ReportExtras) -> str:
-    """
-    The report, in at most 60,000 characters, everything untrusted escaped.
-    """
+    """The report, in at most 60,000 characters, everything untrusted escaped."""
     findings = redact_object(findings)  # a bundle of others, or of an older version, may hold secrets
     parts = [f"## {escape(_title(findings))}\n\n", _diagnosis_markdown(findings)]
     length = sum(map(len, parts)) + 1000

@@ -1,6 +1,4 @@
-"""
-One cause of the rulebook, for a terminal.
-"""
+"""One cause of the rulebook, for a terminal."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ _RETRIES: Mapping[RetryVerdict, str] = {
 
 
 def render_cause(cause: Cause, *, width: int = 80, color: bool = False) -> str:
-    """
-    The cause as lines of at most *width* columns: what happens, what shows it, what to do.
-    """
+    """The cause as lines of at most *width* columns: what happens, what shows it, what to do."""
     return render_outline(_cause_outline(cause), width=width, color=color)
 
 
@@ -111,9 +107,7 @@ def _sign_item(sign: Sign) -> Item:
 
 
 def _sign_details(sign: Sign) -> Iterator[tuple[str, str]]:
-    """
-    Yield the keys of a sign that are set, except those that every sign has.
-    """
+    """Yield the keys of a sign that are set, except those that every sign has."""
     for part in fields(type(sign)):
         value = getattr(sign, part.name)
         if part.name in ("name", "grade", "fact", "seen", "lookalikes") or not value:
@@ -135,9 +129,7 @@ def _mitigation_items(cause: Cause) -> Iterator[Item]:
 
 
 def _example_lines(mitigation: Mitigation) -> Iterator[str]:
-    """
-    Yield the command, and under comments the commands for other deployments.
-    """
+    """Yield the command, and under comments the commands for other deployments."""
     yield from printable(mitigation.example).strip("\n").splitlines()
     for deployment, example in sorted(mitigation.examples.items()):
         yield f"# on {deployment}:"

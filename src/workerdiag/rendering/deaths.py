@@ -1,6 +1,4 @@
-"""
-The dead workers of a report: one line each, many alike in one line.
-"""
+"""The dead workers of a report: one line each, many alike in one line."""
 
 from __future__ import annotations
 
@@ -38,17 +36,13 @@ _NO_START = re.compile(r"failure-to-start-<class '(?:\w+\.)*(\w+)'>")
 
 
 def death_count_text(findings: Findings) -> str:
-    """
-    How many there are: ``3``, ``10,000`` or ``at least 800``.
-    """
+    """How many there are: ``3``, ``10,000`` or ``at least 800``."""
     text = f"{findings.death_count:,}"
     return f"at least {text}" if findings.unlisted_deaths.maybe_more and findings.deaths else text
 
 
 def death_lines(findings: Findings, most: int = MAX_DEATHS) -> tuple[tuple[str, ...], str]:
-    """
-    At most *most* lines for deaths, many alike in one, in their order; and how many deaths are left out.
-    """
+    """At most *most* lines for deaths, many alike in one, in their order; and how many deaths are left out."""
     groups: dict[tuple[str, str | None], list[Death]] = {}
     for death in findings.deaths:
         groups.setdefault((exit_text(death), death.cause), []).append(death)
@@ -69,9 +63,7 @@ def death_lines(findings: Findings, most: int = MAX_DEATHS) -> tuple[tuple[str, 
 
 
 def memory_line(deaths: Sequence[Death]) -> str:
-    """
-    The most memory of a worker at its death, and its limit; empty if unknown.
-    """
+    """The most memory of a worker at its death, and its limit; empty if unknown."""
     seen = [each for each in deaths if each.rss_bytes is not None]
     if not seen:
         limits = sorted({each.limit_bytes for each in deaths if each.limit_bytes is not None})
@@ -86,9 +78,7 @@ def memory_line(deaths: Sequence[Death]) -> str:
 
 
 def crash_line(deaths: Sequence[Death]) -> str:
-    """
-    Return where the workers crashed, by the most common dump; empty without one.
-    """
+    """Return where the workers crashed, by the most common dump; empty without one."""
     places = Counter(each.crashed_in for each in deaths if each.crashed_in)
     if not places:
         return ""
@@ -138,9 +128,7 @@ def _reason_text(reason: str) -> str:
 
 
 def _other_cause(death: Death, top: str | None) -> list[str]:
-    """
-    The cause of this death, if the report is not about it.
-    """
+    """The cause of this death, if the report is not about it."""
     if death.cause is None or death.cause == top:
         return []
     return [f"{death.cause}, {format_percent(death.probability)}"]

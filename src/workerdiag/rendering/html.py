@@ -1,6 +1,4 @@
-"""
-A diagnosis as HTML: a complete page with drawings, and the same as a part of another page.
-"""
+"""A diagnosis as HTML: a complete page with drawings, and the same as a part of another page."""
 
 from __future__ import annotations
 
@@ -39,8 +37,7 @@ _SURE = 0.9
 
 
 def render_html(findings: Findings, *, page: bool = False, folded: bool = False) -> str:
-    """
-    The findings as one page, or as one ``<div>`` with its style in it: no address that is loaded.
+    """The findings as one page, or as one ``<div>`` with its style in it: no address that is loaded.
 
     The ``<div>`` has no script and takes the colours of what is around it. The page is whole without its
     script, which adds buttons to copy commands and lays out what is below the screen after the first picture.
@@ -56,9 +53,7 @@ def render_html(findings: Findings, *, page: bool = False, folded: bool = False)
 
 
 def prose(text: str) -> Markup:
-    """
-    Escaped text in which what stands in a pair of backticks is code.
-    """
+    """Escaped text in which what stands in a pair of backticks is code."""
     from markupsafe import Markup
 
     parts = enumerate(_CODE.split(text))
@@ -68,9 +63,7 @@ def prose(text: str) -> Markup:
 
 
 def unbroken(text: str) -> Markup:
-    """
-    Escaped text in which options, dates and numbers with units stay on one line: browsers would break them.
-    """
+    """Escaped text in which options, dates and numbers with units stay on one line: browsers would break them."""
     from markupsafe import Markup
 
     parts = enumerate(_ONE_WORD.split(text))
@@ -81,9 +74,7 @@ def unbroken(text: str) -> Markup:
 
 
 def code(text: str) -> Markup:
-    """
-    Return escaped lines of code with marked comments: a phone has no room for them beside the code.
-    """
+    """Return escaped lines of code with marked comments: a phone has no room for them beside the code."""
     from markupsafe import Markup
 
     parts = enumerate(_COMMENT.split(text))
@@ -105,9 +96,7 @@ _FRAGMENT: dict[str, object] = {"level": 3, "with_buttons": False}
 
 
 def _page_content() -> dict[str, object]:
-    """
-    What only a page has. Its policy forbids every request and every script but our own.
-    """
+    """What only a page has. Its policy forbids every request and every script but our own."""
     script = template_text("page.js")
     digest = b64encode(sha256(script.encode()).digest()).decode()
     return {
@@ -146,9 +135,7 @@ def _content(findings: Findings) -> dict[str, object]:
 
 
 def _split_advice(report: Outline) -> tuple[Item | None, Section | None, list[Section]]:
-    """
-    The first advice, if it is what to do now; the other advice; and the other sections.
-    """
+    """The first advice, if it is what to do now; the other advice; and the other sections."""
     advice = next((each for each in report.sections if each.topic == "advice"), None)
     sections = [each for each in report.sections if each is not advice]
     if advice is None or advice.items[0].text != report.lead[-1][1]:
@@ -158,9 +145,7 @@ def _split_advice(report: Outline) -> tuple[Item | None, Section | None, list[Se
 
 
 def _certainty(findings: Findings) -> str:
-    """
-    The class that gives the answer its colour.
-    """
+    """The class that gives the answer its colour."""
     chance = findings.top.probability if findings.top else 0.0
     if findings.outcome == "no-death":
         return "likely" if findings.gaps else "sure"
@@ -171,9 +156,7 @@ def _certainty(findings: Findings) -> str:
 
 @cache
 def template_text(name: str) -> Markup:
-    """
-    Return one of our style sheets or scripts.
-    """
+    """Return one of our style sheets or scripts."""
     from markupsafe import Markup
 
     loader = html_environment().loader
@@ -183,9 +166,7 @@ def template_text(name: str) -> Markup:
 
 @cache
 def html_environment() -> Environment:
-    """
-    Finds our templates, and escapes what is put into them.
-    """
+    """Finds our templates, and escapes what is put into them."""
     from jinja2 import Environment, PackageLoader
 
     environment = Environment(

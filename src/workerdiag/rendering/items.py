@@ -1,5 +1,4 @@
-"""
-The items of a report in any format: sections of entries, such as a clue, advice or a gap.
+"""The items of a report in any format: sections of entries, such as a clue, advice or a gap.
 
 Texts are already clean (`workerdiag.rendering.wording.printable_object`), and not escaped or wrapped here.
 """
@@ -57,9 +56,7 @@ _SAME_CHARS = 120
 
 @frozen(kw_only=True)
 class Item:
-    """
-    One entry of a section: prose, and below it what belongs to it.
-    """
+    """One entry of a section: prose, and below it what belongs to it."""
 
     text: str = ""
     #: Label and prose, e.g. what a mitigation costs.
@@ -73,18 +70,14 @@ class Item:
 
 
 def page_item(cause_id: str) -> Item:
-    """
-    The page of a cause: its address, or the command that shows it without a network.
-    """
+    """The page of a cause: its address, or the command that shows it without a network."""
     url = documentation_url(cause_id)
     return Item(link=url) if url else Item(text=f"workerdiag knowledge show {cause_id}")
 
 
 @frozen(kw_only=True)
 class Section:
-    """
-    Entries under one heading.
-    """
+    """Entries under one heading."""
 
     title: str
     items: tuple[Item, ...]
@@ -98,18 +91,14 @@ class Section:
 
     @property
     def paragraph(self) -> str:
-        """
-        The text of a section that is one paragraph; empty for a list.
-        """
+        """The text of a section that is one paragraph; empty for a list."""
         alone = len(self.items) == 1 and self.items[0] == Item(text=self.items[0].text)
         return self.items[0].text if alone and not self.more else ""
 
 
 @frozen(kw_only=True)
 class Outline:
-    """
-    A whole report.
-    """
+    """A whole report."""
 
     outcome: Outcome
     #: Labelled lines: what happened, how sure, where, what to do.
@@ -124,8 +113,7 @@ class Outline:
 
 
 def unique_clues(clues: Iterable[Clue]) -> list[Clue]:
-    """
-    Return the clues. Of those that end in the same line, seen at two places, only the strongest one stays.
+    """Return the clues. Of those that end in the same line, seen at two places, only the strongest one stays.
 
     A clue that another one of the same place quotes completely is left out.
     """
@@ -145,9 +133,7 @@ def unique_clues(clues: Iterable[Clue]) -> list[Clue]:
 
 
 def strongest_first(findings: Findings) -> list[Clue]:
-    """
-    The clues of the likeliest cause, those that say most first; of equal ones those that name a dead process.
-    """
+    """The clues of the likeliest cause, those that say most first; of equal ones those that name a dead process."""
     names = {
         str(name) for each in findings.deaths for name in (each.identity.worker, each.identity.pid) if name
     }
@@ -160,27 +146,21 @@ def strongest_first(findings: Findings) -> list[Clue]:
 
 
 def clue_item(clue: Clue) -> Item:
-    """
-    Where and when a clue was seen and how much it says; its words as a quotation.
-    """
+    """Where and when a clue was seen and how much it says; its words as a quotation."""
     times = f"seen {clue.times:,} times" if clue.times > 1 else ""
     parts = (_place_text(clue.where), format_time(clue.when), f"{clue.grade} sign", times)
     return Item(text=", ".join(part for part in parts if part), quote=excerpt(event_text(clue.text)))
 
 
 def _place_text(where: str) -> str:
-    """
-    ``worker.log:120`` as it is; behind a name of several words ``line 120``.
-    """
+    """``worker.log:120`` as it is; behind a name of several words ``line 120``."""
     name, _, line = one_line(where).rpartition(":")
     is_line = " " in name and line.isdecimal() and not name.startswith("event ")
     return f"{name}, line {line}" if is_line else one_line(where)
 
 
 def excerpt(text: str) -> tuple[str, ...]:
-    """
-    A log message in a few lines: its beginning and its end, which in a traceback is the error.
-    """
+    """A log message in a few lines: its beginning and its end, which in a traceback is the error."""
     lines = [line.rstrip() for line in re.split(rf"\n|{_LEFT_OUT}", shorten_bytes(text)) if line.strip()]
     if len(lines) > MAX_QUOTED_LINES:
         left_out = len(lines) - MAX_QUOTED_LINES + 1
@@ -189,9 +169,7 @@ def excerpt(text: str) -> tuple[str, ...]:
 
 
 def failure_items(failure: TaskFailure) -> list[Item]:
-    """
-    A task's error with the lines of code around it; empty where the summary has it all.
-    """
+    """A task's error with the lines of code around it; empty where the summary has it all."""
     if not failure.source:
         return []
     message = clip(one_line(failure.message), MAX_QUOTED_CHARACTERS)
@@ -199,9 +177,7 @@ def failure_items(failure: TaskFailure) -> list[Item]:
 
 
 def advice_item(advice: Advice) -> Item:
-    """
-    What to do, when that applies, what it costs, what is typed.
-    """
+    """What to do, when that applies, what it costs, what is typed."""
     return Item(
         text=one_line(advice.do),
         notes=_labelled_notes(("If", advice.when), ("Cost", advice.cost)),
@@ -210,17 +186,13 @@ def advice_item(advice: Advice) -> Item:
 
 
 def open_next_steps(findings: Findings) -> list[NextStep]:
-    """
-    Return the next steps, except those that only close a gap, which are listed there.
-    """
+    """Return the next steps, except those that only close a gap, which are listed there."""
     remedies = {gap.remedy for gap in findings.gaps}
     return [step for step in findings.next_steps if step.command not in remedies or not step.command]
 
 
 def next_step_item(step: NextStep) -> Item:
-    """
-    What to look at, what that takes, and what it would tell.
-    """
+    """What to look at, what that takes, and what it would tell."""
     return Item(
         text=capitalize(one_line(step.inspect)),
         notes=_labelled_notes(
@@ -233,9 +205,7 @@ def next_step_item(step: NextStep) -> Item:
 
 
 def gap_item(gap: Gap) -> Item:
-    """
-    What could not be looked at, why, and what would help.
-    """
+    """What could not be looked at, why, and what would help."""
     parts = (one_line(gap.source), gap.reason.replace("-", " "), one_line(gap.detail))
     return Item(
         text=": ".join(part for part in parts if part), notes=_labelled_notes(("To close it", gap.remedy))
@@ -247,23 +217,17 @@ def _labelled_notes(*labelled: tuple[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def command_lines(text: str) -> tuple[str, ...]:
-    """
-    What is typed, line by line; nothing of a blank text.
-    """
+    """What is typed, line by line; nothing of a blank text."""
     return tuple(line.rstrip() for line in text.rstrip().lstrip("\n").split("\n")) if text.strip() else ()
 
 
 def candidate_line(cause: RankedCause) -> str:
-    """
-    A cause with its probability.
-    """
+    """A cause with its probability."""
     return f"{format_percent(cause.probability)}  {one_line(cause.title)} ({cause.id})"
 
 
 def blame_items(blame: Blame, *, died: bool) -> list[Item]:
-    """
-    Return who needs to act, whether Dask blames the right task, and why; empty if nothing is known.
-    """
+    """Return who needs to act, whether Dask blames the right task, and why; empty if nothing is known."""
     if blame == Blame():
         return []
     items = [Item(text=VERDICT_TEXTS[blame.verdict] if died or blame.verdict != "task" else TASK_TEXT)]
@@ -279,9 +243,7 @@ def blame_items(blame: Blame, *, died: bool) -> list[Item]:
 
 
 def decision_items(findings: Findings) -> list[Item]:
-    """
-    Memory at the death, memory that is needed, whether to run the same work again.
-    """
+    """Memory at the death, memory that is needed, whether to run the same work again."""
     decision = findings.decision
     answers = (
         ("Rerun unchanged", decision.retry_safe, ("likely to succeed", "likely to fail again")),

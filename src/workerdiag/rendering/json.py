@@ -1,5 +1,4 @@
-"""
-A diagnosis as JSON, and back: the form that programs read; and its JSON Schema (draft 2020-12).
+"""A diagnosis as JSON, and back: the form that programs read; and its JSON Schema (draft 2020-12).
 
 `workerdiag.model.diagnosis.JSON_SCHEMA` numbers its shape. Every key is always there.
 """
@@ -31,9 +30,7 @@ _MAX_WHY_CHARS = 8 * 1024
 
 
 def document_schema(cls: type, *, title: str, number: int) -> Schema:
-    """
-    The JSON Schema of a document: an object of the class, with its shape's *number* under ``schema``.
-    """
+    """The JSON Schema of a document: an object of the class, with its shape's *number* under ``schema``."""
     definitions: Schema = {}
     add_definition(cls, definitions)
     top = definitions.pop(cls.__name__)
@@ -51,8 +48,7 @@ def document_schema(cls: type, *, title: str, number: int) -> Schema:
 
 
 def add_definition(cls: type, definitions: Schema, *, all_required: bool = True) -> Schema:
-    """
-    A reference to an attrs class, which is put into *definitions* with all classes that it refers to.
+    """A reference to an attrs class, which is put into *definitions* with all classes that it refers to.
 
     Attributes may be texts, numbers, booleans, None, tuples or mappings of one kind, attrs classes, or unions
     of these. With *all_required* keys with a default must be there too.
@@ -98,9 +94,7 @@ def _type_schema(hint: object, definitions: Schema, *, all_required: bool) -> Sc
 
 
 def _validator_schema(attribute: Attribute[object]) -> Schema:
-    """
-    What the validators of attrs (``in_``, ``ge``, ``le``, ``matches_re``, ``and_``) allow.
-    """
+    """What the validators of attrs (``in_``, ``ge``, ``le``, ``matches_re``, ``and_``) allow."""
     keywords: Schema = {}
     validator: Any = attribute.validator
     for each in getattr(validator, "_validators", (validator,)):
@@ -114,23 +108,18 @@ def _validator_schema(attribute: Attribute[object]) -> Schema:
 
 
 def to_dict(findings: Findings) -> dict[str, object]:
-    """
-    The findings as dictionaries, lists, text, numbers and None, with the key ``schema`` first.
-    """
+    """The findings as dictionaries, lists, text, numbers and None, with the key ``schema`` first."""
     content: dict[str, object] = _findings_converter().unstructure(findings, unstructure_as=Findings)
     return {"schema": JSON_SCHEMA} | content
 
 
 def to_json(findings: Findings) -> str:
-    """
-    The findings as JSON in ASCII (so that no terminal acts upon it), without a line end at the end.
-    """
+    """The findings as JSON in ASCII (so that no terminal acts upon it), without a line end at the end."""
     return json.dumps(to_dict(findings), indent=2)
 
 
 def from_json(text: str) -> dict[str, Any]:
-    """
-    The arguments that construct the findings which `to_json` wrote.
+    """The arguments that construct the findings which `to_json` wrote.
 
     Raises BadReportError, which says where, if the text is not JSON, of another schema number, or lacks keys,
     has unknown ones or values of wrong types.
@@ -148,9 +137,7 @@ def from_json(text: str) -> dict[str, Any]:
 
 
 def json_schema() -> Schema:
-    """
-    The JSON Schema (draft 2020-12) of what `to_dict` returns, made from the classes of the model.
-    """
+    """The JSON Schema (draft 2020-12) of what `to_dict` returns, made from the classes of the model."""
     return document_schema(Findings, title="workerdiag diagnosis", number=JSON_SCHEMA)
 
 

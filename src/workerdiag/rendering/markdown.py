@@ -1,5 +1,4 @@
-"""
-A diagnosis as Markdown, for issues, chats and notebooks (CommonMark, and GitHub's dialect).
+"""A diagnosis as Markdown, for issues, chats and notebooks (CommonMark, and GitHub's dialect).
 
 Everything is escaped unless this module made it: the template's output goes through `escape`.
 """
@@ -34,16 +33,13 @@ _ADDRESS = re.compile(r"https?://[!#-;=?-\[\]_a-z~]+")
 
 
 class TrustedMarkdown(str):
-    """
-    Markdown that this module made and that must not be escaped.
-    """
+    """Markdown that this module made and that must not be escaped."""
 
     __slots__ = ()
 
 
 def render_markdown(findings: Findings) -> str:
-    """
-    The findings as Markdown, with headings of the third level.
+    """The findings as Markdown, with headings of the third level.
 
     Text that others wrote cannot become a link, HTML, a mention or a reference: log lines
     stand in fences longer than any within them, the rest is escaped.
@@ -54,9 +50,7 @@ def render_markdown(findings: Findings) -> str:
 
 
 def escape(text: object) -> str:
-    """
-    Text as Markdown that shows it, on one line. What stands in a pair of backticks becomes code.
-    """
+    """Text as Markdown that shows it, on one line. What stands in a pair of backticks becomes code."""
     if isinstance(text, TrustedMarkdown):
         return text
     parts = enumerate(_CODE.split(" ".join(str(text).split())))
@@ -76,18 +70,14 @@ def _code_span(text: str) -> str:
 
 
 def code_block(lines: Sequence[str], indent: int) -> TrustedMarkdown:
-    """
-    The lines as a code block that none of them can end, *indent* columns to the right.
-    """
+    """The lines as a code block that none of them can end, *indent* columns to the right."""
     longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
     return TrustedMarkdown("\n".join(" " * indent + line for line in (f"{fence}text", *lines, fence)))
 
 
 def link(address: str) -> TrustedMarkdown:
-    """
-    Return a link to a page, or the escaped text if it is not a plain web address.
-    """
+    """Return a link to a page, or the escaped text if it is not a plain web address."""
     return (
         TrustedMarkdown(f"<{address}>") if _ADDRESS.fullmatch(address) else TrustedMarkdown(escape(address))
     )

@@ -1,6 +1,4 @@
-"""
-A diagnosis in at most three lines of ASCII, for the end of a traceback (PEP 678).
-"""
+"""A diagnosis in at most three lines of ASCII, for the end of a traceback (PEP 678)."""
 
 from __future__ import annotations
 
@@ -17,8 +15,7 @@ _LINE_CHARS, _CERTAINTY_CHARS = 200, 100
 
 
 def render_note(findings: Findings) -> str:
-    """
-    What to do, whether to retry and how to learn more, and in the last line the cause with its probability.
+    """What to do, whether to retry and how to learn more, and in the last line the cause with its probability.
 
     The cause comes last because that line stands next to the prompt.
     """
@@ -37,9 +34,7 @@ def render_note(findings: Findings) -> str:
 
 
 def failure_note(problem: str) -> str:
-    """
-    The note where no answer could be made: one line, without secrets.
-    """
+    """The note where no answer could be made: one line, without secrets."""
     return clip(f"{NO_ANSWER}: {_to_ascii(one_line(printable(redact_text(problem))))}", _LINE_CHARS)
 
 

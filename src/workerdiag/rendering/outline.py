@@ -1,5 +1,4 @@
-"""
-What a report says, and in which order; each rendering only says how that looks.
+"""What a report says, and in which order; each rendering only says how that looks.
 
 Every text in an outline is cleaned (`workerdiag.rendering.wording.printable`), none is escaped or wrapped.
 """
@@ -50,9 +49,7 @@ MAX_ADVICE = 9
 
 
 def outline(findings: Findings) -> Outline:
-    """
-    The findings in the order a person reads them: the answer first, then why, then what is left.
-    """
+    """The findings in the order a person reads them: the answer first, then why, then what is left."""
     findings = printable_object(findings)
     lead = _lead(findings)
     lead_text, summary = lead[0][1], capitalize(one_line(findings.summary))
@@ -67,9 +64,7 @@ def outline(findings: Findings) -> Outline:
 
 
 def _beyond(lead: str, summary: str) -> str:
-    """
-    What the summary adds to the lead: of ``Segmentation fault (4 worker processes).`` the number.
-    """
+    """What the summary adds to the lead: of ``Segmentation fault (4 worker processes).`` the number."""
     if not summary.startswith(lead):
         return summary
     more = summary.removeprefix(lead)
@@ -110,9 +105,7 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
 
 
 def _cause_certainty(top: RankedCause, blame: Blame) -> str:
-    """
-    How sure the cause is; whose doing it was is said where that is open.
-    """
+    """How sure the cause is; whose doing it was is said where that is open."""
     is_open = blame.verdict == "unknown" and top.probability >= SURE_ENOUGH
     whose = "; who is behind it is not known" if is_open else ""
     return f"{format_percent(top.probability)}, {certainty_text(top.probability)}{whose}"
@@ -144,16 +137,12 @@ def _first_step(findings: Findings) -> str:
 
 
 def is_nobody_to_act(findings: Findings) -> bool:
-    """
-    Whether everything went as it should, so that changes are not the first step.
-    """
+    """Whether everything went as it should, so that changes are not the first step."""
     return findings.outcome == "explained" and findings.blame.verdict == "nobody"
 
 
 def failed_at(findings: Findings) -> str:
-    """
-    Return where a task failed without a death as the reason; empty for other answers.
-    """
+    """Return where a task failed without a death as the reason; empty for other answers."""
     failure, has_deaths = findings.failure, bool(findings.deaths) and not findings.deaths_are_separate
     is_answer = findings.outcome == "no-death" or (findings.outcome != "explained" and not has_deaths)
     return one_line(failure.raised_at) if failure and is_answer else ""

@@ -1,6 +1,4 @@
-"""
-Memory over time in one line of text: eight heights of blocks, for issues and chat.
-"""
+"""Memory over time in one line of text: eight heights of blocks, for issues and chat."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ NOT_SAMPLED = "nobody sampled it before the death; `workerdiag.install(client)` 
 
 
 def sparkline(points: Sequence[tuple[float, int]], top: int) -> str:
-    """
-    The *points* (seconds, value; oldest first) in columns of equal time; *top* takes the full height.
-    """
+    """The *points* (seconds, value; oldest first) in columns of equal time; *top* takes the full height."""
     begin, end = points[0][0], points[-1][0]
     width = min(_COLUMNS, max(len(points), 2))
     step = (end - begin) / width or 1.0
@@ -35,24 +31,18 @@ def sparkline(points: Sequence[tuple[float, int]], top: int) -> str:
 
 
 def blocks(columns: Iterable[int | None], top: int) -> str:
-    """
-    A block for each column, as high as its value; a dot for None.
-    """
+    """A block for each column, as high as its value; a dot for None."""
     return "".join(_NO_SAMPLE if value is None else _block(value, top) for value in columns)
 
 
 def memory_lines(findings: Findings) -> list[tuple[str, str]]:
-    """
-    Return for each dead worker a sparkline with its description; without samples, that there are none.
-    """
+    """Return for each dead worker a sparkline with its description; without samples, that there are none."""
     shown = [line for each in findings.timeline.histories if (line := _history_line(each)) is not None]
     return shown[:_MAX_WORKERS] or ([("", NOT_SAMPLED)] if is_unsampled(findings) else [])
 
 
 def is_unsampled(findings: Findings) -> bool:
-    """
-    Whether workers died, other than as asked, and the flight recorder sampled the memory of none of them.
-    """
+    """Whether workers died, other than as asked, and the flight recorder sampled the memory of none of them."""
     if findings.outcome == "no-death" or not findings.deaths:
         return False
     return not any(each.recorded for each in findings.timeline.histories)

@@ -1,6 +1,4 @@
-"""
-A diagnosis for a terminal: a few lines for those in a hurry, one screen, or everything.
-"""
+"""A diagnosis for a terminal: a few lines for those in a hurry, one screen, or everything."""
 
 from __future__ import annotations
 
@@ -63,9 +61,7 @@ _TINTS: Mapping[Outcome, str] = {
 
 
 def brief_outline(findings: Findings, *, most: int = 2, whole_by: str = WHOLE_BY) -> Outline:
-    """
-    An outline for one screen, with *most* entries of each kind and *whole_by* for the rest.
-    """
+    """An outline for one screen, with *most* entries of each kind and *whole_by* for the rest."""
     findings = printable_object(evolve(findings, fingerprint=""))  # which is for programs
     whole = outline(findings)
     code = _first_step_code(findings)
@@ -117,17 +113,13 @@ def _sections(findings: Findings, most: int) -> Iterator[Section]:
 
 
 def _short_clue(clue: Clue) -> Item:
-    """
-    The clue with one line of its words: the last, which in a traceback is the error.
-    """
+    """The clue with one line of its words: the last, which in a traceback is the error."""
     item = clue_item(clue)
     return evolve(item, quote=tuple(clip(line, _MAX_QUOTED_CHARS) for line in item.quote[-1:]))
 
 
 def _hint(findings: Findings, whole_by: str) -> tuple[str, ...]:
-    """
-    What the whole report has, how to get it, and where to read about the cause.
-    """
+    """What the whole report has, how to get it, and where to read about the cause."""
     top = findings.top
     counts = (
         (len(top.mitigations) if top and findings.outcome != "unknown" else 0, "suggestion"),
@@ -151,8 +143,7 @@ def render_text(
     full: bool = True,
     whole_by: str = WHOLE_BY,
 ) -> str:
-    """
-    The findings as lines of at most *width* columns (at least 40), without a line end at the end.
+    """The findings as lines of at most *width* columns (at least 40), without a line end at the end.
 
     Only addresses, paths and lines to be typed may be longer, as breaking them would spoil them. Everything
     that others wrote is stripped of what a terminal acts upon. With *color* labels are bold and the answer is
@@ -169,9 +160,7 @@ def render_text(
 
 
 def render_outline(report: Outline, *, width: int, color: bool) -> str:
-    """
-    Any report, laid out as `render_text` does.
-    """
+    """Any report, laid out as `render_text` does."""
     return "\n".join(_report_lines(report, max(width, _MIN_WIDTH), color=color))
 
 
@@ -198,9 +187,7 @@ def _report_lines(report: Outline, width: int, *, color: bool) -> Iterator[str]:
 
 
 def _lead_lines(text: str, room: int) -> list[str]:
-    """
-    As many whole sentences as fit in three lines of *room* columns; of a long first one, words with dots.
-    """
+    """As many whole sentences as fit in three lines of *room* columns; of a long first one, words with dots."""
     lines = wrap_text(text, room)
     sentences = re.split(r"(?<=[.!?]) ", text)
     while len(lines) > _LEAD_LINES and len(sentences) > 1:
@@ -237,9 +224,7 @@ def _item_lines(item: Item, mark: str, width: int) -> Iterator[str]:
 
 
 def wrap_text(text: str, width: int, *, first: str = "", rest: str = "") -> list[str]:
-    """
-    The lines of one paragraph: *first* stands before the first of them, *rest* before the others.
-    """
+    """The lines of one paragraph: *first* stands before the first of them, *rest* before the others."""
     room = width - max(len(first), len(rest))
     filled = textwrap.wrap(
         _break_long_words(_widen(text), room),
@@ -253,9 +238,7 @@ def wrap_text(text: str, width: int, *, first: str = "", rest: str = "") -> list
 
 
 def _break_long_words(text: str, room: int) -> str:
-    """
-    The text with blanks put into words that are longer than *room* and are no address and no path.
-    """
+    """The text with blanks put into words that are longer than *room* and are no address and no path."""
 
     def broken(found: re.Match[str]) -> str:
         word = found[0]
@@ -273,9 +256,7 @@ def _cut_line(line: str, room: int) -> str:
 
 
 def _widen(text: str) -> str:
-    """
-    The text with a second character behind each that takes two columns (Unicode TR 11).
-    """
+    """The text with a second character behind each that takes two columns (Unicode TR 11)."""
     if text.isascii():
         return text
     return "".join(

@@ -1,6 +1,4 @@
-"""
-How numbers, exits and places are worded, and how text that others wrote is made harmless.
-"""
+"""How numbers, exits and places are worded, and how text that others wrote is made harmless."""
 
 from __future__ import annotations
 
@@ -89,8 +87,7 @@ _CERTAINTIES = (
 
 
 def printable(text: str) -> str:
-    """
-    The text without anything a terminal acts upon, and without characters that hide or reorder others.
+    """The text without anything a terminal acts upon, and without characters that hide or reorder others.
 
     Line ends stay, as line feeds; tabs and other blanks become spaces; lone surrogates become ``U+FFFD``.
     """
@@ -112,16 +109,12 @@ def _printable_char(odd: re.Match[str]) -> str:
 
 
 def printable_object(value: T) -> T:
-    """
-    The same object with every text in it cleaned, at any depth.
-    """
+    """The same object with every text in it cleaned, at any depth."""
     return map_texts(printable, value)
 
 
 def map_texts(change: Callable[[str], str], value: T) -> T:
-    """
-    Return the object with every text in it changed, at any depth. What is not part of its value stays.
-    """
+    """Return the object with every text in it changed, at any depth. What is not part of its value stays."""
     if isinstance(value, str):
         return cast("T", change(value))
     if isinstance(value, tuple):
@@ -138,30 +131,22 @@ def map_texts(change: Callable[[str], str], value: T) -> T:
 
 
 def one_line(text: str) -> str:
-    """
-    The text with every run of blanks and line ends made one space.
-    """
+    """The text with every run of blanks and line ends made one space."""
     return " ".join(text.split())
 
 
 def plain_punctuation(text: str) -> str:
-    """
-    The text with ellipses, dashes and quotation marks as ASCII has them.
-    """
+    """The text with ellipses, dashes and quotation marks as ASCII has them."""
     return text.translate(_PLAIN)
 
 
 def capitalize(sentence: str) -> str:
-    """
-    The sentence with a capital letter, unless it begins with an address or another name.
-    """
+    """The sentence with a capital letter, unless it begins with an address or another name."""
     return sentence[:1].upper() + sentence[1:] if sentence.partition(" ")[0].isalpha() else sentence
 
 
 def clip(text: str, most: int) -> str:
-    """
-    The text, or as many of its words as make *most* characters with dots behind them; a long word is cut.
-    """
+    """The text, or as many of its words as make *most* characters with dots behind them; a long word is cut."""
     if len(text) <= most:
         return text
     kept = text[: most - 3].rpartition(" ")[0]
@@ -169,16 +154,12 @@ def clip(text: str, most: int) -> str:
 
 
 def shorten_bytes(text: str) -> str:
-    r"""
-    The text with long pickles and other bytes, as ``repr`` writes them, cut down to ``b'\x80\x05...'``.
-    """
+    r"""The text with long pickles and other bytes, as ``repr`` writes them, cut down to ``b'\x80\x05...'``."""
     return _BYTES.sub(r"\1...\3", text)
 
 
 def format_percent(chance: float) -> str:
-    """
-    A chance from 0 to 1 as a percentage that never claims certainty.
-    """
+    """A chance from 0 to 1 as a percentage that never claims certainty."""
     if chance > 0.99:
         return "over 99%"
     if 0 < chance < 0.01:
@@ -187,15 +168,12 @@ def format_percent(chance: float) -> str:
 
 
 def certainty_text(chance: float) -> str:
-    """
-    A chance from 0 to 1 in words.
-    """
+    """A chance from 0 to 1 in words."""
     return next(words for least, words in _CERTAINTIES if chance >= least)
 
 
 def event_text(text: str) -> str:
-    """
-    The text of an event in words: ``event NAME: pid=129, rss=4101242880`` becomes ``pid 129, rss 3.82 GiB``.
+    """The text of an event in words: ``event NAME: pid=129, rss=4101242880`` becomes ``pid 129, rss 3.82 GiB``.
 
     Any other text stays as it is.
     """
@@ -227,9 +205,7 @@ def _field_value(key: str, value: str) -> str:
 
 
 def identity_text(identity: Identity) -> str:
-    """
-    A worker process, by the parts a person would look for first.
-    """
+    """A worker process, by the parts a person would look for first."""
     address = one_line(identity.worker or "")
     parts = {
         "name": identity.name,
@@ -245,9 +221,7 @@ def identity_text(identity: Identity) -> str:
 
 
 def exit_text(death: Death) -> str:
-    """
-    How the process ended, as far as it is known.
-    """
+    """How the process ended, as far as it is known."""
     if death.signal is not None:
         name = signal_name(death.signal)
         words = f"killed by signal {death.signal}" + (f" ({name})" if name else "")
@@ -260,9 +234,7 @@ def exit_text(death: Death) -> str:
 
 
 def retry_text(policy: RetryPolicy) -> str:
-    """
-    What to do with the same work, without a full stop.
-    """
+    """What to do with the same work, without a full stop."""
     if policy.action == "retry-with-memory" and policy.memory_bytes is not None:
         once = ", once" if policy.max_tries == 1 else ""
         return f"{_RETRY_TEXTS[policy.action]}{once}: at least {format_limit(policy.memory_bytes)} each"
@@ -270,7 +242,5 @@ def retry_text(policy: RetryPolicy) -> str:
 
 
 def pluralize(count: int, noun: str) -> str:
-    """
-    ``1 worker``, ``2 workers``.
-    """
+    """``1 worker``, ``2 workers``."""
     return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s"

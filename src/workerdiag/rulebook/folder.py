@@ -1,6 +1,4 @@
-"""
-Reading a folder of TOML files: the only place that knows how they lie on disk.
-"""
+"""Reading a folder of TOML files: the only place that knows how they lie on disk."""
 
 from __future__ import annotations
 
@@ -30,8 +28,7 @@ _T = TypeVar("_T")
 
 
 def read_folder(folder: Path) -> Rulebook:
-    """
-    Read all TOML files of one folder, and report every problem of every file at once.
+    """Read all TOML files of one folder, and report every problem of every file at once.
 
     Rules that require a newer engine (`engine` in a cause) are left out, with a note.
 
@@ -45,9 +42,7 @@ def read_folder(folder: Path) -> Rulebook:
 
 
 def read_lenient(folder: Path) -> tuple[Rulebook, tuple[str, ...]]:
-    """
-    What can be used of the TOML files of one folder, and every problem of the others.
-    """
+    """What can be used of the TOML files of one folder, and every problem of the others."""
     if not folder.is_dir():
         nothing = Rulebook(schema=SCHEMA, release="unreleased", causes=(), landmarks=())
         return nothing, (f"there is no such folder: {folder}",)
@@ -56,9 +51,7 @@ def read_lenient(folder: Path) -> tuple[Rulebook, tuple[str, ...]]:
 
 
 class _FolderReader:
-    """
-    One folder on its way to a rulebook.
-    """
+    """One folder on its way to a rulebook."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -129,9 +122,7 @@ class _FolderReader:
     def _with_id(
         self, path: Path, content: dict[str, object], cls: type[_T], expected_id: str, rule: str
     ) -> Iterator[_T]:
-        """
-        Yield the rule in a file, if its id agrees with the path of the file.
-        """
+        """Yield the rule in a file, if its id agrees with the path of the file."""
         where, given_id = path.relative_to(self._folder), content.get("id")
         if given_id != expected_id:
             self.problems.append(f"{where}: .id: expected {expected_id!r} ({rule}), got {given_id!r}")
@@ -163,8 +154,7 @@ def _with_fields(table: dict[str, object]) -> dict[str, object]:
 
 
 def _read_rule_file(path: Path) -> str:
-    """
-    The text of a rule file, which must be a regular file.
+    """The text of a rule file, which must be a regular file.
 
     Raises:
         ValueError: It is nothing that holds rules.
@@ -180,9 +170,7 @@ def _read_rule_file(path: Path) -> str:
 
 
 def _long_patterns(content: object, key: str = "") -> Iterator[str]:
-    """
-    The keys of patterns that are too long for a database of them all.
-    """
+    """The keys of patterns that are too long for a database of them all."""
     if isinstance(content, dict):
         for name, each in content.items():
             yield from _long_patterns(each, "pattern" if key == "where" else str(name))
@@ -194,9 +182,7 @@ def _long_patterns(content: object, key: str = "") -> Iterator[str]:
 
 
 def _is_newer(engine: object) -> bool:
-    """
-    Whether a rule requires a newer engine; an invalid value is reported later.
-    """
+    """Whether a rule requires a newer engine; an invalid value is reported later."""
     parts = str(engine).split(".") if isinstance(engine, str) else []
     return bool(parts) and all(part.isdigit() for part in parts) and tuple(map(int, parts)) > ENGINE
 

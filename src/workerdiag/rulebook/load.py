@@ -1,6 +1,4 @@
-"""
-The rulebook: the shipped rules, installed packs, and the user's folders.
-"""
+"""The rulebook: the shipped rules, installed packs, and the user's folders."""
 
 from __future__ import annotations
 
@@ -29,8 +27,7 @@ _MAX_CHARS = 200
 
 
 def load_rulebook(*paths: str | Path, packs: bool = True, disable: Collection[str] = ()) -> Rulebook:
-    """
-    The shipped rulebook, with installed packs and the folders *paths* added to it.
+    """The shipped rulebook, with installed packs and the folders *paths* added to it.
 
     Args:
         paths: Folders laid out like ``knowledge/`` (``causes/<family>/<cause>.toml``,
@@ -52,9 +49,7 @@ def load_rulebook(*paths: str | Path, packs: bool = True, disable: Collection[st
 
 
 def load_rulebook_in_time(deadline: Deadline) -> tuple[Rulebook, bool]:
-    """
-    The shipped rulebook with those installed packs that load before *deadline*, and whether all did.
-    """
+    """The shipped rulebook with those installed packs that load before *deadline*, and whether all did."""
     book, whole = _shipped_rulebook(), True
     for pack in installed_packs(deadline):
         if pack.book is not None:
@@ -65,17 +60,13 @@ def load_rulebook_in_time(deadline: Deadline) -> tuple[Rulebook, bool]:
 
 
 def shipped_folder() -> Path:
-    """
-    Return the folder of the shipped TOML files: in the wheel, or in the checkout beside ``src``.
-    """
+    """Return the folder of the shipped TOML files: in the wheel, or in the checkout beside ``src``."""
     inside = _PACKAGE / "knowledge"
     return inside if inside.is_dir() else _PACKAGE.parents[1] / "knowledge"
 
 
 def quiet_lines() -> tuple[str, ...]:
-    """
-    Lines that healthy clusters write (``knowledge/quiet.txt``), each as ``logger - LEVEL - message``.
-    """
+    """Lines that healthy clusters write (``knowledge/quiet.txt``), each as ``logger - LEVEL - message``."""
     text = (shipped_folder() / "quiet.txt").read_text(encoding="utf-8")
     return tuple(line for line in text.splitlines() if line and not line.startswith("#"))
 
@@ -118,9 +109,7 @@ def _disable_causes(book: Rulebook, disable: Collection[str]) -> Rulebook:
 
 @frozen(kw_only=True)
 class Pack:
-    """
-    One pack, as far as it can be used.
-    """
+    """One pack, as far as it can be used."""
 
     name: str
     #: Its rules; None if there are none.
@@ -132,9 +121,7 @@ class Pack:
 
 
 def installed_packs(deadline: Deadline) -> Iterator[Pack]:
-    """
-    The installed packs by name, each with what is left out of it, all before *deadline*.
-    """
+    """The installed packs by name, each with what is left out of it, all before *deadline*."""
     try:
         points = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda each: each.name)
     except Exception as problem:  # noqa: BLE001  what other packages noted down of themselves may be broken
@@ -152,9 +139,7 @@ def installed_packs(deadline: Deadline) -> Iterator[Pack]:
 
 
 def _folder_of(found: object) -> Path:
-    """
-    The folder of a pack: of a Python package its own, else the path that was given.
-    """
+    """The folder of a pack: of a Python package its own, else the path that was given."""
     return Path(next(iter(found.__path__))) if isinstance(found, ModuleType) else Path(str(found))
 
 

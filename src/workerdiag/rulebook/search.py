@@ -1,6 +1,4 @@
-"""
-Causes found by words, as a person or a program would look for them.
-"""
+"""Causes found by words, as a person or a program would look for them."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ _STEM = 5
 
 
 def search_causes(book: Rulebook, query: str, *, most: int = 10) -> tuple[Cause, ...]:
-    """
-    The causes in which most words of *query* stand, the best first; deprecated ones come last.
+    """The causes in which most words of *query* stand, the best first; deprecated ones come last.
 
     A line of a log is a query, too: it finds the causes that have such lines for signs.
     """

@@ -1,6 +1,4 @@
-"""
-One JSON text for a whole rulebook, which loads in milliseconds and without cattrs.
-"""
+"""One JSON text for a whole rulebook, which loads in milliseconds and without cattrs."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ _PARTS: Mapping[str, type[RivalCause | Mitigation | NextStepRule]] = {
 
 
 def compile_rulebook(book: Rulebook, literals: Mapping[str, tuple[str, ...]]) -> str:
-    """
-    The JSON text that a wheel carries, from which `load_rulebook` loads quickly.
-    """
+    """The JSON text that a wheel carries, from which `load_rulebook` loads quickly."""
     from workerdiag.rulebook.structure import rule_converter  # loading needs none
 
     content = cast("_Table", _without_empty(rule_converter().unstructure(evolve(book, literals={}))))
@@ -35,16 +31,12 @@ def compile_rulebook(book: Rulebook, literals: Mapping[str, tuple[str, ...]]) ->
 
 
 def patterns(book: Rulebook) -> Iterable[str]:
-    """
-    Every pattern of *book* that is searched for in log text, each once.
-    """
+    """Every pattern of *book* that is searched for in log text, each once."""
     return tuple(dict.fromkeys(text for _, _, rule in book.log_rules() for text in rule.wordings))
 
 
 def from_compiled(content: _Table) -> Rulebook:
-    """
-    Objects from our own compiled JSON, which cattrs has checked when it was built.
-    """
+    """Objects from our own compiled JSON, which cattrs has checked when it was built."""
     literals = {pattern: tuple(found) for pattern, found in content.pop("literals", {}).items()}
     return Rulebook(
         schema=content["schema"],
@@ -84,9 +76,7 @@ def _lists_to_tuples(content: _Table) -> _Table:
 
 
 def _without_empty(value: object) -> object:
-    """
-    Without keys that say nothing: empty text, empty lists, None.
-    """
+    """Without keys that say nothing: empty text, empty lists, None."""
     if isinstance(value, dict):
         return {
             key: _without_empty(each)

@@ -1,6 +1,4 @@
-"""
-What several causes have in common, written once (``knowledge/shared/*.toml``) and added to each of them.
-"""
+"""What several causes have in common, written once (``knowledge/shared/*.toml``) and added to each of them."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ OWN_FIRST = 2
 
 @frozen(kw_only=True)
 class SharedRules:
-    """
-    Signs against a cause, mitigations and next steps that several causes have in common.
-    """
+    """Signs against a cause, mitigations and next steps that several causes have in common."""
 
     #: The file's name without its ending.
     id: str = field(validator=matches_re(r"[a-z0-9]+(-[a-z0-9]+)*"))
@@ -36,22 +32,17 @@ class SharedRules:
     next_steps: tuple[NextStepRule, ...] = ()
 
     def is_for(self, cause_id: str) -> bool:
-        """
-        Whether it is added to the cause of that id.
-        """
+        """Whether it is added to the cause of that id."""
         family = f"{cause_id.partition('.')[0]}.*"
         return cause_id not in self.exceptions and (cause_id in self.causes or family in self.causes)
 
     def with_origin(self) -> tuple[Mitigation, ...]:
-        """
-        The mitigations, each with the name of this file.
-        """
+        """The mitigations, each with the name of this file."""
         return tuple(evolve(each, advice=self.id) for each in self.mitigations)
 
 
 def with_shared(cause: Cause, rules: Iterable[SharedRules]) -> Cause:
-    """
-    Return the *cause* with the shared *rules* for it; their mitigations follow its own first ones.
+    """Return the *cause* with the shared *rules* for it; their mitigations follow its own first ones.
 
     Own mitigations that need a sign do not count: without the sign, shared ones would come first.
     """
@@ -71,17 +62,13 @@ def with_shared(cause: Cause, rules: Iterable[SharedRules]) -> Cause:
 
 
 def advice_for_outcome(name: str, rules: Iterable[SharedRules]) -> tuple[Mitigation, ...]:
-    """
-    What to look at in the case of that *name*: `UNKNOWN` or `FAILED_TASK`.
-    """
+    """What to look at in the case of that *name*: `UNKNOWN` or `FAILED_TASK`."""
     marked = [each for shared in rules if name in shared.causes for each in shared.with_origin()]
     return tuple(each for each in marked if each.inspect)
 
 
 def unknown_cause_problems(causes: Iterable[Cause], rules: Iterable[SharedRules]) -> Iterable[str]:
-    """
-    Yield a line for each name in *rules* that is not a cause of this folder.
-    """
+    """Yield a line for each name in *rules* that is not a cause of this folder."""
     ids = {each.id for each in causes}
     known = {UNKNOWN, FAILED_TASK, *ids, *(f"{each.partition('.')[0]}.*" for each in ids)}
     for shared in rules:

@@ -1,6 +1,4 @@
-"""
-From plain tables to rules, strictly: exact types, no unknown keys, every mistake worded.
-"""
+"""From plain tables to rules, strictly: exact types, no unknown keys, every mistake worded."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ FIELD_OF_TABLE = {
 
 
 def table_problems(problem: Exception) -> Iterator[str]:
-    """
-    One line for each thing that is wrong with a table, as ``.sign[0].grade: what``.
-    """
+    """One line for each thing that is wrong with a table, as ``.sign[0].grade: what``."""
     for line in problem_lines(problem):
         where, colon, what = line.partition(": ")
         if not colon or not where.startswith("."):
@@ -44,9 +40,7 @@ def table_problems(problem: Exception) -> Iterator[str]:
 
 
 def rule_converter() -> Converter:
-    """
-    A strict converter that knows signs by their ``kind``.
-    """
+    """A strict converter that knows signs by their ``kind``."""
     made = strict_converter("known")
     made.register_structure_hook_func(lambda hint: hint == str | bool, _text_or_boolean)
 

@@ -1,3 +1,1 @@
-"""
-From an incident to findings: the causes, how likely each is, who is to blame, and what to do.
-"""
+"""From an incident to findings: the causes, how likely each is, who is to blame, and what to do."""

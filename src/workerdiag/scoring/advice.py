@@ -1,6 +1,4 @@
-"""
-What to change: the mitigations of a cause, with the numbers of this death and the terms of its cluster.
-"""
+"""What to change: the mitigations of a cause, with the numbers of this death and the terms of its cluster."""
 
 from __future__ import annotations
 
@@ -60,9 +58,7 @@ _STARTS_WORKERS: frozenset[Deployment] = frozenset({"coiled", "local"})
 
 @frozen(kw_only=True)
 class ClusterSetup:
-    """
-    The properties of the cluster that advice depends on.
-    """
+    """The properties of the cluster that advice depends on."""
 
     deployment: Deployment | None = None
     #: The dask-jobqueue class of the cluster, or that for the batch system in its logs.
@@ -76,9 +72,7 @@ UNKNOWN_SETUP = ClusterSetup()
 
 
 def cluster_setup(incident: Incident) -> ClusterSetup:
-    """
-    The setup of the cluster, from its cluster object or else from its logs.
-    """
+    """The setup of the cluster, from its cluster object or else from its logs."""
     setup_events = [mark.captures for mark in incident.marks if mark.owner == _SETUP]
     marks = [mark for mark in incident.marks if mark.owner == _CLUSTER]
     setup_words = {
@@ -98,9 +92,7 @@ def cluster_setup(incident: Incident) -> ClusterSetup:
 
 
 def _deployment(setup_events: Iterable[Mapping[str, str]], marks: Iterable[Match]) -> Deployment | None:
-    """
-    The deployment: by the cluster object, else by logs, a cluster manager's before its platform's.
-    """
+    """The deployment: by the cluster object, else by logs, a cluster manager's before its platform's."""
     marks = list(marks)
     by_manager = [mark.owner.partition(".")[2] for mark in marks if mark.role == _ROLE]
     by_platform = [_OF_STREAM.get(mark.stream or "") for mark in marks]
@@ -109,9 +101,7 @@ def _deployment(setup_events: Iterable[Mapping[str, str]], marks: Iterable[Match
 
 
 def _given_up_task(incident: Incident) -> Mapping[str, str]:
-    """
-    The task that Dask gave up on, its losses and the allowed number; empty if there is none.
-    """
+    """The task that Dask gave up on, its losses and the allowed number; empty if there is none."""
     killed = [each for each in incident.exceptions if each.type.rpartition(".")[2] == _KILLED_WORKER]
     gave_up = [each for each in incident.tasks_at_loss if each.gave_up]
     blamed = [mark for mark in incident.marks if mark.role == "blame" or _is_killed_worker(mark)]
@@ -133,8 +123,7 @@ def _is_killed_worker(mark: Match) -> bool:
 
 
 def _allowed_failures(stated: Iterable[ExceptionFacts | TasksAtLoss], blamed: Iterable[Match]) -> int | None:
-    """
-    The setting ``allowed-failures``; KilledWorker counts one loss more.
+    """The setting ``allowed-failures``; KilledWorker counts one loss more.
 
     The scheduler's own message is ignored: until 2023.7.1 it had the limit instead.
     """
@@ -148,9 +137,7 @@ def _allowed_failures(stated: Iterable[ExceptionFacts | TasksAtLoss], blamed: It
 def mitigations(
     cause: Cause, numbers: MemoryNumbers, matches: Sequence[Match], setting: ClusterSetup = UNKNOWN_SETUP
 ) -> tuple[Advice, ...]:
-    """
-    The mitigations of *cause* that apply; sentences with an unknown number are left out.
-    """
+    """The mitigations of *cause* that apply; sentences with an unknown number are left out."""
     words = {key: value for key, value in numbers.words.items() if value} | crash_placeholders(matches)
     sign_names = {match.sign for match in matches if match.owner == cause.id}
     for captures in (match.captures for match in reversed(matches) if match.captures):
@@ -168,9 +155,7 @@ def mitigations(
 def applicable_advice(
     advice: Iterable[Mitigation], words: Mapping[str, str], setting: ClusterSetup
 ) -> tuple[Advice, ...]:
-    """
-    The items of *advice* that apply in *setting*, filled with *words* and facts about the cluster.
-    """
+    """The items of *advice* that apply in *setting*, filled with *words* and facts about the cluster."""
     words = {**words, **setting.words}
     return tuple(
         Advice(
@@ -191,9 +176,7 @@ def _applies(advice: Mitigation, words: Mapping[str, str], deployment: Deploymen
 
 
 def _example(advice: Mitigation, deployment: Deployment | None) -> str:
-    """
-    The example for that deployment; empty for a command that nobody types there.
-    """
+    """The example for that deployment; empty for a command that nobody types there."""
     if deployment and deployment in advice.examples:
         return advice.examples[deployment]
     if deployment in _STARTS_WORKERS and _WORKER_COMMAND.search(advice.example):
@@ -202,9 +185,7 @@ def _example(advice: Mitigation, deployment: Deployment | None) -> str:
 
 
 def _for_batch_system(example: str, setting: ClusterSetup) -> str:
-    """
-    An example for Slurm with the class of the cluster, if all batch systems share its options.
-    """
+    """An example for Slurm with the class of the cluster, if all batch systems share its options."""
     if setting.jobqueue_class is None or _OF_SLURM.search(example):
         return example
     if setting.jobqueue_class == "HTCondorCluster" and _OF_QUEUES.search(example):
@@ -218,9 +199,7 @@ def _sentences(text: str) -> tuple[str, ...]:
 
 
 def fill_text(text: str, words: Mapping[str, str]) -> str:
-    """
-    *text* with its ``{numbers}`` filled in; sentences (or halves after a colon) with unknown ones are cut.
-    """
+    """*text* with its ``{numbers}`` filled in; sentences (or halves after a colon) with unknown ones are cut."""
     sentences = []
     for sentence in _sentences(text):
         filled_sentence = _fill_sentence(sentence, words)
@@ -232,9 +211,7 @@ def fill_text(text: str, words: Mapping[str, str]) -> str:
 
 
 def fill_example(text: str, words: Mapping[str, str]) -> str:
-    """
-    An example with its numbers, quoted for a shell; an unknown number becomes ``<port>`` or ``<size>``.
-    """
+    """An example with its numbers, quoted for a shell; an unknown number becomes ``<port>`` or ``<size>``."""
 
     def typed(found: re.Match[str]) -> str:
         value = _without_blanks(words.get(found[1]))

@@ -1,5 +1,4 @@
-"""
-Whether the report may say "nothing died": a place that would show a death was read, and all of it is known.
+"""Whether the report may say "nothing died": a place that would show a death was read, and all of it is known.
 
 Unexplained trouble, losses, standstills and gaps bar it.
 """
@@ -56,9 +55,7 @@ _TELLING_GRADES: tuple[Grade, ...] = ("decisive", "strong", "moderate")
 
 @frozen(kw_only=True)
 class AllClearObstacles:
-    """
-    What bars the all-clear of one incident.
-    """
+    """What bars the all-clear of one incident."""
 
     #: Messages of trouble, of losses before any stop request, and of deaths without a proved cause.
     troubles: tuple[Match, ...] = ()
@@ -83,9 +80,7 @@ class AllClearObstacles:
 
     @property
     def bars(self) -> bool:
-        """
-        Whether "nothing died" would be a guess.
-        """
+        """Whether "nothing died" would be a guess."""
         wrong = (
             self.troubles or self.unknown_error or self.is_loss or self.lacks_workers or self.open_ended_log
         )
@@ -93,9 +88,7 @@ class AllClearObstacles:
 
 
 def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook) -> AllClearObstacles:
-    """
-    What speaks against an all-clear for *incident*. Takes time linear in its marks.
-    """
+    """What speaks against an all-clear for *incident*. Takes time linear in its marks."""
     signs = incident.all_signs
     marks = [each for each in incident.marks if each.role not in SILENT_ROLES and each.owner != LOG_OF_OTHERS]
     closing = _ShutdownNoise(incident)
@@ -119,9 +112,7 @@ def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook)
 
 
 def _shows_deaths(mark: Match) -> bool:
-    """
-    Whether the source of *mark* would show a death; a kernel reports only kills.
-    """
+    """Whether the source of *mark* would show a death; a kernel reports only kills."""
     if mark.role == RECOGNITION_ROLE:
         return mark.stream not in _PLATFORMS
     return mark.stream != "kernel"
@@ -150,9 +141,7 @@ def _troubles(incident: Incident, closing: _ShutdownNoise) -> Iterator[Match]:
 
 
 class _ShutdownNoise:
-    """
-    Losses and errors that an orderly shutdown leaves in logs; they mean nothing.
-    """
+    """Losses and errors that an orderly shutdown leaves in logs; they mean nothing."""
 
     def __init__(self, incident: Incident) -> None:
         ends = [case.end for case in incident.cases if case.end]
@@ -174,9 +163,7 @@ class _ShutdownNoise:
             self._first_when[mark.origin] = min(mark.when, self._first_when.get(mark.origin, mark.when))
 
     def is_noise(self, mark: Match) -> bool:
-        """
-        Whether all workers left in order, a stop request came first, or the message is known to be harmless.
-        """
+        """Whether all workers left in order, a stop request came first, or the message is known to be harmless."""
         harmless = (-mark.message_line or mark.line) in self._harmless.get(mark.origin, ())
         ordered = mark.line >= self._first_line.get(mark.origin, mark.line + 1)
         elsewhere = min(
@@ -186,16 +173,13 @@ class _ShutdownNoise:
 
 
 def _is_in_order(end: ProcessEnd) -> bool:
-    """
-    Whether the end was requested. A nanny that kills a slow worker does not say who requested it.
-    """
+    """Whether the end was requested. A nanny that kills a slow worker does not say who requested it."""
     asked = end.stop_requested and any(each.owner != STILL_ALIVE for each in end.marks)
     return asked or (end.deregistered and not end.lost)
 
 
 def _was_lost_before_asked(end: ProcessEnd) -> bool:
-    """
-    Whether a log shows the removal of a lost worker above the first request to stop it.
+    """Whether a log shows the removal of a lost worker above the first request to stop it.
 
     A worker that closes on request says so to the scheduler (``close-stream``), and is not lost.
     """
@@ -209,8 +193,7 @@ def _was_lost_before_asked(end: ProcessEnd) -> bool:
 
 
 def _explaining(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
-    """
-    The *signs* that explain the error in their own message.
+    """The *signs* that explain the error in their own message.
 
     They show a stop or a closed connection, which every run leaves, or speak against a cause. A sign that
     suggests another cause without proving it leaves the error unexplained.
@@ -222,8 +205,7 @@ def _explaining(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
 
 
 def _unproved_deaths(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
-    """
-    The signs that suggest the death of a worker, even where they are too weak to name its cause.
+    """The signs that suggest the death of a worker, even where they are too weak to name its cause.
 
     A decisive sign against the cause in the same log excludes them: Dask, too, raises `MemoryError`.
     """

@@ -1,6 +1,4 @@
-"""
-Who needs to act, and whether the task that Dask blames is the one to blame.
-"""
+"""Who needs to act, and whether the task that Dask blames is the one to blame."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ _MAX_THREADS = 4
 
 @frozen(kw_only=True)
 class LossHistory:
-    """
-    The losses of workers that Dask counted against one task.
-    """
+    """The losses of workers that Dask counted against one task."""
 
     task: str
     #: Losses that Dask allows; after one more it gives up.
@@ -41,22 +37,17 @@ class LossHistory:
 
     @property
     def counted(self) -> int:
-        """
-        How many losses Dask counted: one more than it allows.
-        """
+        """How many losses Dask counted: one more than it allows."""
         return self.allowed + 1
 
     @property
     def running(self) -> tuple[TasksAtLoss, ...]:
-        """
-        The losses with the task running.
-        """
+        """The losses with the task running."""
         return tuple(each for each in self.losses if self.task in each.tasks)
 
     @property
     def waiting(self) -> tuple[TasksAtLoss, ...]:
-        """
-        The losses at which the task certainly only waited, because others were executing.
+        """The losses at which the task certainly only waited, because others were executing.
 
         If nothing was executing, it may have been about to begin: reading its arguments can end a process.
         """
@@ -68,27 +59,21 @@ class LossHistory:
 
     @property
     def fairly_blamed(self) -> bool | None:
-        """
-        Whether Dask would also have given up on the task if it had counted only executing tasks.
-        """
+        """Whether Dask would also have given up on the task if it had counted only executing tasks."""
         if len(self.running) > self.allowed:
             return True
         return False if self.waiting else None
 
     @property
     def culprits(self) -> tuple[str, ...]:
-        """
-        The tasks that were executing on most of these workers; for a crash, only on the thread that crashed.
-        """
+        """The tasks that were executing on most of these workers; for a crash, only on the thread that crashed."""
         counts = Counter(key for each in self.losses for key in dict.fromkeys(_suspects(each)))
         most = max(counts.values(), default=0)
         return tuple(key for key, count in counts.items() if count == most)
 
     @property
     def is_bystander(self) -> bool:
-        """
-        Whether another task certainly ended most of these workers.
-        """
+        """Whether another task certainly ended most of these workers."""
         known = self.fairly_blamed is False or bool(self.running)
         return known and bool(self.culprits) and self.task not in self.culprits
 
@@ -96,8 +81,7 @@ class LossHistory:
 def loss_history(
     task: str, identity: Identity, allowed: int | None, losses: Sequence[TasksAtLoss]
 ) -> LossHistory | None:
-    """
-    The losses counted against *task* until Dask gave up on it, or None where none was recorded.
+    """The losses counted against *task* until Dask gave up on it, or None where none was recorded.
 
     *identity* is the last worker and *allowed* the setting ``allowed-failures``, where the exception says;
     *losses* are in order of time.
@@ -114,9 +98,7 @@ def loss_history(
 
 
 def _suspects(loss: TasksAtLoss) -> tuple[str, ...]:
-    """
-    The tasks that may have ended a worker: all that were executing, or those on the thread that crashed.
-    """
+    """The tasks that may have ended a worker: all that were executing, or those on the thread that crashed."""
     if not any(each is not None for each in loss.crashed):
         return loss.tasks
     return tuple(key for key, crashed in zip(loss.tasks, loss.crashed, strict=False) if crashed)
@@ -144,9 +126,7 @@ def _history_sentences(record: LossHistory) -> list[str]:
 
 
 def _thread_sentences(losses: Sequence[TasksAtLoss]) -> list[str]:
-    """
-    Sentences about which task ran on which thread when each worker died, by the workers' black boxes.
-    """
+    """Sentences about which task ran on which thread when each worker died, by the workers' black boxes."""
     sentences = []
     for each in losses:
         threads = [*each.threads, *("",) * len(each.tasks)]
@@ -163,9 +143,7 @@ def _thread_sentences(losses: Sequence[TasksAtLoss]) -> list[str]:
 
 
 def _shared_host_sentences(losses: Sequence[TasksAtLoss]) -> list[str]:
-    """
-    Sentences about hosts that lost several workers at once without a task in common.
-    """
+    """Sentences about hosts that lost several workers at once without a task in common."""
     sentences = []
     for host in dict.fromkeys(each.identity.host for each in losses if each.identity.host and each.counted):
         there = [
@@ -202,9 +180,7 @@ def _short_key(key: str) -> str:
 
 
 def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> Blame:
-    """
-    The verdict of the likeliest cause, checked against what was executing.
-    """
+    """The verdict of the likeliest cause, checked against what was executing."""
     killed = next((each for each in incident.exceptions if each.task and each.identity != NO_IDENTITY), None)
     given_up = [] if killed else _tasks_in_logs(incident)
     task = killed.task if killed else given_up[0] if len(given_up) == 1 else None
@@ -237,9 +213,7 @@ def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> 
 def decision(
     ranked: Sequence[RankedCause], book: Rulebook, verdict: Blame, numbers: MemoryNumbers
 ) -> Decision:
-    """
-    What a program may do without a person, as far as the evidence allows.
-    """
+    """What a program may do without a person, as far as the evidence allows."""
     cause = _sure_cause(ranked, book)
     if cause is None:
         return Decision()
@@ -251,9 +225,7 @@ def decision(
 
 
 def wants_memory(cause: Cause) -> bool:
-    """
-    Whether more memory for each worker helps against a cause.
-    """
+    """Whether more memory for each worker helps against a cause."""
     return any("needs_memory" in each.uses for each in cause.mitigations)
 
 
@@ -264,8 +236,7 @@ def _sure_cause(ranked: Sequence[RankedCause], book: Rulebook) -> Cause | None:
 def _fairness(
     killed: ExceptionFacts | None, task: str | None, incident: Incident
 ) -> tuple[bool | None, list[str]]:
-    """
-    Whether the blamed task was executing on the last worker it was lost with, without a flight recorder.
+    """Whether the blamed task was executing on the last worker it was lost with, without a flight recorder.
 
     Dask counts every task assigned to a dead worker, running or not (scheduler.py, ``remove_worker``), so a
     bystander can be blamed. A task that began after the last heartbeat is not in it: the task certainly only

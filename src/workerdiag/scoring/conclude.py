@@ -1,6 +1,4 @@
-"""
-From one incident to findings: rank the causes, decide the outcome, gather the rest.
-"""
+"""From one incident to findings: rank the causes, decide the outcome, gather the rest."""
 
 from __future__ import annotations
 
@@ -58,9 +56,7 @@ def conclude(
     version: str,
     deadline: Deadline = NO_DEADLINE,
 ) -> Findings:
-    """
-    All findings about *incident* that *book* allows, within the *deadline*.
-    """
+    """All findings about *incident* that *book* allows, within the *deadline*."""
     separate = deaths_are_separate(incident)
     of_exception, others = split_exception(incident) if separate else (incident, incident)
     evaluated = evaluate_cases(others.cases, others, book, deadline)
@@ -125,9 +121,7 @@ def _unique_gaps(gaps: Sequence[Gap]) -> tuple[Gap, ...]:
 
 
 def _death_weight(index: int, chances: Distribution) -> float:
-    """
-    The weight of a death in the ranking: the less is known of it, the less it counts.
-    """
+    """The weight of a death in the ranking: the less is known of it, the less it counts."""
     return (FIRST_WEIGHT if index == 0 else 1.0) * max(0.01, 1.0 - chances.unknown) ** 2
 
 

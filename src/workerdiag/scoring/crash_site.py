@@ -1,6 +1,4 @@
-"""
-Where native code crashed, from the stack that faulthandler wrote for the thread that received the signal.
-"""
+"""Where native code crashed, from the stack that faulthandler wrote for the thread that received the signal."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ _LIBRARY = re.compile(r"(?:^|/)(?:python\d[\d.]*|Lib)/(.+)")
 
 
 class CrashFrame(NamedTuple):
-    """
-    One line of the stack that faulthandler writes for the thread that received a fatal signal.
-    """
+    """One line of the stack that faulthandler writes for the thread that received a fatal signal."""
 
     path: str
     line: int
@@ -39,8 +35,7 @@ class CrashFrame(NamedTuple):
 
 
 def _crash_frames(matches: Iterable[Match]) -> list[CrashFrame]:
-    """
-    The frames of the crashed thread, innermost first (CPython, Python/traceback.c, ``dump_frame``).
+    """The frames of the crashed thread, innermost first (CPython, Python/traceback.c, ``dump_frame``).
 
     Empty if no dump says which thread crashed.
     """
@@ -50,18 +45,14 @@ def _crash_frames(matches: Iterable[Match]) -> list[CrashFrame]:
 
 
 def crash_site(matches: Iterable[Match]) -> tuple[str, ...]:
-    """
-    The frames that the worker's own code called; all frames if the worker's own code crashed.
-    """
+    """The frames that the worker's own code called; all frames if the worker's own code crashed."""
     frames = _crash_frames(matches)
     runner = next((index for index, each in enumerate(frames) if _RUNNERS.search(each.path)), len(frames))
     return tuple(map(str, (frames[:runner] or frames)[:_MAX_FRAMES]))
 
 
 def crash_placeholders(matches: Iterable[Match]) -> dict[str, str]:
-    """
-    The placeholders of mitigations: ``frame``, and ``package`` if the innermost code is in an installed one.
-    """
+    """The placeholders of mitigations: ``frame``, and ``package`` if the innermost code is in an installed one."""
     frames = _crash_frames(matches)
     if not frames:
         return {}
@@ -71,8 +62,6 @@ def crash_placeholders(matches: Iterable[Match]) -> dict[str, str]:
 
 
 def _package_path(path: str) -> str:
-    """
-    A path relative to its package, so that it neither names a user nor differs between workers.
-    """
+    """A path relative to its package, so that it neither names a user nor differs between workers."""
     found = _PACKAGES.search(path) or _LIBRARY.search(path)
     return found[1] if found else path.rpartition("/")[2]

@@ -1,6 +1,4 @@
-"""
-Evaluate deaths: the evidence for each cause in each, the deaths that decide the ranking, and each by itself.
-"""
+"""Evaluate deaths: the evidence for each cause in each, the deaths that decide the ranking, and each by itself."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ MIN_EVALUATED = 3
 
 @frozen(kw_only=True, eq=False)
 class EvaluatedCase:
-    """
-    One case with the evidence for each cause in it. Compared by identity.
-    """
+    """One case with the evidence for each cause in it. Compared by identity."""
 
     case: Case
     cause_scores: tuple[CauseScore, ...]
@@ -51,24 +47,19 @@ class EvaluatedCase:
 
     @property
     def matches(self) -> list[Match]:
-        """
-        The matches of all evidence for any cause.
-        """
+        """The matches of all evidence for any cause."""
         return [match for each in self.cause_scores for match in each.matches]
 
     @property
     def is_unexpected(self) -> bool:
-        """
-        Whether it is a death that nobody requested.
-        """
+        """Whether it is a death that nobody requested."""
         return self.case.end is not None and self.case.end.unexpected
 
 
 def evaluate_cases(
     cases: Iterable[Case], incident: Incident, book: Rulebook, deadline: Deadline = NO_DEADLINE
 ) -> list[EvaluatedCase]:
-    """
-    The evidence for each cause in each case, with the signs that no death claims.
+    """The evidence for each cause in each case, with the signs that no death claims.
 
     At most `MAX_EVALUATED` deaths are evaluated, the first and the last; once *deadline* is over, only the
     first `MIN_EVALUATED`.
@@ -85,9 +76,7 @@ def evaluate_cases(
 
 
 class _Evaluator:
-    """
-    Evaluates the cases of *incident* one by one; reads what all share once.
-    """
+    """Evaluates the cases of *incident* one by one; reads what all share once."""
 
     def __init__(self, incident: Incident, book: Rulebook) -> None:
         self._incident = incident
@@ -96,9 +85,7 @@ class _Evaluator:
         self._scoring = CauseScoring(book, marks, incident.inspected)
 
     def evaluated(self, case: Case) -> EvaluatedCase:
-        """
-        The case with the evidence for each cause.
-        """
+        """The case with the evidence for each cause."""
         found = tuple(
             each
             for each in self._scoring.scores(self._relevance.of(case), case.end)
@@ -108,9 +95,7 @@ class _Evaluator:
 
 
 def _is_only_warning(support: CauseScore, incident: Incident) -> bool:
-    """
-    Whether only hints suggest a cause that kills, and nothing has died.
-    """
+    """Whether only hints suggest a cause that kills, and nothing has died."""
     return (
         support.cause.ends in ("killed", "crashed")
         and all(seen.sign.grade in ("weak", "hint") for seen in support.evidence)
@@ -119,9 +104,7 @@ def _is_only_warning(support: CauseScore, incident: Incident) -> bool:
 
 
 def deaths_in_question(evaluated: Sequence[EvaluatedCase], incident: Incident) -> Sequence[EvaluatedCase]:
-    """
-    The deaths that decide the ranking: those that the caller names, else those of the task, else all.
-    """
+    """The deaths that decide the ranking: those that the caller names, else those of the task, else all."""
     named = [
         each
         for each in evaluated
@@ -132,8 +115,7 @@ def deaths_in_question(evaluated: Sequence[EvaluatedCase], incident: Incident) -
 
 
 def _deaths_of_the_task(evaluated: Sequence[EvaluatedCase], incident: Incident) -> Sequence[EvaluatedCase]:
-    """
-    The deaths that the caught exception is about; empty if it does not say.
+    """The deaths that the caught exception is about; empty if it does not say.
 
     Other deaths of the last minutes may belong to another incident. Dask gives up on a task after one more
     unexpected death than ``allowed-failures``; earlier ones belong to an earlier call.
@@ -151,9 +133,7 @@ def _deaths_of_the_task(evaluated: Sequence[EvaluatedCase], incident: Incident) 
 
 
 def _latest(evaluated: list[EvaluatedCase], count: int) -> list[EvaluatedCase]:
-    """
-    The deaths since the first of the last *count* unexpected ones; all if one has no time.
-    """
+    """The deaths since the first of the last *count* unexpected ones; all if one has no time."""
     times = [end.when for each in evaluated if (end := each.case.end) and end.when is not None]
     unexpected = sorted(when for each, when in zip(evaluated, times, strict=False) if each.is_unexpected)
     count = max(count, 1)  # whatever the exception says
@@ -166,8 +146,7 @@ def _latest(evaluated: list[EvaluatedCase], count: int) -> list[EvaluatedCase]:
 def deciding_cases(
     in_question: Sequence[EvaluatedCase], incident: Incident, book: Rulebook
 ) -> Sequence[EvaluatedCase]:
-    """
-    The cases that decide the ranking: unexpected deaths, explained ones first; else all; or unclaimed signs.
+    """The cases that decide the ranking: unexpected deaths, explained ones first; else all; or unclaimed signs.
 
     Signs that no death claims decide if there is no death, and if no death is in question, none is explained
     and work stands still.
@@ -189,9 +168,7 @@ def _explained(evaluated: Iterable[EvaluatedCase]) -> list[EvaluatedCase]:
 
 @frozen(kw_only=True)
 class EvaluatedDeath:
-    """
-    One death with its likeliest cause and who needs to act.
-    """
+    """One death with its likeliest cause and who needs to act."""
 
     death: Death
     end: ProcessEnd
@@ -204,9 +181,7 @@ class EvaluatedDeath:
 
 
 def evaluate_deaths(incident: Incident, book: Rulebook) -> Iterator[EvaluatedDeath]:
-    """
-    Every death of *incident* by itself, oldest first, however many there are.
-    """
+    """Every death of *incident* by itself, oldest first, however many there are."""
     evaluator = _Evaluator(incident, book)
     for case in incident.cases:
         if case.end is not None:

@@ -1,6 +1,4 @@
-"""
-Failures that are not deaths: a task's own error, and errors in logs that no rule knows.
-"""
+"""Failures that are not deaths: a task's own error, and errors in logs that no rule knows."""
 
 from __future__ import annotations
 
@@ -36,17 +34,13 @@ _TRACEBACK_LINES = 100
 
 
 def task_failure(incident: Incident) -> TaskFailure | None:
-    """
-    The task's error behind the caller's exception, else the first one in a log.
-    """
+    """The task's error behind the caller's exception, else the first one in a log."""
     logged = (failure for mark in incident.marks if (failure := _logged_failure(mark)))
     return caught_failure(incident) or next(logged, None)
 
 
 def caught_failure(incident: Incident) -> TaskFailure | None:
-    """
-    The error of the task behind the caller's exception; None if no task raised it.
-    """
+    """The error of the task behind the caller's exception; None if no task raised it."""
     facts = next((facts for facts in incident.exceptions if facts.from_task), None)
     if facts is None:
         return None
@@ -55,8 +49,7 @@ def caught_failure(incident: Incident) -> TaskFailure | None:
 
 
 def deaths_are_separate(incident: Incident) -> bool:
-    """
-    Whether workers died while the caught exception is a task's own error, so that no death is in question.
+    """Whether workers died while the caught exception is a task's own error, so that no death is in question.
 
     Neither the exception nor its causes come from Dask, and it names no worker.
     """
@@ -66,9 +59,7 @@ def deaths_are_separate(incident: Incident) -> bool:
 
 
 def split_exception(incident: Incident) -> tuple[Incident, Incident]:
-    """
-    The incident with the caller's exception alone, and with everything else.
-    """
+    """The incident with the caller's exception alone, and with everything else."""
     told, other = _by_origin(incident.unassigned_signs)
     cases = [(case, *_by_origin(case.signs)) for case in incident.cases]
     marks = tuple(each for each in incident.marks if each.origin == EXCEPTION_ORIGIN)
@@ -91,18 +82,14 @@ def _by_origin(matches: Iterable[Match]) -> tuple[tuple[Match, ...], tuple[Match
 
 
 def programs_own_error(incident: Incident) -> str:
-    """
-    The class of an exception that the caller's own program raised; empty if a task or Dask may have.
-    """
+    """The class of an exception that the caller's own program raised; empty if a task or Dask may have."""
     if any(facts.maybe_dask or facts.from_task for facts in incident.exceptions) or incident.about:
         return ""
     return next((facts.type.rpartition(".")[2] for facts in incident.exceptions), "")
 
 
 def _logged_failure(mark: Match) -> TaskFailure | None:
-    """
-    The failure that a worker logs as ``Compute Failed`` (distributed/worker.py, 2024.8.1 to 2026.8.0).
-    """
+    """The failure that a worker logs as ``Compute Failed`` (distributed/worker.py, 2024.8.1 to 2026.8.0)."""
     raised = (
         _RAISED.fullmatch(_unquoted(mark.captures.get("exception", "")))
         if mark.role == "task-error"
@@ -119,9 +106,7 @@ def _logged_failure(mark: Match) -> TaskFailure | None:
 
 
 def _own_line(traceback: str) -> tuple[str, tuple[str, ...]]:
-    """
-    The innermost line of user code, as ``function (file:line)``, and the line itself.
-    """
+    """The innermost line of user code, as ``function (file:line)``, and the line itself."""
     own = [frame for frame in _FRAME.findall(traceback) if not is_library(frame[0])]
     if not own:
         return "", ()
@@ -131,9 +116,7 @@ def _own_line(traceback: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _unquoted(text: str) -> str:
-    """
-    The text behind its ``repr``; any other text unchanged.
-    """
+    """The text behind its ``repr``; any other text unchanged."""
     text = text.strip()
     return _ESCAPE.sub(_character, text[1:-1]) if _QUOTED.fullmatch(text) else text
 
@@ -146,8 +129,7 @@ def _character(escape: re.Match[str]) -> str:
 def unknown_error(
     incident: Incident, explaining: Iterable[Match], is_noise: Callable[[Match], bool]
 ) -> Match | None:
-    """
-    The last error of *incident* that nothing known explains, or None.
+    """The last error of *incident* that nothing known explains, or None.
 
     *explaining* are signs that explain the error in their own message. Takes time linear in the marks
     and in the lines that they span.
@@ -166,9 +148,7 @@ def unknown_error(
 
 
 class _KnownPlaces:
-    """
-    The places of landmarks and signs that identify an error.
-    """
+    """The places of landmarks and signs that identify an error."""
 
     def __init__(self, incident: Incident, explaining: Iterable[Match]) -> None:
         told = (each for each in incident.marks if each.role not in (*SILENT_ROLES, RECOGNITION_ROLE))
@@ -190,9 +170,7 @@ class _KnownPlaces:
         }
 
     def include(self, error: Match) -> bool:
-        """
-        Whether the message of *error*, or text without headers near it, has something known.
-        """
+        """Whether the message of *error*, or text without headers near it, has something known."""
         if error.owner == LINE_OF_OTHERS:
             return self._knows_line(error)
         if error.message_line:
@@ -201,9 +179,7 @@ class _KnownPlaces:
         return _has_between(lines, error.line, error.line + _TRACEBACK_LINES)
 
     def _knows_line(self, line: Match) -> bool:
-        """
-        Whether a landmark covers *line*, or it is an exception, or its message has another error.
-        """
+        """Whether a landmark covers *line*, or it is an exception, or its message has another error."""
         if _EXCEPTION.match(
             line.text.rpartition(" … ")[2]
         ):  # shown without frames, as a caller shows a task's
@@ -217,8 +193,7 @@ def _has_between(lines: Sequence[int], first: int, last: int) -> bool:
 
 
 def failed_tasks(incident: Incident) -> int:
-    """
-    How many tasks failed, by logs or the caught exception.
+    """How many tasks failed, by logs or the caught exception.
 
     Worker and client each report the same failure, and one log may be given twice.
     """
@@ -234,9 +209,7 @@ def failed_tasks(incident: Incident) -> int:
 
 
 def _message_key(mark: Match) -> tuple[object, ...]:
-    """
-    The key that identifies a message in every copy of its log.
-    """
+    """The key that identifies a message in every copy of its log."""
     if mark.when is None:
         return mark.origin, mark.line
     return mark.when, mark.text, mark.captures.get("exception")

@@ -1,6 +1,4 @@
-"""
-Evidence and deaths as findings show them.
-"""
+"""Evidence and deaths as findings show them."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ _MAX_KEYS = 20
 
 
 def ranked_cause(cause: Cause, chance: float, scores: Iterable[CauseScore]) -> RankedCause:
-    """
-    A cause with its probability, and what speaks for it in *scores*.
-    """
+    """A cause with its probability, and what speaks for it in *scores*."""
     return RankedCause(
         id=cause.id,
         revision=cause.revision,
@@ -39,9 +35,7 @@ def ranked_cause(cause: Cause, chance: float, scores: Iterable[CauseScore]) -> R
 
 
 def clues(seen: Sequence[SignEvidence]) -> tuple[Clue, ...]:
-    """
-    One clue for each sign: the first place where it was seen, and how often.
-    """
+    """One clue for each sign: the first place where it was seen, and how often."""
     clues: dict[str, tuple[SignEvidence, dict[tuple[str, int, str], Match]]] = {}
     for each in seen:
         _, places = clues.setdefault(each.sign.name, (each, {}))
@@ -64,9 +58,7 @@ def _sign_clue(seen: SignEvidence, matches: Sequence[Match]) -> Clue:
 
 
 def _match_text(match: Match) -> str:
-    """
-    The text of a match. Secrets in an event are redacted field by field: in one text a blank ends them.
-    """
+    """The text of a match. Secrets in an event are redacted field by field: in one text a blank ends them."""
     known = redact_object(match.captures)
     if known is match.captures or not match.origin.startswith("event "):
         return match.text
@@ -74,9 +66,7 @@ def _match_text(match: Match) -> str:
 
 
 def _placeless_text(seen: SignEvidence) -> str:
-    """
-    The basis of a sign without a message: an absence, or the exit status alone.
-    """
+    """The basis of a sign without a message: an absence, or the exit status alone."""
     if isinstance(seen.sign, AbsentSign):
         names = (each.rpartition(".")[2].replace("-", " ") for each in seen.sign.landmarks)
         return f"the {seen.sign.inspected} says nothing of: {', '.join(names)}"
@@ -84,9 +74,7 @@ def _placeless_text(seen: SignEvidence) -> str:
 
 
 def unchecked_absences(cause: Cause, incident: Incident) -> tuple[str, ...]:
-    """
-    Absences that could not be established because the place was not read.
-    """
+    """Absences that could not be established because the place was not read."""
     return tuple(
         f'"{sign.name.replace("-", " ")}" could not be checked: the {sign.inspected} was not read'
         for sign in (*cause.signs, *cause.against)
@@ -97,9 +85,7 @@ def unchecked_absences(cause: Cause, incident: Incident) -> tuple[str, ...]:
 def death_of_end(
     end: ProcessEnd, best: tuple[str, float] | None, incident: Incident, matches: Sequence[Match] = ()
 ) -> Death:
-    """
-    One end as a death in the findings, with its likeliest cause; *matches* may show its crash site.
-    """
+    """One end as a death in the findings, with its likeliest cause; *matches* may show its crash site."""
     rss_bytes, limit_bytes = reading_of(end, incident)
     losses = tasks_at_loss(end, incident)
     return Death(
@@ -121,9 +107,7 @@ def death_of_end(
 
 
 def assigned_tasks(marks: Sequence[Match]) -> tuple[str, ...]:
-    """
-    At most 20 tasks that were assigned to a removed worker; a key may be a tuple: ``('x', 0), y``.
-    """
+    """At most 20 tasks that were assigned to a removed worker; a key may be a tuple: ``('x', 0), y``."""
     listed = next((listed for mark in marks if (listed := mark.captures.get("processing"))), "")
     keys, depth, key = [], 0, ""
     for char in listed:
@@ -139,9 +123,7 @@ def assigned_tasks(marks: Sequence[Match]) -> tuple[str, ...]:
 def _executing_tasks(
     end: ProcessEnd, losses: Sequence[TasksAtLoss], incident: Incident
 ) -> tuple[str, ...] | None:
-    """
-    Tasks that were executing on a worker when it was lost: by its black box, else by its last heartbeat.
-    """
+    """Tasks that were executing on a worker when it was lost: by its black box, else by its last heartbeat."""
     known = [each for each in losses if each.tasks or not each.maybe_more]
     if known:
         return min(known, key=lambda each: not each.exact).tasks
@@ -153,9 +135,7 @@ def _executing_tasks(
 
 
 def unfinished_tasks(killed: ExceptionFacts, incident: Incident) -> tuple[str, ...]:
-    """
-    The tasks executing at the last heartbeat that the scheduler still had assigned when it lost the worker.
-    """
+    """The tasks executing at the last heartbeat that the scheduler still had assigned when it lost the worker."""
     ends = [
         each.end for each in incident.cases if each.end is not None and each.end.same_process(killed.identity)
     ]
@@ -164,9 +144,7 @@ def unfinished_tasks(killed: ExceptionFacts, incident: Incident) -> tuple[str, .
 
 
 def finished_kinds(incident: Incident) -> frozenset[str]:
-    """
-    The tasks executing at the last heartbeat of whose kind others have finished.
-    """
+    """The tasks executing at the last heartbeat of whose kind others have finished."""
     return frozenset(
         mark.captures["key"]
         for mark in incident.marks
@@ -175,8 +153,6 @@ def finished_kinds(incident: Incident) -> frozenset[str]:
 
 
 def tasks_at_loss(end: ProcessEnd, incident: Incident) -> list[TasksAtLoss]:
-    """
-    What is known about the tasks of a worker when it was lost.
-    """
+    """What is known about the tasks of a worker when it was lost."""
     losses = incident.tasks_at_loss_by_name.find(*end.identities)
     return [each for each in losses if not end.conflicts_with(each.identity)]

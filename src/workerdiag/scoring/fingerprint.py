@@ -1,6 +1,4 @@
-"""
-The fingerprint: a key that is equal for repeats of one trouble.
-"""
+"""The fingerprint: a key that is equal for repeats of one trouble."""
 
 from __future__ import annotations
 
@@ -20,8 +18,7 @@ _REQUESTS = frozenset({1, 2, 3, 15})
 def fingerprint(
     outcome: Outcome, ranked: Sequence[RankedCause], deaths: Sequence[Death], task: str | None
 ) -> str:
-    """
-    Twelve hexadecimal digits, equal for repeats of the same trouble.
+    """Twelve hexadecimal digits, equal for repeats of the same trouble.
 
     They identify the likeliest cause if it has at least 50 %, else the outcome, the class of the exits and
     the kind of task.
@@ -34,9 +31,7 @@ def fingerprint(
 
 
 def exit_class(deaths: Sequence[Death]) -> str:
-    """
-    How the first unexpected death with a known exit ended: crashed, killed, terminated or exited.
-    """
+    """How the first unexpected death with a known exit ended: crashed, killed, terminated or exited."""
     known = (_class_of(death) for death in deaths if not death.stop_requested)
     return next((each for each in known if each), "unknown")
 
@@ -51,9 +46,7 @@ def _class_of(death: Death) -> str:
 
 
 def kind_of_task(key: str) -> str:
-    """
-    The part of a key that names the kind of task (dask.utils.key_split, roughly).
-    """
+    """The part of a key that names the kind of task (dask.utils.key_split, roughly)."""
     name = re.sub(r"^[(\['\"]+", "", key)
     name = re.split(r"['\",]", name)[0]
     parts = [word for word in name.split("-") if not re.fullmatch(r"[0-9a-f]{6,}|\d+", word)]

@@ -1,5 +1,4 @@
-"""
-The numbers of a death: memory at its end, the limit in force, how much more to try.
+"""The numbers of a death: memory at its end, the limit in force, how much more to try.
 
 They do not say how much would have been enough: a worker stopped at a limit wanted more.
 """
@@ -37,9 +36,7 @@ _MIN_GROWTH_BYTES = 2**24
 
 @frozen(kw_only=True)
 class MemoryNumbers:
-    """
-    The known numbers of an incident.
-    """
+    """The known numbers of an incident."""
 
     #: A lower bound for what was wanted: the largest memory seen, or the limit that was hit.
     wanted_more_than_bytes: int | None = None
@@ -51,9 +48,7 @@ class MemoryNumbers:
 
 
 def memory_numbers(incident: Incident, matches: Sequence[Match]) -> MemoryNumbers:
-    """
-    The largest memory seen, the smallest limit, a lower bound for what was wanted, and a size to try.
-    """
+    """The largest memory seen, the smallest limit, a lower bound for what was wanted, and a size to try."""
     told_by = (*incident.marks, *matches)
     captured = [mark.captures for mark in told_by if mark.captures]
     limit = max(
@@ -88,9 +83,7 @@ def memory_numbers(incident: Incident, matches: Sequence[Match]) -> MemoryNumber
 
 
 def reading_of(end: ProcessEnd, incident: Incident) -> tuple[int | None, int | None]:
-    """
-    The last known memory and limit of a dead process, in bytes.
-    """
+    """The last known memory and limit of a dead process, in bytes."""
     captured = [mark.captures for mark in end.marks]
     rss = next((size for captures in reversed(captured) if (size := captured_rss(captures))), None)
     limit = next((size for captures in captured if (size := parse_bytes(captures.get("limit", "")))), None)
@@ -104,27 +97,21 @@ def reading_of(end: ProcessEnd, incident: Incident) -> tuple[int | None, int | N
 
 
 def captured_rss(captures: Mapping[str, str]) -> int | None:
-    """
-    The resident memory in a message or an event, in bytes.
-    """
+    """The resident memory in a message or an event, in bytes."""
     if (rss_kb := whole(captures.get("rss_kb"))) is not None:
         return rss_kb * 1024
     return parse_bytes(captures.get("rss", ""))
 
 
 def exceeded_bytes(mark: Match, limit: int | None) -> int:
-    """
-    The least that a worker held: the share of *limit* that its nanny saw exceeded; 0 for other messages.
-    """
+    """The least that a worker held: the share of *limit* that its nanny saw exceeded; 0 for other messages."""
     if limit is None or mark.owner != MEMORY_BUDGET:
         return 0
     return int(limit * share(mark.captures.get("percent", ""), of=100))
 
 
 def share(text: str, *, of: int = 1) -> float:
-    """
-    A share in a message or a setting; 0 if it is switched off.
-    """
+    """A share in a message or a setting; 0 if it is switched off."""
     try:
         return float(text) / of
     except ValueError:  # "False"
@@ -132,9 +119,7 @@ def share(text: str, *, of: int = 1) -> float:
 
 
 def _as_quantity(size_bytes: int) -> str:
-    """
-    A size in the notation of Kubernetes and Docker: ``640Mi``.
-    """
+    """A size in the notation of Kubernetes and Docker: ``640Mi``."""
     unit, one = ("Gi", 2**30) if size_bytes % 2**30 == 0 else ("Mi", 2**20)
     return f"{size_bytes // one}{unit}"
 
@@ -145,9 +130,7 @@ def _try_first(rss: int | None, limit: int | None) -> int | None:
 
 
 def _worth_a_try(first: int, rss_at_the_end: int, limit: int | None, incident: Incident) -> int | None:
-    """
-    The first size to try as a limit, if the death was at one; None if not, or if another worker had as much.
-    """
+    """The first size to try as a limit, if the death was at one; None if not, or if another worker had as much."""
     if limit is None or 0 < rss_at_the_end < _AT_LIMIT * limit:
         return None
     felt: dict[str | int | None, int] = {}
@@ -160,9 +143,7 @@ def _worth_a_try(first: int, rss_at_the_end: int, limit: int | None, incident: I
 
 
 def _growth_per_s(readings: Sequence[MemoryReading]) -> int | None:
-    """
-    Bytes per second by which the fastest-growing process grew before its last reading; None if none did.
-    """
+    """Bytes per second by which the fastest-growing process grew before its last reading; None if none did."""
     of_process: dict[tuple[str | None, int | None], list[tuple[float, int]]] = {}
     for each in readings:
         if each.when is not None and each.rss_bytes and (each.identity.worker or each.identity.pid):

@@ -1,6 +1,4 @@
-"""
-Where to look next: the checks that tell the likeliest causes apart.
-"""
+"""Where to look next: the checks that tell the likeliest causes apart."""
 
 from __future__ import annotations
 
@@ -54,8 +52,7 @@ def next_steps(
     setting: ClusterSetup,
     obstacles: AllClearObstacles,
 ) -> tuple[NextStep, ...]:
-    """
-    At most `MAX_STEPS` places to check, the most telling first.
+    """At most `MAX_STEPS` places to check, the most telling first.
 
     If no cause is known, the steps for the message that bars the all-clear come first. If nothing died, only
     the steps for a failure remain.
@@ -89,25 +86,19 @@ def next_steps(
 
 
 def _steps_at_obstacle(obstacles: AllClearObstacles, book: Rulebook) -> list[NextStep]:
-    """
-    The steps of the quoted message's landmark.
-    """
+    """The steps of the quoted message's landmark."""
     quoted = obstacles.troubles[-1] if obstacles.troubles else obstacles.unknown_error
     return _steps_at_landmark(quoted, book) if quoted else []
 
 
 def _steps_at_failure(incident: Incident, book: Rulebook) -> list[NextStep]:
-    """
-    The steps of the first failure whose landmark has some, where nothing died.
-    """
+    """The steps of the first failure whose landmark has some, where nothing died."""
     failures = (_steps_at_landmark(mark, book) for mark in incident.marks if mark.role == "failure")
     return next(filter(None, failures), [])
 
 
 def _steps_at_landmark(mark: Match, book: Rulebook) -> list[NextStep]:
-    """
-    The steps of the landmark that *mark* matched, filled with its captures.
-    """
+    """The steps of the landmark that *mark* matched, filled with its captures."""
     landmark = book.landmarks_by_id.get(mark.owner)
     return [
         NextStep(
@@ -121,9 +112,7 @@ def _steps_at_landmark(mark: Match, book: Rulebook) -> list[NextStep]:
 
 
 def _advised_steps(advice: Iterable[Mitigation], setting: ClusterSetup) -> list[NextStep]:
-    """
-    The checks that the rules advise where no cause is known, in the terms of the deployment.
-    """
+    """The checks that the rules advise where no cause is known, in the terms of the deployment."""
     inspections = [evolve(each, do=each.inspect) for each in advice]
     return [
         NextStep(inspect=each.do, command=each.example)
@@ -136,9 +125,7 @@ def _is_recorded(incident: Incident) -> bool:
 
 
 def _is_caller_timeout(incident: Incident) -> bool:
-    """
-    Whether no death is known, and the caller timed out or tasks may never finish.
-    """
+    """Whether no death is known, and the caller timed out or tasks may never finish."""
     raised = [each for each in incident.exceptions if each.relation == "raised"]
     caught = any(not each.from_task and each.type.rpartition(".")[2] == "TimeoutError" for each in raised)
     waits = any(mark.owner == _WAITED_IN_VAIN for mark in incident.marks) or any(endless_tasks(incident))
@@ -154,9 +141,7 @@ def _senders(incident: Incident) -> Iterator[NextStep]:
 
 
 def _fallback_steps(incident: Incident) -> list[NextStep]:
-    """
-    The places to check if nothing suggests any cause.
-    """
+    """The places to check if nothing suggests any cause."""
     steps = []
     if _is_caller_timeout(incident):
         return [

@@ -1,5 +1,4 @@
-"""
-How likely each cause is, given the evidence: docs/what-the-numbers-mean.md in code.
+"""How likely each cause is, given the evidence: docs/what-the-numbers-mean.md in code.
 
 Odds against "unknown" start at the cause's frequency and are multiplied by the likelihood
 ratio of each fact once: of a fact (`fact` in a rule) or a message, only the strongest sign counts.
@@ -35,17 +34,14 @@ _UNEXPECTED_ENDS = ("killed", "crashed", "raised", "never-started")
 
 @frozen(kw_only=True)
 class SignEvidence:
-    """
-    One sign that shows in one case, with the matches that show it.
-    """
+    """One sign that shows in one case, with the matches that show it."""
 
     sign: Sign
     matches: tuple[Match, ...] = ()
 
 
 def fact_weights(seen: Iterable[SignEvidence], *, is_everyday: bool = False) -> tuple[float, ...]:
-    """
-    The logarithm of the likelihood ratio of each fact.
+    """The logarithm of the likelihood ratio of each fact.
 
     With *is_everyday* the cause ends as every run does (`EVERYDAY_ENDS`) and no process is known to have
     ended; a sign that stands alone then counts less (`LONE_GRADES`).
@@ -67,9 +63,7 @@ def _strongest(some: Iterable[SignEvidence]) -> Grade:
 
 
 def _distinct_groups(groups: Sequence[list[SignEvidence]]) -> list[list[SignEvidence]]:
-    """
-    The groups, each merged with those that rest on some of its messages.
-    """
+    """The groups, each merged with those that rest on some of its messages."""
     whole: list[tuple[frozenset[tuple[str, int, str]], list[SignEvidence]]] = []
     for group in sorted(groups, key=lambda some: -len(_group_messages(some))):
         messages = _group_messages(group)
@@ -82,16 +76,12 @@ def _distinct_groups(groups: Sequence[list[SignEvidence]]) -> list[list[SignEvid
 
 
 def _is_of_end(seen: SignEvidence) -> bool:
-    """
-    Whether the end of the process shows the sign, not only the reports of an exit.
-    """
+    """Whether the end of the process shows the sign, not only the reports of an exit."""
     return isinstance(seen.sign, ExitSign) and not (seen.matches and all(each.sign for each in seen.matches))
 
 
 def _group_messages(group: Iterable[SignEvidence]) -> frozenset[tuple[str, int, str]]:
-    """
-    The messages that show a group; empty if it says more than they do: an exit, or signs together.
-    """
+    """The messages that show a group; empty if it says more than they do: an exit, or signs together."""
     if any(isinstance(each.sign, TogetherSign) or _is_of_end(each) for each in group):
         return frozenset()
     return frozenset(
@@ -103,9 +93,7 @@ def _group_messages(group: Iterable[SignEvidence]) -> frozenset[tuple[str, int, 
 
 @frozen(kw_only=True)
 class CauseScore:
-    """
-    The evidence for and against one cause in one case.
-    """
+    """The evidence for and against one cause in one case."""
 
     cause: Cause
     evidence: tuple[SignEvidence, ...] = ()
@@ -123,14 +111,11 @@ class CauseScore:
 
     @property
     def matches(self) -> list[Match]:
-        """
-        The matches of its evidence.
-        """
+        """The matches of its evidence."""
         return [match for seen in self.evidence for match in seen.matches]
 
     def odds(self, explainers: Iterable[tuple[float, float]] = ()) -> float:
-        """
-        The odds against unknown.
+        """The odds against unknown.
 
         Each of *explainers* is the probability and the strongest fact of a cause that explains this one. It
         explains away that share of each fact; of decisive facts only if its own evidence is strong.
@@ -145,41 +130,31 @@ class CauseScore:
         return exp(log(FREQUENCIES[self.cause.frequency]) + gained - sum(fact_weights(self.against)))
 
     def alone(self) -> float:
-        """
-        The probability of this cause if there were no other.
-        """
+        """The probability of this cause if there were no other."""
         odds = min(self.odds(), MAX_ODDS)
         return odds / (1.0 + odds)
 
 
 @frozen(kw_only=True)
 class Distribution:
-    """
-    The probabilities of causes and of unknown; their sum is 1.
-    """
+    """The probabilities of causes and of unknown; their sum is 1."""
 
     chances: Mapping[str, float] = field(factory=dict, hash=False)
     unknown: float = 1.0
 
     @property
     def best(self) -> tuple[str, float] | None:
-        """
-        The likeliest cause and its probability; the first id wins a tie.
-        """
+        """The likeliest cause and its probability; the first id wins a tie."""
         return min(self.chances.items(), key=lambda item: (-item[1], item[0]), default=None)
 
     @property
     def explanation(self) -> tuple[str, float] | None:
-        """
-        The likeliest cause and its probability, if it is likelier than unknown.
-        """
+        """The likeliest cause and its probability, if it is likelier than unknown."""
         return self.best if self.best is not None and self.best[1] > self.unknown else None
 
 
 def distribution(scores: Sequence[CauseScore]) -> Distribution:
-    """
-    The probabilities of all causes with evidence, and of unknown. Order does not matter.
-    """
+    """The probabilities of all causes with evidence, and of unknown. Order does not matter."""
     known = {each.cause.id: (each.alone(), max(each.facts, default=0.0)) for each in scores}
     reach = _explained_causes(scores)
     odds = {}
@@ -200,16 +175,12 @@ def distribution(scores: Sequence[CauseScore]) -> Distribution:
 
 
 def _is_stop_beside_crash(stop: Cause, other: Cause, reach: Mapping[str, frozenset[str]]) -> bool:
-    """
-    Whether *stop* is a stop on request and *other* an unrequested end that it does not explain.
-    """
+    """Whether *stop* is a stop on request and *other* an unrequested end that it does not explain."""
     return stop.ends == "stopped" and other.ends in _UNEXPECTED_ENDS and other.id not in reach[stop.id]
 
 
 def weighted_mean(parts: Sequence[tuple[float, Distribution]]) -> Distribution:
-    """
-    The weighted mean of distributions, such as those of the deaths of one incident.
-    """
+    """The weighted mean of distributions, such as those of the deaths of one incident."""
     whole = sum(weight for weight, _ in parts)
     if not whole:
         return Distribution()
@@ -221,9 +192,7 @@ def weighted_mean(parts: Sequence[tuple[float, Distribution]]) -> Distribution:
 
 
 def _explained_causes(scores: Sequence[CauseScore]) -> dict[str, frozenset[str]]:
-    """
-    The causes that each cause explains, directly or through another that shows.
-    """
+    """The causes that each cause explains, directly or through another that shows."""
     direct = {each.cause.id: each.cause.explains for each in scores}
 
     def walk(start: str, seen: frozenset[str]) -> frozenset[str]:

@@ -1,6 +1,4 @@
-"""
-Which signs count for or against their causes in one death.
-"""
+"""Which signs count for or against their causes in one death."""
 
 from __future__ import annotations
 
@@ -37,8 +35,7 @@ _ADDRESS = re.compile(r"\b(?:tcp|tls|ucx|ws|wss|inproc)://[\w.:\[\]/-]*\w")
 
 
 class Relevance:
-    """
-    Decides which signs count in a death, by the order of the reports.
+    """Decides which signs count in a death, by the order of the reports.
 
     *marks* are the landmarks by their id, *book* has the causes of the signs.
     """
@@ -67,8 +64,7 @@ class Relevance:
         self._orders = self._stop_requests.indexed(self._unassigned, book)
 
     def of(self, case: Case) -> dict[str, SignMatches]:
-        """
-        The signs that count in *case*, by cause: its own and those that no death claims.
+        """The signs that count in *case*, by cause: its own and those that no death claims.
 
         Signs against a cause are left out unless a sign for it has a match of its own.
         """
@@ -95,9 +91,7 @@ class Relevance:
         return found
 
     def _are_alike(self, matches: Sequence[Match]) -> bool:
-        """
-        Whether all these matches of one sign count in a death, or none does.
-        """
+        """Whether all these matches of one sign count in a death, or none does."""
         cause = self._book.cause(matches[0].owner)
         is_by_match = cause is not None and cause.ends in ("standstill", "stopped")
         return not is_by_match and not any(each.in_task or each.stream == "kernel" for each in matches)
@@ -118,8 +112,7 @@ class Relevance:
         return [*found, *counting] if found else counting
 
     def _may_count(self, match: Match) -> bool:
-        """
-        Whether a sign can count in any death.
+        """Whether a sign can count in any death.
 
         A sign that names a worker after its death is a consequence, not a cause.
         """
@@ -129,8 +122,7 @@ class Relevance:
         return not self._is_of_registered_worker(match)
 
     def _counts(self, match: Match, end: ProcessEnd | None) -> bool:
-        """
-        Whether a sign that may count does so here.
+        """Whether a sign that may count does so here.
 
         A failed task kills no worker. A stop request after the death, or for another worker, did not cause
         it. A standstill elsewhere ended no worker.
@@ -147,9 +139,7 @@ class Relevance:
         return cause.ends != "stopped" or self._may_have_stopped(match, end)
 
     def _is_request_without_end(self, match: Match) -> bool:
-        """
-        Whether it is a retirement in a log that lists registrations but no departure.
-        """
+        """Whether it is a retirement in a log that lists registrations but no departure."""
         return match.origin in self._registers and (match.origin, match.line) in self._retirements
 
     def _may_have_stopped(self, order: Match, end: ProcessEnd) -> bool:
@@ -170,8 +160,7 @@ class Relevance:
         )
 
     def _is_after_death(self, order: Match, end: ProcessEnd) -> bool:
-        """
-        Whether a stop request follows the death in one log.
+        """Whether a stop request follows the death in one log.
 
         A removal alone is not a death if the log does not show deregistrations: a cluster that closes stops
         its workers first.
@@ -183,9 +172,7 @@ class Relevance:
         return 0 < end.first_line(order.origin) < order.line
 
     def _is_of_the_dead(self, match: Match) -> bool:
-        """
-        Whether *match* names a worker that had already ended: its silence is a consequence.
-        """
+        """Whether *match* names a worker that had already ended: its silence is a consequence."""
         named = _ADDRESS.findall("\n".join((match.text, *match.captures.values())))
         return any(
             _is_before(end, match) and not self._stop_requests.has_joined_between(worker, end, match)
@@ -198,8 +185,7 @@ class Relevance:
         return isinstance(sign, LogSign) and sign.only_unregistered and self._stop_requests.had_joined(match)
 
     def _ended_otherwise(self, match: Match, cause: Cause, end: ProcessEnd) -> bool:
-        """
-        Whether the process is known to have ended in a way that the cause cannot bring about.
+        """Whether the process is known to have ended in a way that the cause cannot bring about.
 
         A kernel message is then about another process, and signs below decisive do not count. For a crash the
         kernel names the thread, so the message is not about a process that stopped on request.
@@ -218,8 +204,7 @@ class Relevance:
 
 
 def _may_come_from_task(match: Match, cause: Cause, end: ProcessEnd | None) -> bool:
-    """
-    Whether the error of a task, which the worker survived to report, may be the cause.
+    """Whether the error of a task, which the worker survived to report, may be the cause.
 
     For a death by a signal, only if it came soon after the error: the worker lacked what the task lacked.
     """
@@ -229,15 +214,12 @@ def _may_come_from_task(match: Match, cause: Cause, end: ProcessEnd | None) -> b
 
 
 def _has_left_in_order(end: ProcessEnd) -> bool:
-    """
-    Whether a process was asked to stop or deregistered, and no other end is known.
-    """
+    """Whether a process was asked to stop or deregistered, and no other end is known."""
     return (end.stop_requested or end.deregistered) and not end.exit_known
 
 
 def _may_have_stood_still(match: Match, end: ProcessEnd) -> bool:
-    """
-    Whether a sign of a standstill concerns the lost worker, not the cluster or another worker.
+    """Whether a sign of a standstill concerns the lost worker, not the cluster or another worker.
 
     A user whose tasks did not finish may have asked all workers to stop.
     """
@@ -247,9 +229,7 @@ def _may_have_stood_still(match: Match, end: ProcessEnd) -> bool:
 
 
 def _is_told_in(end: ProcessEnd, order: Match) -> bool:
-    """
-    Whether the stop request and a report of the end share one message or event.
-    """
+    """Whether the stop request and a report of the end share one message or event."""
     if (order.origin, order.line) not in end.places:
         return False
     return bool(order.line) or any(
@@ -258,9 +238,7 @@ def _is_told_in(end: ProcessEnd, order: Match) -> bool:
 
 
 def _of_this_process(matches: Iterable[Match], end: ProcessEnd | None, origins: set[str]) -> list[Match]:
-    """
-    The signs against a cause that come from this process, or from a log that also has signs for that cause.
-    """
+    """The signs against a cause that come from this process, or from a log that also has signs for that cause."""
     logs = origins | {mark.origin for mark in (end.marks if end else ())}
     names = {name for each in (end.identities if end else ()) for name in (each.worker, each.pid) if name}
 
@@ -276,9 +254,7 @@ def _of_this_process(matches: Iterable[Match], end: ProcessEnd | None, origins: 
 
 
 def _is_before(end: ProcessEnd, match: Match) -> bool:
-    """
-    Whether *end* was reported before *match* was written.
-    """
+    """Whether *end* was reported before *match* was written."""
     if match.line and (line := end.first_line(match.origin)):
         return line < match.line
     if match.when is None:
@@ -287,9 +263,7 @@ def _is_before(end: ProcessEnd, match: Match) -> bool:
 
 
 def _is_exit_certain(end: ProcessEnd) -> bool:
-    """
-    Whether the exit of the process itself is known: by its nanny, or by a signal.
-    """
+    """Whether the exit of the process itself is known: by its nanny, or by a signal."""
     if end.signal is not None:
         return True
     by_nanny = any(mark.owner in _NANNY_EXITS for mark in end.marks)

@@ -1,5 +1,4 @@
-"""
-What a program may do with the same work: retry it, and how, or leave it to a person.
+"""What a program may do with the same work: retry it, and how, or leave it to a person.
 
 A wrong retry kills more workers, or undoes what a person wanted. A wrong "ask" costs a look. So a program
 acts only on a sure cause, and never against a person who stopped the work.
@@ -34,8 +33,7 @@ _RETRIES: Final[frozenset[RetryAction]] = frozenset({"retry", "retry-with-memory
 def retry_policy(
     ranked: Sequence[RankedCause], book: Rulebook, blame: Blame, lost: Sequence[Death], numbers: MemoryNumbers
 ) -> RetryPolicy:
-    """
-    The policy of the likeliest cause, if that is sure and no death contradicts it; else ``ask``.
+    """The policy of the likeliest cause, if that is sure and no death contradicts it; else ``ask``.
 
     Args:
         ranked: The causes, the likeliest first.
@@ -72,9 +70,7 @@ def retry_policy(
 
 
 def _action(cause: Cause, blame: Blame) -> RetryAction:
-    """
-    What may be done on workers of the same size.
-    """
+    """What may be done on workers of the same size."""
     match cause.retry:
         case "unsafe":
             return "do-not-retry"
@@ -91,9 +87,7 @@ def _action(cause: Cause, blame: Blame) -> RetryAction:
 
 
 def _doubt(cause: Cause, book: Rulebook, lost: Sequence[Death]) -> str:
-    """
-    Why the deaths contradict a retry that the likeliest cause allows; empty if they do not.
-    """
+    """Why the deaths contradict a retry that the likeliest cause allows; empty if they do not."""
     others = [book.cause(each.cause) for each in lost if each.cause and each.probability >= SURE_ENOUGH]
     unsafe = next((each for each in others if each and not _is_as_harmless(each, cause)), None)
     if unsafe is not None:
@@ -105,9 +99,7 @@ def _doubt(cause: Cause, book: Rulebook, lost: Sequence[Death]) -> str:
 
 
 def _is_as_harmless(other: Cause, cause: Cause) -> bool:
-    """
-    Whether the remedy for *cause* also helps against *other*, or *other* needs none.
-    """
+    """Whether the remedy for *cause* also helps against *other*, or *other* needs none."""
     return other.id == cause.id or other.retry == "safe" or (wants_memory(other) and wants_memory(cause))
 
 
@@ -122,9 +114,7 @@ def _why(action: RetryAction, cause: Cause, blame: Blame) -> str:
 def _conditions(
     action: RetryAction, cause: Cause, blame: Blame, lost: Sequence[Death], numbers: MemoryNumbers
 ) -> Iterator[str]:
-    """
-    When the policy holds, one sentence each: first those of the rule, then those of this incident.
-    """
+    """When the policy holds, one sentence each: first those of the rule, then those of this incident."""
     if cause.retry_advice and action != "retry-with-memory":
         yield cause.retry_advice
     enough, too_little = (
@@ -150,9 +140,7 @@ def _conditions(
 
 
 def _hosts_taken_away(cause: Cause, blame: Blame, lost: Sequence[Death]) -> list[str]:
-    """
-    The machines that the platform took away, by name or else by the hosts of the workers' addresses.
-    """
+    """The machines that the platform took away, by name or else by the hosts of the workers' addresses."""
     if cause.ends != "killed" or blame.verdict != "platform":
         return []
     hosts = {each.identity.host or _host_of(each.identity.worker or "") for each in lost}

@@ -1,6 +1,4 @@
-"""
-Which signs of which causes show in each death.
-"""
+"""Which signs of which causes show in each death."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ MarksByOwner = Mapping[str, Sequence[Match]]
 
 
 def by_owner(matches: Iterable[Match]) -> dict[str, list[Match]]:
-    """
-    The *matches* by the id of their cause or landmark.
-    """
+    """The *matches* by the id of their cause or landmark."""
     found: dict[str, list[Match]] = {}
     for each in matches:
         found.setdefault(each.owner, []).append(each)
@@ -32,14 +28,10 @@ def by_owner(matches: Iterable[Match]) -> dict[str, list[Match]]:
 
 
 class CauseScoring:
-    """
-    Scores the causes of a rulebook in each death of an incident.
-    """
+    """Scores the causes of a rulebook in each death of an incident."""
 
     def __init__(self, book: Rulebook, marks: MarksByOwner, inspected: Collection[str]) -> None:
-        """
-        Prepare the causes of *book*; *marks* are landmarks, *inspected* the places where absence counts.
-        """
+        """Prepare the causes of *book*; *marks* are landmarks, *inspected* the places where absence counts."""
         self._causes = book.active_causes
         self._shown_without_match = book.signs_shown_without_match
         self._marks = marks
@@ -50,8 +42,7 @@ class CauseScoring:
     def scores(
         self, by_cause: Mapping[str, Mapping[str, list[Match]]], end: ProcessEnd | None
     ) -> list[CauseScore]:
-        """
-        The evidence for and against each cause that shows.
+        """The evidence for and against each cause that shows.
 
         *by_cause* has the matches that count in this case, by cause and sign.
         """
@@ -78,9 +69,7 @@ class CauseScoring:
         return self._shown_by_others[exit_]
 
     def _may_show(self, sign: Sign, end: ProcessEnd | None) -> bool:
-        """
-        Whether a sign without a match of its own can show and suggest its cause.
-        """
+        """Whether a sign without a match of its own can show and suggest its cause."""
         if isinstance(sign, ExitSign):
             is_there = end is not None and sign.is_for(end.signal, end.status)
         else:
@@ -90,9 +79,7 @@ class CauseScoring:
     def _evidence_for(
         self, cause: Cause, own: Mapping[str, list[Match]], end: ProcessEnd | None
     ) -> tuple[SignEvidence, ...]:
-        """
-        The evidence for *cause*; None if it is only absences or hints, which suggest nothing alone.
-        """
+        """The evidence for *cause*; None if it is only absences or hints, which suggest nothing alone."""
         evidence = self._sign_evidence(cause.signs, own, end)
         return evidence if any(_suggests(each.sign) for each in evidence) else ()
 
@@ -111,9 +98,7 @@ class CauseScoring:
     def _matches(
         self, sign: Sign, own: Mapping[str, list[Match]], end: ProcessEnd | None
     ) -> list[Match] | None:
-        """
-        The matches that show *sign*, none for an absence; None if it does not show.
-        """
+        """The matches that show *sign*, none for an absence; None if it does not show."""
         if isinstance(sign, ExitSign):
             shown = _exit_marks(sign, end) if "process" in sign.by else None
             return own.get(sign.name) if shown is None else [*shown, *own.get(sign.name, ())]
@@ -130,8 +115,7 @@ def _suggests(sign: Sign) -> bool:
 
 
 def _exit_marks(sign: ExitSign, end: ProcessEnd | None) -> list[Match] | None:
-    """
-    The messages that report such an exit, or None for another exit.
+    """The messages that report such an exit, or None for another exit.
 
     A process that was asked to stop has none, unless it crashed: the signal only completed the request.
     """

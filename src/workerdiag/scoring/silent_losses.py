@@ -1,6 +1,4 @@
-"""
-Workers that may be lost without a message: their start, their departure or their log has no proper end.
-"""
+"""Workers that may be lost without a message: their start, their departure or their log has no proper end."""
 
 from __future__ import annotations
 
@@ -46,8 +44,7 @@ _LEFT_TOGETHER_S = 3.0
 
 
 def open_ended_log(incident: Incident) -> Match | None:
-    """
-    The registration of a worker whose log ends without a goodbye and that no other log mentions.
+    """The registration of a worker whose log ends without a goodbye and that no other log mentions.
 
     The worker may still run, or it was killed and wrote nothing. If the log ends in a line of another
     program, the result is that line; a log in which nothing is known comes first.
@@ -76,8 +73,7 @@ def open_ended_log(incident: Incident) -> Match | None:
 
 
 def aftermaths(incident: Incident) -> Iterator[Match]:
-    """
-    The first mark in each log that shows that a worker disappeared without a message.
+    """The first mark in each log that shows that a worker disappeared without a message.
 
     It is a command that starts again (a service or container was restarted), or a client without workers. A
     scheduler in the same log means a local cluster, which starts nannies on demand.
@@ -99,9 +95,7 @@ def aftermaths(incident: Incident) -> Iterator[Match]:
 
 
 def _is_restart(mark: Match, latest: dict[str, float]) -> bool:
-    """
-    Whether a nanny starts long after another one on its host; *latest* has the last start on each host.
-    """
+    """Whether a nanny starts long after another one on its host; *latest* has the last start on each host."""
     if mark.owner != _NANNY_STARTS or mark.when is None:
         return False
     host = mark.captures.get("nanny", "").rpartition(":")[0]
@@ -110,8 +104,7 @@ def _is_restart(mark: Match, latest: dict[str, float]) -> bool:
 
 
 def left_unasked(incident: Incident) -> Iterator[Match]:
-    """
-    Departures of workers while a client was connected that may have needed them, or may have been.
+    """Departures of workers while a client was connected that may have needed them, or may have been.
 
     A worker leaves like this after SIGTERM, ^C, the end of its lifetime or an error of its own. At the end of
     the work, the clients or the scheduler leave with it.
@@ -133,9 +126,7 @@ class _SchedulerLog:
     pending: list[Match] = field(factory=list)
 
     def read(self, mark: Match, *, is_leave: bool) -> list[Match]:
-        """
-        The pending departures that *mark* shows not to belong to the shutdown of the cluster.
-        """
+        """The pending departures that *mark* shows not to belong to the shutdown of the cluster."""
         client = mark.captures.get("client", "")
         if mark.owner == _SCHEDULER_STARTS:
             self._clients = set()
@@ -167,9 +158,7 @@ def _is_together(leave: Match, end_of_all: Match) -> bool:
 
 
 def unfinished_starts(incident: Incident) -> Iterator[Match]:
-    """
-    The last mark of each process that did not finish its start.
-    """
+    """The last mark of each process that did not finish its start."""
     marks = incident.marks
     yield from _never_registered(incident)
     yield from _never_up(incident)
@@ -181,31 +170,23 @@ def unfinished_starts(incident: Incident) -> Iterator[Match]:
 
 
 def is_start(mark: Match) -> bool:
-    """
-    Whether *mark* says that a process starts, not that it fails.
-    """
+    """Whether *mark* says that a process starts, not that it fails."""
     return mark.role == "start" or mark.owner == _PRELOADING
 
 
 def all_died_at_start(incident: Incident) -> bool:
-    """
-    Whether worker processes died, and no worker is known to have been up.
-    """
+    """Whether worker processes died, and no worker is known to have been up."""
     return any(_never_up(incident))
 
 
 def lacks_workers(incident: Incident) -> bool:
-    """
-    Whether a client connected to a scheduler, and no worker is known.
-    """
+    """Whether a client connected to a scheduler, and no worker is known."""
     owners = {each.owner for each in incident.marks}
     return owners >= {_SCHEDULER_STARTS, _CLIENT_CAME} and owners.isdisjoint(_ANY_WORKER)
 
 
 def _never_registered(incident: Incident) -> Iterator[Match]:
-    """
-    Workers that still wait for the scheduler at the end of their log, and that nobody asked to stop.
-    """
+    """Workers that still wait for the scheduler at the end of their log, and that nobody asked to stop."""
     last: dict[tuple[str, int | None], Match] = {}
     stopped: dict[str, int] = {}
     for each in incident.marks:
@@ -219,9 +200,7 @@ def _never_registered(incident: Incident) -> Iterator[Match]:
 
 
 def _never_up(incident: Incident) -> Iterator[Match]:
-    """
-    Ends of worker processes in logs where nannies start but no worker does: these starts failed.
-    """
+    """Ends of worker processes in logs where nannies start but no worker does: these starts failed."""
     if any(each.owner in _UP for each in incident.marks):
         return
     started: dict[str, int] = {}
@@ -235,9 +214,7 @@ def _never_up(incident: Incident) -> Iterator[Match]:
 def _last_starts(
     marks: Iterable[Match], owners: tuple[str, ...], is_over: Callable[[Match], bool]
 ) -> Iterable[Match]:
-    """
-    The last mark of one of *owners* in each log, unless a mark below it ends that start.
-    """
+    """The last mark of one of *owners* in each log, unless a mark below it ends that start."""
     last: dict[str, Match] = {}
     for each in marks:
         if each.owner in owners:

@@ -1,6 +1,4 @@
-"""
-Standstills in which no worker ends: blocked event loops, and tasks that may never finish.
-"""
+"""Standstills in which no worker ends: blocked event loops, and tasks that may never finish."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ _COUNTS: Mapping[str, str] = {
 
 
 def blocked_loops(incident: Incident) -> Iterator[Match]:
-    """
-    Event loops that were blocked so long that other processes may take theirs for dead.
-    """
+    """Event loops that were blocked so long that other processes may take theirs for dead."""
     by_log: dict[str, list[Match]] = {}
     for each in incident.marks:
         if each.role == "blocked":
@@ -54,18 +50,14 @@ def _is_long_blocked(marks: Sequence[Match]) -> bool:
 
 
 def endless_tasks(incident: Incident) -> Iterator[Match]:
-    """
-    The state of a scheduler whose tasks may never finish; it cannot be seen from outside whether they will.
-    """
+    """The state of a scheduler whose tasks may never finish; it cannot be seen from outside whether they will."""
     for each in incident.marks:
         if each.owner == SCHEDULER_STATE and (_starved_count(each) or any(_counts(each))):
             yield each
 
 
 def endless_sentence(state: Match) -> str:
-    """
-    What is known about endless tasks, and what helps if they wait for each other.
-    """
+    """What is known about endless tasks, and what helps if they wait for each other."""
     if count := _starved_count(state):
         taken_s = decimal(state.captures.get("threads_taken_s"))
         tasks = "task waits" if count == 1 else "tasks wait"

@@ -1,6 +1,4 @@
-"""
-Which workers a stop request is for: those that it lists, if they were registered when it was made.
-"""
+"""Which workers a stop request is for: those that it lists, if they were registered when it was made."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ ORDER_LINES = 400
 
 
 class StopRequests:
-    """
-    Retirements, and when workers joined, taken from an incident's landmarks by id.
-    """
+    """Retirements, and when workers joined, taken from an incident's landmarks by id."""
 
     def __init__(self, marks: Mapping[str, Sequence[Match]]) -> None:
         self._joined: dict[str, list[Match]] = {}
@@ -39,23 +35,17 @@ class StopRequests:
             self._kept.setdefault(each.identity.worker or "", []).append(each)
 
     def had_joined(self, match: Match) -> bool:
-        """
-        Whether the worker that *match* names had registered before, in the same log.
-        """
+        """Whether the worker that *match* names had registered before, in the same log."""
         joined = self._joined.get(match.identity.worker or "", ())
         return any(each.origin == match.origin and each.line < match.line for each in joined)
 
     def has_joined_between(self, worker: str, end: ProcessEnd, match: Match) -> bool:
-        """
-        Whether a worker with the same address joined after *end* and before *match*.
-        """
+        """Whether a worker with the same address joined after *end* and before *match*."""
         joined = self._joined.get(worker, ())
         return any(_is_after(each, end) and not _is_older(match, each) for each in joined)
 
     def is_for_other_worker(self, sign: Match, end: ProcessEnd) -> bool:
-        """
-        Whether a sign of a stop request names other workers, or precedes the registration of this worker.
-        """
+        """Whether a sign of a stop request names other workers, or precedes the registration of this worker."""
         worker = end.identity.worker
         if sign.identity.worker and worker and sign.identity.worker != worker:
             return True
@@ -70,9 +60,7 @@ class StopRequests:
     def indexed(
         self, signs: Mapping[tuple[str, str], Sequence[Match]], book: Rulebook
     ) -> dict[tuple[str, str], OrderIndex]:
-        """
-        The signs of stop requests, by cause and sign, indexed by the workers that they are for.
-        """
+        """The signs of stop requests, by cause and sign, indexed by the workers that they are for."""
         return {
             key: OrderIndex(matches, self._named_in)
             for key, matches in signs.items()
@@ -80,9 +68,7 @@ class StopRequests:
         }
 
     def _named_in(self, sign: Match) -> frozenset[str]:
-        """
-        Addresses of the workers that a stop request is limited to; empty if it may be for any.
-        """
+        """Addresses of the workers that a stop request is limited to; empty if it may be for any."""
         if sign.identity.worker:
             return frozenset((sign.identity.worker,))
         for order in self._retirements.get((sign.origin, sign.line), ()):
@@ -92,9 +78,7 @@ class StopRequests:
         return frozenset()
 
     def _stayed(self, worker: str | None, order: Match, end: ProcessEnd) -> bool:
-        """
-        Whether the scheduler could not retire the worker between the order and the end.
-        """
+        """Whether the scheduler could not retire the worker between the order and the end."""
         last = end.last_line(order.origin) or inf
         return any(
             each.origin == order.origin and order.line <= each.line < last
@@ -103,9 +87,7 @@ class StopRequests:
 
 
 class OrderIndex:
-    """
-    Signs of stop requests, indexed by worker and by place, so that each death is compared with few of them.
-    """
+    """Signs of stop requests, indexed by worker and by place, so that each death is compared with few of them."""
 
     def __init__(self, signs: Sequence[Match], named_in: Callable[[Match], Iterable[str]]) -> None:
         self._signs = signs
@@ -116,9 +98,7 @@ class OrderIndex:
                 self._numbers[name].append(number)
 
     def may_be_for(self, end: ProcessEnd) -> Sequence[Match]:
-        """
-        The signs that name no other worker, or that stand in a message that reports the end; in their order.
-        """
+        """The signs that name no other worker, or that stand in a message that reports the end; in their order."""
         who = end.identity
         if who.worker is None:
             return self._signs
@@ -128,9 +108,7 @@ class OrderIndex:
 
 
 def is_in_force(order: Match, end: ProcessEnd) -> bool:
-    """
-    Whether *order* came so shortly before *end* that it can have caused it.
-    """
+    """Whether *order* came so shortly before *end* that it can have caused it."""
     if order.when is not None and end.first_when is not None:
         return end.first_when - order.when <= ORDER_S
     line = end.first_line(order.origin)
@@ -138,18 +116,14 @@ def is_in_force(order: Match, end: ProcessEnd) -> bool:
 
 
 def _is_older(sign: Match, joined: Match) -> bool:
-    """
-    Whether *sign* precedes the registration of a worker. Lines of one log are in order; clocks are not exact.
-    """
+    """Whether *sign* precedes the registration of a worker. Lines of one log are in order; clocks are not exact."""
     if sign.line and sign.origin == joined.origin:
         return sign.line < joined.line
     return sign.when is not None and joined.when is not None and sign.when < joined.when - _JOIN_SLACK_S
 
 
 def _is_after(joined: Match, end: ProcessEnd) -> bool:
-    """
-    Whether a worker with the same address joined after *end*; fixed ports are used again.
-    """
+    """Whether a worker with the same address joined after *end*; fixed ports are used again."""
     if last := end.last_line(joined.origin):
         return joined.line > last
     return joined.when is not None and end.when is not None and joined.when > end.when

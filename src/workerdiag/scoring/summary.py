@@ -1,6 +1,4 @@
-"""
-What happened, in one sentence, and how many deaths it speaks of.
-"""
+"""What happened, in one sentence, and how many deaths it speaks of."""
 
 from __future__ import annotations
 
@@ -52,17 +50,13 @@ _QUOTED_CHARS = 160
 
 
 def listed(deaths: Sequence[Death]) -> tuple[Death, ...]:
-    """
-    All deaths, or the first and the last of very many.
-    """
+    """All deaths, or the first and the last of very many."""
     half = MAX_DEATHS // 2
     return tuple(deaths) if len(deaths) <= MAX_DEATHS else (*deaths[:half], *deaths[-half:])
 
 
 def deaths_beyond_cases(incident: Incident, gaps: Sequence[Gap]) -> UnlistedDeaths:
-    """
-    How many losses the scheduler counted beyond the listed deaths, and whether there may be more.
-    """
+    """How many losses the scheduler counted beyond the listed deaths, and whether there may be more."""
     states = [each.captures for each in incident.marks if each.owner == SCHEDULER_STATE]
     counted = max((whole(each.get("lost_unasked")) or 0 for each in states), default=0)
     reported, is_exact = _reported_deaths(incident)
@@ -76,16 +70,13 @@ def deaths_beyond_cases(incident: Incident, gaps: Sequence[Gap]) -> UnlistedDeat
 
 
 def losses_beyond_cases(incident: Incident, gaps: Sequence[Gap]) -> UnlistedDeaths:
-    """
-    As `deaths_beyond_cases`, but without departures in order: however many there are, they hide no death.
-    """
+    """As `deaths_beyond_cases`, but without departures in order: however many there are, they hide no death."""
     clipped = tuple(each for each in incident.clipped_reports if each.of_losses)
     return deaths_beyond_cases(evolve(incident, clipped_reports=clipped), gaps)
 
 
 def _reported_deaths(incident: Incident) -> tuple[int, bool]:
-    """
-    The least number of deaths in logs of which not all reports are kept, and whether it is exact.
+    """The least number of deaths in logs of which not all reports are kept, and whether it is exact.
 
     A process ends once, so there are as many deaths as reports of one kind, unless two kept reports describe
     one death. The number is exact if all kinds have as many and their kept reports coincide. If somebody
@@ -105,9 +96,7 @@ def _reported_deaths(incident: Incident) -> tuple[int, bool]:
 
 @frozen(kw_only=True)
 class LostWorkers:
-    """
-    The unexpected deaths that a diagnosis is about, and how to word their number.
-    """
+    """The unexpected deaths that a diagnosis is about, and how to word their number."""
 
     deaths: Sequence[Death]
     #: The deaths of which only the number is known.
@@ -117,18 +106,14 @@ class LostWorkers:
 
     @property
     def count_text(self) -> str:
-        """
-        ``a worker``, ``3 workers``, ``10,000 workers`` or ``at least 800 workers``.
-        """
+        """``a worker``, ``3 workers``, ``10,000 workers`` or ``at least 800 workers``."""
         count = len(self.deaths) + self.beyond.count
         one = "one worker" if self.beyond.maybe_more else "a worker"
         text = one if count == 1 else f"{count:,} workers"
         return f"at least {text}" if self.beyond.maybe_more else text
 
     def share_text(self, cause: str) -> str:
-        """
-        How many died of *cause*, if several; where not all were evaluated, at least how many of how many.
-        """
+        """How many died of *cause*, if several; where not all were evaluated, at least how many of how many."""
         same = sum(death.cause == cause for death in self.deaths)
         total = len(self.deaths) + self.beyond.count
         if self.all_evaluated and self.beyond == _NONE:
@@ -145,9 +130,7 @@ def summary(
     incident: Incident,
     obstacles: AllClearObstacles,
 ) -> str:
-    """
-    What happened, in one sentence. *lost* are the unexpected deaths that the exception is about.
-    """
+    """What happened, in one sentence. *lost* are the unexpected deaths that the exception is about."""
     match outcome:
         case "explained":
             times = lost.share_text(ranked[0].id)
@@ -163,9 +146,7 @@ def summary(
 
 
 def separate_matter(incident: Incident, died: Sequence[Death], book: Rulebook) -> str:
-    """
-    The sentence for the summary if nothing connects the caught exception with those who *died*; else empty.
-    """
+    """The sentence for the summary if nothing connects the caught exception with those who *died*; else empty."""
     if not died:
         return ""
     lost = LostWorkers(deaths=died)
@@ -196,9 +177,7 @@ def _no_death_sentence(deaths: Sequence[Death], incident: Incident) -> str:
 
 
 def failure_text(failure: TaskFailure) -> str:
-    """
-    ``KeyError: 'pressure'``, on one line, without secrets.
-    """
+    """``KeyError: 'pressure'``, on one line, without secrets."""
     message = " ".join(redact_text(failure.message).split())
     if len(message) > _QUOTED_CHARS:
         message = message[: _QUOTED_CHARS - 1] + "…"
@@ -222,9 +201,7 @@ def _unknown_sentence(lost: LostWorkers, incident: Incident, obstacles: AllClear
 
 
 def _obstacle_sentence(obstacles: AllClearObstacles) -> str:
-    """
-    A sentence about the gravest obstacle to the all-clear.
-    """
+    """A sentence about the gravest obstacle to the all-clear."""
     if obstacles.troubles and obstacles.troubles[-1].owner == SCHEDULER_STATE:
         return endless_sentence(obstacles.troubles[-1])
     if obstacles.troubles and all(map(is_start, obstacles.troubles)):
@@ -261,9 +238,7 @@ def _open_end_sentence(obstacles: AllClearObstacles) -> str:
 
 
 def _quoted_message(mark: Match) -> str:
-    """
-    The beginning of a message in quotation marks, with secrets redacted.
-    """
+    """The beginning of a message in quotation marks, with secrets redacted."""
     message = " ".join(redact_text(mark.text).split())
     return f'"{message if len(message) <= _QUOTED_CHARS else message[: _QUOTED_CHARS - 1] + "…"}"'
 

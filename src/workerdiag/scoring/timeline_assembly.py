@@ -1,6 +1,4 @@
-"""
-What happened around the deaths, from all evidence that has a time.
-"""
+"""What happened around the deaths, from all evidence that has a time."""
 
 from __future__ import annotations
 
@@ -53,8 +51,7 @@ _FRACTIONS = {
 
 
 def _name_marks(marks: Sequence[Match], ends: Sequence[ProcessEnd]) -> list[Match]:
-    """
-    The marks. One without an identity gets that of the process that ends next in its log.
+    """The marks. One without an identity gets that of the process that ends next in its log.
 
     If several workers start in a log before that end, its marks stay without an identity.
     """
@@ -86,8 +83,7 @@ def _next_end(mark: Match, of_origin: Mapping[str, list[tuple[int, int]]]) -> in
 
 
 def make_timeline(ends: Sequence[ProcessEnd], incident: Incident) -> Timeline:
-    """
-    The last minutes of the processes that ended, unexpected ends first, and what happened around them.
+    """The last minutes of the processes that ended, unexpected ends first, and what happened around them.
 
     If no process ended, the memory of paused workers.
     """
@@ -131,9 +127,7 @@ def _history(
 
 
 def _paused_histories(marks: Sequence[Match], fractions: Mapping[str, float]) -> list[ProcessHistory]:
-    """
-    The memory of paused workers, from their messages, if no worker died.
-    """
+    """The memory of paused workers, from their messages, if no worker died."""
     paused: dict[Identity, list[Match]] = {}
     for mark in marks:
         if mark.role == "pause" and mark.when is not None and captured_rss(mark.captures):
@@ -152,9 +146,7 @@ def _paused_histories(marks: Sequence[Match], fractions: Mapping[str, float]) ->
 
 
 def _limits(known: MemoryLimits, worker_bytes: int | None, told: Mapping[str, float]) -> MemoryLimits:
-    """
-    The limits of one process. Thresholds that it recorded itself have precedence.
-    """
+    """The limits of one process. Thresholds that it recorded itself have precedence."""
     limits = evolve(known, worker_bytes=worker_bytes)
     if not worker_bytes:
         return limits
@@ -169,9 +161,7 @@ def _limits(known: MemoryLimits, worker_bytes: int | None, told: Mapping[str, fl
 def _samples(
     known: ProcessHistory, readings: Iterable[tuple[float, int]], group: Iterable[tuple[float, int, int]]
 ) -> list[MemorySample]:
-    """
-    The last memory values: samples, and reports of logs, events and heartbeats between them.
-    """
+    """The last memory values: samples, and reports of logs, events and heartbeats between them."""
     samples = {each.at: each for each in known.samples}
     for at, rss_bytes in readings:
         samples.setdefault(at, MemorySample(at=at, process_bytes=rss_bytes))
@@ -181,8 +171,7 @@ def _samples(
 
 
 def _group_readings(end: ProcessEnd, incident: Incident) -> Iterator[tuple[float, int, int]]:
-    """
-    Time, usage and limit in bytes of the control group, as the kernel logs them when it kills.
+    """Time, usage and limit in bytes of the control group, as the kernel logs them when it kills.
 
     A line of ``dmesg`` without a time gets the time of the death.
     """
@@ -202,8 +191,7 @@ def _told_limit(marks: Iterable[Match]) -> int | None:
 def _readings(
     end: ProcessEnd, incident: Incident, marks: Sequence[Match], limit: int | None
 ) -> list[tuple[float, int]]:
-    """
-    Times and bytes of all reports about the memory of the process.
+    """Times and bytes of all reports about the memory of the process.
 
     A nanny reports only the share that was exceeded; it counts unless something larger was measured.
     """
@@ -223,9 +211,7 @@ def _readings(
 
 
 def _spans_at_loss(end: ProcessEnd, incident: Incident) -> Iterator[TaskSpan]:
-    """
-    The tasks that were executing when the worker was lost, by its last heartbeat.
-    """
+    """The tasks that were executing when the worker was lost, by its last heartbeat."""
     loss = next(iter(tasks_at_loss(end, incident)), None)
     when = end.when if end.when is not None or loss is None else loss.when
     if loss is None or when is None:
@@ -239,8 +225,7 @@ def _spans_at_loss(end: ProcessEnd, incident: Incident) -> Iterator[TaskSpan]:
 
 
 def _known_fractions(marks: Iterable[Match]) -> dict[str, float]:
-    """
-    The thresholds of memory, by the fields of `MemoryLimits`.
+    """The thresholds of memory, by the fields of `MemoryLimits`.
 
     Workers mostly share the scheduler's configuration; a nanny names the share that it enforces.
     """
@@ -257,9 +242,7 @@ def _known_fractions(marks: Iterable[Match]) -> dict[str, float]:
 
 
 def _moments(ends: Sequence[ProcessEnd], marks: Iterable[Match]) -> list[Moment]:
-    """
-    The moments near the deaths, each once; if there are too many, those nearest to the first death.
-    """
+    """The moments near the deaths, each once; if there are too many, those nearest to the first death."""
     times = [end.when for end in ends if end.when is not None]
     if not times:
         return []

@@ -1,5 +1,4 @@
-"""
-Settings, as Dask has them: ``workerdiag.*`` in its configuration files and ``DASK_WORKERDIAG__*`` variables.
+"""Settings, as Dask has them: ``workerdiag.*`` in its configuration files and ``DASK_WORKERDIAG__*`` variables.
 
 The defaults are in workerdiag.yaml, which Dask gets when a setting is first read; workerdiag-schema.yaml says
 which values are allowed. Importing ``dask.config`` takes longer than reading a log does, so a process without
@@ -38,8 +37,7 @@ Value = str | int | None
 
 
 def setting(key: str) -> Any:
-    """
-    The value of ``workerdiag.<key>``, e.g. of ``recorder.deaths``; raises KeyError for an unknown key.
+    """The value of ``workerdiag.<key>``, e.g. of ``recorder.deaths``; raises KeyError for an unknown key.
 
     The default stands in for a value that cannot be used, which is logged once with what is allowed.
     """
@@ -52,31 +50,24 @@ def setting(key: str) -> Any:
 
 
 def seconds(key: str) -> float:
-    """
-    The value of a setting that is a duration, in seconds.
-    """
+    """The value of a setting that is a duration, in seconds."""
     return parse_duration(str(setting(key)))
 
 
 def documentation_url(cause_id: str) -> str:
-    """
-    The address of the page of a cause; empty if ``workerdiag.documentation-url`` is not set.
-    """
+    """The address of the page of a cause; empty if ``workerdiag.documentation-url`` is not set."""
     base = setting("documentation-url")
     return f"{str(base).rstrip('/')}/causes/{cause_id.replace('.', '/')}.html" if base else ""
 
 
 @cache
 def defaults() -> Mapping[str, Value]:
-    """
-    The default of each setting, by its key without the section's name: ``recorder.deaths``.
-    """
+    """The default of each setting, by its key without the section's name: ``recorder.deaths``."""
     return dict(_plain_values(DEFAULTS_FILE.read_text(encoding="utf-8")))
 
 
 def _plain_values(text: str) -> Iterator[tuple[str, Value]]:
-    """
-    The values of our own file, which has sections, names, plain values and comments only.
+    """The values of our own file, which has sections, names, plain values and comments only.
 
     Importing a YAML reader takes 50 ms, a fifth of what a report on a log takes.
     """
@@ -96,9 +87,7 @@ def _plain_value(text: str) -> Value:
 
 
 def is_configured() -> bool:
-    """
-    Whether Dask's configuration is loaded, or says something about workerdiag.
-    """
+    """Whether Dask's configuration is loaded, or says something about workerdiag."""
     return "dask.config" in sys.modules or _is_mentioned()
 
 
@@ -110,9 +99,7 @@ def _is_mentioned() -> bool:
 
 
 def _configuration_files() -> Iterator[Path]:
-    """
-    The files that Dask reads (``dask.config._get_paths``).
-    """
+    """The files that Dask reads (``dask.config._get_paths``)."""
     folders = (
         Path("/etc/dask"),
         *(Path(prefix, "etc", "dask") for prefix in dict.fromkeys((sys.prefix, *site.PREFIXES))),

@@ -1,6 +1,4 @@
-"""
-Values from Dask's configuration, checked against the schema, and where they were set.
-"""
+"""Values from Dask's configuration, checked against the schema, and where they were set."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ _SHOWN_CHARS = 80
 
 
 class Rule(TypedDict, total=False):
-    """
-    The entry of one setting in the schema.
-    """
+    """The entry of one setting in the schema."""
 
     type: Required[str | list[str]]
     enum: list[str | None]
@@ -47,9 +43,7 @@ class Rule(TypedDict, total=False):
 
 
 def is_allowed(value: object, rule: Rule) -> bool:
-    """
-    Whether *value* fits the entry of a setting in the schema.
-    """
+    """Whether *value* fits the entry of a setting in the schema."""
     if "enum" in rule:
         return value in rule["enum"]
     if isinstance(value, bool) or not isinstance(value, _classes(rule)):
@@ -64,9 +58,7 @@ def is_allowed(value: object, rule: Rule) -> bool:
 
 
 def allowed_text(rule: Rule) -> str:
-    """
-    What `is_allowed` accepts, as the end of a sentence.
-    """
+    """What `is_allowed` accepts, as the end of a sentence."""
     if "enum" in rule:
         return " or ".join("null" if each is None else str(each) for each in rule["enum"])
     limits = _limits_text(rule)
@@ -88,9 +80,7 @@ def _classes(rule: Rule) -> tuple[type, ...]:
 
 
 def _duration_s(value: object) -> float:
-    """
-    A duration in seconds, or NaN, which is within no limits.
-    """
+    """A duration in seconds, or NaN, which is within no limits."""
     try:
         return parse_duration(str(value))
     except ValueError:
@@ -117,9 +107,7 @@ def _is_web_address(text: str) -> bool:
 
 
 def configured_value(key: str, default: Value) -> object:
-    """
-    The value in Dask's configuration, or *default* if that cannot be used; never raises.
-    """
+    """The value in Dask's configuration, or *default* if that cannot be used; never raises."""
     try:
         import dask.config
 
@@ -134,9 +122,7 @@ def configured_value(key: str, default: Value) -> object:
 
 
 def unusable_entries() -> Iterator[str]:
-    """
-    A sentence for each key that does not exist, and for each value that is not allowed.
-    """
+    """A sentence for each key that does not exist, and for each value that is not allowed."""
     import dask.config
 
     known = defaults()
@@ -153,9 +139,7 @@ def unusable_entries() -> Iterator[str]:
 
 @cache
 def load_defaults() -> None:
-    """
-    Add the defaults to Dask's configuration, and a sample file to the folder of the user's own, once.
-    """
+    """Add the defaults to Dask's configuration, and a sample file to the folder of the user's own, once."""
     import dask.config
 
     for problem in unusable_entries():  # a text in place of a section is overwritten below
@@ -170,9 +154,7 @@ def load_defaults() -> None:
 
 @cache
 def schema() -> Mapping[str, Any]:
-    """
-    The schema of the settings, as JSON Schema has it.
-    """
+    """The schema of the settings, as JSON Schema has it."""
     import dask.config
 
     (found,) = dask.config.collect_yaml([str(SCHEMA_FILE)])
@@ -181,16 +163,12 @@ def schema() -> Mapping[str, Any]:
 
 @cache
 def rules() -> Mapping[str, Rule]:
-    """
-    The schema's entry of each setting, by its key.
-    """
+    """The schema's entry of each setting, by its key."""
     return dict(_settings_of(schema()["properties"][ROOT]))
 
 
 def origin(key: str, value: object) -> str:
-    """
-    Where it was set, the strongest first: Python, the environment, a file of Dask's, the default.
-    """
+    """Where it was set, the strongest first: Python, the environment, a file of Dask's, the default."""
     import dask.config
 
     name = f"{ROOT}.{key}"
@@ -219,9 +197,7 @@ def _settings_of(section: Mapping[str, Any]) -> Iterator[tuple[str, Rule]]:
 
 
 def _leaves(section: object, above: str = "") -> Iterator[tuple[str, object]]:
-    """
-    Key and value of all that is configured; ``append_to`` and ``append-to`` are one key.
-    """
+    """Key and value of all that is configured; ``append_to`` and ``append-to`` are one key."""
     if not isinstance(section, Mapping):
         if above or section is not None:
             yield above, section

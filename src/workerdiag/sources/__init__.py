@@ -1,3 +1,1 @@
-"""
-Sources of evidence about dead workers. Each one only reads, keeps its deadline and never raises.
-"""
+"""Sources of evidence about dead workers. Each one only reads, keeps its deadline and never raises."""

@@ -1,6 +1,4 @@
-"""
-Derives identities and hosts from Dask addresses and recorded deaths.
-"""
+"""Derives identities and hosts from Dask addresses and recorded deaths."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from workerdiag.wire.recorded_death import RecordedDeath
 
 
 def host_of(address: str | None) -> str | None:
-    """
-    Return the host in an address such as ``tcp://10.0.0.4:34937``, or None.
-    """
+    """Return the host in an address such as ``tcp://10.0.0.4:34937``, or None."""
     if not address or "://" not in address:
         return None
     try:
@@ -27,8 +23,7 @@ def host_of(address: str | None) -> str | None:
 def identity_of(
     *, worker: object = None, pid: object = None, nanny: object = None, name: object = None
 ) -> Identity:
-    """
-    Return an identity from values of any type that came over the wire.
+    """Return an identity from values of any type that came over the wire.
 
     A name equal to the address is dropped: Dask names an unnamed worker by its address.
     """
@@ -44,9 +39,7 @@ def identity_of(
 
 
 def identity_of_death(death: RecordedDeath) -> Identity:
-    """
-    Return the identity for the evidence of a recorded death.
-    """
+    """Return the identity for the evidence of a recorded death."""
     who = death.identity
     identity = identity_of(worker=who.worker, pid=who.pid, nanny=who.nanny, name=who.name)
     return evolve(identity, boot_id=who.boot_id)

@@ -1,5 +1,4 @@
-"""
-Coiled: the states of workers and instances with their reasons, and the logs of the dead ones.
+"""Coiled: the states of workers and instances with their reasons, and the logs of the dead ones.
 
 The queries use the cluster object's connection (``Cluster.cloud``, public in coiled 1.135.6): a new log-in
 without a token would open a browser.
@@ -55,9 +54,7 @@ class _CoiledWorker:
 
 @frozen
 class CoiledSource(ProviderSource):
-    """
-    Reads state changes, with reasons, and logs of the dead workers and their instances.
-    """
+    """Reads state changes, with reasons, and logs of the dead workers and their instances."""
 
     name: ClassVar[str] = "Coiled"
     terms: ClassVar[Terms] = Terms(
@@ -68,9 +65,7 @@ class CoiledSource(ProviderSource):
 
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
-        """
-        Return the source for a ``coiled.Cluster`` that has been created, else None.
-        """
+        """Return the source for a ``coiled.Cluster`` that has been created, else None."""
         known = scene.cluster_is("coiled") and getattr(scene.cluster, "cluster_id", None)
         return cls(scene) if known else None
 
@@ -151,9 +146,7 @@ class CoiledSource(ProviderSource):
 
 
 def _is_victims_worker(worker: _CoiledState | None, victim: Victim, missed: float | None) -> bool:
-    """
-    Whether a listed worker has the victim's name, or else its private address, and was alive then.
-    """
+    """Whether a listed worker has the victim's name, or else its private address, and was alive then."""
     if not worker:
         return False
     began = machine_attribution.to_timestamp(worker.get("created"))
@@ -166,9 +159,7 @@ def _is_victims_worker(worker: _CoiledState | None, victim: Victim, missed: floa
 
 
 def _state_lines(states: _CoiledState, worker: _CoiledWorker) -> list[str]:
-    """
-    Return the state changes of a worker and its instance up to the death; later ones are Coiled's reaction.
-    """
+    """Return the state changes of a worker and its instance up to the death; later ones are Coiled's reaction."""
     names = {worker.name, f"{worker.name}{_INSTANCE}"}
     last = inf if worker.missed is None else worker.missed + machine_attribution.SKEW_S
     changes = [
@@ -181,9 +172,7 @@ def _state_lines(states: _CoiledState, worker: _CoiledWorker) -> list[str]:
 
 
 def _state_line(kind: str, change: _CoiledState) -> str:
-    """
-    Format a state change in the columns of Coiled's log.
-    """
+    """Format a state change in the columns of Coiled's log."""
     when = machine_attribution.to_timestamp(change["updated"])
     at = dt.datetime.fromtimestamp(when, dt.UTC).strftime("%H:%M:%S (UTC)") if when is not None else "?"
     name = change["stateful_object"]["name"] or ""

@@ -1,6 +1,4 @@
-"""
-Runs commands of the operating system and of batch systems, with bounded time and output.
-"""
+"""Runs commands of the operating system and of batch systems, with bounded time and output."""
 
 from __future__ import annotations
 
@@ -40,9 +38,7 @@ _NO_SUCH_COMMAND = 127
 
 @frozen(kw_only=True)
 class CommandResult:
-    """
-    The output and exit status of one command.
-    """
+    """The output and exit status of one command."""
 
     stdout: bytes
     errors: str
@@ -50,8 +46,7 @@ class CommandResult:
 
 
 def run_command(command: Sequence[str], deadline: Deadline) -> CommandResult:
-    """
-    Return the result of *command*, run without a shell, without input, in the C locale and in UTC.
+    """Return the result of *command*, run without a shell, without input, in the C locale and in UTC.
 
     Raises:
         FileNotFoundError: There is no such command.
@@ -99,9 +94,7 @@ def _wait(process: subprocess.Popen[bytes], deadline: Deadline, streams: dict[st
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """
-    Kill the command and its children: it is a session leader.
-    """
+    """Kill the command and its children: it is a session leader."""
     with suppress(OSError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
@@ -129,8 +122,7 @@ def command_gap(
     *,
     words: Mapping[GapReason, str] | None = None,
 ) -> Gap:
-    """
-    Return the gap of a command that could not be run, or that reported a failure.
+    """Return the gap of a command that could not be run, or that reported a failure.
 
     *words* are the command's own patterns by reason, tried before those of all commands.
     """

@@ -1,5 +1,4 @@
-"""
-Collects evidence about a death from all sources, the most short-lived first, before one deadline.
+"""Collects evidence about a death from all sources, the most short-lived first, before one deadline.
 
 First come the scheduler and the nannies, which forget soonest and know who died, and the flight recorder.
 Then the applicable platforms below them are queried in parallel.
@@ -44,8 +43,7 @@ _MAX_PLATFORM_BYTES = 8 * 2**20
 
 
 class Discovery:
-    """
-    One query of a live cluster and the platforms below it, or without a client of this machine.
+    """One query of a live cluster and the platforms below it, or without a client of this machine.
 
     *facts* is the evidence from the exception; *topics* are the scheduler's event topics that rules use.
     """
@@ -64,9 +62,7 @@ class Discovery:
         self._deadline = deadline
 
     def collect(self) -> list[Evidence]:
-        """
-        Return all evidence, with gaps for failed queries.
-        """
+        """Return all evidence, with gaps for failed queries."""
         if self._client is None:
             return self._collect_platforms([])[0]
         cluster = self._cluster()
@@ -78,9 +74,7 @@ class Discovery:
         return self._merge_rounds(first, recorded, second, found)
 
     async def collect_async(self) -> list[Evidence]:
-        """
-        Return the same evidence from within the client's event loop.
-        """
+        """Return the same evidence from within the client's event loop."""
         cluster = self._cluster()
         budget_s = self._deadline.share(_CLUSTER_SHARE).left_s
         first, recorded = await asyncio.gather(
@@ -102,8 +96,7 @@ class Discovery:
         second: Sequence[Evidence],
         found: Sequence[Evidence],
     ) -> list[Evidence]:
-        """
-        Return all evidence, with the cluster's *second* round in place of the *first* if it has more.
+        """Return all evidence, with the cluster's *second* round in place of the *first* if it has more.
 
         The platforms are queried again if the second round shows more deaths.
         """
@@ -131,9 +124,7 @@ class Discovery:
         return RecorderSource(self._client, about=about, tasks=tasks)
 
     def _caller_timed_out(self) -> bool:
-        """
-        Whether the caller itself timed out, with a ``TimeoutError`` that no task raised.
-        """
+        """Whether the caller itself timed out, with a ``TimeoutError`` that no task raised."""
         return any(
             isinstance(each, ExceptionFacts)
             and each.relation == "raised"
@@ -145,8 +136,7 @@ class Discovery:
     def _collect_platforms(
         self, pieces: Sequence[Evidence], *, others: Sequence[EvidenceSource] = ()
     ) -> tuple[list[Evidence], list[Evidence]]:
-        """
-        Return the platforms' evidence about the victims, and that of the *others*, queried in parallel.
+        """Return the platforms' evidence about the victims, and that of the *others*, queried in parallel.
 
         The victims are those in *pieces* and in the exception.
         """
@@ -182,9 +172,7 @@ class Discovery:
 
 
 def is_incomplete(pieces: Sequence[Evidence]) -> bool:
-    """
-    Whether evidence is missing because of a time-out.
-    """
+    """Whether evidence is missing because of a time-out."""
     return any(map(_is_timeout, pieces))
 
 

@@ -1,5 +1,4 @@
-"""
-Every private part of Dask's packages that sources read, each in one function.
+"""Every private part of Dask's packages that sources read, each in one function.
 
 A function returns None or nothing if a release lacks the part. Functions that end in ``_reader`` return a
 nested function that runs inside the scheduler, and so is pickled by value. Probes
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
 
 
 def topics_reader() -> Method:
-    """
-    Return a function for a scheduler's events by topic (``Broker._topics`` in broker.py), or None.
+    """Return a function for a scheduler's events by topic (``Broker._topics`` in broker.py), or None.
 
     ``Scheduler.get_events`` creates a missing topic, and copies all events of an existing one.
     """
@@ -32,8 +30,7 @@ def topics_reader() -> Method:
 
 
 def log_handler_reader() -> Method:
-    """
-    Return a function for the handler with the last records of a server's log, or None.
+    """Return a function for the handler with the last records of a server's log, or None.
 
     It is ``Server._deque_handler`` (node.py); ``get_logs`` formats all records at once and blocks it.
     """
@@ -45,65 +42,47 @@ def log_handler_reader() -> Method:
 
 
 def scheduler_identity(client: Client) -> Reply:
-    """
-    Return the identity that the scheduler sent when *client* connected (``Client._scheduler_identity``).
-    """
+    """Return the identity that the scheduler sent when *client* connected (``Client._scheduler_identity``)."""
     return getattr(client, "_scheduler_identity", {})
 
 
 def nannies_here() -> list[Any]:
-    """
-    Return this process's nannies (``Nanny._instances``), including those that have left their cluster.
-    """
+    """Return this process's nannies (``Nanny._instances``), including those that have left their cluster."""
     return _instances("nanny", "Nanny")
 
 
 def is_scheduler_here(address: str) -> bool:
-    """
-    Whether the scheduler at *address* is in this process (``Scheduler._instances``, ``Server._address``).
-    """
+    """Whether the scheduler at *address* is in this process (``Scheduler._instances``, ``Server._address``)."""
     return any(server_address(each) == address for each in _instances("scheduler", "Scheduler"))
 
 
 def _instances(module: str, name: str) -> list[Any]:
-    """
-    Return this process's servers of one class; none if the class was never imported.
-    """
+    """Return this process's servers of one class; none if the class was never imported."""
     kind = getattr(sys.modules.get(f"distributed.{module}"), name, None)
     return list(getattr(kind, "_instances", ()))
 
 
 def server_address(server: object) -> str | None:
-    """
-    Return the address of a server in this process; None before it listens (``Server._address``, core.py).
-    """
+    """Return the address of a server in this process; None before it listens (``Server._address``, core.py)."""
     return getattr(server, "_address", None)
 
 
 def is_adaptive(cluster: object) -> bool:
-    """
-    Whether a cluster object scales by itself (``Cluster._adaptive``, deploy/cluster.py).
-    """
+    """Whether a cluster object scales by itself (``Cluster._adaptive``, deploy/cluster.py)."""
     return getattr(cluster, "_adaptive", None) is not None
 
 
 def created_jobs(cluster: object) -> list[object]:
-    """
-    Return all servers that a cluster object has started, including dropped ones (``SpecCluster._created``).
-    """
+    """Return all servers that a cluster object has started, including dropped ones (``SpecCluster._created``)."""
     return list(getattr(cluster, "_created", ()))
 
 
 def job_options(cluster: object) -> Mapping[str, object]:
-    """
-    Return the job options of a dask-jobqueue cluster (``JobQueueCluster._job_kwargs``, core.py).
-    """
+    """Return the job options of a dask-jobqueue cluster (``JobQueueCluster._job_kwargs``, core.py)."""
     options = getattr(cluster, "_job_kwargs", None)
     return options if isinstance(options, Mapping) else {}
 
 
 def aws_region(cluster: object) -> str | None:
-    """
-    Return the region of a dask-cloudprovider ECS cluster (``ECSCluster._region_name``, aws/ecs.py).
-    """
+    """Return the region of a dask-cloudprovider ECS cluster (``ECSCluster._region_name``, aws/ecs.py)."""
     return getattr(cluster, "_region_name", None)

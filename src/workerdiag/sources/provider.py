@@ -1,5 +1,4 @@
-"""
-Queries of providers through SDKs and HTTP, bounded in time, with a gap for each failure.
+"""Queries of providers through SDKs and HTTP, bounded in time, with a gap for each failure.
 
 An SDK may hang, require credentials, or raise its own errors.
 """
@@ -55,9 +54,7 @@ _FAILURES: Mapping[Failure, str] = {
 
 @frozen
 class ProviderQuery:
-    """
-    One query of a provider; its failure does not prevent the next one.
-    """
+    """One query of a provider; its failure does not prevent the next one."""
 
     #: The call's name in the provider's documentation, e.g. ``ec2:DescribeInstances``.
     what: str
@@ -68,24 +65,18 @@ class ProviderQuery:
 
 
 def request_timeout_s(deadline: Deadline) -> float:
-    """
-    Return the seconds that one request may take.
-    """
+    """Return the seconds that one request may take."""
     return deadline.share(_REQUEST_SHARE, at_least_s=_MIN_REQUEST_S, at_most_s=_REQUEST_S).left_s
 
 
 def import_sdk(module: str) -> Sdk:
-    """
-    Import a module of an SDK; raises ImportError if it is not installed.
-    """
+    """Import a module of an SDK; raises ImportError if it is not installed."""
     return import_module(module)
 
 
 @frozen
 class ProviderSource(ABC):
-    """
-    A source whose evidence comes from the queries of one provider.
-    """
+    """A source whose evidence comes from the queries of one provider."""
 
     name: ClassVar[str]
     terms: ClassVar[Terms]
@@ -93,8 +84,7 @@ class ProviderSource(ABC):
     scene: Scene
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
-        """
-        Run the queries in turn in a helper thread, within *budget_s* seconds.
+        """Run the queries in turn in a helper thread, within *budget_s* seconds.
 
         A failed query is a `Gap`; the rest is skipped if it would fail for the same reason.
         """
@@ -103,17 +93,13 @@ class ProviderSource(ABC):
 
     @abstractmethod
     def _queries(self, deadline: Deadline) -> Iterable[ProviderQuery]:
-        """
-        Return the queries in order; this may import the SDK and connect.
-        """
+        """Return the queries in order; this may import the SDK and connect."""
 
     def _missed(self, victim: Victim, *, provider_ahead_s: float = 0.0) -> float | None:
         return missed_at(self.scene, victim, provider_ahead_s=provider_ahead_s)
 
     def _is_recent(self, when: object) -> bool:
-        """
-        Whether a provider's time is within the relevant time, or unknown.
-        """
+        """Whether a provider's time is within the relevant time, or unknown."""
         since = self.scene.since or 0.0
         return (to_timestamp(when) or since) >= since
 
@@ -149,9 +135,7 @@ def _describe_failure(problem: Exception) -> tuple[Failure, str]:
 
 
 def _error_code(problem: Exception) -> str:
-    """
-    Return the service's error code, if the SDK stores it separately from the text.
-    """
+    """Return the service's error code, if the SDK stores it separately from the text."""
     response = getattr(problem, "response", None)
     if isinstance(response, dict):
         error = response.get("Error")

@@ -1,6 +1,4 @@
-"""
-Selects the sources beyond Dask that apply to a scene, from the shipped and the installed ones.
-"""
+"""Selects the sources beyond Dask that apply to a scene, from the shipped and the installed ones."""
 
 from __future__ import annotations
 
@@ -20,15 +18,11 @@ from workerdiag.sources.machine_attribution import known_machine_names
 
 
 class ShippedSource(EvidenceSource, Protocol):
-    """
-    A source that knows which scenes it applies to.
-    """
+    """A source that knows which scenes it applies to."""
 
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
-        """
-        Return the source for *scene*, or None if it does not apply.
-        """
+        """Return the source for *scene*, or None if it does not apply."""
 
 
 #: Entry point group: each is called with a `Scene`, and returns a source or None. A class whose constructor
@@ -61,9 +55,7 @@ def _in_a_cloud(scene: Scene) -> bool:
 
 @frozen
 class ShippedKind:
-    """
-    A shipped kind of source, whose module is imported only for scenes that it may apply to.
-    """
+    """A shipped kind of source, whose module is imported only for scenes that it may apply to."""
 
     #: Its class, below `workerdiag.sources`.
     path: str
@@ -72,22 +64,16 @@ class ShippedKind:
 
     @property
     def name(self) -> str:
-        """
-        Name of the class.
-        """
+        """Name of the class."""
         return self.path.partition(":")[2]
 
     def load(self) -> type[ShippedSource]:
-        """
-        Import the class.
-        """
+        """Import the class."""
         found: type[ShippedSource] = resolve_name(f"workerdiag.sources.{self.path}")
         return found
 
     def __call__(self, scene: Scene) -> EvidenceSource | None:
-        """
-        Return the source for *scene*, or None if it does not apply.
-        """
+        """Return the source for *scene*, or None if it does not apply."""
         return self.load().of(scene) if self.may_apply(scene) else None
 
 
@@ -113,9 +99,7 @@ SHIPPED: tuple[ShippedKind, ...] = (
 
 
 def factories() -> Iterator[tuple[str, SourceFactory | Gap]]:
-    """
-    Yield the name of each kind of source, with its factory or the gap if it cannot be loaded.
-    """
+    """Yield the name of each kind of source, with its factory or the gap if it cannot be loaded."""
     for kind in SHIPPED:
         yield kind.name, kind
     for entry in entry_points(group=ENTRY_POINT_GROUP):
@@ -123,9 +107,7 @@ def factories() -> Iterator[tuple[str, SourceFactory | Gap]]:
 
 
 def source_terms() -> list[tuple[str, Terms | Gap]]:
-    """
-    Return the terms of all kinds of sources by name, the most perishable first, then gaps of broken ones.
-    """
+    """Return the terms of all kinds of sources by name, the most perishable first, then gaps of broken ones."""
     usable: list[tuple[str, Terms]] = []
     broken: list[tuple[str, Gap]] = []
     for entry, factory in factories():
@@ -140,9 +122,7 @@ def source_terms() -> list[tuple[str, Terms | Gap]]:
 
 
 def applicable_sources(scene: Scene) -> Iterator[EvidenceSource | Gap]:
-    """
-    Yield the sources that apply, and gaps of broken ones, one by one.
-    """
+    """Yield the sources that apply, and gaps of broken ones, one by one."""
     for name, factory in factories():
         if isinstance(factory, Gap):
             yield factory

@@ -1,6 +1,4 @@
-"""
-Queries several sources in parallel before one deadline, whatever they do.
-"""
+"""Queries several sources in parallel before one deadline, whatever they do."""
 
 from __future__ import annotations
 
@@ -29,17 +27,14 @@ _T = TypeVar("_T")
 
 
 def collect_all(sources: Sequence[EvidenceSource], deadline: Deadline) -> list[Evidence]:
-    """
-    Return the evidence of all *sources* in their order; see `collect_each`.
-    """
+    """Return the evidence of all *sources* in their order; see `collect_each`."""
     return list(chain.from_iterable(collect_each(sources, deadline)))
 
 
 def collect_each(
     sources: Sequence[EvidenceSource], deadline: Deadline, *, most_bytes: int = MAX_BYTES
 ) -> list[list[Evidence]]:
-    """
-    Return the evidence of each of the *sources*, in their order; they are queried in parallel.
+    """Return the evidence of each of the *sources*, in their order; they are queried in parallel.
 
     A source that is late, raises or yields more than *most_bytes* becomes a `Gap`; earlier pieces are kept.
     """
@@ -49,9 +44,7 @@ def collect_each(
 
 
 def take_in_time(name: str, make: Callable[[], Iterable[_T]], deadline: Deadline) -> Iterator[_T | Gap]:
-    """
-    Yield what *make* yields in a helper thread, then a `Gap` of source *name* if it is late or fails.
-    """
+    """Yield what *make* yields in a helper thread, then a `Gap` of source *name* if it is late or fails."""
     try:
         yield from HelperThread(f"workerdiag-{name}", make).take(deadline)
     except CALL_FAILURES as problem:
@@ -61,9 +54,7 @@ def take_in_time(name: str, make: Callable[[], Iterable[_T]], deadline: Deadline
 def gap_on_error(
     name: str, pieces: Callable[[], Iterable[Evidence]], *, place: Place = "other"
 ) -> Iterator[Evidence]:
-    """
-    Yield the pieces; an exception ends them with a `Gap`.
-    """
+    """Yield the pieces; an exception ends them with a `Gap`."""
     try:
         yield from pieces()
     except GeneratorExit:
@@ -75,15 +66,12 @@ def gap_on_error(
 
 
 def failure_gap(name: str, problem: BaseException, *, place: Place = "other") -> Gap:
-    """
-    Return the gap of a source that raised *problem*.
-    """
+    """Return the gap of a source that raised *problem*."""
     return _malformed_gap(name, place, f"the source failed: {describe_error(problem)}")
 
 
 def drop_late_text(pieces: Iterable[Evidence], deadline: Deadline) -> Iterator[Evidence]:
-    """
-    Yield the *pieces* with text split; once *deadline* has passed, yield gaps in place of text.
+    """Yield the *pieces* with text split; once *deadline* has passed, yield gaps in place of text.
 
     The first `_ALWAYS_BYTES` always pass: they are from the nannies and the scheduler.
     """
@@ -122,9 +110,7 @@ def _place_of(source: object) -> Place:
 
 
 class _SourceThread:
-    """
-    One source, queried in its own thread, which is abandoned when time is up.
-    """
+    """One source, queried in its own thread, which is abandoned when time is up."""
 
     def __init__(self, source: EvidenceSource, budget_s: float, most_bytes: int) -> None:
         self._name = type(source).__name__

@@ -1,6 +1,4 @@
-"""
-Builds the scene for platform sources: who died according to Dask, and how the cluster was set up.
-"""
+"""Builds the scene for platform sources: who died according to Dask, and how the cluster was set up."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ AFTER_S = 120.0
 
 
 def setup_event(scene: Scene) -> Event | None:
-    """
-    Return the setup of the client's cluster, read from attributes alone; None without a client.
-    """
+    """Return the setup of the client's cluster, read from attributes alone; None without a client."""
     if scene.client is None:
         return None
     link: str | None = None
@@ -73,9 +69,7 @@ def setup_event(scene: Scene) -> Event | None:
 
 
 def deployment_of(scene: Scene) -> Deployment:
-    """
-    Return the deployment by the cluster object's class, or else by variables of the workers' machines.
-    """
+    """Return the deployment by the cluster object's class, or else by variables of the workers' machines."""
     for name, deployment in _DEPLOYMENT_OF_CLASS.items():
         if scene.cluster_is(name):
             return deployment
@@ -86,8 +80,7 @@ def deployment_of(scene: Scene) -> Deployment:
 
 
 def _dashboard_link(client: Client) -> str | None:
-    """
-    Return the cluster object's link, or else the one in the identity that the scheduler sent on connection.
+    """Return the cluster object's link, or else the one in the identity that the scheduler sent on connection.
 
     ``Client.dashboard_link`` asks the scheduler, and waits forever for a stopped one.
     """
@@ -106,24 +99,19 @@ def _nonempty_text(value: object) -> str | None:
 
 
 def _without_query(link: str | None) -> str | None:
-    """
-    Return a link without its query, in which cluster managers put a token.
-    """
+    """Return a link without its query, in which cluster managers put a token."""
     return link.partition("?")[0] if link else None
 
 
 def workers_and_tasks_in_question(facts: Iterable[Evidence]) -> tuple[tuple[Identity, ...], tuple[str, ...]]:
-    """
-    Return the workers that an exception names, and the tasks that Dask gave up on.
-    """
+    """Return the workers that an exception names, and the tasks that Dask gave up on."""
     facts_of_exceptions = [each for each in facts if isinstance(each, ExceptionFacts)]
     workers = tuple(each.identity for each in facts_of_exceptions if each.identity.worker)
     return workers, tuple(each.task for each in facts_of_exceptions if each.task)
 
 
 def find_victims(pieces: Sequence[Evidence]) -> tuple[Victim, ...]:
-    """
-    Return the workers that an exception names, then those removed unexpectedly, the latest first.
+    """Return the workers that an exception names, then those removed unexpectedly, the latest first.
 
     A retired or restarted worker is not a victim: a platform would report a deliberate stop.
     """
@@ -164,8 +152,7 @@ def find_victims(pieces: Sequence[Evidence]) -> tuple[Victim, ...]:
 
 
 def without_unknown_nannies(victims: Iterable[Victim], pieces: Iterable[Evidence]) -> tuple[Victim, ...]:
-    """
-    Return the *victims* without nannies on hosts where *pieces* report no worker of the scheduler.
+    """Return the *victims* without nannies on hosts where *pieces* report no worker of the scheduler.
 
     Probing a nanny connects to its address, and an exception may name any address.
     """
@@ -180,9 +167,7 @@ def without_unknown_nannies(victims: Iterable[Victim], pieces: Iterable[Evidence
 
 
 def _names_of_removed(pieces: Iterable[Evidence]) -> Iterator[tuple[str, str]]:
-    """
-    Yield addresses and names of removed workers from the scheduler's log, the only place with the names.
-    """
+    """Yield addresses and names of removed workers from the scheduler's log, the only place with the names."""
     for piece in pieces:
         if isinstance(piece, LogChunk) and piece.stream == "scheduler":
             for line in piece.data.decode("utf-8", errors="replace").splitlines():
@@ -191,9 +176,7 @@ def _names_of_removed(pieces: Iterable[Evidence]) -> Iterator[tuple[str, str]]:
 
 
 def make_scene(victims: Sequence[Victim], places: Sequence[Location], client: object) -> Scene:
-    """
-    Return the scene of *victims*; if no removal has a time, the last quarter of an hour is relevant.
-    """
+    """Return the scene of *victims*; if no removal has a time, the last quarter of an hour is relevant."""
     times = [each.when for each in victims if each.when is not None] or [time.time()]
     return Scene(
         victims=tuple(victims),

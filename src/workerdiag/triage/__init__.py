@@ -1,5 +1,4 @@
-"""
-Read many logs at once: tables of the deaths, their causes and what could not be read.
+"""Read many logs at once: tables of the deaths, their causes and what could not be read.
 
 Calling this package, as ``workerdiag.triage(...)``, runs a triage.
 """

@@ -1,6 +1,4 @@
-"""
-Group small jobs in batches, which saves the cost of one Dask task per job.
-"""
+"""Group small jobs in batches, which saves the cost of one Dask task per job."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ _J = TypeVar("_J")
 
 @frozen
 class Failed:
-    """
-    A job of a batch that failed.
-    """
+    """A job of a batch that failed."""
 
     reason: str
 
@@ -33,8 +29,7 @@ class Failed:
 def cut_batches(
     jobs: Iterable[_J], share: Callable[[_J], float], threads: Callable[[], int]
 ) -> Iterator[tuple[_J, ...]]:
-    """
-    Yield all jobs in their order, in batches of at least one job.
+    """Yield all jobs in their order, in batches of at least one job.
 
     Args:
         jobs: All jobs.
@@ -54,8 +49,7 @@ def cut_batches(
 def run_batch(
     batch: Sequence[object], function: Callable[..., object], *arguments: object
 ) -> list[object | Failed]:
-    """
-    Return ``function(job, *arguments)`` for each job, or why it failed.
+    """Return ``function(job, *arguments)`` for each job, or why it failed.
 
     Raises:
         MemoryError: One of the jobs ran out of memory.
@@ -64,8 +58,7 @@ def run_batch(
 
 
 def run_job(job: object, function: Callable[..., object], *arguments: object) -> object | Failed:
-    """
-    Return ``function(job, *arguments)``, or why it failed.
+    """Return ``function(job, *arguments)``, or why it failed.
 
     Raises:
         MemoryError: Memory ran out, which other jobs may have caused.

@@ -1,5 +1,4 @@
-"""
-Find deaths that may be counted twice, because two logs of one cluster run are in different time zones.
+"""Find deaths that may be counted twice, because two logs of one cluster run are in different time zones.
 
 The scheduler's log and a worker's log then report the same death hours apart, and count as two runs.
 """
@@ -24,8 +23,7 @@ _MAX_RUNS = 50
 
 
 def double_count_note(deaths: Iterable[DeathRow]) -> str | None:
-    """
-    Return a sentence if some deaths may be counted twice, else None.
+    """Return a sentence if some deaths may be counted twice, else None.
 
     Two runs of one scheduler seem to be the same run if every worker that died in both died at times that
     differ by the same multiple of 15 minutes.
@@ -49,9 +47,7 @@ def double_count_note(deaths: Iterable[DeathRow]) -> str | None:
 
 
 def _common_deaths(deaths: Iterable[DeathRow]) -> Iterator[tuple[DeathRow, DeathRow, float | None]]:
-    """
-    Yield pairs of deaths of one address in two runs, with the quarter hours between them (None if not whole).
-    """
+    """Yield pairs of deaths of one address in two runs, with the quarter hours between them (None if not whole)."""
     by_worker: defaultdict[tuple[str, str], list[DeathRow]] = defaultdict(list)
     for each in deaths:
         if each.scheduler and each.worker and each.died_at is not None:

@@ -1,6 +1,4 @@
-"""
-Inputs that hold evidence of deaths in a special format: death bundles, black boxes and death records.
-"""
+"""Inputs that hold evidence of deaths in a special format: death bundles, black boxes and death records."""
 
 from __future__ import annotations
 
@@ -26,16 +24,12 @@ _TOGETHER = 500
 
 
 class NotALogError(Exception):
-    """
-    The file holds no evidence.
-    """
+    """The file holds no evidence."""
 
 
 @frozen
 class EvidenceFile:
-    """
-    The content of an input that is not text.
-    """
+    """The content of an input that is not text."""
 
     kind: EvidenceFileKind
     #: Path or URL, without secrets.
@@ -45,8 +39,7 @@ class EvidenceFile:
     fault: bytes = field(default=b"", repr=False)
 
     def evidence(self) -> Iterator[Evidence]:
-        """
-        Yield its evidence. A `Gap` that names the input says what could not be read.
+        """Yield its evidence. A `Gap` that names the input says what could not be read.
 
         The black box of a worker that may still run yields nothing.
 
@@ -96,15 +89,12 @@ class EvidenceFile:
 
 
 def failure_in(pieces: Iterator[Evidence] | list[Evidence], url: str) -> str:
-    """
-    Return what could not be read of the input; empty if it was read to its end.
-    """
+    """Return what could not be read of the input; empty if it was read to its end."""
     return next((each.detail for each in pieces if isinstance(each, Gap) and each.source == url), "")
 
 
 def check_size(kind: EvidenceFileKind, url: str, data: bytes) -> None:
-    """
-    Check that a container is not too large to read.
+    """Check that a container is not too large to read.
 
     Raises:
         UnreadableInputError: It is larger than `MOST_BYTES` allows.

@@ -1,6 +1,4 @@
-"""
-Run jobs in a separate process with a memory limit, so that whatever kills it kills nothing else.
-"""
+"""Run jobs in a separate process with a memory limit, so that whatever kills it kills nothing else."""
 
 from __future__ import annotations
 
@@ -25,8 +23,7 @@ def run_isolated(
     timeout_s: float,
     *arguments: object,
 ) -> list[object | Failed]:
-    """
-    Return ``function(job, *arguments)`` for each job, called in a separate process.
+    """Return ``function(job, *arguments)`` for each job, called in a separate process.
 
     The process runs the jobs in order. If it ends without the result of a job (by a signal, out of memory or
     out of time), a new process starts with that job. The job has failed if that process ends too.
@@ -47,9 +44,7 @@ def run_isolated(
 
 
 def _run_process(given: bytes, timeout_s: float) -> tuple[list[object], str]:
-    """
-    Return the results of one process, and how it ended.
-    """
+    """Return the results of one process, and how it ended."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
     try:
         ended = subprocess.run(  # noqa: S603  our own module
@@ -66,9 +61,7 @@ def _run_process(given: bytes, timeout_s: float) -> tuple[list[object], str]:
 
 
 def _results_in(printed: bytes) -> list[object]:
-    """
-    Return the results that a process wrote completely.
-    """
+    """Return the results that a process wrote completely."""
     stream = io.BytesIO(printed)
     results: list[object] = []
     while True:
@@ -79,9 +72,7 @@ def _results_in(printed: bytes) -> list[object]:
 
 
 def serve() -> None:
-    """
-    Serve in the separate process: call the function given on standard input, write the result of each job.
-    """
+    """Serve in the separate process: call the function given on standard input, write the result of each job."""
     memory_bytes, function, batch, arguments = pickle.load(sys.stdin.buffer)  # noqa: S301  our own process wrote it
     _limit_memory(memory_bytes)
     with os.fdopen(os.dup(1), "wb") as output:

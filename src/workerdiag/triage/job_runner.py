@@ -1,5 +1,4 @@
-"""
-Run jobs on the workers of a Dask cluster without losing one, whichever worker dies.
+"""Run jobs on the workers of a Dask cluster without losing one, whichever worker dies.
 
 Small jobs are sent in batches. Each batch is bound to one worker: if that worker dies, Dask does not move the
 batch to the next one. Its jobs are then suspects. They are retried after all other jobs, one at a time in a
@@ -42,9 +41,7 @@ _J = TypeVar("_J")
 
 @frozen
 class Done(Generic[_J]):
-    """
-    A job that returned a result.
-    """
+    """A job that returned a result."""
 
     job: _J
     result: Any
@@ -52,9 +49,7 @@ class Done(Generic[_J]):
 
 @frozen
 class Lost(Generic[_J]):
-    """
-    A job that killed each of its processes, or that could not run.
-    """
+    """A job that killed each of its processes, or that could not run."""
 
     job: _J
     reason: str
@@ -68,8 +63,7 @@ class _Running(Generic[_J]):
 
 
 class JobRunner(Generic[_J]):
-    """
-    Runs a function for each of many jobs.
+    """Runs a function for each of many jobs.
 
     Args:
         client: A client of the cluster.
@@ -102,8 +96,7 @@ class JobRunner(Generic[_J]):
         self._busy: Counter[str] = Counter()
 
     def run(self, function: Method, jobs: Iterable[_J], *arguments: object) -> Iterator[Done[_J] | Lost[_J]]:
-        """
-        Yield the result of each job as it ends. Each job comes exactly once.
+        """Yield the result of each job as it ends. Each job comes exactly once.
 
         Args:
             function: Called on a worker with what is given for a job, and *arguments*.
@@ -175,9 +168,7 @@ class JobRunner(Generic[_J]):
         return running
 
     def _look(self, each_worker: int | None) -> list[tuple[_J, ...]]:
-        """
-        Update the list of workers. Return the batches of workers that are gone, and batches that hang.
-        """
+        """Update the list of workers. Return the batches of workers that are gone, and batches that hang."""
         threads = self._threads()
         now_s = self._looked_s = monotonic_s()
         self._slots = {
@@ -193,9 +184,7 @@ class JobRunner(Generic[_J]):
         return [running.batch for future in lost if (running := self._take(future)) is not None]
 
     def _threads(self) -> Mapping[str, int]:
-        """
-        Return the number of threads by worker. Wait for a while if there are no workers.
-        """
+        """Return the number of threads by worker. Wait for a while if there are no workers."""
         until_s = monotonic_s() + _PATIENCE_S
         while True:
             if self._client.status != "running":
@@ -220,8 +209,7 @@ class JobRunner(Generic[_J]):
         arguments: tuple[object, ...],
         workers: Sequence[str],
     ) -> bool:
-        """
-        Send batches to the *workers* that are not busy, in turn.
+        """Send batches to the *workers* that are not busy, in turn.
 
         Returns:
             Whether more batches may be left.
@@ -248,9 +236,7 @@ class JobRunner(Generic[_J]):
         return True
 
     def _ended_jobs(self, future: Any, batch: Sequence[_J]) -> list[Done[_J] | Lost[_J]] | None:
-        """
-        Return how the jobs of a batch ended, or None if their worker died.
-        """
+        """Return how the jobs of a batch ended, or None if their worker died."""
         if future.status == "finished":
             try:
                 results = future.result(timeout=_LOOK_S * 30)
@@ -276,8 +262,7 @@ INSTALL: Final = 'install the same version there, e.g. with dask.distributed.Pip
 
 
 def check_workers(client: Client) -> None:
-    """
-    Check that each worker can import workerdiag.
+    """Check that each worker can import workerdiag.
 
     Raises:
         TriageError: Some workers cannot; the message names the first few.

@@ -1,6 +1,4 @@
-"""
-Judge one cluster run: from its marks to its deaths.
-"""
+"""Judge one cluster run: from its marks to its deaths."""
 
 from __future__ import annotations
 
@@ -25,8 +23,7 @@ _EVIDENCE_CHARS = 300
 
 
 def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list[DeathRow]:
-    """
-    Return the deaths of one run, each judged separately with the evidence of all its logs.
+    """Return the deaths of one run, each judged separately with the evidence of all its logs.
 
     Args:
         work: The run, and the packed outcomes of its parts in the order of their bytes.
@@ -76,16 +73,13 @@ def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list
 
 @define
 class _Found:
-    """
-    The matches found in one input.
-    """
+    """The matches found in one input."""
 
     outermost: list[Match] = field(factory=list)
     near_ends: list[Match] = field(factory=list)
 
     def add(self, outermost: Iterable[Match], near_ends: Iterable[Match], lines: int) -> None:
-        """
-        Add the matches of the next part, which begins after *lines* lines.
+        """Add the matches of the next part, which begins after *lines* lines.
 
         Of the first and last matches of each part, keep only the first and last of the whole input.
         """
@@ -93,16 +87,12 @@ class _Found:
         self.near_ends += (_moved(each, lines) for each in near_ends)
 
     def in_order(self) -> list[Match]:
-        """
-        Return all matches, in the order of the text.
-        """
+        """Return all matches, in the order of the text."""
         return sorted((*self.outermost, *self.near_ends), key=lambda match: match.offset or 0)
 
 
 def _moved(match: Match, lines: int) -> Match:
-    """
-    Return the match with lines counted from the beginning of the file.
-    """
+    """Return the match with lines counted from the beginning of the file."""
     if not lines:
         return match
     return evolve(

@@ -1,6 +1,4 @@
-"""
-The outcome of one part, packed as bytes that a later version can tell from its own format.
-"""
+"""The outcome of one part, packed as bytes that a later version can tell from its own format."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ _PACKING = 1
 
 @frozen(kw_only=True)
 class PartIndex:
-    """
-    Data that identifies the cluster run of a text, and the versions that ran there.
-    """
+    """Data that identifies the cluster run of a text, and the versions that ran there."""
 
     #: Addresses of the schedulers and workers of the cluster, as the text names them, sorted.
     schedulers: tuple[str, ...] = ()
@@ -46,9 +42,7 @@ class PartIndex:
 
 @frozen(kw_only=True)
 class PartOutcome:
-    """
-    The outcome of one part, without the matches or evidence in it.
-    """
+    """The outcome of one part, without the matches or evidence in it."""
 
     row: InputRow
     index: PartIndex = PartIndex()
@@ -64,9 +58,7 @@ class PartOutcome:
 
 
 def workers_of(pieces: Iterable[Evidence]) -> set[str]:
-    """
-    Return the addresses of the workers that the pieces are about.
-    """
+    """Return the addresses of the workers that the pieces are about."""
     identities = (getattr(each, "identity", NO_IDENTITY) for each in pieces)
     return {each.worker for each in identities if each.worker}
 
@@ -86,9 +78,7 @@ _IDENTITY_FIELDS: Final = tuple(each.name for each in fields(Identity))
 
 
 def pack(outcome: PartOutcome, outermost: Iterable[Match], near_ends: Iterable[Match]) -> bytes:
-    """
-    Pack the outcome as a line of JSON, then the first and last matches of each kind, then all near ends.
-    """
+    """Pack the outcome as a line of JSON, then the first and last matches of each kind, then all near ends."""
     of_match, of_identity = attrgetter(*_MATCH_FIELDS), attrgetter(*_IDENTITY_FIELDS)
     plain = [
         [(of_match(each), of_identity(each.identity)) for each in matches]
@@ -101,23 +91,18 @@ def pack(outcome: PartOutcome, outermost: Iterable[Match], near_ends: Iterable[M
 
 
 def pack_evidence(outcome: PartOutcome, pieces: Iterable[Evidence]) -> bytes:
-    """
-    Pack the outcome of a container, then its evidence.
-    """
+    """Pack the outcome of a container, then its evidence."""
     body = json.dumps([any_piece_to_dict(each) for each in pieces], separators=(",", ":")).encode()
     return pack_outcome(evolve(outcome, holds="evidence")) + zlib.compress(body, _PACKING)
 
 
 def pack_outcome(outcome: PartOutcome) -> bytes:
-    """
-    Pack the outcome of a part in which nothing was found.
-    """
+    """Pack the outcome of a part in which nothing was found."""
     return json.dumps(_packer().unstructure(outcome)).encode() + _BETWEEN
 
 
 def unpack_outcome(packed: bytes) -> PartOutcome:
-    """
-    Unpack the outcome.
+    """Unpack the outcome.
 
     Raises:
         ValueError: The bytes are no outcome, or have another version.
@@ -132,8 +117,7 @@ def unpack_outcome(packed: bytes) -> PartOutcome:
 
 
 def unpack_evidence(packed: bytes, url: str) -> Iterator[Evidence]:
-    """
-    Unpack the evidence of the container *url*, whose logs are named after it.
+    """Unpack the evidence of the container *url*, whose logs are named after it.
 
     Raises:
         ValueError: The bytes are in another format.
@@ -150,8 +134,7 @@ def unpack_evidence(packed: bytes, url: str) -> Iterator[Evidence]:
 
 
 def unpack_matches(packed: bytes, url: str) -> tuple[list[Match], list[Match]]:
-    """
-    Unpack the matches of a part of the input *url*: the first and last of each kind, and all near ends.
+    """Unpack the matches of a part of the input *url*: the first and last of each kind, and all near ends.
 
     Raises:
         ValueError: The bytes are in another format.

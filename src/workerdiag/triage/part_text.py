@@ -1,6 +1,4 @@
-"""
-Read the text of one part: a range of a file, or all of a file that cannot be read from the middle.
-"""
+"""Read the text of one part: a range of a file, or all of a file that cannot be read from the middle."""
 
 from __future__ import annotations
 
@@ -22,8 +20,7 @@ _HEAD_BYTES = 64 * 1024
 
 
 class PartText:
-    """
-    Reads the text of one part.
+    """Reads the text of one part.
 
     Args:
         part: The bytes to read.
@@ -43,8 +40,7 @@ class PartText:
         self.evidence_file: EvidenceFile | None = None
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
-        """
-        Yield blocks of text with their offsets. An empty block marks the end of the part; overlap follows.
+        """Yield blocks of text with their offsets. An empty block marks the end of the part; overlap follows.
 
         Raises:
             NotALogError: The file holds neither text nor a container.
@@ -64,9 +60,7 @@ class PartText:
             yield from self._whole(system, path)
 
     def _is_plain(self, system: FileSystem, path: str) -> bool:
-        """
-        Whether the file is plain text, neither packed nor a container.
-        """
+        """Whether the file is plain text, neither packed nor a container."""
         head = system.cat_file(path, start=0, end=_HEAD_BYTES)
         self.read_bytes += len(head) if self._part.first_byte else 0
         kind, blocks = _sniffed(self._part.file.url, _Bytes(head))
@@ -106,18 +100,14 @@ class PartText:
 
 
 def _fault_beside(system: FileSystem, path: str) -> bytes:
-    """
-    Return the faulthandler dump that accompanies a black box; usually there is none.
-    """
+    """Return the faulthandler dump that accompanies a black box; usually there is none."""
     with suppress(Exception):
         return bytes(system.cat_file(f"{path}.fault", start=0, end=MOST_FAULT_BYTES))
     return b""
 
 
 def _sniffed(url: str, file: Readable) -> tuple[InputKind, Iterator[bytes]]:
-    """
-    Return the kind of a file, and its content.
-    """
+    """Return the kind of a file, and its content."""
     try:
         return sniff_blocks(decoded_blocks(url, file))
     except UnreadableInputError as problem:
@@ -127,9 +117,7 @@ def _sniffed(url: str, file: Readable) -> tuple[InputKind, Iterator[bytes]]:
 
 
 class _Bytes:
-    """
-    A file-like object over the first bytes of a file.
-    """
+    """A file-like object over the first bytes of a file."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -140,9 +128,7 @@ class _Bytes:
 
 
 class _Counted:
-    """
-    A file that counts the bytes read from it.
-    """
+    """A file that counts the bytes read from it."""
 
     def __init__(self, file: Any, counter: PartText) -> None:
         self._file = file

@@ -1,6 +1,4 @@
-"""
-Find the files behind the given URLs, and cut them into parts.
-"""
+"""Find the files behind the given URLs, and cut them into parts."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "crea
 
 @frozen(kw_only=True)
 class LogFile:
-    """
-    One file, with the data that shows whether it has changed.
-    """
+    """One file, with the data that shows whether it has changed."""
 
     #: The path or URL to open, which may contain a password.
     place: str = field(repr=False)
@@ -51,17 +47,13 @@ class LogFile:
 
     @property
     def is_packed(self) -> bool:
-        """
-        Whether its name says that it is packed.
-        """
+        """Whether its name says that it is packed."""
         return _PACKED.search(self.place) is not None
 
 
 @frozen(kw_only=True)
 class Part:
-    """
-    Bytes of a file that one task reads.
-    """
+    """Bytes of a file that one task reads."""
 
     file: LogFile
     first_byte: int = 0
@@ -69,9 +61,7 @@ class Part:
     end_byte: int | None = None
 
     def row(self, *, reason: str = "", **values: Any) -> InputRow:
-        """
-        Return its row of the manifest, with its status. Errors of stores may quote secrets, rows do not.
-        """
+        """Return its row of the manifest, with its status. Errors of stores may quote secrets, rows do not."""
         return InputRow(
             url=self.file.url,
             etag=self.file.etag,
@@ -85,35 +75,27 @@ class Part:
 
     @property
     def expected_bytes(self) -> int:
-        """
-        Number of bytes to read, as far as it is known.
-        """
+        """Number of bytes to read, as far as it is known."""
         end = self.file.size_bytes if self.end_byte is None else self.end_byte
         return max(0, (end or 0) - self.first_byte)
 
 
 @frozen(kw_only=True)
 class Unlisted:
-    """
-    A path or URL behind which no file was found.
-    """
+    """A path or URL behind which no file was found."""
 
     url: str
     reason: str
 
     def row(self, knowledge: str) -> InputRow:
-        """
-        Return its row of the manifest.
-        """
+        """Return its row of the manifest."""
         return InputRow(url=self.url, status="failed", reason=redact_text(self.reason), knowledge=knowledge)
 
 
 def find_files(
     given: Iterable[str | os.PathLike[str]], storage_options: Mapping[str, object]
 ) -> Iterator[LogFile | Unlisted]:
-    """
-    Yield each file behind paths, folders (with all below them), patterns and URLs once.
-    """
+    """Yield each file behind paths, folders (with all below them), patterns and URLs once."""
     seen: set[str] = set()
     for each in given:
         place = os.fspath(each)
@@ -131,9 +113,7 @@ def find_files(
 
 
 def reason_of(problem: BaseException) -> str:
-    """
-    Return in one line why a file could not be read.
-    """
+    """Return in one line why a file could not be read."""
     if isinstance(problem, FileNotFoundError):
         return "there is no such file: check the path or pattern"
     if isinstance(problem, ImportError):
@@ -144,9 +124,7 @@ def reason_of(problem: BaseException) -> str:
 
 
 def cut(file: LogFile, part_bytes: int) -> Iterator[Part]:
-    """
-    Yield the parts of a file: one, unless it is larger than *part_bytes* and can be read from the middle.
-    """
+    """Yield the parts of a file: one, unless it is larger than *part_bytes* and can be read from the middle."""
     size = file.size_bytes
     step = max(ALIGNMENT, part_bytes // ALIGNMENT * ALIGNMENT)
     if size is None or size <= step or file.is_packed:
@@ -158,9 +136,7 @@ def cut(file: LogFile, part_bytes: int) -> Iterator[Part]:
 
 
 def public_url(place: str) -> str:
-    """
-    Return a path or URL as tables show it: without secrets, local paths in full.
-    """
+    """Return a path or URL as tables show it: without secrets, local paths in full."""
     if "://" not in place:
         return utf8_safe(str(Path(place).expanduser().absolute()))
     return utf8_safe(url_without_secrets(place))

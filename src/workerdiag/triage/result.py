@@ -1,6 +1,4 @@
-"""
-`TriageResult`: the rows of both tables.
-"""
+"""`TriageResult`: the rows of both tables."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from workerdiag.triage.summary import Summary, summarize
 
 @frozen(kw_only=True)
 class TriageResult:
-    """
-    The result of a triage; ``str(result)`` is the summary.
-    """
+    """The result of a triage; ``str(result)`` is the summary."""
 
     deaths: tuple[DeathRow, ...]
     inputs: tuple[InputRow, ...]
@@ -27,9 +23,7 @@ class TriageResult:
 
     @property
     def summary(self) -> Summary:
-        """
-        Counts of the deaths by cause, host, hour and version, and the unexplained deaths.
-        """
+        """Counts of the deaths by cause, host, hour and version, and the unexplained deaths."""
         return summarize(self.deaths, self.inputs)
 
     def __str__(self) -> str:

@@ -1,6 +1,4 @@
-"""
-The rows of the two tables that triage writes: deaths, and the inputs they were found in.
-"""
+"""The rows of the two tables that triage writes: deaths, and the inputs they were found in."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ InputStatus = Literal["done", "empty", "not-a-log", "failed"]
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class DeathRow:
-    """
-    One death of a worker, with its likeliest cause. None means not known.
-    """
+    """One death of a worker, with its likeliest cause. None means not known."""
 
     #: Key of its watched case or its repeats; equal for deaths of the same trouble.
     case: str
@@ -69,9 +65,7 @@ class DeathRow:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """
-        The sort key of deaths in a table: where they are reported, then who died.
-        """
+        """The sort key of deaths in a table: where they are reported, then who died."""
         return (
             self.url,
             self.offset,
@@ -85,9 +79,7 @@ class DeathRow:
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class InputRow:
-    """
-    One part of an input, and how reading it ended. All rows together are the manifest.
-    """
+    """One part of an input, and how reading it ended. All rows together are the manifest."""
 
     url: str
     #: Changes with the input's content: its tag in a store, or size and time; None: not known.
@@ -111,7 +103,5 @@ class InputRow:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """
-        The sort key of inputs in a table.
-        """
+        """The sort key of inputs in a table."""
         return self.url, self.first_byte

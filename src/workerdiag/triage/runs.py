@@ -1,6 +1,4 @@
-"""
-Group the inputs that are logs of one cluster run, which are judged together.
-"""
+"""Group the inputs that are logs of one cluster run, which are judged together."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ _ROTATED = re.compile(r"(?:\.\d{1,4}|[.-]\d{4}-?\d\d-?\d\d(?:[T_-]?\d+)?)?(?:\.(
 
 @frozen(kw_only=True)
 class Run:
-    """
-    One cluster from its start to its end, as far as the inputs tell.
-    """
+    """One cluster from its start to its end, as far as the inputs tell."""
 
     id: str
     #: Addresses of its scheduler; a host name and an IP may mean the same scheduler.
@@ -50,8 +46,7 @@ class _Log:
 
 
 def find_runs(outcomes: Iterable[PartOutcome], folders: str | None = None) -> list[Run]:
-    """
-    Return the runs, sorted by id.
+    """Return the runs, sorted by id.
 
     Without *folders*, inputs that name the same scheduler at overlapping times belong to one run. An input
     that names no scheduler joins the run that shares a worker with it at that time, or the run of the file it
@@ -75,9 +70,7 @@ def find_runs(outcomes: Iterable[PartOutcome], folders: str | None = None) -> li
 
 
 def folder_pattern(folders: str) -> re.Pattern[str]:
-    """
-    Return the pattern for the beginnings of inputs; ``**`` matches any number of names.
-    """
+    """Return the pattern for the beginnings of inputs; ``**`` matches any number of names."""
     pieces = (
         {"**": ".*", "*": "[^/]*"}.get(each, re.escape(each)) for each in re.split(r"(\*\*|\*)", folders)
     )
@@ -85,9 +78,7 @@ def folder_pattern(folders: str) -> re.Pattern[str]:
 
 
 def _logs(outcomes: Iterable[PartOutcome]) -> list[_Log]:
-    """
-    Return one log per input, with the data of all its parts.
-    """
+    """Return one log per input, with the data of all its parts."""
     by_url: dict[str, list[PartIndex]] = {}
     for each in outcomes:
         by_url.setdefault(each.row.url, []).append(each.index)
@@ -122,8 +113,7 @@ def _join_overlapping(
     *,
     only: set[int] | None = None,
 ) -> None:
-    """
-    Join logs that share a name at overlapping times.
+    """Join logs that share a name at overlapping times.
 
     Args:
         logs: All logs.
@@ -147,16 +137,12 @@ def _join_overlapping(
 
 
 def _unrotated(url: str) -> str:
-    """
-    Return the name of a log before it was rotated: ``a.log`` for ``a.log.2.gz``.
-    """
+    """Return the name of a log before it was rotated: ``a.log`` for ``a.log.2.gz``."""
     return _ROTATED.sub("", url)
 
 
 def _run(logs: Sequence[_Log]) -> Run:
-    """
-    Return the run of these logs. Its id does not change when later logs are added.
-    """
+    """Return the run of these logs. Its id does not change when later logs are added."""
     first = min(logs, key=lambda log: (log.first, log.url))
     schedulers = tuple(sorted({name for log in logs for name in log.index.schedulers}))
     text = f"{first.url}\n{first.first}"
@@ -172,24 +158,18 @@ def _run_id(run: Run) -> str:
 
 
 class _Groups:
-    """
-    Groups of numbers that can be joined (union-find).
-    """
+    """Groups of numbers that can be joined (union-find)."""
 
     def __init__(self, count: int) -> None:
         self._parent = list(range(count))
 
     def join(self, one: int, two: int) -> None:
-        """
-        Join the groups of both numbers.
-        """
+        """Join the groups of both numbers."""
         one, two = self._root(one), self._root(two)
         self._parent[max(one, two)] = min(one, two)
 
     def members(self) -> list[list[int]]:
-        """
-        Return the groups.
-        """
+        """Return the groups."""
         groups: dict[int, list[int]] = {}
         for number in range(len(self._parent)):
             groups.setdefault(self._root(number), []).append(number)

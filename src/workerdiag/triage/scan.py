@@ -1,6 +1,4 @@
-"""
-Search one part for marks and signs, as a task of triage does on a worker.
-"""
+"""Search one part for marks and signs, as a task of triage does on a worker."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ _MAX_ADDRESSES = 1000
 
 @frozen(kw_only=True)
 class ScanSettings:
-    """
-    The rules to use, and how to open files.
-    """
+    """The rules to use, and how to open files."""
 
     #: None: the rules that come with workerdiag, and installed packs.
     rulebook: Rulebook | None = None
@@ -46,16 +42,12 @@ class ScanSettings:
 
 
 def scan_part(part: Part, settings: ScanSettings) -> bytes:
-    """
-    Return the packed outcome of a part. It also reports any problem with the file.
-    """
+    """Return the packed outcome of a part. It also reports any problem with the file."""
     return _PartScan(part, settings).packed()
 
 
 class _PartScan:
-    """
-    The search of one part.
-    """
+    """The search of one part."""
 
     def __init__(self, part: Part, settings: ScanSettings) -> None:
         self._part = part
@@ -68,9 +60,7 @@ class _PartScan:
         self._reason = ""
 
     def packed(self) -> bytes:
-        """
-        Return the packed outcome with what was found.
-        """
+        """Return the packed outcome with what was found."""
         try:
             self._search.run(cut_into_segments(self._part.first_byte, self._text.blocks()))
             if self._search.problem:
@@ -100,9 +90,7 @@ class _PartScan:
             self._fail(failure)
 
     def _tell_nothing(self) -> None:
-        """
-        Set the status if the text is empty, or if nothing in it is recognized.
-        """
+        """Set the status if the text is empty, or if nothing in it is recognized."""
         if self._status != "done":
             return
         if self._search.end is None:
@@ -132,9 +120,7 @@ class _PartScan:
 
 
 def _dropped_in(search: TextSearch) -> str:
-    """
-    Say what was not kept of a text that is full of ends; empty if all was kept.
-    """
+    """Say what was not kept of a text that is full of ends; empty if all was kept."""
     if not search.dropped_messages and not search.dropped_ends:
         return ""
     ends = f"{search.dropped_ends:,} reports of ends and " if search.dropped_ends else ""
@@ -149,17 +135,13 @@ def _default_rules() -> tuple[Rulebook, Matcher]:
 
 
 class _LastRules:
-    """
-    Cache of the compiled rules of the last task; the next task nearly always uses the same rules.
-    """
+    """Cache of the compiled rules of the last task; the next task nearly always uses the same rules."""
 
     rules: tuple[Rulebook, Matcher] | None = None
 
 
 def compiled_rules(settings: ScanSettings) -> tuple[Rulebook, Matcher]:
-    """
-    Return the compiled rules; the result of the last call is cached.
-    """
+    """Return the compiled rules; the result of the last call is cached."""
     book = settings.rulebook
     if book is None:
         return _default_rules()

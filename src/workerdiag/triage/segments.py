@@ -1,6 +1,4 @@
-"""
-Cut the text of a part into overlapping segments. Searching them finds what searching the whole would find.
-"""
+"""Cut the text of a part into overlapping segments. Searching them finds what searching the whole would find."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ _SEGMENT_BYTES = 8 * MIB
 
 @frozen
 class Segment:
-    """
-    Bytes of a text, with enough context to see whole messages.
-    """
+    """Bytes of a text, with enough context to see whole messages."""
 
     #: Offset of *data* in the text, and the range of bytes that count.
     base: int
@@ -37,8 +33,7 @@ class Segment:
 
 
 def cut_into_segments(first: int, blocks: Iterable[tuple[int, bytes]]) -> Iterator[Segment]:
-    """
-    Yield the text in overlapping segments, aligned so that they are searched as the whole text would be.
+    """Yield the text in overlapping segments, aligned so that they are searched as the whole text would be.
 
     Args:
         first: The first byte that counts.

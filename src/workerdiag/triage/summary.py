@@ -1,6 +1,4 @@
-"""
-Count how often workers died, by cause, host, hour and version, and list the unexplained deaths.
-"""
+"""Count how often workers died, by cause, host, hour and version, and list the unexplained deaths."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ _UNKNOWN = "not known"
 
 @frozen(kw_only=True)
 class Unexplained:
-    """
-    A group of similar deaths without a known cause.
-    """
+    """A group of similar deaths without a known cause."""
 
     #: Key that the deaths have in common.
     case: str
@@ -36,17 +32,13 @@ class Unexplained:
 
     @property
     def draft_command(self) -> str:
-        """
-        Return the command that drafts a rule from their logs.
-        """
+        """Return the command that drafts a rule from their logs."""
         return shlex.join(["workerdiag", "knowledge", "draft", *self.urls])
 
 
 @frozen(kw_only=True)
 class Summary:
-    """
-    Counts of the deaths that nobody asked for, the most frequent first.
-    """
+    """Counts of the deaths that nobody asked for, the most frequent first."""
 
     deaths: int
     #: Number of deaths that somebody asked for: scale-down, restart, the end of a cluster.
@@ -90,9 +82,7 @@ class Summary:
 
 
 def summarize(deaths: Sequence[DeathRow], inputs: Iterable[InputRow]) -> Summary:
-    """
-    Return the summary of both tables.
-    """
+    """Return the summary of both tables."""
     unasked = [each for each in deaths if not each.stop_requested]
     return Summary(
         deaths=len(unasked),

@@ -1,6 +1,4 @@
-"""
-Convert rows to Parquet, CSV or JSON lines, and back.
-"""
+"""Convert rows to Parquet, CSV or JSON lines, and back."""
 
 from __future__ import annotations
 
@@ -44,9 +42,7 @@ ReadRow = Callable[[], object]
 
 @frozen(kw_only=True)
 class Form:
-    """
-    Functions that convert rows to the content of a file, and back. Each gets the path for its error messages.
-    """
+    """Functions that convert rows to the content of a file, and back. Each gets the path for its error messages."""
 
     encode: Callable[[Path, RowKind, list[dict[str, object]]], bytes]
     decode: Callable[[Path, RowKind, bytes], Iterator[ReadRow]]
@@ -55,9 +51,7 @@ class Form:
 
 
 def _columns(kind: RowKind) -> dict[str, tuple[type, bool]]:
-    """
-    Return the type of each column, and whether it may be None.
-    """
+    """Return the type of each column, and whether it may be None."""
     columns: dict[str, tuple[type, bool]] = {SCHEMA_COLUMN: (int, False)}
     for name, hint in get_type_hints(kind).items():
         members = get_args(hint)
@@ -109,9 +103,7 @@ def _from_csv(_: Path, kind: RowKind, content: bytes) -> Iterator[ReadRow]:
 
 
 def _csv_records(content: bytes) -> Iterator[list[str]]:
-    """
-    Yield the cells of each record. One with an unclosed quotation mark ends with its first line.
-    """
+    """Yield the cells of each record. One with an unclosed quotation mark ends with its first line."""
     lines = list(io.StringIO(content.decode(errors="replace"), newline=""))
     place, width = 0, 0
     while place < len(lines):
@@ -201,8 +193,7 @@ FORMS: Final[Mapping[TableFormat, Form]] = {
 
 
 def check_form(form: str) -> None:
-    """
-    Check that tables can be written in this format, before hours of work.
+    """Check that tables can be written in this format, before hours of work.
 
     Raises:
         ValueError: There is no such format.

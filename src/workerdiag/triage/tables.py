@@ -1,6 +1,4 @@
-"""
-Read and write tables as Parquet, CSV or JSON lines. Writing is atomic, and equal rows give equal bytes.
-"""
+"""Read and write tables as Parquet, CSV or JSON lines. Writing is atomic, and equal rows give equal bytes."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ _WRITE_AGAIN = "give a table that triage wrote, or write it again"
 
 @frozen(kw_only=True)
 class BadRow:
-    """
-    A row that does not fit its table.
-    """
+    """A row that does not fit its table."""
 
     #: Number of the row, counted from 1, without the header of a CSV file.
     number: int
@@ -59,8 +55,7 @@ class BadRow:
 
 
 def write_table(path: str | os.PathLike[str], kind: type[Row], rows: Iterable[Row]) -> Path:
-    """
-    Write sorted rows in the format of the file extension: ``.parquet``, ``.csv`` or ``.jsonl``.
+    """Write sorted rows in the format of the file extension: ``.parquet``, ``.csv`` or ``.jsonl``.
 
     The file is written atomically, and equal rows give equal bytes.
 
@@ -78,17 +73,14 @@ def write_table(path: str | os.PathLike[str], kind: type[Row], rows: Iterable[Ro
 
 
 def folder_remedy(problem: OSError) -> str:
-    """
-    Return what to do if a folder cannot be written to.
-    """
+    """Return what to do if a folder cannot be written to."""
     if problem.errno in (errno.ENOSPC, errno.EDQUOT):
         return "free some space and run the same again: it resumes from here"
     return "give another folder"
 
 
 def read_table(path: str | os.PathLike[str], kind: type[Row]) -> tuple[Row, ...]:
-    """
-    Return the rows of a table that `write_table` wrote.
+    """Return the rows of a table that `write_table` wrote.
 
     Raises:
         TableError: The file cannot be read, has other rows, or pyarrow is missing.
@@ -102,8 +94,7 @@ def read_table(path: str | os.PathLike[str], kind: type[Row]) -> tuple[Row, ...]
 
 
 def read_rows(path: str | os.PathLike[str], kind: type[Row]) -> Iterator[Row | BadRow]:
-    """
-    Yield the rows of a table one by one. A row that does not fit becomes a `BadRow`.
+    """Yield the rows of a table one by one. A row that does not fit becomes a `BadRow`.
 
     Raises:
         TableError: The file cannot be read to its end, or pyarrow is missing.
@@ -121,8 +112,7 @@ def read_rows(path: str | os.PathLike[str], kind: type[Row]) -> Iterator[Row | B
 
 
 def kind_of_table(path: str | os.PathLike[str]) -> RowKind | None:
-    """
-    Return the kind of rows of a table, by its columns; None if it has none, such as JSON lines without a row.
+    """Return the kind of rows of a table, by its columns; None if it has none, such as JSON lines without a row.
 
     Raises:
         TableError: The file cannot be read, is not a table of triage, or pyarrow is missing.
@@ -138,9 +128,7 @@ def kind_of_table(path: str | os.PathLike[str]) -> RowKind | None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """
-    Write a file atomically. Create its folders if needed.
-    """
+    """Write a file atomically. Create its folders if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".workerdiag-")
     try:
@@ -179,9 +167,7 @@ def _naming_errors(source: Path) -> Iterator[None]:
 
 
 def _problem(read: ReadRow, kind: type[Row]) -> str:
-    """
-    Return what is wrong with a row, with the place of each mistake. This is slower than reading.
-    """
+    """Return what is wrong with a row, with the place of each mistake. This is slower than reading."""
     try:
         _checked(read(), kind, with_places=True)
     except Exception as problem:  # noqa: BLE001  as in the first read

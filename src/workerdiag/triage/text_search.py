@@ -1,5 +1,4 @@
-"""
-Search the text of one part. Keep all matches near ends of processes, and the first and last of the rest.
+"""Search the text of one part. Keep all matches near ends of processes, and the first and last of the rest.
 
 Memory is bounded: in a part that is full of ends, the messages near them are left out first, then ends.
 """
@@ -32,8 +31,7 @@ _MAX_ENDS = 50_000
 
 
 class TextSearch:
-    """
-    The search of the text of one part.
+    """The search of the text of one part.
 
     It keeps the first and the last of each kind of message. Near ends of processes it keeps all, that is in
     segments that have an end and in the segments before them.
@@ -69,8 +67,7 @@ class TextSearch:
         self._looked_to = 0
 
     def run(self, segments: Iterable[Segment]) -> None:
-        """
-        Search all segments.
+        """Search all segments.
 
         Raises:
             Exception: The exception of reading; what was read before has been searched.
@@ -116,9 +113,7 @@ class TextSearch:
         )
 
     def _chunks(self, segments: Iterable[Segment], work: WorkBudget) -> Iterator[LogChunk]:
-        """
-        Yield the text without the overlap of segments. Search segments that have an end closely.
-        """
+        """Yield the text without the overlap of segments. Search segments that have an end closely."""
         done: int | None = None
         for segment in segments:
             start = 0 if done is None else done - segment.base
@@ -130,9 +125,7 @@ class TextSearch:
             self._look_closely(work)
 
     def _look_closely(self, work: WorkBudget) -> None:
-        """
-        Keep all matches of the last two segments if a new end was found, or if ends can no longer be counted.
-        """
+        """Keep all matches of the last two segments if a new end was found, or if ends can no longer be counted."""
         ends = sum(work.reports.values())
         if ends == self._ends and not work.unsure_reports:
             return
@@ -143,9 +136,7 @@ class TextSearch:
                 self._keep(segment, self._all_in(segment))
 
     def _keep(self, segment: Segment, found: Sequence[Match]) -> None:
-        """
-        Keep all matches near ends, or only the ends, as far as there is room.
-        """
+        """Keep all matches near ends, or only the ends, as far as there is room."""
         ends = [each for each in found if each.role in END_ROLES]
         own = (segment.first, segment.end)
         if len(self.near_ends) < _MAX_NEAR_ENDS:
@@ -162,9 +153,7 @@ class TextSearch:
         self._with_ends.append(own)
 
     def _all_in(self, segment: Segment) -> list[Match]:
-        """
-        Return all matches in a segment.
-        """
+        """Return all matches in a segment."""
         work = WorkBudget(keeps_all=True)
         chunks: Iterable[LogChunk] = (
             LogChunk(
@@ -191,8 +180,7 @@ def _is_within(match: Match, ranges: Iterable[tuple[int, int]]) -> bool:
 
 
 def outermost_of(found: Sequence[Match]) -> list[Match]:
-    """
-    Return the first and last matches of each kind, in order.
+    """Return the first and last matches of each kind, in order.
 
     Those of all pieces of a text together include those of the whole text.
     """
@@ -204,9 +192,7 @@ def outermost_of(found: Sequence[Match]) -> list[Match]:
 
 
 def _own_matches(found: Iterable[Match], segment: Segment) -> Iterator[Match]:
-    """
-    Yield the matches that count, with offsets in the whole text, and lines counted from the part's beginning.
-    """
+    """Yield the matches that count, with offsets in the whole text, and lines counted from the part's beginning."""
     lines = segment.newlines_before
     for match in found:
         offset = segment.base
@@ -223,9 +209,7 @@ def _own_matches(found: Iterable[Match], segment: Segment) -> Iterator[Match]:
 
 
 def _line_start(data: bytes, line: int) -> int:
-    """
-    Return where line *line* begins, in short texts that the matcher has repaired, and in their beginnings.
-    """
+    """Return where line *line* begins, in short texts that the matcher has repaired, and in their beginnings."""
     at = 0
     for _ in range(line - 1):
         at = data.find(b"\n", at) + 1

@@ -1,6 +1,4 @@
-"""
-``workerdiag.triage()``: the function that users call.
-"""
+"""``workerdiag.triage()``: the function that users call."""
 
 from __future__ import annotations
 
@@ -47,8 +45,7 @@ def triage(  # noqa: PLR0913  all but one have defaults
     storage_options: Mapping[str, object] | None = None,
     on_progress: Callable[[Progress], object] | None = None,
 ) -> TriageResult:
-    """
-    Find all deaths of workers in many logs, on the workers of a Dask cluster.
+    """Find all deaths of workers in many logs, on the workers of a Dask cluster.
 
     A part that cannot be read becomes a row of the inputs and affects nothing else. With *output* the work
     can be killed at any time. The same call resumes it, and reads again only what failed or has changed.
@@ -120,9 +117,7 @@ def triage(  # noqa: PLR0913  all but one have defaults
 
 @contextmanager
 def _local_client() -> Iterator[Client]:
-    """
-    Yield a client of a cluster on this machine, with a process for each core.
-    """
+    """Yield a client of a cluster on this machine, with a process for each core."""
     import distributed
 
     start, connect = cast("Method", distributed.LocalCluster), cast("Method", distributed.Client)
@@ -141,9 +136,7 @@ def _local_client() -> Iterator[Client]:
 
 @contextmanager
 def _interrupts_ignored() -> Iterator[None]:
-    """
-    Make processes that start meanwhile ignore Ctrl-C: this process handles it for all.
-    """
+    """Make processes that start meanwhile ignore Ctrl-C: this process handles it for all."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

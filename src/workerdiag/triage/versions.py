@@ -1,5 +1,4 @@
-"""
-Find the versions of Python and distributed that a log names.
+"""Find the versions of Python and distributed that a log names.
 
 Dask does not log its version. Tracebacks show the folder of Python's library, images of Dask show their tag,
 and servers whose versions differ log a table of them.
@@ -16,18 +15,14 @@ from attrs import frozen
 
 @frozen(kw_only=True)
 class Versions:
-    """
-    The first versions that a text names; None: the text names none.
-    """
+    """The first versions that a text names; None: the text names none."""
 
     #: Python version, such as ``3.12``.
     python: str | None = None
     distributed: str | None = None
 
     def seen_in(self, data: bytes) -> Versions:
-        """
-        Return these versions; fill in unknown ones from *data*.
-        """
+        """Return these versions; fill in unknown ones from *data*."""
         if self.python is not None and self.distributed is not None:
             return self
         return Versions(
@@ -36,16 +31,12 @@ class Versions:
         )
 
     def or_else(self, other: Versions) -> Versions:
-        """
-        Return these versions; fill in unknown ones from *other*.
-        """
+        """Return these versions; fill in unknown ones from *other*."""
         return Versions(python=self.python or other.python, distributed=self.distributed or other.distributed)
 
     @classmethod
     def common(cls, all_of_them: Iterable[Versions]) -> Versions:
-        """
-        Return the versions that all agree on; None where they differ. Unknown versions do not count.
-        """
+        """Return the versions that all agree on; None where they differ. Unknown versions do not count."""
         given = list(all_of_them)
         return cls(
             python=_only({each.python for each in given}),

@@ -1,6 +1,4 @@
-"""
-Run one triage: from parts to outcomes, to runs, to deaths.
-"""
+"""Run one triage: from parts to outcomes, to runs, to deaths."""
 
 from __future__ import annotations
 
@@ -43,9 +41,7 @@ Job: TypeAlias = tuple[str, Part]
 
 @frozen(kw_only=True)
 class Progress:
-    """
-    The progress of a triage.
-    """
+    """The progress of a triage."""
 
     parts: int
     parts_done: int = 0
@@ -59,17 +55,14 @@ class Progress:
     _judge: Callable[[], TriageResult] = field(repr=False, eq=False)
 
     def result(self) -> TriageResult:
-        """
-        Return what is known so far: the deaths in the parts that were read, judged here and now.
+        """Return what is known so far: the deaths in the parts that were read, judged here and now.
 
         This may take seconds for thousands of deaths; reading continues meanwhile.
         """
         return self._judge()
 
     def with_part(self, part: Part, outcome: PartOutcome) -> Progress:
-        """
-        Return the progress after one more part.
-        """
+        """Return the progress after one more part."""
         return evolve(
             self,
             parts_done=self.parts_done + 1,
@@ -81,9 +74,7 @@ class Progress:
 
 @frozen(kw_only=True)
 class TriagePlan:
-    """
-    The settings of a triage.
-    """
+    """The settings of a triage."""
 
     given: tuple[str | os.PathLike[str], ...]
     #: The pattern that logs of one cluster run have in common (`find_runs`).
@@ -102,9 +93,7 @@ class TriagePlan:
 
 
 class TriageWork:
-    """
-    The parts of one triage, and their outcomes so far.
-    """
+    """The parts of one triage, and their outcomes so far."""
 
     def __init__(self, plan: TriagePlan, folder: TriageFolder) -> None:
         self._plan = plan
@@ -136,14 +125,11 @@ class TriageWork:
             self._progress = self._progress.with_part(self._parts[key], outcome)
 
     def jobs(self) -> list[Job]:
-        """
-        Return the parts that have no outcome yet, with their keys.
-        """
+        """Return the parts that have no outcome yet, with their keys."""
         return [(key, part) for key, part in self._parts.items() if key not in self._outcomes]
 
     def read(self, client: Client) -> None:
-        """
-        Read all parts that have no outcome yet, on the workers.
+        """Read all parts that have no outcome yet, on the workers.
 
         Raises:
             TriageError: There are no workers, or workerdiag does not work on them.
@@ -164,8 +150,7 @@ class TriageWork:
                 spent_s += written_s - now_s
 
     def judge(self, client: Client | None = None) -> TriageResult:
-        """
-        Judge all runs by what is known so far. Write the tables if the plan says so.
+        """Judge all runs by what is known so far. Write the tables if the plan says so.
 
         Args:
             client: A client of the cluster that judges runs in parallel. None: here, one at a time.
@@ -180,9 +165,7 @@ class TriageWork:
         return result
 
     def _result(self, client: Client | None = None) -> TriageResult:
-        """
-        Return the sorted rows of both tables, with a note for each run that could not be judged.
-        """
+        """Return the sorted rows of both tables, with a note for each run that could not be judged."""
         runs = find_runs(self._outcomes.values(), self._plan.folders)
         deaths: list[DeathRow] = []
         notes: list[str] = []
@@ -219,9 +202,7 @@ class TriageWork:
         return runner.run(judge_run, (run for run in runs if self._is_read(run)), self.settings)
 
     def _is_read(self, run: Run) -> bool:
-        """
-        Whether any of its inputs is a log.
-        """
+        """Whether any of its inputs is a log."""
         return any(self._outcomes[key].row.status in ("done", "failed") for key in self._read_keys(run))
 
     def _runner(
@@ -231,29 +212,22 @@ class TriageWork:
         return JobRunner(client, given, batch_share, share=plan.share, memory_bytes=plan.memory_bytes)
 
     def forget_others(self) -> None:
-        """
-        Remove saved outcomes of all other parts.
-        """
+        """Remove saved outcomes of all other parts."""
         self._folder.forget_others(self._parts.keys())
 
     def _marks_of(self, run: Run) -> tuple[Run, list[bytes]]:
-        """
-        Return the run with the packed outcomes of its parts, in the order of their bytes.
-        """
+        """Return the run with the packed outcomes of its parts, in the order of their bytes."""
         return run, [self._folder.kept(key) or b"" for key in self._read_keys(run)]
 
     def _run_share(self, run: Run) -> float:
-        """
-        Return the fraction of a batch that judging a run takes.
-        """
+        """Return the fraction of a batch that judging a run takes."""
         return sum(map(self._folder.kept_bytes, self._read_keys(run))) / _BATCH_MARKS_BYTES
 
     def _read_keys(self, run: Run) -> list[str]:
         return [key for url in run.urls for key in self._keys[url] if key in self._outcomes]
 
     def take(self, ended: Done[Job] | Lost[Job]) -> None:
-        """
-        Save the outcome of a part.
+        """Save the outcome of a part.
 
         Raises:
             TriageError: The worker has a different release of the knowledge.
@@ -280,9 +254,7 @@ def _part_of(job: Job) -> Part:
 
 
 def _part_share(job: Job) -> float:
-    """
-    Return the fraction of a batch that reading a part takes. A part of unknown size takes a whole batch.
-    """
+    """Return the fraction of a batch that reading a part takes. A part of unknown size takes a whole batch."""
     part = job[1]
     if part.end_byte is None and part.file.size_bytes is None:
         return 1.0

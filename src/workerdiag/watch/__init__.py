@@ -1,5 +1,4 @@
-"""
-Watches a cluster: live deaths become incidents, incidents become cases, cases become notices.
+"""Watches a cluster: live deaths become incidents, incidents become cases, cases become notices.
 
 ``workerdiag.watch`` is this package, called.
 """

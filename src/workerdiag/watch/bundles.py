@@ -1,6 +1,4 @@
-"""
-A death bundle for each case, written when the case is opened.
-"""
+"""A death bundle for each case, written when the case is opened."""
 
 from __future__ import annotations
 
@@ -14,8 +12,7 @@ from workerdiag.incidents.watched_incident import WatchedIncident
 
 
 def made_folder(path: Path) -> Path:
-    """
-    Return the folder at *path*, and create it if necessary, readable by its owner only.
+    """Return the folder at *path*, and create it if necessary, readable by its owner only.
 
     Raises:
         BundleError: It cannot be created.
@@ -30,18 +27,14 @@ def made_folder(path: Path) -> Path:
 
 @define
 class BundleFolder:
-    """
-    A folder of death bundles: one whenever a case is opened.
-    """
+    """A folder of death bundles: one whenever a case is opened."""
 
     path: Path
     #: Bundles that could not be written since the last look.
     _problems: list[Exception] = field(factory=list, init=False)
 
     def save(self, incident: WatchedIncident, case_id: str) -> str:
-        """
-        Write the evidence of an incident, and return its path; empty if that failed, which is noted.
-        """
+        """Write the evidence of an incident, and return its path; empty if that failed, which is noted."""
         try:
             moment = datetime.fromtimestamp(incident.when, UTC)
             path = self.path / f"{case_id}-{moment:%Y%m%dT%H%M%SZ}.zip"
@@ -51,8 +44,6 @@ class BundleFolder:
             return ""
 
     def take_problems(self) -> list[Exception]:
-        """
-        Return what could not be written since the last call.
-        """
+        """Return what could not be written since the last call."""
         problems, self._problems = self._problems, []
         return problems

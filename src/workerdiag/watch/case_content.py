@@ -1,6 +1,4 @@
-"""
-The content of a case from diagnoses and deaths, and its escalation level.
-"""
+"""The content of a case from diagnoses and deaths, and its escalation level."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ _MAX_HOSTS = 1000
 
 
 def with_diagnosis(case: WatchedCase, diagnosis: Diagnosis) -> WatchedCase:
-    """
-    Return the case with the content of *diagnosis*.
-    """
+    """Return the case with the content of *diagnosis*."""
     top, lead = diagnosis.top, dict(outline(diagnosis).lead)
     advice = _advice_texts(top.mitigations) if is_likely(diagnosis) and top is not None else []
     return evolve(
@@ -42,26 +38,20 @@ def with_diagnosis(case: WatchedCase, diagnosis: Diagnosis) -> WatchedCase:
 
 
 def _advice_texts(mitigations: Sequence[Advice]) -> list[str]:
-    """
-    Return the advice: the first text as at the top of a report, the others with their conditions.
-    """
+    """Return the advice: the first text as at the top of a report, the others with their conditions."""
     first = [one_line(each.do) for each in mitigations[:1]]
     others = [one_line(f"If {each.when}: {each.do}" if each.when else each.do) for each in mitigations[1:]]
     return [*first, *others]
 
 
 def _task_of(diagnosis: Diagnosis) -> str:
-    """
-    Return the task that Dask blames, else the only task that ran on the first victim.
-    """
+    """Return the task that Dask blames, else the only task that ran on the first victim."""
     running = diagnosis.deaths[0].executing if diagnosis.deaths else None
     return one_line(diagnosis.blame.task or (running[0] if running is not None and len(running) == 1 else ""))
 
 
 def with_deaths(case: WatchedCase, deaths: Sequence[WatchedDeath], settings: WatchSettings) -> WatchedCase:
-    """
-    Return the case with more deaths.
-    """
+    """Return the case with more deaths."""
     begin, count = case.progress.window_at, case.progress.window_count
     peak = case.progress.peak_count
     for when in sorted(each.when for each in deaths):
@@ -75,9 +65,7 @@ def with_deaths(case: WatchedCase, deaths: Sequence[WatchedDeath], settings: Wat
 
 
 def escalation_level(case: WatchedCase, settings: WatchSettings) -> int:
-    """
-    Return the number of multiples of its first incident that a case has reached in deaths and hosts.
-    """
+    """Return the number of multiples of its first incident that a case has reached in deaths and hosts."""
     progress = case.progress
     return _powers(progress.peak_count, progress.first_death_count, settings.escalate_factor) + _powers(
         len(case.hosts), progress.first_host_count, settings.escalate_hosts
@@ -85,9 +73,7 @@ def escalation_level(case: WatchedCase, settings: WatchSettings) -> int:
 
 
 def hosts_of(deaths: Sequence[WatchedDeath]) -> frozenset[str]:
-    """
-    Return the known hosts of the deaths.
-    """
+    """Return the known hosts of the deaths."""
     named = (each.identity.host or host_of(each.identity.worker) for each in deaths)
     return frozenset(sorted({one_line(host) for host in named if host})[:_MAX_HOSTS])
 

@@ -1,6 +1,4 @@
-"""
-The casebook: each step changes deaths, cases and outbox in one transaction.
-"""
+"""The casebook: each step changes deaths, cases and outbox in one transaction."""
 
 from __future__ import annotations
 
@@ -38,9 +36,7 @@ _PRUNE_S = 86_400.0
 
 @define(eq=False, kw_only=True)
 class Casebook:
-    """
-    The cases of one cluster in the store, and their notices.
-    """
+    """The cases of one cluster in the store, and their notices."""
 
     store: Store
     settings: WatchSettings
@@ -65,45 +61,33 @@ class Casebook:
         return BundleFolder(folder) if folder is not None else None
 
     def cursor(self) -> Cursor | None:
-        """
-        Return the cursor of an earlier watcher of the cluster; None if there was none.
-        """
+        """Return the cursor of an earlier watcher of the cluster; None if there was none."""
         return self.store.cursor(self.cluster)
 
     def pending(self) -> tuple[WatchedDeath, ...]:
-        """
-        Return the deaths that are not judged yet, oldest first.
-        """
+        """Return the deaths that are not judged yet, oldest first."""
         return self.store.pending_deaths(self.cluster)
 
     def to_judge(self) -> tuple[WatchedDeath, ...]:
-        """
-        Return the deaths that are not judged yet, and those with late evidence.
-        """
+        """Return the deaths that are not judged yet, and those with late evidence."""
         return (*self.pending(), *self.late.deaths())
 
     def receive(self, batch: FeedBatch) -> int:
-        """
-        Store the deaths of a batch and its cursor. Returns the number of new deaths.
-        """
+        """Store the deaths of a batch and its cursor. Returns the number of new deaths."""
         with self.store.transaction():
             new_count = self.add(batch.deaths)
             self.store.set_cursor(self.cluster, batch.cursor)
         return new_count
 
     def add(self, deaths: Sequence[WatchedDeath]) -> int:
-        """
-        Store deaths from another place. Returns the number of new deaths.
-        """
+        """Store deaths from another place. Returns the number of new deaths."""
         self.late.add(deaths, self.store.case_ids([each.id for each in deaths]))
         return self.store.add_deaths(self.cluster, deaths) if deaths else 0
 
     def conclude(
         self, incidents: Sequence[WatchedIncident], deaths: Sequence[WatchedDeath], now: float
     ) -> None:
-        """
-        Put judged incidents into cases, and say what is new; *deaths* are then judged.
-        """
+        """Put judged incidents into cases, and say what is new; *deaths* are then judged."""
         bundles = {each.key: path for each in incidents if (path := self._saved_bundle(each))}
         with self._transaction():
             for incident in sorted(incidents, key=lambda each: each.is_unexplained):
@@ -119,8 +103,7 @@ class Casebook:
         self.late.judged(deaths)
 
     def pass_time(self, now: float, *, seen_at: float | None, problem: str | None) -> None:
-        """
-        Say what is due by time.
+        """Say what is due by time.
 
         Args:
             now: Time by the watcher's clock.
@@ -139,25 +122,19 @@ class Casebook:
             self._pruned_at = now
 
     def end(self, now: float) -> None:
-        """
-        Say for each open case that its cluster is gone, and list the notices that were held back.
-        """
+        """Say for each open case that its cluster is gone, and list the notices that were held back."""
         with self._transaction():
             for case in self._open_cases():
                 self._keep(case, *ended(case, now), now)
             self._say_digest(now, is_last=True)
 
     def cases(self) -> tuple[WatchedCase, ...]:
-        """
-        Return all cases of the cluster, the last one for deaths that settle.
-        """
+        """Return all cases of the cluster, the last one for deaths that settle."""
         settling = settling_case(self.cluster, self.pending())
         return (*self.store.cases(self.cluster), *([settling] if settling is not None else []))
 
     def _saved_bundle(self, incident: WatchedIncident) -> str:
-        """
-        Save the evidence of an incident that opens a case, and return its path; empty for others.
-        """
+        """Save the evidence of an incident that opens a case, and return its path; empty for others."""
         id_ = case_id(self.cluster, incident.key)
         known = self.store.case(id_)
         if self.bundles is None or (known is not None and known.is_open):
@@ -180,8 +157,7 @@ class Casebook:
         self.store.assign([each.id for each in incident.deaths], case.id)
 
     def _take_late_evidence(self, incident: WatchedIncident, now: float) -> frozenset[str]:
-        """
-        Update cases with the new judgement of their deaths. Returns the ids of the deaths that stay.
+        """Update cases with the new judgement of their deaths. Returns the ids of the deaths that stay.
 
         If at least half of the deaths of a case are judged again, the new judgement holds for the case.
         Otherwise the deaths leave it whose cause was not known, and those whose cause has its own open case.
@@ -229,9 +205,7 @@ class Casebook:
             self._speak(notice_of(case, reason, now), now)
 
     def _speak(self, notice: Notice, now: float) -> None:
-        """
-        Put the notice into the outbox, unless it is held back.
-        """
+        """Put the notice into the outbox, unless it is held back."""
         self._say(
             apply_policy(notice, self.store.policy_table.state(self.cluster), self._current_policy(), now)
         )
@@ -248,7 +222,5 @@ class Casebook:
             self._say(due_digest(self.cluster, state, self._current_policy(), now, is_last=is_last))
 
     def _current_policy(self) -> NoticePolicy:
-        """
-        Return the policy with the current silences, which others may add at any time.
-        """
+        """Return the policy with the current silences, which others may add at any time."""
         return evolve(self.policy, silences=(*self.policy.silences, *self.store.policy_table.silences()))

@@ -1,5 +1,4 @@
-"""
-The life of a case: how incidents, time and the end of a cluster change it, and the notices that result.
+"""The life of a case: how incidents, time and the end of a cluster change it, and the notices that result.
 
 Pure functions without a clock. *now* is a time by the watcher's clock; deaths have times by the scheduler's
 clock, and the two are never compared.
@@ -47,17 +46,14 @@ Step = tuple[WatchedCase, NoticeReason | None]
 
 
 def case_id(cluster: str, key: str) -> str:
-    """
-    Return the id of the case of *key* on *cluster*: twelve hexadecimal digits, equal for all watchers.
-    """
+    """Return the id of the case of *key* on *cluster*: twelve hexadecimal digits, equal for all watchers."""
     return hashlib.sha256(f"{cluster}\n{key}".encode("utf-8", "backslashreplace")).hexdigest()[:12]
 
 
 def with_incident(
     case: WatchedCase | None, incident: WatchedIncident, cluster: str, now: float, settings: WatchSettings
 ) -> Step:
-    """
-    Return the case with one more settled incident, and the reason for a notice now.
+    """Return the case with one more settled incident, and the reason for a notice now.
 
     Args:
         case: The case of this key on this cluster, open or not; None if there was none. A settling case moves
@@ -83,8 +79,7 @@ def with_incident(
 
 
 def rejudged(case: WatchedCase, incident: WatchedIncident, now: float, settings: WatchSettings) -> Step:
-    """
-    Return the case after its deaths were judged again with late evidence.
+    """Return the case after its deaths were judged again with late evidence.
 
     It keeps its key. A notice says, once for each cause, that a new cause is now certain.
     """
@@ -92,8 +87,7 @@ def rejudged(case: WatchedCase, incident: WatchedIncident, now: float, settings:
 
 
 def with_time(case: WatchedCase, now: float, *, seen_at: float, settings: WatchSettings) -> Step:
-    """
-    Return the case as time passes: resolved, with a reminder, or with news that had to wait.
+    """Return the case as time passes: resolved, with a reminder, or with news that had to wait.
 
     Args:
         case: Any case.
@@ -115,16 +109,12 @@ def with_time(case: WatchedCase, now: float, *, seen_at: float, settings: WatchS
 
 
 def confirmed(case: WatchedCase, by: str) -> WatchedCase:
-    """
-    Return the case with somebody at work on it: no reminders until it is opened again.
-    """
+    """Return the case with somebody at work on it: no reminders until it is opened again."""
     return evolve(case, progress=evolve(case.progress, confirmed_by=one_line(by)[:_MAX_NAME_CHARS]))
 
 
 def ended(case: WatchedCase, now: float) -> Step:
-    """
-    Return the case after its cluster is gone: whether its trouble is over is not known.
-    """
+    """Return the case after its cluster is gone: whether its trouble is over is not known."""
     if not case.is_open:
         return case, None
     progress = evolve(case.progress, closed_at=now)
@@ -133,8 +123,7 @@ def ended(case: WatchedCase, now: float) -> Step:
 
 
 def blind_case(cluster: str, now: float, problem: str, previous: WatchedCase | None = None) -> WatchedCase:
-    """
-    Return the case of a blind watcher, advanced to its notice; `with_time` says that it sees again.
+    """Return the case of a blind watcher, advanced to its notice; `with_time` says that it sees again.
 
     Args:
         cluster: Name of the cluster.
@@ -161,9 +150,7 @@ def blind_case(cluster: str, now: float, problem: str, previous: WatchedCase | N
 
 
 def settling_case(cluster: str, deaths: Sequence[WatchedDeath]) -> WatchedCase | None:
-    """
-    Return a case for display with the deaths that are not judged yet; None if no death is unexpected.
-    """
+    """Return a case for display with the deaths that are not judged yet; None if no death is unexpected."""
     lost = [each for each in deaths if not each.is_expected]
     if not lost:
         return None
@@ -182,9 +169,7 @@ def settling_case(cluster: str, deaths: Sequence[WatchedDeath]) -> WatchedCase |
 
 
 def _opened(case: WatchedCase | None, incident: WatchedIncident, cluster: str, now: float) -> WatchedCase:
-    """
-    Return a case at its first incident, or at the first one after it was closed; its numbers continue.
-    """
+    """Return a case at its first incident, or at the first one after it was closed; its numbers continue."""
     deaths = incident.deaths
     hosts = hosts_of(deaths)
     opened = WatchedCase(
@@ -213,9 +198,7 @@ def _opened(case: WatchedCase | None, incident: WatchedIncident, cluster: str, n
 
 
 def _seen(case: WatchedCase, seen_at: float, settings: WatchSettings) -> WatchedCase:
-    """
-    Return the case with the time for which the cluster was seen alive, without blind periods.
-    """
+    """Return the case with the time for which the cluster was seen alive, without blind periods."""
     step_s = seen_at - _last_seen(case)
     if -settings.blind_s <= step_s <= 0:
         return case
@@ -225,9 +208,7 @@ def _seen(case: WatchedCase, seen_at: float, settings: WatchSettings) -> Watched
 
 
 def _news(case: WatchedCase, now: float, settings: WatchSettings) -> Step:
-    """
-    Return the news since the last notice, if that is long enough ago.
-    """
+    """Return the news since the last notice, if that is long enough ago."""
     if 0 <= now - _last_word(case) < settings.collect_s:
         return case, None
     told = case.progress.told_causes
@@ -241,9 +222,7 @@ def _news(case: WatchedCase, now: float, settings: WatchSettings) -> Step:
 
 
 def _spoken(case: WatchedCase, reason: NoticeReason, now: float) -> Step:
-    """
-    Return the case after a notice.
-    """
+    """Return the case after a notice."""
     told = case.progress.told_causes
     if _is_likely(case) and case.cause is not None and case.cause not in told:
         told = (*told, case.cause)

@@ -1,6 +1,4 @@
-"""
-The deliveries of the outbox, one for each notice and sink, and when to retry them.
-"""
+"""The deliveries of the outbox, one for each notice and sink, and when to retry them."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ _MAX_DOUBLINGS = 60
 
 @frozen(kw_only=True)
 class StoredDelivery:
-    """
-    One notice for one sink in the outbox.
-    """
+    """One notice for one sink in the outbox."""
 
     #: `delivery_id`: the same in every attempt.
     id: str
@@ -45,9 +41,7 @@ class StoredDelivery:
 
 @frozen(kw_only=True)
 class Claim:
-    """
-    A delivery that is ``sending``.
-    """
+    """A delivery that is ``sending``."""
 
     delivery: Delivery
     #: Attempts since it entered the outbox, or since a person put it back.
@@ -55,17 +49,13 @@ class Claim:
 
 
 def delivery_id(notice_id: str, sink: str) -> str:
-    """
-    Return the id of a notice at a sink: equal for all senders, and valid in a header.
-    """
+    """Return the id of a notice at a sink: equal for all senders, and valid in a header."""
     return hashlib.sha256(f"{notice_id}\n{sink}".encode("utf-8", "backslashreplace")).hexdigest()[:32]
 
 
 @frozen(kw_only=True)
 class SinkStatus:
-    """
-    The status of a sink, by its deliveries.
-    """
+    """The status of a sink, by its deliveries."""
 
     name: str
     counts: Mapping[DeliveryState, int] = field(factory=dict, hash=False)
@@ -79,9 +69,7 @@ class SinkStatus:
 
 @frozen(kw_only=True)
 class RetrySettings:
-    """
-    Exponential back-off with jitter: waits double, and half of each is random.
-    """
+    """Exponential back-off with jitter: waits double, and half of each is random."""
 
     #: Wait before the second attempt, in seconds.
     first_s: float = field(default=1.0, validator=gt(0))
@@ -93,8 +81,7 @@ class RetrySettings:
     max_attempts: int = field(default=150, validator=ge(1))
 
     def wait_s(self, failures: int, retry_after_s: float | None, random: Callable[[], float]) -> float:
-        """
-        Return the seconds until the next attempt, at least those that the receiver asked for.
+        """Return the seconds until the next attempt, at least those that the receiver asked for.
 
         Args:
             failures: Number of failed attempts, from 1.

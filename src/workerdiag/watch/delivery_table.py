@@ -1,5 +1,4 @@
-"""
-The outbox's rows in the state file.
+"""The outbox's rows in the state file.
 
 A delivery is ``sending`` while its sink works on it. One that is ``sending`` at the start was interrupted by
 a kill, and may have arrived: it is sent again with the same id.
@@ -79,18 +78,14 @@ _STATES: tuple[DeliveryState, ...] = get_args(DeliveryState)
 
 
 class DeliveryTable:
-    """
-    The outbox in the state file. Methods are transactions, and raise like those of `Store`.
-    """
+    """The outbox in the state file. Methods are transactions, and raise like those of `Store`."""
 
     def __init__(self, file: StateFile, *, clock: Callable[[], float] = time.time) -> None:
         self._file = file
         self._clock = clock
 
     def enqueue(self, notice: Notice, sink_names: Iterable[str]) -> None:
-        """
-        Add a notice for each sink that does not have it yet.
-        """
+        """Add a notice for each sink that does not have it yet."""
         now, notice_id = self._clock(), utf8_safe(notice.id)
         with self._file.transaction() as connection:
             connection.execute(
@@ -106,8 +101,7 @@ class DeliveryTable:
             )
 
     def recover(self, sink: str, *, on_doubt: OnDoubt = "resend", longest_wait_s: float) -> None:
-        """
-        Recover the deliveries of an earlier process. The caller must hold the lease.
+        """Recover the deliveries of an earlier process. The caller must hold the lease.
 
         Args:
             sink: Name of the sink.
@@ -128,9 +122,7 @@ class DeliveryTable:
             )
 
     def claim(self, sink: str) -> Claim | None:
-        """
-        Return the next delivery of a sink, mark it ``sending`` and count the attempt; None if none is due.
-        """
+        """Return the next delivery of a sink, mark it ``sending`` and count the attempt; None if none is due."""
         now, sink = self._clock(), utf8_safe(sink)
         with self._file.transaction() as connection:
             while (row := connection.execute(_NEXT, (sink, now)).fetchone()) is not None:
@@ -150,42 +142,31 @@ class DeliveryTable:
         return None
 
     def next_due_at(self, sink: str) -> float | None:
-        """
-        Return when the next delivery of a sink is due; None if none waits.
-        """
+        """Return when the next delivery of a sink is due; None if none waits."""
         with self._file.transaction() as connection:
             found = connection.execute(_NEXT_DUE, (utf8_safe(sink),)).fetchone()[0]
         return None if found is None else float(found)
 
     def note_sent(self, id_: str, receipt: Mapping[str, str]) -> None:
-        """
-        Note that it was sent, with the receipt of the sink.
-        """
+        """Note that it was sent, with the receipt of the sink."""
         self._note(id_, "sent", receipt=json.dumps(dict(receipt)))
 
     def paused_until(self, sink: str) -> float | None:
-        """
-        Return the end of the pause that the receiver of a sink asked for; None if there is none.
-        """
+        """Return the end of the pause that the receiver of a sink asked for; None if there is none."""
         with self._file.transaction() as connection:
             found = connection.execute(_PAUSED_UNTIL, (utf8_safe(sink), _PAUSE)).fetchone()[0]
         return None if found is None else float(found)
 
     def note_failed(self, id_: str, problem: str, due_at: float, *, is_pause: bool = False) -> None:
-        """
-        Note that it failed, and when to retry it; *is_pause*: the receiver asked for that.
-        """
+        """Note that it failed, and when to retry it; *is_pause*: the receiver asked for that."""
         self._note(id_, "pending", problem=problem, due_at=due_at, receipt=_PAUSE if is_pause else "{}")
 
     def note_dead(self, id_: str, problem: str) -> None:
-        """
-        Note that it failed, and is given up.
-        """
+        """Note that it failed, and is given up."""
         self._note(id_, "dead", problem=problem)
 
     def resend_dead(self, id_: str | None = None, *, sink: str | None = None) -> int:
-        """
-        Send dead letters again, with their ids: one, those of a sink, or all.
+        """Send dead letters again, with their ids: one, those of a sink, or all.
 
         Returns:
             The number of dead letters.
@@ -197,9 +178,7 @@ class DeliveryTable:
     def stored(
         self, state: DeliveryState | None = None, *, sink: str | None = None
     ) -> tuple[StoredDelivery, ...]:
-        """
-        Return the deliveries, oldest first; all, or those in a state or of a sink.
-        """
+        """Return the deliveries, oldest first; all, or those in a state or of a sink."""
         wanted = {"state": state, "sink": None if sink is None else utf8_safe(sink)}
         with self._file.transaction() as connection:
             rows = connection.execute(_STORED, wanted).fetchall()
@@ -218,18 +197,14 @@ class DeliveryTable:
         )
 
     def counts(self, sink: str) -> Mapping[DeliveryState, int]:
-        """
-        Return the number of deliveries of a sink in each state.
-        """
+        """Return the number of deliveries of a sink in each state."""
         with self._file.transaction() as connection:
             statement = "SELECT state, count(*) FROM delivery WHERE sink = ? GROUP BY state"
             found = dict(connection.execute(statement, (utf8_safe(sink),)).fetchall())
         return {state: found.get(state, 0) for state in _STATES}
 
     def sinks(self) -> tuple[SinkStatus, ...]:
-        """
-        Return the names of all sinks that had deliveries.
-        """
+        """Return the names of all sinks that had deliveries."""
         with self._file.transaction() as connection:
             groups = connection.execute(_COUNTS).fetchall()
             problems = dict(connection.execute(_PROBLEMS).fetchall())
@@ -247,9 +222,7 @@ class DeliveryTable:
         )
 
     def prune(self, before: float) -> None:
-        """
-        Delete what was sent or given up before a time, except the last delivery of a known case.
-        """
+        """Delete what was sent or given up before a time, except the last delivery of a known case."""
         with self._file.transaction() as connection:
             connection.execute(_PRUNE, (before,))
             connection.execute("DELETE FROM notice WHERE id NOT IN (SELECT notice_id FROM delivery)")
@@ -266,9 +239,7 @@ class DeliveryTable:
 
 
 def _notice(body: str) -> Notice | None:
-    """
-    Return the notice in a row; None if it is not valid.
-    """
+    """Return the notice in a row; None if it is not valid."""
     try:
         return value_from_json(body, Notice)
     except Exception:  # noqa: BLE001  cattrs and validators raise anything

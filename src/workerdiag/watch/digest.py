@@ -1,6 +1,4 @@
-"""
-The digest: one notice that lists the notices that were held back.
-"""
+"""The digest: one notice that lists the notices that were held back."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ _CLUSTER_CHARS = 40
 
 @frozen(kw_only=True)
 class HeldBack:
-    """
-    Notices of one case that were held back for the same reason.
-    """
+    """Notices of one case that were held back for the same reason."""
 
     case_id: str
     #: Of the last notice.
@@ -40,9 +36,7 @@ class HeldBack:
     since: float
 
     def with_another(self, later: HeldBack) -> HeldBack:
-        """
-        Merge the two.
-        """
+        """Merge the two."""
         reasons = tuple(dict.fromkeys((*self.reasons, *later.reasons)))
         count = self.count + later.count
         return evolve(self, title=later.title, why=later.why, reasons=reasons, count=count)
@@ -50,9 +44,7 @@ class HeldBack:
 
 @frozen(kw_only=True)
 class PolicyState:
-    """
-    The state of the policy between two notices of one cluster.
-    """
+    """The state of the policy between two notices of one cluster."""
 
     #: When notices were sent within the current window of the rate limit.
     sent_at: tuple[float, ...] = ()
@@ -67,9 +59,7 @@ class PolicyState:
 
 
 def digest_notice(cluster: str, state: PolicyState, now: float) -> Notice:
-    """
-    Return the next digest. Nothing follows it, so its state is ``resolved``.
-    """
+    """Return the next digest. Nothing follows it, so its state is ``resolved``."""
     count = sum(each.count for each in state.held) + state.unlisted_count
     cases = len({each.case_id for each in state.held})
     name = clip(clean(cluster), _CLUSTER_CHARS)

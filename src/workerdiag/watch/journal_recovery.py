@@ -1,6 +1,4 @@
-"""
-Reads the journals of schedulers that are gone. A failure is retried, and the last one is reported.
-"""
+"""Reads the journals of schedulers that are gone. A failure is retried, and the last one is reported."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ _READ_S = 30.0
 
 @define(eq=False, kw_only=True)
 class JournalRecovery:
-    """
-    Reads the journals of schedulers that are gone.
-    """
+    """Reads the journals of schedulers that are gone."""
 
     feed: DeathFeed
     book: Casebook
@@ -42,31 +38,23 @@ class JournalRecovery:
 
     @property
     def is_over(self) -> bool:
-        """
-        Whether all journals are read.
-        """
+        """Whether all journals are read."""
         return self._after is None
 
     @property
     def due_at(self) -> float | None:
-        """
-        Return when the next attempt is due; None if there is nothing to read.
-        """
+        """Return when the next attempt is due; None if there is nothing to read."""
         if self._after is None:
             return None
         return self._failed_at + _AGAIN_S[self._failures - 1] if self._failures else 0.0
 
     async def begin(self, after: Cursor) -> None:
-        """
-        Read the journal of a scheduler that was replaced, now or in `go_on`.
-        """
+        """Read the journal of a scheduler that was replaced, now or in `go_on`."""
         self._after = self._after or after
         await self.go_on()
 
     async def go_on(self) -> None:
-        """
-        Read what is not read yet, if an attempt is due.
-        """
+        """Read what is not read yet, if an attempt is due."""
         now, due_at = self.clock(), self.due_at
         if due_at is None or self._failed_at <= now < due_at:
             return
@@ -79,18 +67,14 @@ class JournalRecovery:
         self._end()
 
     async def finish(self, cursor: Cursor | None) -> None:
-        """
-        Try once more at the end of the cluster. Deaths may be missing if its scheduler was lost before.
-        """
+        """Try once more at the end of the cluster. Deaths may be missing if its scheduler was lost before."""
         problem = await self.read(self._after or cursor)
         if problem and (not self.is_over or self.blindness.has_lost("scheduler")):
             self._miss(problem)
         self._end()
 
     async def read(self, cursor: Cursor | None) -> str:
-        """
-        Try once to read the journal of a scheduler. Returns why that failed, or empty text.
-        """
+        """Try once to read the journal of a scheduler. Returns why that failed, or empty text."""
         try:
             stored = await asyncio.wait_for(self.feed.stored(cursor), _READ_S)
             new_count = self.book.add(stored.deaths)
@@ -104,9 +88,7 @@ class JournalRecovery:
         return ""
 
     def _end(self) -> None:
-        """
-        Note that there is no journal to read.
-        """
+        """Note that there is no journal to read."""
         self._after, self._failures, self._failed_at = None, 0, 0.0
 
     def _miss(self, problem: str) -> None:

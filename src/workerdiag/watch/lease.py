@@ -1,5 +1,4 @@
-"""
-The lease on a state file: only one watcher uses it at a time.
+"""The lease on a state file: only one watcher uses it at a time.
 
 The lease is a row in the file, with its holder and its expiry time. The watcher renews it. After a kill it
 stays behind, and the next watcher takes it over: at once if the process is known to be gone, else when it
@@ -31,9 +30,7 @@ _POLL_S = 0.5
 
 @frozen(kw_only=True)
 class LeaseHolder:
-    """
-    The watcher that holds the lease.
-    """
+    """The watcher that holds the lease."""
 
     #: A random id of the watcher.
     id: str
@@ -43,15 +40,11 @@ class LeaseHolder:
     expires_at: float
 
     def describe(self) -> str:
-        """
-        ``pid 4711 on host-a``.
-        """
+        """``pid 4711 on host-a``."""
         return f"pid {self.process.get('pid', '?')} on {self.process.get('host', 'an unknown host')}"
 
     def is_seen_running(self) -> bool | None:
-        """
-        Whether its process is running; None if that cannot be seen from here.
-        """
+        """Whether its process is running; None if that cannot be seen from here."""
         who = self.process
         here = {"boot_id": boot_id(), "pid_namespace": pid_namespace()}
         if not all(value and who.get(name) == value for name, value in here.items()):
@@ -63,16 +56,13 @@ class LeaseHolder:
 
 
 def lease_holder(file: StateFile) -> LeaseHolder | None:
-    """
-    Return the holder of the lease of a state file, even if it has expired; None if there is none.
-    """
+    """Return the holder of the lease of a state file, even if it has expired; None if there is none."""
     with file.transaction() as connection:
         return _read_holder(connection)
 
 
 class Lease:
-    """
-    The right to use a state file.
+    """The right to use a state file.
 
     Args:
         file: The file. Its transactions fail once another watcher has the lease.
@@ -90,8 +80,7 @@ class Lease:
         self._is_over = threading.Event()
 
     def acquire(self, *, waits: bool = False) -> None:
-        """
-        Acquire the lease, and renew it until `release`.
+        """Acquire the lease, and renew it until `release`.
 
         If another watcher has it, this raises at once if that one is seen running, else as soon as it renews
         the lease; if it does neither, this returns once the lease has expired.
@@ -121,8 +110,7 @@ class Lease:
             raise
 
     def renew(self) -> None:
-        """
-        Extend it by `length_s`.
+        """Extend it by `length_s`.
 
         Raises:
             StateInUseError: Another watcher has taken it over.
@@ -133,18 +121,14 @@ class Lease:
             self._write(connection)
 
     def release(self) -> None:
-        """
-        Release it. If the file cannot be written, it expires later.
-        """
+        """Release it. If the file cannot be written, it expires later."""
         self._is_over.set()
         self._file.guard = None
         with suppress(StateFileError), self._file.transaction() as connection:
             connection.execute("DELETE FROM lease WHERE holder = ?", (self._id,))
 
     def _take(self) -> LeaseHolder | None:
-        """
-        Take the lease, or return its holder.
-        """
+        """Take the lease, or return its holder."""
         with self._file.transaction() as connection:
             other = _read_holder(connection)
             is_free = other is None or other.expires_at <= self._clock() or other.is_seen_running() is False

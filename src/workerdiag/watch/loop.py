@@ -1,5 +1,4 @@
-"""
-The loop of a watcher: it asks for deaths, stores them, judges those that have settled, and sends notices.
+"""The loop of a watcher: it asks for deaths, stores them, judges those that have settled, and sends notices.
 
 A round never raises: a failure becomes a note in the watcher's status, and the next round follows.
 """
@@ -47,9 +46,7 @@ _T = TypeVar("_T")
 
 @define(eq=False, kw_only=True)
 class WatchLoop:
-    """
-    The loop of one watcher, in its own event loop.
-    """
+    """The loop of one watcher, in its own event loop."""
 
     feed: DeathFeed
     book: Casebook
@@ -90,15 +87,11 @@ class WatchLoop:
         )
 
     def stop(self) -> None:
-        """
-        Stop the loop; called in its thread.
-        """
+        """Stop the loop; called in its thread."""
         self._stop.set()
 
     async def run(self) -> None:
-        """
-        Run until the cluster ends or `stop` is called; then judge the deaths that have not settled.
-        """
+        """Run until the cluster ends or `stop` is called; then judge the deaths that have not settled."""
         try:
             while not self._stop.is_set() and not self._is_ended:
                 await self._round()
@@ -131,25 +124,19 @@ class WatchLoop:
             self.progress.changed("ended")
 
     def _resume(self) -> None:
-        """
-        Resume where an earlier watcher stopped.
-        """
+        """Resume where an earlier watcher stopped."""
         self._cursor = self.book.cursor()
         if self.book.pending():
             self._settling.arrived(self.clock())
         self._is_resumed = True
 
     def _wait_s(self) -> float:
-        """
-        Return the seconds that the next question may wait: until something else is due.
-        """
+        """Return the seconds that the next question may wait: until something else is due."""
         due = (each for each in (self._settling.due_at, self._journals.due_at) if each is not None)
         return min(POLL_S, max(0.0, min(due, default=math.inf) - self.clock()))
 
     async def _look(self, wait_s: float, *, late_s: float = _LATE_S) -> None:
-        """
-        Ask the scheduler once, and note its answer, or that there is none.
-        """
+        """Ask the scheduler once, and note its answer, or that there is none."""
         try:
             batch = await self._poll(wait_s, late_s)
             if batch is not None:
@@ -164,9 +151,7 @@ class WatchLoop:
             await self._not_seen(describe_error(problem))
 
     async def _poll(self, wait_s: float, late_s: float) -> FeedBatch | None:
-        """
-        Return the feed's answer; None if the watcher is stopped meanwhile.
-        """
+        """Return the feed's answer; None if the watcher is stopped meanwhile."""
         asking = asyncio.ensure_future(self.feed.poll(self._cursor, wait_s=wait_s))
         asking.add_done_callback(_retrieve)
         stopping = asyncio.ensure_future(self._stop.wait())
@@ -217,9 +202,7 @@ class WatchLoop:
             each.cancel()
 
     async def _judge_deaths(self, timeout_s: float) -> None:
-        """
-        Judge all waiting deaths. If that fails, they keep waiting.
-        """
+        """Judge all waiting deaths. If that fails, they keep waiting."""
         self._settling.judged()
         try:
             deaths = self.book.to_judge()
@@ -248,9 +231,7 @@ class WatchLoop:
                 self.book.conclude([incident] if incident else [], (), self.clock())
 
     def _on_time(self) -> None:
-        """
-        Say what is due by time: blind, sees again, resolved, reminders, the digest.
-        """
+        """Say what is due by time: blind, sees again, resolved, reminders, the digest."""
         for failure in self.book.bundles.take_problems() if self.book.bundles is not None else ():
             self._failed("save a death bundle", failure)
         now = self.clock()
@@ -268,9 +249,7 @@ class WatchLoop:
             self._failed(doing, problem)
 
     def _failed(self, doing: str, problem: Exception) -> None:
-        """
-        Note a failure. The loop continues unless another watcher has the state now.
-        """
+        """Note a failure. The loop continues unless another watcher has the state now."""
         self.progress.note(doing, problem, self.clock())
         if isinstance(problem, StateInUseError):
             self._usurper = str(problem)
@@ -278,15 +257,11 @@ class WatchLoop:
 
 
 async def _judging(judge: Callable[[], _T], timeout_s: float) -> _T:
-    """
-    Call *judge* in a daemon thread, and return its result.
-    """
+    """Call *judge* in a daemon thread, and return its result."""
     return await in_thread("workerdiag-watch-judge", judge, timeout_s=timeout_s + _LATE_S)
 
 
 def _retrieve(asked: asyncio.Future[FeedBatch]) -> None:
-    """
-    Retrieve the outcome of an abandoned question, so that asyncio does not complain.
-    """
+    """Retrieve the outcome of an abandoned question, so that asyncio does not complain."""
     if not asked.cancelled():
         asked.exception()

@@ -1,6 +1,4 @@
-"""
-The inbox behind ``for notice in watcher``: a sink that waits until each notice is processed.
-"""
+"""The inbox behind ``for notice in watcher``: a sink that waits until each notice is processed."""
 
 from __future__ import annotations
 
@@ -20,8 +18,7 @@ INBOX_NAME = "iterator"
 
 @define(eq=False)
 class Inbox:
-    """
-    Hands one notice at a time from the outbox's thread to the loop of a program.
+    """Hands one notice at a time from the outbox's thread to the loop of a program.
 
     A notice counts as delivered when the program asks for the next one, or closes the watcher in order. If
     its loop fails, the notice is delivered again after a restart.
@@ -38,8 +35,7 @@ class Inbox:
     _changed: threading.Condition = field(factory=threading.Condition, init=False)
 
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
-        """
-        Offer the notice, and wait until it is processed.
+        """Offer the notice, and wait until it is processed.
 
         Raises:
             DeliveryError: The watcher was closed first.
@@ -55,8 +51,7 @@ class Inbox:
             raise DeliveryError(problem="the watcher was closed before the program asked for the next")
 
     def take(self, timeout_s: float | None = None) -> Notice | None:
-        """
-        Wait for the next notice; None after the last one. The previous one then counts as delivered.
+        """Wait for the next notice; None after the last one. The previous one then counts as delivered.
 
         Raises:
             TimeoutError: No notice came within *timeout_s*.
@@ -68,9 +63,7 @@ class Inbox:
             return self._hand_over()
 
     async def take_async(self) -> Notice | None:
-        """
-        Do the same as `take` without blocking the event loop of the program.
-        """
+        """Do the same as `take` without blocking the event loop of the program."""
         loop = asyncio.get_running_loop()
         changed = asyncio.Event()
 
@@ -93,16 +86,13 @@ class Inbox:
                 self._wakers.discard(wake)
 
     def end(self) -> None:
-        """
-        End the program's loop after the offered notice, if any: no more will come.
-        """
+        """End the program's loop after the offered notice, if any: no more will come."""
         with self._changed:
             self._is_ended = True
             self._notify()
 
     def close(self, *, is_worked_on: bool) -> None:
-        """
-        End the program's loop at once.
+        """End the program's loop at once.
 
         Args:
             is_worked_on: Whether the notice that the program holds counts as delivered.

@@ -1,5 +1,4 @@
-"""
-The notice policy: which notices go out now, and which are held back for a digest.
+"""The notice policy: which notices go out now, and which are held back for a digest.
 
 Pure functions without a clock. Their memory is a `PolicyState`, which the store keeps.
 """
@@ -46,8 +45,7 @@ def _configured_hours() -> QuietHours | None:
 
 @frozen(kw_only=True)
 class NoticePolicy:
-    """
-    Decides what people want to hear, and when.
+    """Decides what people want to hear, and when.
 
     Defaults come from ``workerdiag.watch`` in Dask's configuration.
 
@@ -70,17 +68,14 @@ class NoticePolicy:
 
 
 class PolicyDecision(NamedTuple):
-    """
-    The decision about a notice: the new state, and the notice that goes out, if any.
-    """
+    """The decision about a notice: the new state, and the notice that goes out, if any."""
 
     state: PolicyState
     notice: Notice | None
 
 
 def apply_policy(notice: Notice, state: PolicyState, policy: NoticePolicy, now: float) -> PolicyDecision:
-    """
-    Send the notice now, or hold it back for the digest.
+    """Send the notice now, or hold it back for the digest.
 
     A notice that closes a case is never held back if people know of the case, so that nothing stays open in
     other systems. A notice that the watcher is blind ignores quiet hours and rate limit: silence would look
@@ -101,8 +96,7 @@ def apply_policy(notice: Notice, state: PolicyState, policy: NoticePolicy, now: 
 def due_digest(
     cluster: str, state: PolicyState, policy: NoticePolicy, now: float, *, is_last: bool = False
 ) -> PolicyDecision:
-    """
-    Return the digest of what was held back, if one is due or there will be no later one.
+    """Return the digest of what was held back, if one is due or there will be no later one.
 
     Afterwards people know of its cases, except the silenced ones.
     """
@@ -119,9 +113,7 @@ def due_digest(
 def _held(
     notice: Notice, issue: KnownIssue | None, state: PolicyState, policy: NoticePolicy, now: float
 ) -> HeldBack | None:
-    """
-    Return the entry for a notice that is held back; None if it is sent.
-    """
+    """Return the entry for a notice that is held back; None if it is sent."""
     hold, why = _hold_reason(notice, issue, state, policy, now)
     if hold is None:
         return None
@@ -154,9 +146,7 @@ def _hold_reason(
 
 
 def _remembered(notice: Notice, held: HeldBack, state: PolicyState) -> PolicyState:
-    """
-    Return the state with one more held-back notice: those of one case and reason share an entry.
-    """
+    """Return the state with one more held-back notice: those of one case and reason share an entry."""
     untold = state.untold
     if notice.reason in _OPENING:
         untold |= {notice.case_id}
@@ -176,9 +166,7 @@ def _remembered(notice: Notice, held: HeldBack, state: PolicyState) -> PolicySta
 
 
 def _with_issue(notice: Notice, issue: KnownIssue) -> Notice:
-    """
-    Return the notice with the known issue in its title, text and links.
-    """
+    """Return the notice with the known issue in its title, text and links."""
     about = clean(" ".join(filter(None, (issue.note, issue.link))))
     links = {**notice.links, **({"issue": clean(issue.link)} if issue.link else {})}
     first, _, rest = notice.text.partition("\n")
@@ -200,7 +188,5 @@ def _is_due(held: HeldBack, policy: NoticePolicy, now: float) -> bool:
 
 
 def _recent(sent_at: Sequence[float], policy: NoticePolicy, now: float) -> tuple[float, ...]:
-    """
-    Return when notices were sent within this window. Times in the future precede a change of the clock.
-    """
+    """Return when notices were sent within this window. Times in the future precede a change of the clock."""
     return tuple(each for each in sent_at if 0 <= now - each < policy.window_s)

@@ -1,6 +1,4 @@
-"""
-The notices of a case in plain English: each is self-contained, bounded, and free of secrets.
-"""
+"""The notices of a case in plain English: each is self-contained, bounded, and free of secrets."""
 
 from __future__ import annotations
 
@@ -51,8 +49,7 @@ _BEGINNINGS: Mapping[NoticeReason, str] = {
 
 
 def notice_of(case: WatchedCase, reason: NoticeReason, now: float) -> Notice:
-    """
-    Return the notice about *case*.
+    """Return the notice about *case*.
 
     Args:
         case: The case, already advanced to this notice by `workerdiag.watch.cases`.
@@ -85,8 +82,7 @@ def notice_of(case: WatchedCase, reason: NoticeReason, now: float) -> Notice:
 
 
 def notice_id(case: WatchedCase) -> str:
-    """
-    Return the id of a notice: case, opening time, and number.
+    """Return the id of a notice: case, opening time, and number.
 
     The time is by the scheduler's clock, so that independent watchers agree. The number alone would not do:
     it restarts when a state is lost, and a receiver would drop the notice as a repeat.
@@ -95,16 +91,12 @@ def notice_id(case: WatchedCase) -> str:
 
 
 def title_line(text: str, ending: str = "") -> str:
-    """
-    Return a title of at most `TITLE_CHARS` characters, with its ending intact.
-    """
+    """Return a title of at most `TITLE_CHARS` characters, with its ending intact."""
     return clip(clean(text), TITLE_CHARS - len(ending)) + ending
 
 
 def clean(text: str) -> str:
-    """
-    Return one line of text without secrets, hidden characters and control characters.
-    """
+    """Return one line of text without secrets, hidden characters and control characters."""
     return one_line(plain_punctuation(printable(redact_text(text))))
 
 
@@ -159,9 +151,7 @@ def _blind_lines(case: WatchedCase, reason: NoticeReason, now: float) -> Iterato
 
 
 def _change_lines(case: WatchedCase, reason: NoticeReason, now: float) -> Iterator[str]:
-    """
-    Yield the differences from the previous notice.
-    """
+    """Yield the differences from the previous notice."""
     told = case.progress.told_causes
     if reason == "changed" and len(told) > 1:
         yield f"Before, the cause was thought to be {told[-2]}."
@@ -206,9 +196,7 @@ def _advice_lines(case: WatchedCase) -> Iterator[str]:
 
 
 def times_text(about: WatchedCase | Notice) -> str:
-    """
-    Return the time span of the deaths for people.
-    """
+    """Return the time span of the deaths for people."""
     first, last = format_time(about.opened_at), format_time(about.last_death_at)
     return f"{first} UTC" if first == last else f"{first} to {last} UTC"
 

@@ -1,5 +1,4 @@
-"""
-The outbox: delivers notices at least once to every sink, in order for each case, across kills.
+"""The outbox: delivers notices at least once to every sink, in order for each case, across kills.
 
 A notice is in the outbox from the transaction that decided on it until its sink has taken it, so none is
 lost. It is sent twice only if the watcher was killed, or the answer was lost, between sending and noting.
@@ -22,8 +21,7 @@ from workerdiag.watch.store import Store
 
 
 class Outbox:
-    """
-    Delivers the notices in the outbox of *store*. Acquire the `Lease` first: only one may run at a time.
+    """Delivers the notices in the outbox of *store*. Acquire the `Lease` first: only one may run at a time.
 
     Args:
         store: The store with the deliveries.
@@ -55,8 +53,7 @@ class Outbox:
         ]
 
     def start(self) -> None:
-        """
-        Begin to deliver, including earlier notices and interrupted deliveries.
+        """Begin to deliver, including earlier notices and interrupted deliveries.
 
         Raises:
             StateFileError: The state cannot be read or written.
@@ -71,16 +68,12 @@ class Outbox:
             each.start()
 
     def wake(self) -> None:
-        """
-        Deliver new notices now; otherwise they wait for some seconds.
-        """
+        """Deliver new notices now; otherwise they wait for some seconds."""
         for each in self._threads:
             each.wake()
 
     def status(self) -> tuple[SinkStatus, ...]:
-        """
-        Return the status of each sink, including earlier ones that still have deliveries.
-        """
+        """Return the status of each sink, including earlier ones that still have deliveries."""
         found = {each.name: each for each in self._table.sinks()}
         for each in self._threads:
             known = found.get(each.name) or SinkStatus(name=each.name)
@@ -88,15 +81,12 @@ class Outbox:
         return tuple(found.values())
 
     def is_waiting(self, sink: str) -> bool:
-        """
-        Whether that sink has unsent notices.
-        """
+        """Whether that sink has unsent notices."""
         counts = self._table.counts(sink)
         return counts["pending"] + counts["sending"] > 0
 
     def close(self, timeout_s: float, *, noting_s: float = 0.0) -> tuple[StoredDelivery, ...]:
-        """
-        Deliver what is possible within *timeout_s* seconds, then stop.
+        """Deliver what is possible within *timeout_s* seconds, then stop.
 
         Args:
             timeout_s: No delivery begins later than this.

@@ -1,6 +1,4 @@
-"""
-The rows of the state file for silences and held-back notices.
-"""
+"""The rows of the state file for silences and held-back notices."""
 
 from __future__ import annotations
 
@@ -12,17 +10,13 @@ from workerdiag.watch.store_values import value_from_json, value_to_json
 
 
 class PolicyTable:
-    """
-    Silences of all clusters, and the policy state of each cluster; `Store` delegates to it.
-    """
+    """Silences of all clusters, and the policy state of each cluster; `Store` delegates to it."""
 
     def __init__(self, file: StateFile) -> None:
         self._file = file
 
     def silences(self) -> tuple[Silence, ...]:
-        """
-        Return all silences, including expired ones, ordered by their end.
-        """
+        """Return all silences, including expired ones, ordered by their end."""
         with self._file.transaction() as connection:
             rows = connection.execute("SELECT id, body FROM silence").fetchall()
         try:
@@ -32,26 +26,20 @@ class PolicyTable:
         return tuple(sorted(kept, key=lambda each: (each.until, each.id)))
 
     def add_silence(self, silence: Silence) -> None:
-        """
-        Store a silence.
-        """
+        """Store a silence."""
         with self._file.transaction() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO silence VALUES (?, ?)", (silence.id, value_to_json(silence))
             )
 
     def remove_silence(self, silence_id: str) -> bool:
-        """
-        Delete a silence. Returns whether it existed.
-        """
+        """Delete a silence. Returns whether it existed."""
         with self._file.transaction() as connection:
             ended = connection.execute("DELETE FROM silence WHERE id = ?", (utf8_safe(silence_id),))
             return ended.rowcount > 0
 
     def state(self, cluster: str) -> PolicyState:
-        """
-        Return the policy state of a cluster.
-        """
+        """Return the policy state of a cluster."""
         with self._file.transaction() as connection:
             rows = connection.execute(
                 "SELECT body FROM policy WHERE cluster = ?", (utf8_safe(cluster),)
@@ -62,18 +50,14 @@ class PolicyTable:
             raise self._unreadable("what was held back", problem) from problem
 
     def set_state(self, cluster: str, state: PolicyState) -> None:
-        """
-        Store the policy state of a cluster.
-        """
+        """Store the policy state of a cluster."""
         with self._file.transaction() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO policy VALUES (?, ?)", (utf8_safe(cluster), value_to_json(state))
             )
 
     def prune(self, before: float) -> None:
-        """
-        Delete the silences that ended before that time.
-        """
+        """Delete the silences that ended before that time."""
         for each in self.silences():
             if each.until < before:
                 self.remove_silence(each.id)

@@ -1,6 +1,4 @@
-"""
-The status of a watcher, for `Watcher.status`.
-"""
+"""The status of a watcher, for `Watcher.status`."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ _MAX_NOTES = 20
 
 @frozen(kw_only=True)
 class WatcherNote:
-    """
-    A failure in the watcher, which continued.
-    """
+    """A failure in the watcher, which continued."""
 
     #: The activity that failed: ``judge deaths``.
     doing: str
@@ -40,9 +36,7 @@ class WatcherNote:
 
 @frozen(kw_only=True)
 class WatcherStatus:
-    """
-    The status of a watcher.
-    """
+    """The status of a watcher."""
 
     state: WatcherState
     #: Name of the cluster; empty until it was seen.
@@ -60,25 +54,19 @@ class WatcherStatus:
 
 @define(eq=False)
 class WatcherProgress:
-    """
-    The status that the watcher's thread changes and other threads read.
-    """
+    """The status that the watcher's thread changes and other threads read."""
 
     _status: WatcherStatus = field(factory=lambda: WatcherStatus(state="connecting"), init=False)
     _notes: deque[WatcherNote] = field(factory=lambda: deque(maxlen=_MAX_NOTES), init=False)
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
 
     def status(self) -> WatcherStatus:
-        """
-        Return the current status.
-        """
+        """Return the current status."""
         with self._lock:
             return evolve(self._status, notes=tuple(self._notes))
 
     def seen(self, now: float, cluster: str, death_count: int) -> None:
-        """
-        Note an answer of the scheduler with this many new deaths.
-        """
+        """Note an answer of the scheduler with this many new deaths."""
         with self._lock:
             more = self._status.death_count + death_count
             self._status = evolve(
@@ -91,23 +79,17 @@ class WatcherProgress:
             )
 
     def changed(self, state: WatcherState, problem: str = "") -> None:
-        """
-        Note a new state of the watcher.
-        """
+        """Note a new state of the watcher."""
         with self._lock:
             self._status = evolve(self._status, state=state, problem=redact_text(problem))
 
     def not_seen(self, problem: str) -> None:
-        """
-        Note that the scheduler did not answer. The watcher is not necessarily blind yet.
-        """
+        """Note that the scheduler did not answer. The watcher is not necessarily blind yet."""
         with self._lock:
             self._status = evolve(self._status, problem=redact_text(problem))
 
     def note(self, doing: str, problem: BaseException, now: float) -> None:
-        """
-        Note a failure. Repeats are counted.
-        """
+        """Note a failure. Repeats are counted."""
         text = redact_text(describe_error(problem))
         with self._lock:
             last = self._notes[-1] if self._notes else None

@@ -1,6 +1,4 @@
-"""
-Quiet hours: a daily time span in some time zone in which notices wait.
-"""
+"""Quiet hours: a daily time span in some time zone in which notices wait."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ _WRITTEN = re.compile(r"\s*(\d{1,2}):(\d\d)\s*-\s*(\d{1,2}):(\d\d)\s+(\S+)\s*")
 
 @frozen(kw_only=True)
 class QuietHours:
-    """
-    A daily time span, across midnight if its end is before its start.
-    """
+    """A daily time span, across midnight if its end is before its start."""
 
     begin: time
     end: time
@@ -39,8 +35,7 @@ class QuietHours:
 
     @classmethod
     def parse(cls, text: str) -> QuietHours:
-        """
-        Parse quiet hours such as ``22:00-07:00 Europe/Berlin``.
+        """Parse quiet hours such as ``22:00-07:00 Europe/Berlin``.
 
         Raises:
             QuietHoursError: The format is different, or the time zone is not known.
@@ -55,9 +50,7 @@ class QuietHours:
         return cls(begin=begin, end=end, zone=found[5])
 
     def holds(self, now: float) -> bool:
-        """
-        Whether *now*, in seconds since the epoch, is in them, with the daylight saving time of the zone.
-        """
+        """Whether *now*, in seconds since the epoch, is in them, with the daylight saving time of the zone."""
         clock = datetime.fromtimestamp(now, UTC).astimezone(self._zone_info).time()
         if self.begin <= self.end:
             return self.begin <= clock < self.end

@@ -1,6 +1,4 @@
-"""
-The settings of a watcher: when it sends notices, and where it keeps evidence.
-"""
+"""The settings of a watcher: when it sends notices, and where it keeps evidence."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from workerdiag.settings import seconds, setting
 def duration_setting(
     key: str, validator: Callable[[object, Attribute[float], float], object] | None = None
 ) -> float:
-    """
-    Return a field with its default from Dask's configuration, in seconds.
-    """
+    """Return a field with its default from Dask's configuration, in seconds."""
     return field(factory=lambda: seconds(key), validator=validator)
 
 
@@ -29,8 +25,7 @@ def _configured_folder() -> Path | None:
 
 @frozen(kw_only=True)
 class WatchSettings:
-    """
-    The settings of a watcher. Defaults come from ``workerdiag.watch`` in Dask's configuration.
+    """The settings of a watcher. Defaults come from ``workerdiag.watch`` in Dask's configuration.
 
     They are similar to those of Alertmanager.
     """

@@ -1,5 +1,4 @@
-"""
-Silences, with an end and a reason, and known issues from a file.
+"""Silences, with an end and a reason, and known issues from a file.
 
 .. code-block:: toml
 
@@ -42,9 +41,7 @@ MAX_SILENCE_S = 366 * 86_400.0
 
 @frozen(kw_only=True)
 class Silence:
-    """
-    Holds back matching notices until its end.
-    """
+    """Holds back matching notices until its end."""
 
     id: str
     #: A pattern (``*``, ``?``, ``[abc]``) for the id or key of a case, the id of a cause, or a cluster.
@@ -56,16 +53,13 @@ class Silence:
     created_at: float
 
     def covers(self, notice: Notice, now: float) -> bool:
-        """
-        Whether it holds the notice back now.
-        """
+        """Whether it holds the notice back now."""
         names = (notice.case_id, notice.key, notice.cause or "", notice.cluster)
         return now < self.until and any(name and fnmatchcase(name, self.matches) for name in names)
 
 
 def new_silence(matches: str, *, until: float, reason: str, now: float) -> Silence:
-    """
-    Return a silence from *now* on.
+    """Return a silence from *now* on.
 
     Raises:
         SilenceError: It has no pattern, no reason, or no end in the future and within a year.
@@ -84,8 +78,7 @@ def new_silence(matches: str, *, until: float, reason: str, now: float) -> Silen
 
 
 def parse_until(text: str, now: float) -> float:
-    """
-    Parse the end of a silence: a time with a zone (``2026-11-23T08:00:00+01:00``) or a duration (``2h``).
+    """Parse the end of a silence: a time with a zone (``2026-11-23T08:00:00+01:00``) or a duration (``2h``).
 
     Raises:
         SilenceError: It is neither.
@@ -103,9 +96,7 @@ def parse_until(text: str, now: float) -> float:
 
 @frozen(kw_only=True)
 class KnownIssue:
-    """
-    A trouble that somebody is working on.
-    """
+    """A trouble that somebody is working on."""
 
     #: Key of the case; or the id of its cause, or a pattern for that (``nanny.*``).
     key: str | None = None
@@ -124,9 +115,7 @@ class KnownIssue:
             raise ValueError("needs a note or a link")
 
     def covers(self, notice: Notice) -> bool:
-        """
-        Whether the notice is about this issue.
-        """
+        """Whether the notice is about this issue."""
         if not fnmatchcase(notice.cluster, self.cluster):
             return False
         is_key = bool(self.key) and notice.key == self.key
@@ -135,23 +124,18 @@ class KnownIssue:
 
 @frozen(kw_only=True)
 class _IssueFile:
-    """
-    The content of the file; the field is named like the table.
-    """
+    """The content of the file; the field is named like the table."""
 
     issue: tuple[KnownIssue, ...] = ()
 
 
 def known_issue_of(notice: Notice, issues: Sequence[KnownIssue]) -> KnownIssue | None:
-    """
-    Return the first issue that the notice is about.
-    """
+    """Return the first issue that the notice is about."""
     return next((each for each in issues if each.covers(notice)), None)
 
 
 def read_known_issues(path: str | os.PathLike[str]) -> tuple[KnownIssue, ...]:
-    """
-    Return the known issues in a TOML file.
+    """Return the known issues in a TOML file.
 
     Raises:
         UnreadableInputError: The file cannot be read.

@@ -1,6 +1,4 @@
-"""
-The thread of one sink: it delivers one notice after another, and delays no other sink if it hangs.
-"""
+"""The thread of one sink: it delivers one notice after another, and delays no other sink if it hangs."""
 
 from __future__ import annotations
 
@@ -35,8 +33,7 @@ class _Failure:
 
 
 class SinkThread:
-    """
-    Delivers what the outbox has for one sink.
+    """Delivers what the outbox has for one sink.
 
     Args:
         sink: The sink. It is called without a lock or an open transaction, one call at a time.
@@ -71,8 +68,7 @@ class SinkThread:
         self._deadline: Deadline | None = None
 
     def start(self) -> None:
-        """
-        Begin to deliver, after the end of a pause that was requested before a restart.
+        """Begin to deliver, after the end of a pause that was requested before a restart.
 
         Raises:
             StateFileError: The state cannot be read.
@@ -82,22 +78,16 @@ class SinkThread:
         start_thread(f"workerdiag-sink-{self.name}", self._run)
 
     def wake(self) -> None:
-        """
-        Check the outbox now.
-        """
+        """Check the outbox now."""
         self._wakes.set()
 
     def finish(self, deadline: Deadline) -> None:
-        """
-        End when nothing is due before *deadline*, or at *deadline*.
-        """
+        """End when nothing is due before *deadline*, or at *deadline*."""
         self._deadline = deadline
         self._wakes.set()
 
     def join(self, deadline: Deadline) -> bool:
-        """
-        Wait for the end requested by `finish`; False if the sink is still delivering.
-        """
+        """Wait for the end requested by `finish`; False if the sink is still delivering."""
         return self._has_ended.wait(deadline.left_s)
 
     def _run(self) -> None:
@@ -119,9 +109,7 @@ class SinkThread:
             self._has_ended.set()
 
     def _deliver_next(self) -> float | None:
-        """
-        Deliver what is due. Returns the seconds to wait; None if the thread is to end.
-        """
+        """Deliver what is due. Returns the seconds to wait; None if the thread is to end."""
         resumes_in_s = self._resumes_at - self._clock()
         if resumes_in_s > 0:
             return self._wait_s(resumes_in_s)
@@ -144,9 +132,7 @@ class SinkThread:
             self._wakes.clear()
 
     def _deliver(self, claim: Claim) -> None:
-        """
-        Deliver, and note the outcome. If it cannot be noted, the attempt counts as failed.
-        """
+        """Deliver, and note the outcome. If it cannot be noted, the attempt counts as failed."""
         outcome = self._attempt(claim.delivery)
         try:
             self._note(claim, outcome)
@@ -170,9 +156,7 @@ class SinkThread:
         return _receipt(returned)
 
     def _note(self, claim: Claim, outcome: Mapping[str, str] | _Failure) -> None:
-        """
-        Note the outcome, and retry until that succeeds: otherwise the notice would be sent again.
-        """
+        """Note the outcome, and retry until that succeeds: otherwise the notice would be sent again."""
         id_, due_at, is_pause = claim.delivery.id, 0.0, False
         if isinstance(outcome, _Failure):
             due_at = self._clock() + self._retry.wait_s(claim.tries, outcome.retry_after_s, self._random)
@@ -196,9 +180,7 @@ class SinkThread:
 
 
 def _receipt(returned: object) -> Mapping[str, str]:
-    """
-    Return the receipt of a sink, or an empty one if it cannot be stored: the notice was sent anyway.
-    """
+    """Return the receipt of a sink, or an empty one if it cannot be stored: the notice was sent anyway."""
     try:
         receipt = {str(key): str(value) for key, value in returned.items()}  # type: ignore[attr-defined]
     except Exception:  # noqa: BLE001  None, or anything else
@@ -207,7 +189,5 @@ def _receipt(returned: object) -> Mapping[str, str]:
 
 
 def _shown(problem: str) -> str:
-    """
-    Return the error text for the status, without secrets: library errors often quote URLs with tokens.
-    """
+    """Return the error text for the status, without secrets: library errors often quote URLs with tokens."""
     return redact_text(problem[:_MAX_READ_CHARS])[:_MAX_PROBLEM_CHARS]

@@ -1,5 +1,4 @@
-"""
-The SQLite file with the watcher's state: opening, tables and transactions.
+"""The SQLite file with the watcher's state: opening, tables and transactions.
 
 A committed transaction survives a kill and a power failure (``synchronous=FULL``). Every error of SQLite
 becomes a `StateFileError`; the file is never replaced, emptied or repaired.
@@ -65,8 +64,7 @@ _NO_FILE = "give the path that the watcher was started with, in a folder that is
 
 
 class StateFile:
-    """
-    An open state file, or a state in memory. Threads may share it: transactions take turns.
+    """An open state file, or a state in memory. Threads may share it: transactions take turns.
 
     Args:
         path: Path of the file, which is created if necessary; None: in memory.
@@ -97,8 +95,7 @@ class StateFile:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """
-        Run a transaction: everything is written, or nothing if it raises. It may be part of another one.
+        """Run a transaction: everything is written, or nothing if it raises. It may be part of another one.
 
         Raises:
             StateFileError: SQLite failed; nothing was written.
@@ -123,22 +120,17 @@ class StateFile:
                 self._depth -= 1
 
     def shrink(self) -> None:
-        """
-        Return free pages to the file system.
-        """
+        """Return free pages to the file system."""
         with self._lock, self._naming_errors():
             self._connection.execute("PRAGMA incremental_vacuum").fetchall()
 
     def close(self) -> None:
-        """
-        Close it. Every later call raises `StateFileError`.
-        """
+        """Close it. Every later call raises `StateFileError`."""
         with self._lock, self._naming_errors():
             self._connection.close()
 
     def _is_new(self, path: Path, *, must_exist: bool) -> bool:
-        """
-        Whether the file does not exist yet. Raises if it cannot be created.
+        """Whether the file does not exist yet. Raises if it cannot be created.
 
         The file is never opened here: closing it would release the locks of all connections of this process
         (https://sqlite.org/howtocorrupt.html, 2.2).
@@ -174,9 +166,7 @@ class StateFile:
             self._inode = _inode(self._path)
 
     def _check_version(self) -> bool:
-        """
-        Whether the tables exist. Raises if they are not ours.
-        """
+        """Whether the tables exist. Raises if they are not ours."""
         application, version, tables = (
             int(self._connection.execute(each).fetchone()[0])
             for each in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
@@ -194,9 +184,7 @@ class StateFile:
         return False
 
     def _check_place(self) -> None:
-        """
-        Raise if the file was moved or deleted: what is written to it would be lost.
-        """
+        """Raise if the file was moved or deleted: what is written to it would be lost."""
         if self._inode is not None and self._path is not None and _inode(self._path) != self._inode:
             raise StateFileError(
                 self.name, "it was removed or replaced while in use", "start the watcher again"
@@ -212,9 +200,7 @@ class StateFile:
 
 
 def _statements(depth: int) -> tuple[str, str, tuple[str, ...]]:
-    """
-    Return the statements that begin, commit and roll back a transaction at this nesting depth.
-    """
+    """Return the statements that begin, commit and roll back a transaction at this nesting depth."""
     if depth == 0:
         return "BEGIN IMMEDIATE", "COMMIT", ("ROLLBACK",)
     name = f"part{depth}"

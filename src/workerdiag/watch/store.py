@@ -1,5 +1,4 @@
-"""
-The store: deaths, cursors, cases, silences and the outbox in one SQLite file.
+"""The store: deaths, cursors, cases, silences and the outbox in one SQLite file.
 
 Related changes are written in one `Store.transaction`. After a kill the watcher resumes at the last commit,
 which has both a death and the notice about it.
@@ -39,8 +38,7 @@ _T = TypeVar("_T")
 
 
 class Store:
-    """
-    The watcher's state. Threads may share it. Each method is a transaction, or a part of the one around it.
+    """The watcher's state. Threads may share it. Each method is a transaction, or a part of the one around it.
 
     Every method raises `StateFileError` if the file cannot be read or written; then nothing is written.
     """
@@ -60,38 +58,29 @@ class Store:
         must_exist: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> Self:
-        """
-        Open the state in the file at *path*, and create it if necessary; without a path, a state in memory.
+        """Open the state in the file at *path*, and create it if necessary; without a path, a state in memory.
 
         With *must_exist* a missing file is an error, for readers.
         """
         return cls(StateFile(path, must_exist=must_exist), clock=clock)
 
     def close(self) -> None:
-        """
-        Close the file.
-        """
+        """Close the file."""
         self.file.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """
-        Run a transaction: everything is written, or nothing if it raises. Keep it short: others wait.
-        """
+        """Run a transaction: everything is written, or nothing if it raises. Keep it short: others wait."""
         with self.file.transaction():
             yield
 
     def cursor(self, cluster: str) -> Cursor | None:
-        """
-        Return the cursor of a cluster; None if it is new.
-        """
+        """Return the cursor of a cluster; None if it is new."""
         rows = self._rows("SELECT epoch, position FROM cursor WHERE cluster = ?", cluster)
         return Cursor(epoch=rows[0][0], position=rows[0][1]) if rows else None
 
     def set_cursor(self, cluster: str, cursor: Cursor) -> None:
-        """
-        Store the cursor of a cluster.
-        """
+        """Store the cursor of a cluster."""
         self._rows(
             "INSERT OR REPLACE INTO cursor VALUES (?, ?, ?, ?)",
             cluster,
@@ -101,15 +90,12 @@ class Store:
         )
 
     def clusters(self) -> dict[str, float]:
-        """
-        Return when each cluster was last read, in seconds since the epoch, by its name.
-        """
+        """Return when each cluster was last read, in seconds since the epoch, by its name."""
         rows = self._rows("SELECT cluster, seen_at FROM cursor ORDER BY cluster")
         return {cluster: seen_at for cluster, seen_at in rows}  # noqa: C416  a row is no pair for types
 
     def add_deaths(self, cluster: str, deaths: Iterable[WatchedDeath]) -> int:
-        """
-        Store new deaths, and add new evidence to known ones that are pending.
+        """Store new deaths, and add new evidence to known ones that are pending.
 
         Returns:
             The number of new deaths.
@@ -118,9 +104,7 @@ class Store:
             return sum(self._add_death(cluster, each) for each in deaths)
 
     def pending_deaths(self, cluster: str | None = None) -> tuple[WatchedDeath, ...]:
-        """
-        Return the deaths that are not assigned yet, with their evidence, oldest first.
-        """
+        """Return the deaths that are not assigned yet, with their evidence, oldest first."""
         rows = self._rows(
             "SELECT id, at, identity, is_expected, evidence FROM death"
             " WHERE is_judged = 0 AND cluster = coalesce(?, cluster) ORDER BY at, rowid",
@@ -138,9 +122,7 @@ class Store:
         )
 
     def case_ids(self, death_ids: Iterable[str]) -> dict[str, str]:
-        """
-        Return the id of the case of each death that was assigned to one.
-        """
+        """Return the id of the case of each death that was assigned to one."""
         with self.transaction():
             rows = [
                 row
@@ -152,9 +134,7 @@ class Store:
         return {row[0]: row[1] for row in rows}
 
     def assign(self, death_ids: Iterable[str], case_id: str | None) -> None:
-        """
-        Note that deaths were judged, and their case (None: no case). Their evidence is deleted.
-        """
+        """Note that deaths were judged, and their case (None: no case). Their evidence is deleted."""
         with self.transaction():
             for each in death_ids:
                 self._rows(
@@ -164,9 +144,7 @@ class Store:
                 )
 
     def cases(self, cluster: str | None = None) -> tuple[WatchedCase, ...]:
-        """
-        Return the cases of one cluster or of all, in the order of their last changes.
-        """
+        """Return the cases of one cluster or of all, in the order of their last changes."""
         rows = self._rows(
             "SELECT id, body FROM watch_case WHERE cluster = coalesce(?, cluster) ORDER BY changed_at, id",
             cluster,
@@ -174,16 +152,12 @@ class Store:
         return tuple(self._read(f"case {id_}", body, WatchedCase) for id_, body in rows)
 
     def case(self, case_id: str) -> WatchedCase | None:
-        """
-        Return the case with that id.
-        """
+        """Return the case with that id."""
         rows = self._rows("SELECT body FROM watch_case WHERE id = ?", case_id)
         return self._read(f"case {case_id}", rows[0][0], WatchedCase) if rows else None
 
     def put_case(self, case: WatchedCase) -> None:
-        """
-        Store the current state of a case.
-        """
+        """Store the current state of a case."""
         self._rows(
             "INSERT OR REPLACE INTO watch_case VALUES (?, ?, ?, ?, ?)",
             case.id,
@@ -194,8 +168,7 @@ class Store:
         )
 
     def confirm(self, case_id: str, by: str) -> WatchedCase:
-        """
-        Note that somebody works on a case, even while a watcher runs.
+        """Note that somebody works on a case, even while a watcher runs.
 
         Raises:
             NoSuchCaseError: There is no such open case.
@@ -208,20 +181,15 @@ class Store:
         return seen
 
     def enqueue(self, notice: Notice, sink_names: Iterable[str]) -> None:
-        """
-        Put a notice into the outbox, once for each sink. An existing one stays unchanged.
-        """
+        """Put a notice into the outbox, once for each sink. An existing one stays unchanged."""
         self.outbox.enqueue(notice, sink_names)
 
     def deliveries(self, state: DeliveryState | None = None) -> tuple[StoredDelivery, ...]:
-        """
-        Return the deliveries in the outbox, oldest first: all, or those in one state.
-        """
+        """Return the deliveries in the outbox, oldest first: all, or those in one state."""
         return self.outbox.stored(state)
 
     def prune(self, *, keep_s: float = KEEP_S) -> None:
-        """
-        Delete judged deaths, cases and deliveries that have been over for *keep_s* seconds.
+        """Delete judged deaths, cases and deliveries that have been over for *keep_s* seconds.
 
         Waiting deliveries, and the last receipt of an open case, stay.
         """

@@ -1,6 +1,4 @@
-"""
-The watcher's values as JSON text for its state file, and back.
-"""
+"""The watcher's values as JSON text for its state file, and back."""
 
 from __future__ import annotations
 
@@ -23,15 +21,12 @@ _T = TypeVar("_T")
 
 
 def value_to_json(value: object) -> str:
-    """
-    Return a case, a notice or another attrs value as ASCII JSON, without defaults.
-    """
+    """Return a case, a notice or another attrs value as ASCII JSON, without defaults."""
     return _dump(_value_converter().unstructure(value))
 
 
 def value_from_json(text: str, kind: type[_T]) -> _T:
-    """
-    Return the value that `value_to_json` wrote.
+    """Return the value that `value_to_json` wrote.
 
     Raises:
         Exception: The text is not valid.
@@ -40,23 +35,17 @@ def value_from_json(text: str, kind: type[_T]) -> _T:
 
 
 def evidence_to_json(evidence: Iterable[Evidence]) -> str:
-    """
-    Return evidence as JSON, including the text of logs.
-    """
+    """Return evidence as JSON, including the text of logs."""
     return _dump([any_piece_to_dict(each) for each in evidence])
 
 
 def evidence_from_json(text: str) -> tuple[Evidence, ...]:
-    """
-    Return the evidence in JSON. A piece that cannot be read becomes a `Gap`.
-    """
+    """Return the evidence in JSON. A piece that cannot be read becomes a `Gap`."""
     return tuple(_piece(each) for each in json.loads(text))
 
 
 def merge_evidence(kept: str, other: str) -> str:
-    """
-    Merge two lists of evidence: each piece once, and the longer text of a log that both have.
-    """
+    """Merge two lists of evidence: each piece once, and the longer text of a log that both have."""
     old, new = json.loads(kept), json.loads(other)
     old_sizes, new_sizes = _log_sizes(old), _log_sizes(new)
     longer = {origin for origin, size in new_sizes.items() if size > old_sizes.get(origin, 0)}
@@ -72,9 +61,7 @@ def merge_evidence(kept: str, other: str) -> str:
 
 
 def _log_sizes(pieces: Iterable[dict[str, Any]]) -> Counter[str]:
-    """
-    Return the number of characters of each log.
-    """
+    """Return the number of characters of each log."""
     sizes: Counter[str] = Counter()
     for each in pieces:
         if each["kind"] == "LogChunk":
@@ -94,9 +81,7 @@ def _piece(plain: object) -> Evidence:
 
 
 def _dump(plain: object) -> str:
-    """
-    Return JSON in ASCII: SQLite does not accept half a surrogate pair.
-    """
+    """Return JSON in ASCII: SQLite does not accept half a surrogate pair."""
     return json.dumps(plain, separators=(",", ":"))
 
 

@@ -1,5 +1,4 @@
-"""
-Deaths without a known cause, and the case with which they are counted.
+"""Deaths without a known cause, and the case with which they are counted.
 
 If many workers end at once, a nanny may not learn how its worker ended, or is not asked in time. Such a death
 is not news while a case fires to which it may belong: it is listed there with an unknown cause.
@@ -23,8 +22,7 @@ from workerdiag.watch.watched_case import WatchedCase
 def case_beside(
     incident: WatchedIncident, cases: Iterable[WatchedCase], settings: WatchSettings
 ) -> WatchedCase | None:
-    """
-    Return the case with the nearest deaths to those of *incident*; None if the incident is news.
+    """Return the case with the nearest deaths to those of *incident*; None if the incident is news.
 
     It is news if a cause is likely; if an exit is known and no case has the best guess as its cause; if
     nobody died of a likely cause on the same machines within the window in which deaths are judged together;
@@ -51,8 +49,7 @@ def case_beside(
 def case_of_guess(
     incident: WatchedIncident, cases: Iterable[WatchedCase], settings: WatchSettings
 ) -> WatchedCase | None:
-    """
-    Return the case with the cause of *incident* as its guess; None if there is none.
+    """Return the case with the cause of *incident* as its guess; None if there is none.
 
     For a standstill, return the open one without a known cause.
     """
@@ -68,9 +65,7 @@ def case_of_guess(
 
 
 def with_unexplained(case: WatchedCase, incident: WatchedIncident, now: float) -> WatchedCase:
-    """
-    Return the case with the deaths of *incident* as unexplained ones. It stays open while they continue.
-    """
+    """Return the case with the deaths of *incident* as unexplained ones. It stays open while they continue."""
     return evolve(
         case,
         unexplained_ids=case.unexplained_ids | {each.id for each in incident.deaths},
@@ -80,9 +75,7 @@ def with_unexplained(case: WatchedCase, incident: WatchedIncident, now: float) -
 
 
 def without_deaths(case: WatchedCase, ids: frozenset[str]) -> WatchedCase:
-    """
-    Return the case without deaths that turned out to have another cause.
-    """
+    """Return the case without deaths that turned out to have another cause."""
     own_count = len(ids - case.unexplained_ids)
     return evolve(
         case,
@@ -97,16 +90,12 @@ def _guess(incident: WatchedIncident) -> str | None:
 
 
 def _is_near(incident: WatchedIncident, case: WatchedCase, settings: WatchSettings) -> bool:
-    """
-    Whether the deaths of both are within the window in which deaths are judged together.
-    """
+    """Whether the deaths of both are within the window in which deaths are judged together."""
     within_s = MOST_TIMES * settings.settle_s
     return case.is_open and case.death_count > 0 and _distance_s(incident, case) <= within_s
 
 
 def _distance_s(incident: WatchedIncident, case: WatchedCase) -> float:
-    """
-    Return the seconds between the deaths of both, by the scheduler's clock; 0 if they overlap.
-    """
+    """Return the seconds between the deaths of both, by the scheduler's clock; 0 if they overlap."""
     last_at = max(each.when for each in incident.deaths)
     return max(0.0, case.opened_at - last_at, incident.when - case.last_death_at)

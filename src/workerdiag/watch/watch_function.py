@@ -1,6 +1,4 @@
-"""
-``workerdiag.watch``: starts a watcher from its arguments.
-"""
+"""``workerdiag.watch``: starts a watcher from its arguments."""
 
 from __future__ import annotations
 
@@ -35,8 +33,7 @@ def watch(
     settings: WatchSettings | None = None,
     policy: NoticePolicy | None = None,
 ) -> Watcher:
-    """
-    Watch a cluster, and say why its workers die: to *sinks*, and to ``for notice in watcher``.
+    """Watch a cluster, and say why its workers die: to *sinks*, and to ``for notice in watcher``.
 
     It starts at once, in threads of its own, and connects again by itself whenever the scheduler restarts. It
     changes nothing on the cluster and keeps none alive. Close it, or use ``with`` or ``async with``.

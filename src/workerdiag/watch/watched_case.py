@@ -1,6 +1,4 @@
-"""
-The values of the watcher: cases and notices.
-"""
+"""The values of the watcher: cases and notices."""
 
 from __future__ import annotations
 
@@ -14,8 +12,7 @@ from workerdiag.model.vocabulary import CaseState, NoticeReason, Verdict
 
 @frozen(kw_only=True)
 class CaseProgress:
-    """
-    The internal state of a case, which notices do not show.
+    """The internal state of a case, which notices do not show.
 
     It begins when the case is opened, or opened again.
     """
@@ -43,9 +40,7 @@ class CaseProgress:
 
 @frozen(kw_only=True)
 class WatchedCase:
-    """
-    All incidents of one key on one cluster, and the notices about them.
-    """
+    """All incidents of one key on one cluster, and the notices about them."""
 
     #: The same for the same key and cluster, for all watchers.
     id: str
@@ -82,17 +77,13 @@ class WatchedCase:
 
     @property
     def is_open(self) -> bool:
-        """
-        Whether it may have further notices without another incident.
-        """
+        """Whether it may have further notices without another incident."""
         return self.state not in ("resolved", "ended")
 
 
 @frozen(kw_only=True)
 class Notice:
-    """
-    One notice of the watcher about a case, self-contained and free of secrets.
-    """
+    """One notice of the watcher about a case, self-contained and free of secrets."""
 
     #: Case, opening time and number, the same in every delivery to any sink.
     id: str
@@ -126,9 +117,7 @@ class Notice:
 
     @property
     def slack_blocks(self) -> list[dict[str, object]]:
-        """
-        The notice for Slack's ``chat.postMessage(blocks=...)``; its text is shown as it is.
-        """
+        """The notice for Slack's ``chat.postMessage(blocks=...)``; its text is shown as it is."""
         from workerdiag.watch.sinks.slack_blocks import slack_blocks
 
         return slack_blocks(self)

@@ -1,6 +1,4 @@
-"""
-The watcher: its loop in a thread, and the ways to receive its notices.
-"""
+"""The watcher: its loop in a thread, and the ways to receive its notices."""
 
 from __future__ import annotations
 
@@ -44,8 +42,7 @@ _DRAIN_POLL_S = 0.2
 
 @define(eq=False, kw_only=True)
 class Watcher:
-    """
-    Watches a cluster until it is closed; ``with`` and ``async with`` close it.
+    """Watches a cluster until it is closed; ``with`` and ``async with`` close it.
 
     Iterating over it, with ``for`` or ``async for``, yields each `Notice`, until the watcher is closed, or
     the cluster was. A notice counts as delivered when the loop asks for the next one: if the loop fails, a
@@ -103,8 +100,7 @@ class Watcher:
         )
 
     def start(self) -> Self:
-        """
-        Begin to watch and to deliver, in threads that end with the process.
+        """Begin to watch and to deliver, in threads that end with the process.
 
         Raises:
             StateInUseError: Another watcher uses the state.
@@ -156,8 +152,7 @@ class Watcher:
         return notice
 
     def next_notice(self, timeout_s: float | None = None) -> Notice | None:
-        """
-        Return the next notice, as iteration does; None after the last one.
+        """Return the next notice, as iteration does; None after the last one.
 
         Raises:
             TimeoutError: There is none within *timeout_s* seconds.
@@ -166,8 +161,7 @@ class Watcher:
         return None if self._is_elsewhere else self._inbox.take(timeout_s)
 
     def cases(self) -> tuple[WatchedCase, ...]:
-        """
-        Return all cases of the cluster: open, resolved and ended ones, and one for the deaths that settle.
+        """Return all cases of the cluster: open, resolved and ended ones, and one for the deaths that settle.
 
         Raises:
             StateFileError: The state cannot be read, for example after the watcher was closed.
@@ -175,15 +169,11 @@ class Watcher:
         return self._book.cases()
 
     def has_history(self) -> bool:
-        """
-        Whether a watcher with this state has seen the cluster before.
-        """
+        """Whether a watcher with this state has seen the cluster before."""
         return self._book.cursor() is not None
 
     def status(self) -> WatcherStatus:
-        """
-        Return whether it sees the cluster, what waits for its sinks, and what failed.
-        """
+        """Return whether it sees the cluster, what waits for its sinks, and what failed."""
         if self._is_elsewhere:
             return WatcherStatus(state="closed", cluster=self._cluster)
         with contextlib.suppress(WorkerdiagError):  # it is closed, or its file is broken, which is noted
@@ -191,8 +181,7 @@ class Watcher:
         return self._progress.status()
 
     def silence(self, matches: str, *, until: str, reason: str) -> Silence:
-        """
-        Hold back the notices of a case, a key, a cause or a cluster, or of a pattern such as ``memory.*``.
+        """Hold back the notices of a case, a key, a cause or a cluster, or of a pattern such as ``memory.*``.
 
         *until* is how long (``4h``), or a time with a zone (``2026-11-23T08:00:00+01:00``).
 
@@ -206,8 +195,7 @@ class Watcher:
         return silence
 
     def confirm(self, case_id: str, *, by: str) -> None:
-        """
-        Note who works on an open case: there are no reminders of it until it is opened again.
+        """Note who works on an open case: there are no reminders of it until it is opened again.
 
         Raises:
             NoSuchCaseError: There is no such open case.
@@ -216,8 +204,7 @@ class Watcher:
         self._store.confirm(case_id, by)
 
     def close(self, *, timeout_s: float = CLOSE_S) -> None:
-        """
-        Stop watching within *timeout_s*: look once more, judge all deaths, and deliver what is due.
+        """Stop watching within *timeout_s*: look once more, judge all deaths, and deliver what is due.
 
         With a state file, the next watcher delivers the rest.
         """
@@ -225,9 +212,7 @@ class Watcher:
 
     @property
     def _is_elsewhere(self) -> bool:
-        """
-        Whether this is a forked copy, whose threads are in the parent process.
-        """
+        """Whether this is a forked copy, whose threads are in the parent process."""
         return os.getpid() != self._pid
 
     def _sink_names(self) -> tuple[str, ...]:
@@ -238,9 +223,7 @@ class Watcher:
         self._loop_outbox.wake()
 
     def _run(self) -> None:
-        """
-        The watcher's thread.
-        """
+        """The watcher's thread."""
         try:
             asyncio.run(self._run_rounds())
         except Exception as problem:  # noqa: BLE001  the status says it
@@ -256,9 +239,7 @@ class Watcher:
         await self._loop.run()
 
     def _drain(self) -> None:
-        """
-        End the loop over this watcher after its last notice.
-        """
+        """End the loop over this watcher after its last notice."""
         try:
             while self._outbox.is_waiting(INBOX_NAME) and not self._is_closed.wait(_DRAIN_POLL_S):
                 pass
@@ -287,9 +268,7 @@ class Watcher:
         self._progress.changed("closed")
 
     def _close_outboxes(self, deadline: Deadline) -> None:
-        """
-        Deliver what is possible; the rest stays in the state for the next watcher.
-        """
+        """Deliver what is possible; the rest stays in the state for the next watcher."""
         for close in (
             lambda: self._loop_outbox.close(0.0, noting_s=deadline.left_s),
             lambda: self._outbox.close(deadline.left_s),

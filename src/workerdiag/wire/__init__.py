@@ -1,3 +1,1 @@
-"""
-What the recorder and the readers of its messages agree on.
-"""
+"""What the recorder and the readers of its messages agree on."""

@@ -1,6 +1,4 @@
-"""
-The content of a black box, as its reader returns it and as a report carries it.
-"""
+"""The content of a black box, as its reader returns it and as a report carries it."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ MissingPart = Literal[
 
 @frozen(kw_only=True)
 class RunningTask:
-    """
-    A task that was running when the box was last written.
-    """
+    """A task that was running when the box was last written."""
 
     #: Key of the task, at most 200 bytes of it.
     key: str
@@ -53,9 +49,7 @@ class RunningTask:
 
 @frozen(kw_only=True)
 class FinishedTask:
-    """
-    A task that ended.
-    """
+    """A task that ended."""
 
     key: str
     is_clipped: bool = False
@@ -70,9 +64,7 @@ class FinishedTask:
 
 @frozen(kw_only=True)
 class Sample:
-    """
-    Process, control group and host at one moment; None where a number is not known.
-    """
+    """Process, control group and host at one moment; None where a number is not known."""
 
     #: Seconds since the epoch.
     at: float
@@ -94,9 +86,7 @@ class Sample:
 
 @frozen(kw_only=True)
 class Lag:
-    """
-    The delay of the event loop and the contention of the GIL at one moment.
-    """
+    """The delay of the event loop and the contention of the GIL at one moment."""
 
     #: Seconds since the epoch.
     at: float
@@ -107,9 +97,7 @@ class Lag:
 
 @frozen(kw_only=True)
 class UnreadablePart:
-    """
-    Cells of one region that could not be read.
-    """
+    """Cells of one region that could not be read."""
 
     region: RegionName
     unreadable_count: int
@@ -119,9 +107,7 @@ class UnreadablePart:
 
 @frozen(kw_only=True)
 class BlackBox:
-    """
-    All that could be read of a black box; in a report, without the running tasks and cut to size.
-    """
+    """All that could be read of a black box; in a report, without the running tasks and cut to size."""
 
     #: Who wrote it; docs/black-box.md has the names.
     identity: Mapping[str, str] = field(factory=dict, hash=False)
@@ -146,16 +132,12 @@ class BlackBox:
 
     @property
     def missing(self) -> frozenset[str]:
-        """
-        What the worker could not record, as `MissingPart`; a later release may write other codes.
-        """
+        """What the worker could not record, as `MissingPart`; a later release may write other codes."""
         return frozenset(self.identity.get("missing", "").split())
 
     @property
     def has_all_running_tasks(self) -> bool:
-        """
-        Whether no task can have run that the box does not have.
-        """
+        """Whether no task can have run that the box does not have."""
         return not self.missing & {"running-tasks", "tasks-without-slot"} and not any(
             each.region == "running" for each in self.unreadable_parts
         )

@@ -1,6 +1,4 @@
-"""
-The names and numbers by which a message, a black box and their readers recognise each other.
-"""
+"""The names and numbers by which a message, a black box and their readers recognise each other."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""
-The messages of the recorder: what scheduler, nanny, finder of a box and watcher of a platform say of a death.
+"""The messages of the recorder: what scheduler, nanny, finder of a box and watcher of a platform say of a death.
 
 docs/recorder.md and docs/fair-blame.md describe them for other programs.
 """
@@ -24,9 +23,7 @@ DEATH_KINDS = ("removal", *get_args(ReportKind))
 
 @frozen(kw_only=True)
 class ExitReport:
-    """
-    How a process ended: by a signal or with a status.
-    """
+    """How a process ended: by a signal or with a status."""
 
     signal: int | None = None
     status: int | None = None
@@ -36,9 +33,7 @@ class ExitReport:
 
 @frozen(kw_only=True)
 class CgroupCounters:
-    """
-    The control group of nanny and worker when the worker had ended; all processes of the group count.
-    """
+    """The control group of nanny and worker when the worker had ended; all processes of the group count."""
 
     path: str | None = None
     version: int | None = None
@@ -52,9 +47,7 @@ class CgroupCounters:
 
 @frozen(kw_only=True)
 class StderrTail:
-    """
-    What came to standard error past Python, at most 16 KiB as JSON.
-    """
+    """What came to standard error past Python, at most 16 KiB as JSON."""
 
     text: str
     #: ``copy``: of this worker and what it started; ``file``: of any process that writes to that file.
@@ -65,9 +58,7 @@ class StderrTail:
 
 @frozen(kw_only=True)
 class DeathReport:
-    """
-    What a nanny reports of the end of its worker process, or whoever finds the box that it left.
-    """
+    """What a nanny reports of the end of its worker process, or whoever finds the box that it left."""
 
     kind: ReportKind
     #: As the box has it, where there is one: a nanny learns of it late.
@@ -105,16 +96,12 @@ class DeathReport:
 
     @property
     def was_asked_to_stop(self) -> bool:
-        """
-        Whether somebody asked the nanny to end the worker: too much memory is no request.
-        """
+        """Whether somebody asked the nanny to end the worker: too much memory is no request."""
         return self.stop_requested is not None and not self.is_memory_terminated
 
     @property
     def identity(self) -> DeathIdentity:
-        """
-        Whose death it is, and when it was noticed, or the last sign of life.
-        """
+        """Whose death it is, and when it was noticed, or the last sign of life."""
         return DeathIdentity(
             worker=self.worker_address or None,
             name=self.worker_name or None,
@@ -129,9 +116,7 @@ class DeathReport:
 
 @frozen(kw_only=True)
 class PlatformNotice:
-    """
-    What somebody who watches the platform says: it took a worker, or all workers of a host.
-    """
+    """What somebody who watches the platform says: it took a worker, or all workers of a host."""
 
     kind: Literal["platform"] = "platform"
     worker_address: str | None = None
@@ -143,9 +128,7 @@ class PlatformNotice:
 
 @frozen(kw_only=True)
 class RecorderState:
-    """
-    Whether the scheduler itself records from now on.
-    """
+    """Whether the scheduler itself records from now on."""
 
     kind: Literal["recorder-state"] = "recorder-state"
     is_recording: bool = True
@@ -163,15 +146,12 @@ _CLASSES: Mapping[str, type[Message]] = {
 
 
 def encode_message(message: object) -> dict[str, object]:
-    """
-    A value of the wire as plain data, with the number of its shape.
-    """
+    """A value of the wire as plain data, with the number of its shape."""
     return {"schema": MESSAGE_SCHEMA, **to_plain(message)}
 
 
 def decode_message(plain: object, dropped: list[str] | None = None) -> Message | None:
-    """
-    The message in plain data; None if it is of no known kind, or of another schema.
+    """The message in plain data; None if it is of no known kind, or of another schema.
 
     Args:
         plain: What arrived, from anybody.

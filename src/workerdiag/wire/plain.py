@@ -1,5 +1,4 @@
-"""
-Wire classes to plain data and back: dictionaries, lists, text and numbers, as msgpack and JSON hold them.
+"""Wire classes to plain data and back: dictionaries, lists, text and numbers, as msgpack and JSON hold them.
 
 Writing is strict. Reading is forgiving, since anybody may have written what arrives: a field that is unknown
 or broken is dropped and named, and the rest is used.
@@ -30,15 +29,11 @@ _ATOMS = frozenset({str, int, float, bool})
 
 
 class BrokenValueError(ValueError):
-    """
-    A value is not of the type that its field has.
-    """
+    """A value is not of the type that its field has."""
 
 
 def to_plain(value: object) -> Any:
-    """
-    The value as plain data; fields that are None are left out.
-    """
+    """The value as plain data; fields that are None are left out."""
     kind: object = type(value)
     if kind in _ATOMS:
         return value
@@ -53,8 +48,7 @@ def to_plain(value: object) -> Any:
 
 
 def from_plain(kind: type[T], value: object, dropped: list[str]) -> T:
-    """
-    The value of *kind* in plain data.
+    """The value of *kind* in plain data.
 
     Args:
         kind: A class of this package.
@@ -123,9 +117,7 @@ def _tuple_reader(reader: _Reader) -> _Reader:
 
 
 def _read_part(reader: _Reader, value: object, place: object, dropped: list[str]) -> object:
-    """
-    The value of a field or item, or `_BROKEN`; paths are made only of what is dropped.
-    """
+    """The value of a field or item, or `_BROKEN`; paths are made only of what is dropped."""
     known = len(dropped)
     try:
         part = reader(value, dropped)
@@ -154,9 +146,7 @@ def _refuse(*_: object) -> None:
 
 
 def _read_int(value: object, *_: object) -> int:
-    """
-    All integers of the wire are counts, sizes or process ids.
-    """
+    """All integers of the wire are counts, sizes or process ids."""
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)

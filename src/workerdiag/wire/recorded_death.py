@@ -1,6 +1,4 @@
-"""
-One death, as its removal record and its report describe it together.
-"""
+"""One death, as its removal record and its report describe it together."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ _ID_CHARS = 24
 
 @frozen(kw_only=True)
 class RecordedDeath:
-    """
-    What scheduler and nanny recorded of one death; either may have nothing.
-    """
+    """What scheduler and nanny recorded of one death; either may have nothing."""
 
     record: RemovalRecord | None = None
     report: DeathReport | None = None
@@ -44,22 +40,17 @@ class RecordedDeath:
 
     @classmethod
     def of(cls, message: DeathMessage) -> RecordedDeath:
-        """
-        The death of which only *message* is known.
-        """
+        """The death of which only *message* is known."""
         return cls().with_message(message)
 
     def is_of(self, message: DeathMessage) -> bool:
-        """
-        Whether the message is about this death. A second removal record never is.
-        """
+        """Whether the message is about this death. A second removal record never is."""
         if isinstance(message, RemovalRecord) and self.record is not None:
             return False
         return is_known_death(self.identities, message.identity)
 
     def with_message(self, message: DeathMessage) -> RecordedDeath:
-        """
-        The death with what *message* adds; itself, if that is nothing.
+        """The death with what *message* adds; itself, if that is nothing.
 
         A nanny knows the exit status, whoever finds a box later does not.
         """
@@ -70,17 +61,14 @@ class RecordedDeath:
         return self
 
     def without_box(self) -> RecordedDeath:
-        """
-        The death without what the box has beyond the running tasks.
-        """
+        """The death without what the box has beyond the running tasks."""
         if self.report is None or self.report.box is None:
             return self
         return evolve(self, report=evolve(self.report, box=None))
 
     @property
     def id(self) -> str:
-        """
-        The id of the death: the same wherever it is read, however often, whatever becomes known of it later.
+        """The id of the death: the same wherever it is read, however often, whatever becomes known of it later.
 
         Of one that only a nanny, or whoever found the box, knows, that is a matter of the process: such a
         worker was not, or no longer, known to the scheduler.
@@ -92,45 +80,33 @@ class RecordedDeath:
 
     @property
     def time(self) -> float:
-        """
-        When it was noticed, for sorting: 0 if that is not known.
-        """
+        """When it was noticed, for sorting: 0 if that is not known."""
         return self.identity.noticed_at or 0.0
 
     @property
     def at(self) -> float | None:
-        """
-        When it was noticed, in seconds since the epoch.
-        """
+        """When it was noticed, in seconds since the epoch."""
         return self.time or None
 
     @property
     def was_announced(self) -> bool:
-        """
-        Whether the scheduler expected the removal.
-        """
+        """Whether the scheduler expected the removal."""
         return self.record is not None and self.record.is_expected
 
     @property
     def is_expected(self) -> bool:
-        """
-        Whether somebody announced it, to the scheduler or the nanny, or asked the worker to stop.
-        """
+        """Whether somebody announced it, to the scheduler or the nanny, or asked the worker to stop."""
         reason = self.record.close_reason if self.record is not None else None
         return self.was_announced or self.was_asked_to_stop or is_stop_request(reason or "")
 
     @property
     def was_asked_to_stop(self) -> bool:
-        """
-        Whether somebody asked the nanny to end it: a worker that does not answer was not asked.
-        """
+        """Whether somebody asked the nanny to end it: a worker that does not answer was not asked."""
         unresponsive = self.record is not None and (self.record.stimulus_id or "").startswith(UNRESPONSIVE)
         return self.report is not None and self.report.was_asked_to_stop and not unresponsive
 
     def has_task(self, keys: Collection[str]) -> bool:
-        """
-        Whether one of these tasks was on the worker, as far as that was noted.
-        """
+        """Whether one of these tasks was on the worker, as far as that was noted."""
         if not keys:
             return False
         record, report = self.record or RemovalRecord(), self.report
@@ -145,9 +121,7 @@ class RecordedDeath:
 
 @frozen(kw_only=True)
 class DeathsAnswer:
-    """
-    What the scheduler answers when it is asked for deaths.
-    """
+    """What the scheduler answers when it is asked for deaths."""
 
     #: Oldest first.
     deaths: tuple[RecordedDeath, ...] = ()
@@ -162,8 +136,7 @@ class DeathsAnswer:
 
 
 def removal_id(worker: str | None, stimulus_id: str | None) -> str:
-    """
-    The id of a death that the scheduler noticed; the same in its events, in the recorder and in a journal.
+    """The id of a death that the scheduler noticed; the same in its events, in the recorder and in a journal.
 
     A stimulus has the time in it, and removes a worker once (``stimulus_id`` in scheduler.py).
     """
@@ -171,9 +144,7 @@ def removal_id(worker: str | None, stimulus_id: str | None) -> str:
 
 
 def merge_messages(messages: Iterable[DeathMessage]) -> tuple[RecordedDeath, ...]:
-    """
-    The deaths that the messages describe, in the order in which they were first mentioned.
-    """
+    """The deaths that the messages describe, in the order in which they were first mentioned."""
     deaths: list[RecordedDeath] = []
     for message in messages:
         place = next((n for n in reversed(range(len(deaths))) if deaths[n].is_of(message)), None)
@@ -187,8 +158,7 @@ def merge_messages(messages: Iterable[DeathMessage]) -> tuple[RecordedDeath, ...
 def select_recent(
     deaths: Sequence[RecordedDeath], *, about: Collection[str], tasks: Collection[str], now: float
 ) -> list[RecordedDeath]:
-    """
-    The deaths in question, those of the same tasks, and unexpected ones of the quarter of an hour before.
+    """The deaths in question, those of the same tasks, and unexpected ones of the quarter of an hour before.
 
     What matters most comes first; within each group the newest, as deaths arrive oldest first.
     """

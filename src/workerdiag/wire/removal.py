@@ -1,6 +1,4 @@
-"""
-What a scheduler knew of a worker when it removed it; docs/fair-blame.md describes it for other programs.
-"""
+"""What a scheduler knew of a worker when it removed it; docs/fair-blame.md describes it for other programs."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from workerdiag.wire.same_death import DeathIdentity
 
 @frozen(kw_only=True)
 class Heartbeat:
-    """
-    What a worker said of itself last.
-    """
+    """What a worker said of itself last."""
 
     #: Seconds since the epoch, by the scheduler's clock.
     at: float | None = None
@@ -29,9 +25,7 @@ class Heartbeat:
 
 @frozen(kw_only=True)
 class StatusChange:
-    """
-    A change of a worker's status, such as from ``running`` to ``paused``.
-    """
+    """A change of a worker's status, such as from ``running`` to ``paused``."""
 
     at: float
     before: str
@@ -40,9 +34,7 @@ class StatusChange:
 
 @frozen(kw_only=True)
 class HeartbeatTask:
-    """
-    A task that ran at the last heartbeat.
-    """
+    """A task that ran at the last heartbeat."""
 
     key: str
     #: For how long it had run then.
@@ -51,9 +43,7 @@ class HeartbeatTask:
 
 @frozen(kw_only=True)
 class SuspectTask:
-    """
-    A task with the losses that Dask counts against it, this one included.
-    """
+    """A task with the losses that Dask counts against it, this one included."""
 
     key: str
     suspicious_count: int = 0
@@ -61,9 +51,7 @@ class SuspectTask:
 
 @frozen(kw_only=True)
 class RemovalRecord:
-    """
-    What the scheduler knew of a worker when it removed it.
-    """
+    """What the scheduler knew of a worker when it removed it."""
 
     kind: Literal["removal"] = "removal"
     worker_address: str | None = None
@@ -103,16 +91,12 @@ class RemovalRecord:
 
     @property
     def was_paused(self) -> bool:
-        """
-        Whether the worker was paused last.
-        """
+        """Whether the worker was paused last."""
         return bool(self.status_changes) and self.status_changes[-1].after == "paused"
 
     @property
     def identity(self) -> DeathIdentity:
-        """
-        Whose removal it is. The host is no part of it: the scheduler knows an address, not a name.
-        """
+        """Whose removal it is. The host is no part of it: the scheduler knows an address, not a name."""
         return DeathIdentity(
             worker=self.worker_address or None,
             name=self.worker_name or None,

@@ -1,6 +1,4 @@
-"""
-The one rule for whether two of the recorder's messages describe the same death.
-"""
+"""The one rule for whether two of the recorder's messages describe the same death."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ _SAME_ADDRESS_S = 60.0
 
 @frozen(kw_only=True)
 class DeathIdentity:
-    """
-    The parts of a message that identify a death. None: unknown.
-    """
+    """The parts of a message that identify a death. None: unknown."""
 
     #: Address; a nanny may still have that of the worker before.
     worker: str | None = None
@@ -38,15 +34,11 @@ class DeathIdentity:
     found_later: bool = False
 
     def or_else(self, other: DeathIdentity) -> DeathIdentity:
-        """
-        Both in one; the parts known here win.
-        """
+        """Both in one; the parts known here win."""
         return evolve(other, **asdict(self, filter=lambda _, value: value is not None))
 
     def conflicts_with(self, other: DeathIdentity) -> bool:
-        """
-        Whether the two are certainly different processes.
-        """
+        """Whether the two are certainly different processes."""
         return (
             differ(self.pid, other.pid)
             or differ(self.boot_id, other.boot_id)
@@ -55,8 +47,7 @@ class DeathIdentity:
 
 
 def same_death(one: DeathIdentity, other: DeathIdentity) -> bool:
-    """
-    Whether both describe the end of one process.
+    """Whether both describe the end of one process.
 
     Either the worker's address is equal, or pid and nanny are: a nanny may not yet have the address of a
     worker that dies right after its start. A pid alone is not enough, since each container has a pid 7.
@@ -74,9 +65,7 @@ def same_death(one: DeathIdentity, other: DeathIdentity) -> bool:
 
 
 def is_known_death(known: Collection[DeathIdentity], new: DeathIdentity) -> bool:
-    """
-    Whether *new* is the death that all of *known* describe, of which each may know another part.
-    """
+    """Whether *new* is the death that all of *known* describe, of which each may know another part."""
     return any(same_death(each, new) for each in known) and not any(
         each.conflicts_with(new) for each in known
     )

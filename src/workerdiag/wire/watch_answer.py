@@ -1,6 +1,4 @@
-"""
-What the recorder on the scheduler answers whoever follows the deaths.
-"""
+"""What the recorder on the scheduler answers whoever follows the deaths."""
 
 from __future__ import annotations
 
@@ -11,9 +9,7 @@ from workerdiag.wire.recorded_death import RecordedDeath
 
 @frozen(kw_only=True)
 class ClusterFigures:
-    """
-    How a cluster stands, in numbers that cost its scheduler next to nothing.
-    """
+    """How a cluster stands, in numbers that cost its scheduler next to nothing."""
 
     worker_count: int = 0
     #: Workers that take tasks: neither paused nor closing.
@@ -28,9 +24,7 @@ class ClusterFigures:
 
 @frozen(kw_only=True)
 class WatchAnswer:
-    """
-    The deaths that came, or of which more became known, after a change that the asker names.
-    """
+    """The deaths that came, or of which more became known, after a change that the asker names."""
 
     #: Another one for each start of the recorder: changes are counted from 1 in each.
     epoch: str

@@ -1,6 +1,4 @@
-"""
-What is kept of a log, however it came and however long it is, is diagnosed as the log itself was.
-"""
+"""What is kept of a log, however it came and however long it is, is diagnosed as the log itself was."""
 
 from __future__ import annotations
 
@@ -61,24 +59,18 @@ CUTS = st.lists(st.integers(0, 1_000_000), max_size=6)
 
 
 def log_of(texts):
-    """
-    The bytes of a log made of *texts*.
-    """
+    """The bytes of a log made of *texts*."""
     return "".join(TEXTS[name] * count for name, count in texts).encode()
 
 
 def chunks_of(log, cuts):
-    """
-    The log, cut at these millionths of its length.
-    """
+    """The log, cut at these millionths of its length."""
     places = sorted({0, *(len(log) * cut // 1_000_000 for cut in cuts), len(log)})
     return [LogChunk(origin="w.log", data=log[start:end]) for start, end in pairwise(places)]
 
 
 def diagnosed(evidence):
-    """
-    The findings, and what was kept on the way.
-    """
+    """The findings, and what was kept on the way."""
     tap = EvidenceTap()
     findings = diagnose(tap.tee(evidence), BOOK, matcher=MATCHER, observer=tap)
     return findings, tap.kept_evidence()
@@ -88,9 +80,7 @@ def diagnosed(evidence):
 @settings(max_examples=25)
 @given(texts=LOGS, cuts=CUTS)
 def test_what_is_kept_is_diagnosed_as_the_log_was(texts, cuts):
-    """
-    Same causes, same line numbers; a copy of the copy is the same again.
-    """
+    """Same causes, same line numbers; a copy of the copy is the same again."""
     first, kept = diagnosed(chunks_of(log_of(texts), cuts))
     again, kept_again = diagnosed(kept.evidence())
     third, _ = diagnosed(kept_again.evidence())
@@ -102,9 +92,7 @@ def test_what_is_kept_is_diagnosed_as_the_log_was(texts, cuts):
 @settings(max_examples=25)
 @given(texts=LOGS, cuts=CUTS)
 def test_each_part_is_of_the_log_at_its_line(texts, cuts):
-    """
-    A part holds the very bytes of the log from the line that it names, whole lines in the order of the log, and not much.
-    """
+    """A part holds the very bytes of the log from the line that it names, whole lines in the order of the log, and not much."""
     log = log_of(texts)
     _, kept = diagnosed(chunks_of(log, cuts))
     (kept_log,) = kept.items
@@ -125,9 +113,7 @@ def test_each_part_is_of_the_log_at_its_line(texts, cuts):
 @settings(max_examples=20)
 @given(texts=LOGS, cuts=CUTS)
 def test_how_a_log_is_cut_into_chunks_changes_nothing(texts, cuts):
-    """
-    The same bytes are kept of a log that comes in one chunk and in many.
-    """
+    """The same bytes are kept of a log that comes in one chunk and in many."""
     log = log_of(texts)
     whole, pieces = chunks_of(log, ()), chunks_of(log, cuts)
 
@@ -141,9 +127,7 @@ def test_how_a_log_is_cut_into_chunks_changes_nothing(texts, cuts):
     cuts=CUTS,
 )
 def test_line_numbers_of_excerpts_are_kept(parts, cuts):
-    """
-    A log that is itself made of excerpts is diagnosed again at the lines of the log that they are from.
-    """
+    """A log that is itself made of excerpts is diagnosed again at the lines of the log that they are from."""
     chunks, line = [], 1
     for texts, left_out in parts:
         log = log_of(texts)
@@ -157,9 +141,7 @@ def test_line_numbers_of_excerpts_are_kept(parts, cuts):
 
 @pytest.mark.parametrize("line", [HEADER.format(31, "scheduler", "INFO") + "Somebody else\n", QUIET])
 def test_the_only_line_of_dask_is_kept(line):
-    """
-    An all-clear rests on one recognised line; it is kept wherever in a long log it stands.
-    """
+    """An all-clear rests on one recognised line; it is kept wherever in a long log it stands."""
     others = b"foo bar\n" * 60_000
     first, kept = diagnosed(chunks_of(others + line.encode() + others, ()))
 

@@ -1,6 +1,4 @@
-"""
-The page in a real scheduler of this process: what it answers, and that it leaves Dask's own as it was.
-"""
+"""The page in a real scheduler of this process: what it answers, and that it leaves Dask's own as it was."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ PATIENCE_S = 100.0
 
 
 class Served:
-    """
-    A scheduler that records, and its web server.
-    """
+    """A scheduler that records, and its web server."""
 
     def __init__(self, scheduler):
         self.scheduler = scheduler
@@ -42,9 +38,7 @@ class Served:
         return await AsyncHTTPClient().fetch(f"{self.base}/{path}", request_timeout=PATIENCE_S)
 
     async def deaths(self, count):
-        """
-        The answer, once it has so many deaths.
-        """
+        """The answer, once it has so many deaths."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 found = json.loads((await self.get("workerdiag/deaths.json")).body)
@@ -55,27 +49,21 @@ class Served:
 
 @pytest.fixture
 def judge_at_once(monkeypatch):
-    """
-    Judgements to return, in place of a process; tests of the process itself are in test_judge_client.py.
-    """
+    """Judgements to return, in place of a process; tests of the process itself are in test_judge_client.py."""
     answers = []
     monkeypatch.setattr(judge_client.JudgingProcess, "judge", lambda *_: answers.pop(0))
     return answers
 
 
 def counted():
-    """
-    The crashes in the text that Prometheus scrapes.
-    """
+    """The crashes in the text that Prometheus scrapes."""
     labels = {"cause": "signal.segfault", "family": "signal", "blame": "task"}
     return REGISTRY.get_sample_value("workerdiag_deaths_total", labels)
 
 
 @asynccontextmanager
 async def served(**options) -> AsyncIterator[Served]:
-    """
-    A scheduler with the recorder; it has Dask's dashboard where Bokeh is installed.
-    """
+    """A scheduler with the recorder; it has Dask's dashboard where Bokeh is installed."""
     arguments = {"host": "127.0.0.1", "port": 0, "dashboard_address": "127.0.0.1:0", **options}
     async with Scheduler(**arguments) as scheduler:
         found = Served(scheduler)
@@ -85,9 +73,7 @@ async def served(**options) -> AsyncIterator[Served]:
 
 
 def test_a_death_becomes_a_row_with_a_report(judge_at_once):
-    """
-    A death is a case in JSON, one in the counter, and has a report that may load nothing.
-    """
+    """A death is a case in JSON, one in the counter, and has a report that may load nothing."""
     judge_at_once.append(judgement(case(1, report="<p>why</p>")))
 
     async def scenario():
@@ -105,9 +91,7 @@ def test_a_death_becomes_a_row_with_a_report(judge_at_once):
 
 @pytest.mark.slow
 def test_a_death_of_which_more_is_told_is_counted_once(judge_at_once):
-    """
-    The nanny's report and the scheduler's record of one death are one in the counter, whenever they come.
-    """
+    """The nanny's report and the scheduler's record of one death are one in the counter, whenever they come."""
     judge_at_once += [judgement(case(1)), judgement(case(1, 2))]
 
     async def scenario():
@@ -122,9 +106,7 @@ def test_a_death_of_which_more_is_told_is_counted_once(judge_at_once):
 
 
 def test_the_page_is_one_text_for_all():
-    """
-    Both pages are there before anything died, and hold nothing that came from a worker.
-    """
+    """Both pages are there before anything died, and hold nothing that came from a worker."""
 
     async def scenario():
         async with served() as web:
@@ -137,9 +119,7 @@ def test_the_page_is_one_text_for_all():
 
 
 def test_an_unknown_report_is_not_found():
-    """
-    A link to what is not kept any more is answered with 404.
-    """
+    """A link to what is not kept any more is answered with 404."""
 
     async def scenario():
         async with served() as web:
@@ -152,9 +132,7 @@ def test_an_unknown_report_is_not_found():
 
 
 def test_what_ends_recording_takes_the_page_away():
-    """
-    After `uninstall` Dask's server is as it was.
-    """
+    """After `uninstall` Dask's server is as it was."""
 
     async def scenario():
         async with served() as web:
@@ -169,9 +147,7 @@ def test_what_ends_recording_takes_the_page_away():
 
 
 def test_the_recorder_starts_once():
-    """
-    A scheduler starts the plugins of its preloads twice; there is one page and one recorder all the same.
-    """
+    """A scheduler starts the plugins of its preloads twice; there is one page and one recorder all the same."""
 
     async def scenario():
         async with served() as web:
@@ -185,9 +161,7 @@ def test_the_recorder_starts_once():
 
 
 def test_the_page_can_be_hidden():
-    """
-    With `recorder.dashboard: hide` nothing is shown, and nothing is judged.
-    """
+    """With `recorder.dashboard: hide` nothing is shown, and nothing is judged."""
 
     async def scenario():
         with dask.config.set({"workerdiag.recorder.dashboard": "hide"}):
@@ -199,9 +173,7 @@ def test_the_page_can_be_hidden():
 
 
 def test_a_fault_of_ours_does_not_stop_the_scheduler(monkeypatch, caplog):
-    """
-    Whatever part fails, the scheduler starts, records, and says in its log what is missing.
-    """
+    """Whatever part fails, the scheduler starts, records, and says in its log what is missing."""
 
     def broken(*_, **__):
         raise RuntimeError("a fault of ours")
@@ -221,9 +193,7 @@ def test_a_fault_of_ours_does_not_stop_the_scheduler(monkeypatch, caplog):
 
 
 def test_a_scheduler_that_closes_waits_for_no_judgement(monkeypatch):
-    """
-    Closing takes no longer than without the page, also while deaths are being judged.
-    """
+    """Closing takes no longer than without the page, also while deaths are being judged."""
     started = threading.Event()
 
     def hang(self, text):
@@ -241,9 +211,7 @@ def test_a_scheduler_that_closes_waits_for_no_judgement(monkeypatch):
 
 
 def test_a_prefix_of_dask_is_ours_too():
-    """
-    Behind a proxy Dask serves its pages below a prefix, and ours beside them.
-    """
+    """Behind a proxy Dask serves its pages below a prefix, and ours beside them."""
 
     async def scenario():
         async with served(http_prefix="/dask/one") as web:

@@ -1,6 +1,4 @@
-"""
-The book counts each death once, shows where it is thought to belong now, and stays small.
-"""
+"""The book counts each death once, shows where it is thought to belong now, and stays small."""
 
 from __future__ import annotations
 
@@ -24,39 +22,29 @@ def book():
 
 
 def shown(book):
-    """
-    The number of deaths in each case that is shown.
-    """
+    """The number of deaths in each case that is shown."""
     return {each["id"]: each["death_count"] for each in json.loads(book.to_json())["cases"]}
 
 
 def counted(book):
-    """
-    The counts that are not zero.
-    """
+    """The counts that are not zero."""
     return {labels: count for labels, count in book.counts().items() if count}
 
 
 def test_nothing_is_known_at_first(book):
-    """
-    Before anything is judged there is one count, and it is zero.
-    """
+    """Before anything is judged there is one count, and it is zero."""
     assert book.counts() == {UNKNOWN: 0}
     assert json.loads(book.to_json())["cases"] == []
 
 
 def test_known_causes_begin_at_zero(book):
-    """
-    Who watches a rate sees the first death of each cause as an increase.
-    """
+    """Who watches a rate sees the first death of each cause as an increase."""
     book.add(judgement())
     assert book.counts() == {UNKNOWN: 0, CRASHED: 0, KILLED: 0}
 
 
 def test_a_death_is_counted_once(book):
-    """
-    A death that is judged again, with more evidence, is not counted again.
-    """
+    """A death that is judged again, with more evidence, is not counted again."""
     book.add(judgement(case(1, 2)))
     book.add(judgement(case(2)))
     book.add(judgement(case(3)))
@@ -65,9 +53,7 @@ def test_a_death_is_counted_once(book):
 
 
 def test_a_death_that_the_scheduler_notices_late_is_counted_once(book):
-    """
-    The nanny's report may come long before the scheduler's record, by which the death gets another id.
-    """
+    """The nanny's report may come long before the scheduler's record, by which the death gets another id."""
     reported = victim(1, id="by-report", report_id="by-report")
     book.add(judgement(evolve(case(1), victims=(reported,))))
     noticed = victim(1, id="by-record", report_id="by-report")
@@ -77,9 +63,7 @@ def test_a_death_that_the_scheduler_notices_late_is_counted_once(book):
 
 
 def test_a_death_moves_to_where_it_is_now_thought_to_belong(book):
-    """
-    Late evidence moves a death to another case; its count stays where it was, as counters never fall.
-    """
+    """Late evidence moves a death to another case; its count stays where it was, as counters never fall."""
     book.add(judgement(case(1, 2)))
     book.add(judgement(case(2, id_="bbbbbbbbbbbb", cause=OOM)))
     assert shown(book) == {"aaaaaaaaaaaa": 1, "bbbbbbbbbbbb": 1}
@@ -87,9 +71,7 @@ def test_a_death_moves_to_where_it_is_now_thought_to_belong(book):
 
 
 def test_a_case_that_lost_its_deaths_is_gone(book):
-    """
-    A stop that turns out to have been asked for leaves no empty row.
-    """
+    """A stop that turns out to have been asked for leaves no empty row."""
     book.add(judgement(case(1)))
     book.add(judgement(also=[1]))
     assert shown(book) == {}
@@ -99,17 +81,13 @@ def test_a_case_that_lost_its_deaths_is_gone(book):
 
 
 def test_a_guess_is_counted_as_unknown(book):
-    """
-    Nobody is alarmed about a cause that is less likely than not.
-    """
+    """Nobody is alarmed about a cause that is less likely than not."""
     book.add(judgement(case(1, is_likely=False, blame="unknown")))
     assert counted(book) == {UNKNOWN: 1}
 
 
 def test_json_has_what_the_page_shows(book):
-    """
-    A row tells the cause, how sure, how many, when, who, whom to blame, and where its report is.
-    """
+    """A row tells the cause, how sure, how many, when, who, whom to blame, and where its report is."""
     book.add(judgement(case(1, 2)))
     (row,) = json.loads(book.to_json())["cases"]
     workers = row.pop("workers")
@@ -132,9 +110,7 @@ def test_json_has_what_the_page_shows(book):
 
 
 def test_json_is_made_once_for_each_change(book):
-    """
-    A hundred viewers cost the scheduler no more than one.
-    """
+    """A hundred viewers cost the scheduler no more than one."""
     book.add(judgement(case(1)))
     assert book.to_json() is book.to_json()
     before = book.to_json()
@@ -143,9 +119,7 @@ def test_json_is_made_once_for_each_change(book):
 
 
 def test_the_newest_case_comes_first(book):
-    """
-    What died last is what people came for.
-    """
+    """What died last is what people came for."""
     book.add(judgement(case(1), case(9, id_="bbbbbbbbbbbb")))
     assert list(shown(book)) == ["bbbbbbbbbbbb", "aaaaaaaaaaaa"]
     book.add(judgement(case(10)))
@@ -153,9 +127,7 @@ def test_the_newest_case_comes_first(book):
 
 
 def test_ten_thousand_cases_take_no_room(book, monkeypatch):
-    """
-    Cases, victims, reports and known deaths are bounded, and counts go on.
-    """
+    """Cases, victims, reports and known deaths are bounded, and counts go on."""
     monkeypatch.setattr(book_module, "MAX_CASES", 10)
     monkeypatch.setattr(book_module, "MAX_REPORTS", 3)
     monkeypatch.setattr(book_module, "_MAX_KNOWN", 20)
@@ -169,9 +141,7 @@ def test_ten_thousand_cases_take_no_room(book, monkeypatch):
 
 
 def test_of_many_victims_the_newest_are_listed(book):
-    """
-    A case that kills a thousand workers is one row with a thousand deaths.
-    """
+    """A case that kills a thousand workers is one row with a thousand deaths."""
     book.add(judgement(case(*range(1000))))
     (row,) = json.loads(book.to_json())["cases"]
     assert row["death_count"] == 1000
@@ -179,9 +149,7 @@ def test_of_many_victims_the_newest_are_listed(book):
 
 
 def test_memory_is_drawn_of_the_newest_victims(book):
-    """
-    The answer stays small however many died.
-    """
+    """The answer stays small however many died."""
     book.add(judgement(*(case(number, id_=f"{number:012x}") for number in range(60))))
     rows = json.loads(book.to_json())["cases"]
     drawn = [row["id"] for row in rows if "memory" in row["workers"][0]]

@@ -1,6 +1,4 @@
-"""
-The follower collects deaths until they have settled, and whatever fails leaves a page and no harm.
-"""
+"""The follower collects deaths until they have settled, and whatever fails leaves a page and no harm."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ PATIENCE_S = 60.0
 
 
 class Recorder:
-    """
-    As the recorder's handler: answers what is put in, one after the other, as soon as it is there.
-    """
+    """As the recorder's handler: answers what is put in, one after the other, as soon as it is there."""
 
     def __init__(self, *batches, closing_reason="signal-15", epoch="e", missed_count=0):
         self.batches = list(batches)
@@ -52,9 +48,7 @@ class Recorder:
 
 
 class Judge:
-    """
-    As the judging process: notes what it is given, and says what it was told to say.
-    """
+    """As the judging process: notes what it is given, and says what it was told to say."""
 
     def __init__(self, *answers):
         self.answers, self.given = list(answers), []
@@ -71,9 +65,7 @@ class Judge:
 
 
 async def follow(recorder, judge, until, settle_s=0.2):
-    """
-    The book once it is as wanted.
-    """
+    """The book once it is as wanted."""
     book = DeathBook()
     follower = DeathFollower(recorder.answer, book, judge, settle_s=settle_s)
     task = asyncio.create_task(follower.run())
@@ -88,9 +80,7 @@ async def follow(recorder, judge, until, settle_s=0.2):
 
 
 def test_deaths_that_settle_are_judged_together():
-    """
-    What dies within seconds is judged at once, and in the meantime the page says that something died.
-    """
+    """What dies within seconds is judged at once, and in the meantime the page says that something died."""
 
     async def scenario():
         recorder = Recorder([recorded_line(1)], [recorded_line(2)])
@@ -111,9 +101,7 @@ def test_deaths_that_settle_are_judged_together():
 
 
 def test_a_death_that_cannot_be_judged_is_shown_and_counted():
-    """
-    Where the process that judges fails, the page has the deaths and the reason, and the next one is judged.
-    """
+    """Where the process that judges fails, the page has the deaths and the reason, and the next one is judged."""
 
     async def scenario():
         recorder = Recorder([recorded_line(1)])
@@ -136,9 +124,7 @@ def test_a_death_that_cannot_be_judged_is_shown_and_counted():
 
 
 def test_a_stop_that_was_asked_for_starts_no_judgement():
-    """
-    A cluster that scales up and down all day costs nothing.
-    """
+    """A cluster that scales up and down all day costs nothing."""
 
     async def scenario():
         stopped = json.loads(recorded_line(1))
@@ -152,9 +138,7 @@ def test_a_stop_that_was_asked_for_starts_no_judgement():
 
 
 def test_a_broken_recorder_ends_the_page_and_nothing_else(caplog):
-    """
-    A fault of ours is a line in the log of the scheduler.
-    """
+    """A fault of ours is a line in the log of the scheduler."""
 
     async def scenario():
         async def broken(**_):
@@ -168,9 +152,7 @@ def test_a_broken_recorder_ends_the_page_and_nothing_else(caplog):
 
 
 def test_deaths_that_nobody_read_are_told():
-    """
-    What the recorder had to let go of is a number on the page.
-    """
+    """What the recorder had to let go of is a number on the page."""
 
     async def scenario():
         recorder = Recorder([recorded_line(1)], [recorded_line(2)], missed_count=7)
@@ -181,9 +163,7 @@ def test_deaths_that_nobody_read_are_told():
 
 
 def test_causes_are_learned_once():
-    """
-    Zeros for all known causes cost one judgement of nothing.
-    """
+    """Zeros for all known causes cost one judgement of nothing."""
 
     async def scenario():
         book, judge = DeathBook(), Judge(judgement())

@@ -1,6 +1,4 @@
-"""
-Messages in a piece of a log: which one a place is in depends on the text alone.
-"""
+"""Messages in a piece of a log: which one a place is in depends on the text alone."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ LINES = st.sampled_from(
 
 
 def shown(record: LogRecord) -> tuple[str, list[int]]:
-    """
-    What tells one message from another.
-    """
+    """What tells one message from another."""
     return record.text, list(record.line_offsets)
 
 
@@ -31,9 +27,7 @@ def shown(record: LogRecord) -> tuple[str, list[int]]:
 @example(["w-1 | Killed", f"w-1 | {HEADER}", "x" * 60, "x" * 60, "w-1 | Killed", "w-1 | Killed"], [218, 205])
 @given(st.lists(LINES, min_size=1, max_size=40), st.lists(st.integers(0, 2**16), max_size=30))
 def test_a_message_is_the_same_in_whatever_order_places_are_asked_for(lines, places):
-    """
-    Forwards, backwards, or here and there, over headers, other programs' lines, tiles and overlong lines.
-    """
+    """Forwards, backwards, or here and there, over headers, other programs' lines, tiles and overlong lines."""
     data = "\n".join(lines).encode() + b"\n"
     with patch.multiple(log_window, BEFORE_BYTES=200, AFTER_BYTES=300, TILE_BYTES=150):
         window = LogWindow(data, 70, WorkBudget())

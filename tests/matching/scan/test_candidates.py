@@ -1,6 +1,4 @@
-"""
-A line that is a message by its bytes alone is the message that a closer look would find.
-"""
+"""A line that is a message by its bytes alone is the message that a closer look would find."""
 
 from __future__ import annotations
 
@@ -58,9 +56,7 @@ ENDS = st.sampled_from(["\n", "\r\n", "\n\n", "\n" + "x" * 9000 + "\n"])
 
 
 def _hits_at(offsets: Iterable[int]) -> LiteralHits:
-    """
-    One literal ends at each of *offsets*.
-    """
+    """One literal ends at each of *offsets*."""
     return LiteralHits(list(offsets), literal_count=1, searched_bytes=0)
 
 
@@ -68,9 +64,7 @@ def _hits_at(offsets: Iterable[int]) -> LiteralHits:
 @settings(deadline=None)
 @given(st.lists(st.tuples(LINES, ENDS), max_size=12))
 def test_a_line_known_by_its_bytes_is_the_whole_message(lines):
-    """
-    Of whatever dates, loggers, line ends and neighbours: the text, its header and its bounds are the same.
-    """
+    """Of whatever dates, loggers, line ends and neighbours: the text, its header and its bounds are the same."""
     data = "".join(line + end for line, end in lines).encode()
     hits = _hits_at(at for at, char in enumerate(data) if char != ord("x"))
     block = LogWindow(data, 0, WorkBudget())
@@ -84,9 +78,7 @@ def test_a_line_known_by_its_bytes_is_the_whole_message(lines):
 
 
 def test_most_lines_of_distributed_are_known_by_their_bytes():
-    """
-    So that a worker that dies ten thousand times is quick to look through.
-    """
+    """So that a worker that dies ten thousand times is quick to look through."""
     line = (
         b"2026-05-04 11:22:33,444 - distributed.nanny - INFO - Worker process 7012 was killed by signal 9\n"
     )
@@ -100,9 +92,7 @@ def test_most_lines_of_distributed_are_known_by_their_bytes():
 
 @pytest.mark.slow
 def test_only_messages_that_stay_are_put_together():
-    """
-    Of thousands alike the first and the last are kept, and the others are searched as they stand.
-    """
+    """Of thousands alike the first and the last are kept, and the others are searched as they stand."""
     line = "2026-05-04 11:22:33,444 - distributed.nanny - INFO - Worker process {} was killed by signal 9\n"
     data = "".join(line.format(number) for number in range(10_000, 20_000)).encode()
     done = WorkBudget()
@@ -114,9 +104,7 @@ def test_only_messages_that_stay_are_put_together():
 
 @pytest.mark.slow
 def test_line_ends_cost_little_memory():
-    """
-    A text of nothing but line ends is of messages with thousands of lines each, which overlap.
-    """
+    """A text of nothing but line ends is of messages with thousands of lines each, which overlap."""
     data = (b"\n" * 4000 + b"Killed\n") * 12
     matcher = Matcher(load_rulebook())
     list(matcher.matches([LogChunk(origin="a.log", data=b"Killed\n")]))
@@ -139,9 +127,7 @@ WORDS = st.lists(st.sampled_from(["killed", "by", "signal", "9", "11", "SIGKILL"
 @settings(deadline=None)
 @given(st.lists(WORDS, min_size=30, max_size=40))
 def test_patterns_tried_together_match_what_they_match_alone(messages):
-    """
-    Whatever rules one of them out is minded, too.
-    """
+    """Whatever rules one of them out is minded, too."""
     texts = ("killed by", r"signal (?P<signal>\d+)", "SIGKILL|killed")
     unless = {"killed by": frozenset({"worker"}), "SIGKILL|killed": frozenset({"9", r"\b11$"})}
     together = PatternSets(unless)
@@ -160,9 +146,7 @@ def test_patterns_tried_together_match_what_they_match_alone(messages):
 
 
 def test_what_is_not_tried_often_any_more_is_forgotten():
-    """
-    In a process that sees logs of many shapes, each that was ever frequent would be compiled again and again.
-    """
+    """In a process that sees logs of many shapes, each that was ever frequent would be compiled again and again."""
     together, texts = PatternSets({}), ("killed by", "SIGKILL")
     for _ in range(30):
         together.matching(texts, b"nothing")
@@ -173,22 +157,16 @@ def test_what_is_not_tried_often_any_more_is_forgotten():
 
 
 def test_a_line_without_an_end_is_read_once(monkeypatch):
-    """
-    A line of 240 kB with 3,000 hits was read anew for each: 18 seconds, whatever the time that was given.
-    """
+    """A line of 240 kB with 3,000 hits was read anew for each: 18 seconds, whatever the time that was given."""
     line = f"{GOOD} - distributed.nanny - INFO - ".encode() + b"Killed by it; " * 17_000
     hits = _hits_at(range(40, len(line), 80))
     read_bytes = []
 
     class Counting:
-        """
-        As the compiled pattern.
-        """
+        """As the compiled pattern."""
 
         def match(self, _data: bytes, start: int, end: int) -> None:
-            """
-            Nothing, and how much it may have read.
-            """
+            """Nothing, and how much it may have read."""
             read_bytes.append(end - start)
 
     monkeypatch.setattr(candidates, "_MESSAGE", Counting())

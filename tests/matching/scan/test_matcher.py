@@ -1,6 +1,4 @@
-"""
-Matching text: what is found, where, and that it does not depend on how the text arrives.
-"""
+"""Matching text: what is found, where, and that it does not depend on how the text arrives."""
 
 from __future__ import annotations
 
@@ -76,9 +74,7 @@ def found(text: str | bytes, *, pieces: int | None = None) -> list[Match]:
 
 
 def test_a_match_says_where_who_and_when():
-    """
-    File, line, time, stream and captured identity come with every match.
-    """
+    """File, line, time, stream and captured identity come with every match."""
     [match] = found(f"{BENIGN}\n{BENIGN}\n{DEATH}\n")
 
     assert (match.origin, match.line, match.stream, match.identity.pid) == ("a.log", 3, "nanny", 7012)
@@ -87,27 +83,21 @@ def test_a_match_says_where_who_and_when():
 
 
 def test_a_message_of_many_lines_is_one_piece_of_evidence():
-    """
-    A pattern may span a traceback, and the match knows its first and last line.
-    """
+    """A pattern may span a traceback, and the match knows its first and last line."""
     spanning = [each for each in found(f"{BENIGN}\n{TRACEBACK}\n{BENIGN}\n") if each.sign == "in-message"]
 
     assert [(each.line, each.last_line) for each in spanning] == [(2, 5)]
 
 
 def test_a_pattern_does_not_span_two_messages():
-    """
-    What another message says further down is not of this one.
-    """
+    """What another message says further down is not of this one."""
     text = f"2026-05-04 11:22:34,000 - distributed.core - INFO - Failed to deserialize\n{BENIGN}\nx.y - ERROR - No module named 'a'"
 
     assert not [each for each in found(text) if each.sign == "in-message"]
 
 
 def test_of_two_wordings_that_match_at_a_place_the_first_counts():
-    """
-    What a match quotes and captures does not depend on whose literal stands first in the text.
-    """
+    """What a match quotes and captures does not depend on whose literal stands first in the text."""
     rule = Landmark(id="house.fell", role="death", patterns=(r"(?P<name>\w+) house fell", r"\w+ house"))
     chunk = LogChunk(origin="a.log", data=b"an old house fell\n")
 
@@ -117,9 +107,7 @@ def test_of_two_wordings_that_match_at_a_place_the_first_counts():
 
 
 def test_unless_takes_a_match_back():
-    """
-    A failed task that misses a module kills nobody, and the sign says so with `unless`.
-    """
+    """A failed task that misses a module kills nobody, and the sign says so with `unless`."""
     text = 'distributed.worker - ERROR - Compute Failed\nException: "ModuleNotFoundError("No module named \'a\'")"'
 
     assert [each.sign for each in found(text)] == []
@@ -127,9 +115,7 @@ def test_unless_takes_a_match_back():
 
 @pytest.mark.parametrize("call", ["logger.info", "self.log.warning", "LOG.error"])
 def test_a_program_that_would_write_a_message_is_no_log(call):
-    """
-    Reports quote the code that they suspect.
-    """
+    """Reports quote the code that they suspect."""
     assert found(f'    {call}("Worker process 7012 was killed by signal 9")') == []
 
 
@@ -151,18 +137,14 @@ def test_a_program_that_would_write_a_message_is_no_log(call):
     ],
 )
 def test_prefixes_of_others_do_not_hide_a_message(prefix):
-    """
-    Whoever passed the line on, the death is seen, with its logger's stream.
-    """
+    """Whoever passed the line on, the death is seen, with its logger's stream."""
     [match] = found(f"{prefix}distributed.nanny - INFO - Worker process 7012 was killed by signal 9\r\n")
 
     assert (match.stream, match.captures["signal"]) == ("nanny", "9")
 
 
 def test_lines_of_several_processes_do_not_mix():
-    """
-    In one stream of two containers, a traceback is read past the other's lines.
-    """
+    """In one stream of two containers, a traceback is read past the other's lines."""
     lines = TRACEBACK.splitlines()
     mixed = "\n".join(f"worker_1 | {line}\nworker_2 | {BENIGN}" for line in lines)
 
@@ -170,9 +152,7 @@ def test_lines_of_several_processes_do_not_mix():
 
 
 def test_invalid_utf8_is_read_on():
-    """
-    Bytes that are no text are replaced, and the rest of the line still counts.
-    """
+    """Bytes that are no text are replaced, and the rest of the line still counts."""
     [match] = found(b"\xff\xfe\x00 " + DEATH.encode() + b" \xc3\n")
 
     assert match.identity.pid == 7012
@@ -185,27 +165,21 @@ def test_invalid_utf8_is_read_on():
     st.integers(1, 5000),
 )
 def test_the_cut_into_chunks_changes_nothing(messages, pieces):
-    """
-    However the bytes arrive, the matches are the same.
-    """
+    """However the bytes arrive, the matches are the same."""
     text = "\n".join(messages)
 
     assert found(text, pieces=pieces) == found(text)
 
 
 def test_a_line_of_many_megabytes_is_searched_throughout():
-    """
-    Without a line end for 20 MB, a message in the middle is found all the same.
-    """
+    """Without a line end for 20 MB, a message in the middle is found all the same."""
     text = "a" * 10_000_000 + " " + DEATH + " " + "b" * 10_000_000
 
     assert [each.identity.pid for each in found(text, pieces=1 << 20)] == [7012]
 
 
 def test_of_endless_repeats_the_first_and_the_last_are_kept():
-    """
-    Memory is bounded: a million equal lines leave only so many matches.
-    """
+    """Memory is bounded: a million equal lines leave only so many matches."""
     matches = found("\n".join([DEATH] * (3 * END_REPORTS_PER_END)))
 
     assert len(matches) == 2 * END_REPORTS_PER_END
@@ -213,9 +187,7 @@ def test_of_endless_repeats_the_first_and_the_last_are_kept():
 
 
 def test_both_ways_of_finding_literals_agree(monkeypatch):
-    """
-    Where hyperscan has no wheel, plain search finds the same.
-    """
+    """Where hyperscan has no wheel, plain search finds the same."""
     text = "\n".join([BENIGN, DEATH, TRACEBACK] * 50)
     fast = found(text)
     monkeypatch.setattr(database_cache, "available", lambda: False)
@@ -236,26 +208,20 @@ def test_both_ways_of_finding_literals_agree(monkeypatch):
     ],
 )
 def test_literals_of_a_pattern(pattern, expected):
-    """
-    Every text that matches contains one of them.
-    """
+    """Every text that matches contains one of them."""
     assert literals(pattern) == expected
 
 
 @pytest.mark.parametrize("pattern", [r"\d+ \w+", r"ab", r"killed by|\d+"])
 def test_a_pattern_without_fixed_text_is_refused(pattern):
-    """
-    It would have to run on every line.
-    """
+    """It would have to run on every line."""
     with pytest.raises(NoLiteralError):
         literals(pattern)
 
 
 @pytest.mark.parametrize("content", [b"", b"rubbish", b"x" * 5000])
 def test_a_damaged_cache_is_made_anew(tmp_path, monkeypatch, content):
-    """
-    Whatever lies in the cache, the same is found.
-    """
+    """Whatever lies in the cache, the same is found."""
     monkeypatch.setattr(database_cache, "cache_folder", lambda: tmp_path / "cache")
     expected = found(DEATH)
     [kept] = (tmp_path / "cache").iterdir()
@@ -268,9 +234,7 @@ def test_a_damaged_cache_is_made_anew(tmp_path, monkeypatch, content):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="makes a pipe")
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder", "others may write"])
 def test_only_this_users_own_files_are_taken_from_the_cache(tmp_path, monkeypatch, kind):
-    """
-    A link is not followed, a pipe not waited for, and what others can write is not read.
-    """
+    """A link is not followed, a pipe not waited for, and what others can write is not read."""
     monkeypatch.setattr(database_cache, "cache_folder", lambda: tmp_path / "cache")
     expected = found(DEATH)
     [kept] = (tmp_path / "cache").iterdir()
@@ -296,9 +260,7 @@ def test_only_this_users_own_files_are_taken_from_the_cache(tmp_path, monkeypatc
 
 @pytest.mark.parametrize("kind", ["link", "others may write"])
 def test_a_cache_folder_of_others_is_not_used(tmp_path, monkeypatch, kind):
-    """
-    Neither read nor written: somebody else decides what lies in it.
-    """
+    """Neither read nor written: somebody else decides what lies in it."""
     real, place = tmp_path / "real", tmp_path / "cache"
     real.mkdir(mode=0o700)
     if kind == "link":
@@ -313,9 +275,7 @@ def test_a_cache_folder_of_others_is_not_used(tmp_path, monkeypatch, kind):
 
 
 def test_a_full_disk_leaves_no_half_of_a_file(tmp_path, monkeypatch):
-    """
-    What cannot be written whole is not there.
-    """
+    """What cannot be written whole is not there."""
 
     def full(self, _):
         raise OSError(errno.ENOSPC, "no space left")
@@ -328,9 +288,7 @@ def test_a_full_disk_leaves_no_half_of_a_file(tmp_path, monkeypatch):
 
 
 def test_the_cache_does_not_grow_without_end(tmp_path, monkeypatch):
-    """
-    Every set of rules has its own file, and only so many of them stay.
-    """
+    """Every set of rules has its own file, and only so many of them stay."""
     monkeypatch.setattr(database_cache, "cache_folder", lambda: tmp_path)
     for number in range(database_cache.MAX_DATABASES + 3):
         database_cache.database([b"text number %d" % number])
@@ -339,9 +297,7 @@ def test_the_cache_does_not_grow_without_end(tmp_path, monkeypatch):
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
-    """
-    A read-only home costs a moment, not the diagnosis.
-    """
+    """A read-only home costs a moment, not the diagnosis."""
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(database_cache, "cache_folder", lambda: tmp_path / "file" / "below")
 
@@ -356,9 +312,7 @@ WRAPPED = (
 
 @pytest.mark.parametrize("width", [72, 80, 100])
 def test_hard_wrapped_lines_are_read_as_written(width):
-    """
-    A terminal that cuts lines at its width does not hide a message, and the line told is the given one.
-    """
+    """A terminal that cuts lines at its width does not hide a message, and the line told is the given one."""
     rows = [line[at : at + width] for line in WRAPPED.splitlines() for at in range(0, len(line), width)]
     [match] = found("\n".join(rows) + "\n")
 
@@ -368,9 +322,7 @@ def test_hard_wrapped_lines_are_read_as_written(width):
 
 
 def test_a_single_line_that_a_terminal_cut_in_a_word_is_read_as_written():
-    """
-    An excerpt may be of one message; a line that just happens to be that long goes on with a new one.
-    """
+    """An excerpt may be of one message; a line that just happens to be that long goes on with a new one."""
     text = f"{'job 12 on n7, says its nanny:':-<55}Worker process 7012 was killed by signal 9"
     [match] = found(f"{text[:80]}\n{text[80:]}\n")
     two = f"{'job 12 on n7, says its nanny:':-<60}Worker process 7012 \nWas killed by signal 9"
@@ -380,9 +332,7 @@ def test_a_single_line_that_a_terminal_cut_in_a_word_is_read_as_written():
 
 
 def test_line_ends_of_a_json_string_are_line_ends():
-    """
-    A log pasted from JSON is one line with backslashes; its messages are found all the same.
-    """
+    """A log pasted from JSON is one line with backslashes; its messages are found all the same."""
     [match] = found(f"{BENIGN}\n{BENIGN}\n{DEATH}".replace("\n", "\\n"))
 
     assert (match.identity.pid, match.line) == (7012, 1)
@@ -392,27 +342,21 @@ def test_line_ends_of_a_json_string_are_line_ends():
     "quoted", ["\u2019soilmodels\u2019", "&#39;soilmodels&#39;", "\u2018soilmodels\u2019"]
 )
 def test_quotes_of_web_pages_are_quotes(quoted):
-    """
-    Typographic and escaped quotes stand for the typewriter's.
-    """
+    """Typographic and escaped quotes stand for the typewriter's."""
     matches = found(f"ModuleNotFoundError: No module named {quoted}")
 
     assert [each.captures for each in matches] == [{"module": "soilmodels"}]
 
 
 def test_a_failed_task_is_one_in_lower_case_too():
-    """
-    A lower-cased log still tells that only a task failed.
-    """
+    """A lower-cased log still tells that only a task failed."""
     text = "distributed.worker - error - compute failed\nkey: x\nworker process 7012 was killed by signal 9"
 
     assert [each.in_task for each in found(text)] == [True]
 
 
 def test_without_re2_long_messages_are_searched_throughout(monkeypatch):
-    """
-    The stand-in is given short pieces, and still finds what stands far into a message, once.
-    """
+    """The stand-in is given short pieces, and still finds what stands far into a message, once."""
     monkeypatch.setattr(regex, "re2", None)
     regex.pattern.cache_clear()
     try:
@@ -423,18 +367,14 @@ def test_without_re2_long_messages_are_searched_throughout(monkeypatch):
 
 
 def test_records_as_get_worker_logs_gives_them_are_messages_of_their_own():
-    """
-    Printed, they are one line of tuples; what stands before the next record is not lost.
-    """
+    """Printed, they are one line of tuples; what stands before the next record is not lost."""
     text = str({"tcp://10.0.0.4:4001": (("ERROR", f"Traceback\nValueError: x\n{DEATH}"), ("INFO", BENIGN))})
 
     assert [each.identity.pid for each in found(text)] == [7012]
 
 
 def test_a_pattern_that_cannot_run_is_noted_in_each_answer_and_changes_no_matcher():
-    """
-    Two searches that share a matcher do not see each other's notes.
-    """
+    """Two searches that share a matcher do not see each other's notes."""
     bad = Landmark(id="house.bad", role="death", pattern=r"(killed by signal) \1")
     book = evolve(BOOK, landmarks=(*BOOK.landmarks, bad))
     matcher = Matcher(book)

@@ -1,6 +1,4 @@
-"""
-How far patterns reach: what is searched as one must match as if it were searched apart.
-"""
+"""How far patterns reach: what is searched as one must match as if it were searched apart."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ from workerdiag.matching.scan.pattern_sets import is_over_lines, is_within_line,
     ],
 )
 def test_which_patterns_need_a_second_line(text, expected):
-    """
-    Those whose every match begins with a line end.
-    """
+    """Those whose every match begins with a line end."""
     assert is_over_lines(text) is expected
 
 
@@ -39,9 +35,7 @@ def test_which_patterns_need_a_second_line(text, expected):
     ],
 )
 def test_what_is_one_match_among_messages(text, expected):
-    """
-    A message among others begins and ends lines, not texts.
-    """
+    """A message among others begins and ends lines, not texts."""
     assert is_within_message(text) is expected
 
 
@@ -61,7 +55,5 @@ def test_what_is_one_match_among_messages(text, expected):
     ],
 )
 def test_which_patterns_stay_within_a_line(text, expected):
-    """
-    A pattern that may reach over a line end, or minds where the text begins or ends, is looked for in messages.
-    """
+    """A pattern that may reach over a line end, or minds where the text begins or ends, is looked for in messages."""
     assert is_within_line(text) is expected

@@ -1,6 +1,4 @@
-"""
-Places that wait: however long they wait, what is found is the same.
-"""
+"""Places that wait: however long they wait, what is found is the same."""
 
 from __future__ import annotations
 
@@ -47,24 +45,18 @@ MESSAGES = st.sampled_from(
 
 
 class Excerpts:
-    """
-    An observer that keeps what it is told.
-    """
+    """An observer that keeps what it is told."""
 
     def __init__(self) -> None:
         self.seen: set[tuple[tuple[str, str], LogExcerpt]] = set()
 
     def on_match(self, _origin: str, sign: tuple[str, str], message: LogExcerpt) -> None:
-        """
-        Keep the excerpt.
-        """
+        """Keep the excerpt."""
         self.seen.add((sign, message))
 
 
 def found(data: bytes, step: int) -> tuple[list[Match], Excerpts]:
-    """
-    The matches in a log that comes in pieces of *step* bytes, and what an observer sees of them.
-    """
+    """The matches in a log that comes in pieces of *step* bytes, and what an observer sees of them."""
     observer = Excerpts()
     chunks = (LogChunk(origin="a.log", data=data[at : at + step]) for at in range(0, len(data), step))
     return list(MATCHER.matches(chunks, observer)), observer
@@ -84,9 +76,7 @@ def found(data: bytes, step: int) -> tuple[list[Match], Excerpts]:
     st.sampled_from([50, 1_000_000]),
 )
 def test_what_waits_is_found_as_if_it_did_not(runs, block_bytes, message_bytes, stale):
-    """
-    Few blocks or many, cut into messages or not: the first and the last matches, and their excerpts.
-    """
+    """Few blocks or many, cut into messages or not: the first and the last matches, and their excerpts."""
     lines = [message.format(number) for message, times in runs for number in range(times)]
     data = "\n".join(lines).encode()
     with (
@@ -107,9 +97,7 @@ def test_what_waits_is_found_as_if_it_did_not(runs, block_bytes, message_bytes, 
 
 
 def test_what_later_text_surely_shows_is_not_looked_at():
-    """
-    Of a worker that dies ten thousand times, the lines that are taken apart are those of the matches that stay.
-    """
+    """Of a worker that dies ten thousand times, the lines that are taken apart are those of the matches that stay."""
     data = "".join(f"{DEATH}\n".format(number) for number in range(10_000)).encode()
     work = WorkBudget()
     chunks = (LogChunk(origin="a.log", data=data[at : at + 90_000]) for at in range(0, len(data), 90_000))
@@ -126,8 +114,7 @@ def test_what_later_text_surely_shows_is_not_looked_at():
 
 
 def test_a_scan_for_places_that_nobody_asks_for_is_left_out():
-    """
-    Of a message that comes ten thousand times, most places are not even told of; the matches are the same.
+    """Of a message that comes ten thousand times, most places are not even told of; the matches are the same.
 
     Where no stop was asked for, they are: to be counted.
     """

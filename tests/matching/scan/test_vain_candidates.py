@@ -1,6 +1,4 @@
-"""
-Candidates in vain: passing over them together loses nothing.
-"""
+"""Candidates in vain: passing over them together loses nothing."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ REMOVED = f"{TIME} - distributed.scheduler - INFO - Remove worker addr: tcp://10
 
 
 def found(data: bytes, least_places: int) -> list[Match]:
-    """
-    The matches where literals with so many places are looked at as one.
-    """
+    """The matches where literals with so many places are looked at as one."""
     names = ("_MANY_PLACES", "_LEAST_TOGETHER")
     with patch.multiple(candidates, **dict.fromkeys(names, least_places)):
         return list(MATCHER.matches([LogChunk(origin="a.log", data=data)]))
@@ -47,17 +43,13 @@ def found(data: bytes, least_places: int) -> list[Match]:
 @settings(max_examples=40, deadline=None)
 @given(st.lists(MESSAGES, min_size=1, max_size=12))
 def test_nothing_that_matches_is_passed_over(messages):
-    """
-    Whatever stands around the lines that the rules were written for: all that matches is found.
-    """
+    """Whatever stands around the lines that the rules were written for: all that matches is found."""
     data = "".join((shape.format(line) + "\n") * times for shape, line, times in messages).encode()
     assert found(data, 1) == found(data, 10**9)
 
 
 def test_a_literal_in_vain_costs_next_to_nothing():
-    """
-    Of ten thousand lines with the literal of a pattern that matches none of them, none is taken apart for it.
-    """
+    """Of ten thousand lines with the literal of a pattern that matches none of them, none is taken apart for it."""
     data = "".join(REMOVED.format(number, number) for number in range(10_000)).encode()
     work = WorkBudget()
     list(MATCHER.matches([LogChunk(origin="a.log", data=data)], work=work))
@@ -66,9 +58,7 @@ def test_a_literal_in_vain_costs_next_to_nothing():
 
 
 def test_once_there_is_plenty_of_a_sign_its_lines_are_passed_over():
-    """
-    What nannies say when they restart a worker has a literal of a pattern that may reach over lines.
-    """
+    """What nannies say when they restart a worker has a literal of a pattern that may reach over lines."""
     data = f"{TIME} - distributed.nanny - WARNING - Restarting worker\n".encode() * 10_000
     work = WorkBudget()
     list(MATCHER.matches([LogChunk(origin="a.log", data=data)], work=work))
@@ -77,9 +67,7 @@ def test_once_there_is_plenty_of_a_sign_its_lines_are_passed_over():
 
 
 def test_what_goes_over_lines_is_not_looked_for_in_a_message_of_one():
-    """
-    What a healthy worker says of its event loop has a literal of patterns that need a second line.
-    """
+    """What a healthy worker says of its event loop has a literal of patterns that need a second line."""
     line = f"{TIME} - distributed.core - INFO - Event loop was unresponsive in Worker for 3.1s\n"
     work = WorkBudget()
     list(MATCHER.matches([LogChunk(origin="a.log", data=line.encode() * 10_000)], work=work))

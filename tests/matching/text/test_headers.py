@@ -1,6 +1,4 @@
-"""
-What is a header of Dask's, and what only has the words of one.
-"""
+"""What is a header of Dask's, and what only has the words of one."""
 
 from __future__ import annotations
 
@@ -17,7 +15,5 @@ from workerdiag.matching.text.line_parser import parse_line
     ],
 )
 def test_a_level_is_a_word_of_its_own(line, logger):
-    """
-    The end of another word, before the name of a machine, makes no header.
-    """
+    """The end of another word, before the name of a machine, makes no header."""
     assert parse_line(line).logger == logger

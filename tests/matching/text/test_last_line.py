@@ -1,6 +1,4 @@
-"""
-Which last lines of logs are somebody else's, and of a kind that did not stand there before.
-"""
+"""Which last lines of logs are somebody else's, and of a kind that did not stand there before."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ DASK = (
     "line", [b"contract 7 withdrawn", b"[2026-05-04 11:40:00] agent: contract withdrawn"]
 )
 def test_a_line_below_dasks_that_is_none_of_dasks_is_strange(line):
-    """
-    Whatever it says, and whether it has a time.
-    """
+    """Whatever it says, and whether it has a time."""
     assert strange_last_line(DASK + line) == line.decode()
 
 
@@ -40,16 +36,12 @@ def test_a_line_below_dasks_that_is_none_of_dasks_is_strange(line):
     ],
 )
 def test_other_rules_judge_what_is_dasks_or_a_table_or_an_exception(text):
-    """
-    Nor is it strange where a line of its kind stood above.
-    """
+    """Nor is it strange where a line of its kind stood above."""
     assert strange_last_line(text) is None
 
 
 def test_the_line_has_its_number_however_the_log_was_cut():
-    """
-    Blank lines below it count as none.
-    """
+    """Blank lines below it count as none."""
     data = DASK * 3 + b"contract 7 withdrawn\n\n"
     for size in (1, 7, len(data)):
         end = LastLine()
@@ -60,9 +52,7 @@ def test_the_line_has_its_number_however_the_log_was_cut():
 
 
 def test_the_line_that_tells_of_an_end_in_a_log_of_others_has_its_own_number():
-    """
-    It need not be the last one.
-    """
+    """It need not be the last one."""
     end = LastLine()
     data = b"agent up\ncontract 7 was terminated by its owner\nwriting the bill\nbill written\n"
     assert list(end.tee([LogChunk(origin="a", data=data)]))
@@ -70,7 +60,5 @@ def test_the_line_that_tells_of_an_end_in_a_log_of_others_has_its_own_number():
 
 
 def test_a_strange_line_alone_says_nothing():
-    """
-    Nothing of Dask stands above it.
-    """
+    """Nothing of Dask stands above it."""
     assert explain(logs=LogText("contract 7 withdrawn\n"), timeout="60s").outcome == "no-evidence"

@@ -1,6 +1,4 @@
-"""
-Records of ``client.get_worker_logs()``, saved as JSON or printed: each worker's newest first.
-"""
+"""Records of ``client.get_worker_logs()``, saved as JSON or printed: each worker's newest first."""
 
 from __future__ import annotations
 
@@ -39,18 +37,14 @@ def indented(logs: Mapping[str, object]) -> str:
 def test_the_records_of_each_worker_come_in_the_order_in_which_they_were_written(
     written: Callable[[object], str],
 ):
-    """
-    JSON on one line or many, as printed, and as printed by pprint, which cuts long texts.
-    """
+    """JSON on one line or many, as printed, and as printed by pprint, which cuts long texts."""
     lines = split_log_records(written(LOGS).encode())
     assert lines is not None
     assert [line.decode() for _, line in lines] == [OLDER, QUOTED, NEWER, OLDER]
 
 
 def test_each_line_says_where_its_record_stands():
-    """
-    A record of several lines stands in one line of JSON.
-    """
+    """A record of several lines stands in one line of JSON."""
     lines = split_log_records(indented({"tcp://10.0.0.4:4001": [["ERROR", FAILED]]}).encode())
     assert lines is not None
     assert [number for number, _ in lines] == [5, 5, 5]
@@ -58,33 +52,25 @@ def test_each_line_says_where_its_record_stands():
 
 @pytest.mark.parametrize("text", ["", "{", '{"a": [1, 2]}', OLDER, '["INFO", "cut off in the mid', "("])
 def test_what_is_something_else_stays_as_it_is(text: str):
-    """
-    Only what begins as such a document, with whole records, is one.
-    """
+    """Only what begins as such a document, with whole records, is one."""
     assert split_log_records(text.encode()) is None
 
 
 def test_a_worker_that_has_registered_does_not_wait():
-    """
-    Read from its end it seemed to.
-    """
+    """Read from its end it seemed to."""
     one = {"tcp://10.0.0.4:4001": LOGS["tcp://10.0.0.4:4001"]}
     summary = explain(logs=LogText(indented(one)), timeout="60s").summary
     assert "Waiting to connect" not in summary
 
 
 def test_a_task_that_two_copies_of_a_log_tell_of_failed_once():
-    """
-    The file, and what the worker answered when it was asked.
-    """
+    """The file, and what the worker answered when it was asked."""
     logs = [LogText(OLDER + "\n" + FAILED), LogText(indented({"w": [["ERROR", FAILED], ["INFO", OLDER]]}))]
     assert "2 tasks" not in explain(logs=logs, timeout="60s").summary
 
 
 def test_tasks_that_fail_alike_in_one_moment_are_as_many_as_one_log_tells():
-    """
-    A copy of the log adds none.
-    """
+    """A copy of the log adds none."""
     ended = "2026-11-21 08:10:00,000 - distributed.worker - INFO - Stopping worker at tcp://10.0.0.4:4001. Reason: worker-close\n"
     text = OLDER + "\n" + NEWER + "\n" + FAILED + FAILED.replace("17", "18") + ended
     summary = explain(logs=[LogText(text), LogText(text)], timeout="60s").summary

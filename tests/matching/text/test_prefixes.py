@@ -1,6 +1,4 @@
-"""
-What others put before each line that they pass on is not part of it.
-"""
+"""What others put before each line that they pass on is not part of it."""
 
 from __future__ import annotations
 
@@ -22,8 +20,6 @@ LINE = "distributed.nanny - INFO - Worker process 4711 was killed by signal 11"
     ],
 )
 def test_the_line_is_left(prefix):
-    """
-    Containers, services and collectors name where a line comes from.
-    """
+    """Containers, services and collectors name where a line comes from."""
     text, *_ = without_prefixes(prefix + LINE)
     assert text == LINE

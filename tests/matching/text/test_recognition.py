@@ -1,6 +1,4 @@
-"""
-Whose log it is: which words look like loggers of Dask's processes.
-"""
+"""Whose log it is: which words look like loggers of Dask's processes."""
 
 from __future__ import annotations
 
@@ -18,8 +16,6 @@ PIECES = st.sampled_from(
 
 @given(st.lists(PIECES, max_size=40).map(b"".join))
 def test_words_are_found_as_one_pattern_finds_them(head):
-    """
-    Searched for by their beginnings, one by one: the same words at the same places, in order.
-    """
+    """Searched for by their beginnings, one by one: the same words at the same places, in order."""
     wanted = re.finditer(rb"(?:distributed|tornado|dask_?)[\w.]*", head)
     assert list(_logger_words(head)) == [(word.start(), word[0]) for word in wanted]

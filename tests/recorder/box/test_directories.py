@@ -1,6 +1,4 @@
-"""
-Where black boxes lie: those of the dead are found, those of the living are left alone.
-"""
+"""Where black boxes lie: those of the dead are found, those of the living are left alone."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ DAY_S = 24 * 3600
 
 
 def box_of_the_dead(folder, **identity):
-    """
-    Path of the box of a child that was killed.
-    """
+    """Path of the box of a child that was killed."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -42,9 +38,7 @@ def box_of_the_dead(folder, **identity):
 
 @pytest.fixture
 def writer(tmp_path):
-    """
-    The box of this process, which lives.
-    """
+    """The box of this process, which lives."""
     box = BoxWriter.create(tmp_path)
     yield box
     box.close(remove=True)
@@ -62,9 +56,7 @@ def writer(tmp_path):
     ],
 )
 def test_a_name_can_be_read_back(identity, name, read):
-    """
-    Any host's name makes a file's name from which host, pid and start can be told.
-    """
+    """Any host's name makes a file's name from which host, pid and start can be told."""
     assert directories.box_name(identity) == name
     assert directories.parse_box_name(Path(name)) == read
     assert directories.parse_box_name(Path(directories.box_name(identity, 3))) == read
@@ -72,9 +64,7 @@ def test_a_name_can_be_read_back(identity, name, read):
 
 @pytest.mark.parametrize("name", ["x.box", "a-1-2.box.fault", ".a-1-2.box.1.new", "a-1-2.box\n", "a-1-2.txt"])
 def test_other_names_are_no_boxes(name):
-    """
-    What else lies in the folder is not taken for a box.
-    """
+    """What else lies in the folder is not taken for a box."""
     assert directories.parse_box_name(Path(name)) is None
 
 
@@ -82,9 +72,7 @@ def test_other_names_are_no_boxes(name):
 
 
 def test_the_environment_names_the_folder_then_dask_does(tmp_path, monkeypatch):
-    """
-    One variable in a container image, or one line of configuration, is enough.
-    """
+    """One variable in a container image, or one line of configuration, is enough."""
     import dask.config
 
     with dask.config.set({f"workerdiag.{directories.SETTING}": str(tmp_path / "configured")}):
@@ -96,9 +84,7 @@ def test_the_environment_names_the_folder_then_dask_does(tmp_path, monkeypatch):
 
 @pytest.fixture
 def temporary(tmp_path, monkeypatch):
-    """
-    A folder for temporary files of one's own.
-    """
+    """A folder for temporary files of one's own."""
     monkeypatch.delenv(directories.VARIABLE, raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(directories, "_SHARED_MEMORY", tmp_path / "shm")
@@ -106,27 +92,21 @@ def temporary(tmp_path, monkeypatch):
 
 
 def test_by_default_boxes_lie_among_the_temporary_files(temporary):
-    """
-    In a folder that is this user's alone.
-    """
+    """In a folder that is this user's alone."""
     folder = directories.writable_directory()
     assert folder == temporary / f"workerdiag-{os.getuid()}"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 def test_where_room_may_be_lost_shared_memory_is_used(temporary, monkeypatch):
-    """
-    With temporary files on btrfs or NFS the box goes where room can be kept.
-    """
+    """With temporary files on btrfs or NFS the box goes where room can be kept."""
     kinds = {temporary: "btrfs", temporary / "shm": "tmpfs"}
     monkeypatch.setattr(directories, "filesystem_type", lambda folder: kinds[folder.parent])
     assert directories.writable_directory().parent == temporary / "shm"
 
 
 def test_a_folder_that_others_can_write_to_is_not_used(temporary):
-    """
-    Nobody can put boxes into our folder, nor a link in its place.
-    """
+    """Nobody can put boxes into our folder, nor a link in its place."""
     shared = temporary / f"workerdiag-{os.getuid()}"
     shared.mkdir()
     shared.chmod(0o777)
@@ -140,18 +120,14 @@ def test_a_folder_that_others_can_write_to_is_not_used(temporary):
 
 
 def test_a_box_is_never_in_the_workers_local_directory(tmp_path, monkeypatch):
-    """
-    The nanny deletes that before anybody could read the box.
-    """
+    """The nanny deletes that before anybody could read the box."""
     monkeypatch.setenv(directories.VARIABLE, str(tmp_path / "worker-1" / "boxes"))
     with pytest.raises(OSError, match="local directory"):
         directories.writable_directory(str(tmp_path / "worker-1"))
 
 
 def test_the_kind_of_a_file_system_is_known():
-    """
-    As the kernel lists it; nothing is claimed of a folder that is not there.
-    """
+    """As the kernel lists it; nothing is claimed of a folder that is not there."""
     assert preallocation.filesystem_type(Path("/proc/self")) == "proc"
     assert preallocation.filesystem_type(Path("/nowhere/at/all")) == ""
 
@@ -160,9 +136,7 @@ def test_the_kind_of_a_file_system_is_known():
 
 
 def test_boxes_of_the_dead_are_found_and_those_of_the_living_are_not(tmp_path, writer):
-    """
-    The next process on the host reports what a worker and its nanny could not.
-    """
+    """The next process on the host reports what a worker and its nanny could not."""
     dead = box_of_the_dead(tmp_path)
     assert directories.find_orphans([tmp_path]) == (dead,)
     assert not directories.is_orphan(writer.path)
@@ -170,9 +144,7 @@ def test_boxes_of_the_dead_are_found_and_those_of_the_living_are_not(tmp_path, w
 
 
 def test_a_living_process_is_not_an_orphan_however_its_box_is_called(tmp_path, writer):
-    """
-    The lock counts, which holds across containers with pids of their own.
-    """
+    """The lock counts, which holds across containers with pids of their own."""
     other = tmp_path / "elsewhere-1-2.box"
     other.hardlink_to(writer.path)
     assert directories.find_orphans([tmp_path]) == ()
@@ -182,9 +154,7 @@ def test_a_living_process_is_not_an_orphan_however_its_box_is_called(tmp_path, w
 
 
 def test_a_child_that_survives_does_not_hide_the_death(tmp_path):
-    """
-    A descriptor that was passed on keeps the lock; pid and start say that the worker is gone.
-    """
+    """A descriptor that was passed on keeps the lock; pid and start say that the worker is gone."""
     import fcntl
 
     dead = box_of_the_dead(tmp_path)
@@ -194,9 +164,7 @@ def test_a_child_that_survives_does_not_hide_the_death(tmp_path):
 
 
 def test_a_pid_that_was_used_again_is_another_process(tmp_path):
-    """
-    Only pid and start together are the process.
-    """
+    """Only pid and start together are the process."""
     started = processes.process_start_ms(os.getpid())
     assert processes.is_running(os.getpid(), started)
     assert not processes.is_running(os.getpid(), started - 10)
@@ -204,9 +172,7 @@ def test_a_pid_that_was_used_again_is_another_process(tmp_path):
 
 
 def test_a_zombie_is_gone():
-    """
-    A process that ended and was not waited for writes nothing any more.
-    """
+    """A process that ended and was not waited for writes nothing any more."""
     pid = os.fork()
     if pid == 0:
         os._exit(0)
@@ -217,18 +183,14 @@ def test_a_zombie_is_gone():
 
 
 def test_after_a_restart_of_the_machine_all_are_dead(tmp_path):
-    """
-    A box of an earlier boot of this host needs no look at pids.
-    """
+    """A box of an earlier boot of this host needs no look at pids."""
     box = BoxWriter.create(tmp_path, boot_id="earlier")
     assert directories.is_orphan(box.path)
     box.close(remove=True)
 
 
 def test_a_box_of_another_machine_is_dead_when_it_is_silent(tmp_path):
-    """
-    On a shared volume nobody's pids can be looked up; a recorder that lives writes every second.
-    """
+    """On a shared volume nobody's pids can be looked up; a recorder that lives writes every second."""
     box = BoxWriter.create(tmp_path, boot_id="other", host="elsewhere")
     box.stage("running")
     assert not directories.is_orphan(box.path)
@@ -237,9 +199,7 @@ def test_a_box_of_another_machine_is_dead_when_it_is_silent(tmp_path):
 
 
 def test_the_latest_box_of_a_pid_comes_first(tmp_path):
-    """
-    The nanny finds the box of the process that it just saw end.
-    """
+    """The nanny finds the box of the process that it just saw end."""
     for started in (5, 30, 4):
         (tmp_path / f"host-77-{started}.box").touch()
     (tmp_path / "host-78-99.box").touch()
@@ -251,9 +211,7 @@ def test_the_latest_box_of_a_pid_comes_first(tmp_path):
 
 
 def test_what_cannot_be_read_is_no_orphan(tmp_path):
-    """
-    Damaged files, folders, pipes and links are passed over, and a missing folder is empty.
-    """
+    """Damaged files, folders, pipes and links are passed over, and a missing folder is empty."""
     (tmp_path / "host-1-1.box").write_bytes(b"nothing")
     (tmp_path / "host-2-1.box").mkdir()
     os.mkfifo(tmp_path / "host-3-1.box")
@@ -266,9 +224,7 @@ def test_what_cannot_be_read_is_no_orphan(tmp_path):
 
 
 def test_a_reported_box_goes_with_its_companions(tmp_path):
-    """
-    Nothing is left of a box that was discarded.
-    """
+    """Nothing is left of a box that was discarded."""
     dead = box_of_the_dead(tmp_path)
     fault_path(dead).write_text("Fatal")
     directories.discard(dead)
@@ -281,9 +237,7 @@ def aged(path, age_s):
 
 
 def test_old_boxes_of_the_dead_are_removed(tmp_path, writer):
-    """
-    After a day a box goes with all that belongs to it; one that lives stays, however long it was silent.
-    """
+    """After a day a box goes with all that belongs to it; one that lives stays, however long it was silent."""
     fresh = box_of_the_dead(tmp_path)
     old = aged(box_of_the_dead(tmp_path), DAY_S + 60)
     damaged = aged(_made(tmp_path / "host-1-1.box"), DAY_S + 60)
@@ -297,9 +251,7 @@ def test_old_boxes_of_the_dead_are_removed(tmp_path, writer):
 
 
 def test_only_so_many_boxes_are_kept(tmp_path, monkeypatch):
-    """
-    A worker that dies every second does not fill the disk.
-    """
+    """A worker that dies every second does not fill the disk."""
     monkeypatch.setattr(directories, "MAX_RETAINED_BOXES", 2)
     paths = [aged(box_of_the_dead(tmp_path), age_s) for age_s in (30, 20, 10)]
     assert directories.sweep([tmp_path]) == (paths[0],)
@@ -307,9 +259,7 @@ def test_only_so_many_boxes_are_kept(tmp_path, monkeypatch):
 
 
 def test_boxes_of_the_living_take_no_room_from_those_of_the_dead(tmp_path, monkeypatch):
-    """
-    On a machine with very many workers the box of one that died stays until somebody has told of it.
-    """
+    """On a machine with very many workers the box of one that died stays until somebody has told of it."""
     monkeypatch.setattr(directories, "MAX_RETAINED_BOXES", 2)
     dead = aged(box_of_the_dead(tmp_path), 30)
     living = [BoxWriter.create(tmp_path) for _ in range(3)]
@@ -320,9 +270,7 @@ def test_boxes_of_the_living_take_no_room_from_those_of_the_dead(tmp_path, monke
 
 
 def test_a_file_that_goes_while_others_are_looked_at_hides_none_of_them(tmp_path, monkeypatch):
-    """
-    On a machine where several workers die at once, their nannies remove boxes beside each other.
-    """
+    """On a machine where several workers die at once, their nannies remove boxes beside each other."""
     paths = {_made(tmp_path / f"host-{pid}-1.box") for pid in range(1, 6)}
     gone = []
     scan = os.scandir

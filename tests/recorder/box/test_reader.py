@@ -1,6 +1,4 @@
-"""
-The reading end of a black box: it says only what was written, however much of the file is damaged.
-"""
+"""The reading end of a black box: it says only what was written, however much of the file is damaged."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="a bl
 
 @pytest.fixture
 def writer(tmp_path):
-    """
-    A box that was used for a while.
-    """
+    """A box that was used for a while."""
     box = used(tmp_path)
     yield box
     box.close(remove=True)
@@ -37,9 +33,7 @@ def writer(tmp_path):
 
 @pytest.fixture
 def small(tmp_path):
-    """
-    A box that is quick to read, used once.
-    """
+    """A box that is quick to read, used once."""
     box = used(tmp_path, size_bytes=16 * 1024, times=1)
     yield box
     box.close(remove=True)
@@ -60,18 +54,14 @@ def used(folder, *, size_bytes=2**16, times=200):
 
 @pytest.fixture(scope="module")
 def content(tmp_path_factory):
-    """
-    The bytes of such a box.
-    """
+    """The bytes of such a box."""
     box = used(tmp_path_factory.mktemp("box"))
     yield box.path.read_bytes()
     box.close(remove=True)
 
 
 def is_part_of(box, whole):
-    """
-    Whether a box says nothing that the whole one does not say as well.
-    """
+    """Whether a box says nothing that the whole one does not say as well."""
     assert set(box.running_tasks) <= set(whole.running_tasks)
     assert set(box.finished_tasks) <= set(whole.finished_tasks)
     assert set(box.samples) <= set(whole.samples)
@@ -81,9 +71,7 @@ def is_part_of(box, whole):
 
 
 def read(data):
-    """
-    The box, or None where the error says why there is none; nothing else may come of any bytes.
-    """
+    """The box, or None where the error says why there is none; nothing else may come of any bytes."""
     try:
         box = read_box(data)
     except BadBoxError as problem:
@@ -93,9 +81,7 @@ def read(data):
 
 
 def test_a_box_says_when_it_was_made_and_last_written(writer):
-    """
-    The last write of all counts, whichever part it was in.
-    """
+    """The last write of all counts, whichever part it was in."""
     before = time.time()
     writer.line(b"now")
     box = read_box(writer.path)
@@ -103,27 +89,21 @@ def test_a_box_says_when_it_was_made_and_last_written(writer):
 
 
 def test_bytes_are_read_as_a_path_is(content, tmp_path):
-    """
-    A box that came in a message needs no file.
-    """
+    """A box that came in a message needs no file."""
     path = tmp_path / "copy.box"
     path.write_bytes(content)
     assert read_box(content) == read_box(path) == read_box(str(path))
 
 
 def test_only_the_identity_can_be_read(writer):
-    """
-    Whose a box is can be known without reading all of it.
-    """
+    """Whose a box is can be known without reading all of it."""
     assert read_identity(writer.path) == read_box(writer.path).identity
 
 
 @pytest.mark.slow
 @given(st.integers(min_value=0, max_value=2**16))
 def test_a_box_that_is_cut_off_says_what_is_left(content, length):
-    """
-    Whatever is missing at the end, the rest is read, and what is missing is told.
-    """
+    """Whatever is missing at the end, the rest is read, and what is missing is told."""
     box = read(content[:length])
     if box is None:
         assert length < layout.HEADER_BYTES
@@ -135,9 +115,7 @@ def test_a_box_that_is_cut_off_says_what_is_left(content, length):
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 2**16 - 1), st.integers(1, 255)), min_size=1, max_size=200))
 def test_flipped_bits_are_found(content, flips):
-    """
-    No damage makes a box say what was never written.
-    """
+    """No damage makes a box say what was never written."""
     data = bytearray(content)
     for place, bits in flips:
         data[place] ^= bits
@@ -151,9 +129,7 @@ def test_flipped_bits_are_found(content, flips):
 
 @given(st.binary(max_size=3000))
 def test_random_bytes_are_no_box(data):
-    """
-    Anything may lie in a folder for temporary files.
-    """
+    """Anything may lie in a folder for temporary files."""
     assert read(data) is None
     assert read(layout.BOX_MAGIC + data) is None
 
@@ -169,9 +145,7 @@ REGION = st.builds(
 
 @given(st.lists(REGION, max_size=8), st.binary(max_size=2000), st.floats())
 def test_a_hostile_header_is_refused_or_harmless(regions, data, created_at):
-    """
-    A checksum is no signature: regions may overlap, end nowhere, or be absurdly many and large.
-    """
+    """A checksum is no signature: regions may overlap, end nowhere, or be absurdly many and large."""
     header = layout.pack_header(2**18, {each.name: each for each in regions}, created_at)
     read(header.ljust(layout.HEADER_BYTES, b"\0") + data)
 
@@ -179,9 +153,7 @@ def test_a_hostile_header_is_refused_or_harmless(regions, data, created_at):
 @pytest.mark.slow
 @given(st.data())
 def test_hostile_cells_are_left_out(content, data):
-    """
-    A cell with a good checksum and no sense in it is told, and says nothing.
-    """
+    """A cell with a good checksum and no sense in it is told, and says nothing."""
     _, regions = layout.unpack_header(content)
     region = data.draw(st.sampled_from([regions[name] for name in sorted(regions)]))
     index = data.draw(st.integers(0, region.cells - 1))
@@ -196,9 +168,7 @@ def test_hostile_cells_are_left_out(content, data):
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_of_the_largest_hostile_box_no_more_is_read_than_a_box_may_have(content):
-    """
-    Four megabytes of the smallest cells are gone through, and what follows them is left alone.
-    """
+    """Four megabytes of the smallest cells are gone through, and what follows them is left alone."""
     regions = {"lines": layout.Region("lines", layout.HEADER_BYTES, 16, (layout.MAX_BYTES - 1024) // 16)}
     header = layout.pack_header(layout.MAX_BYTES, regions, 0.0).ljust(layout.HEADER_BYTES, b"\0")
     assert read(header + b"\xff" * (layout.MAX_BYTES * 2)).unreadable_parts
@@ -207,9 +177,7 @@ def test_of_the_largest_hostile_box_no_more_is_read_than_a_box_may_have(content)
 @pytest.mark.slow
 @pytest.mark.parametrize("region", ["running", "state", "identity"])
 def test_a_write_that_was_cut_off_anywhere_leaves_what_was_before(small, region):
-    """
-    A process can be killed after any byte: the box then says what it said before, or what it was to say.
-    """
+    """A process can be killed after any byte: the box then says what it said before, or what it was to say."""
     before = small.path.read_bytes()
     small.started(2, "x" * 150, 4, "d")
     small.stage("closing", "y" * 150)
@@ -238,9 +206,7 @@ def test_a_write_that_was_cut_off_anywhere_leaves_what_was_before(small, region)
 
 
 def test_a_cut_off_write_to_a_ring_is_told(writer):
-    """
-    Of a ring only the cell that was being written is missing.
-    """
+    """Of a ring only the cell that was being written is missing."""
     before = writer.path.read_bytes()
     writer.finished(2, "ok")
     after = writer.path.read_bytes()
@@ -255,9 +221,7 @@ def test_a_cut_off_write_to_a_ring_is_told(writer):
 
 
 def test_killed_between_the_two_writes_a_task_is_not_both(writer):
-    """
-    A task that is among the finished ones does not run, though its slot was not freed any more.
-    """
+    """A task that is among the finished ones does not run, though its slot was not freed any more."""
     before = writer.path.read_bytes()
     writer.finished(2, "ok")
     after = writer.path.read_bytes()
@@ -269,9 +233,7 @@ def test_killed_between_the_two_writes_a_task_is_not_both(writer):
 
 
 def test_a_box_can_be_read_while_it_is_written(writer):
-    """
-    Another process that looks does not stop the writer, and sees no half-written task.
-    """
+    """Another process that looks does not stop the writer, and sees no half-written task."""
     over = threading.Event()
 
     def work():
@@ -297,9 +259,7 @@ def test_a_box_can_be_read_while_it_is_written(writer):
 @pytest.mark.slow
 @pytest.mark.parametrize("nth", range(12))
 def test_a_box_of_a_killed_writer_tells_the_truth(tmp_path, nth):
-    """
-    A few of the thousands of tries of benchmarks/box_kill.py: with one thread, and with three.
-    """
+    """A few of the thousands of tries of benchmarks/box_kill.py: with one thread, and with three."""
     check(kill_child(tmp_path, 1 + nth % 2 * 2, nth * 2e-4))
 
 
@@ -307,9 +267,7 @@ def test_a_box_of_a_killed_writer_tells_the_truth(tmp_path, nth):
 
 
 def test_a_later_format_is_refused_by_its_number(content):
-    """
-    Who reads a box with an older workerdiag learns that this is why.
-    """
+    """Who reads a box with an older workerdiag learns that this is why."""
     header = bytearray(content[: layout.HEADER_BYTES])
     header[16:18] = (2).to_bytes(2, "little")
     size = int.from_bytes(header[12:16], "little")
@@ -319,9 +277,7 @@ def test_a_later_format_is_refused_by_its_number(content):
 
 
 def test_a_later_minor_format_is_read(content):
-    """
-    More regions, and more numbers at the end of a sample, do not disturb.
-    """
+    """More regions, and more numbers at the end of a sample, do not disturb."""
     created_at, regions = layout.unpack_header(content)
     samples = regions["samples"]
     payload = layout.MOMENT.pack(5.0, 6.0) + pack("<12q", *range(12))
@@ -337,9 +293,7 @@ def test_a_later_minor_format_is_read(content):
 
 
 def test_a_path_that_cannot_be_read_says_why(tmp_path):
-    """
-    No file, a folder, a pipe that would never answer, an empty file: one kind of error with the reason.
-    """
+    """No file, a folder, a pipe that would never answer, an empty file: one kind of error with the reason."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "empty").touch()
     with pytest.raises(BadBoxError, match="no such file"):
@@ -355,9 +309,7 @@ def test_a_path_that_cannot_be_read_says_why(tmp_path):
 
 
 def test_a_hostile_companion_is_harmless(writer):
-    """
-    What lies where faulthandler's file would be is read only if it is a file, and not endlessly.
-    """
+    """What lies where faulthandler's file would be is read only if it is a file, and not endlessly."""
     os.mkfifo(writer.fault_path)
     assert read_box(writer.path).faulthandler_dump == ""
     writer.fault_path.unlink()

@@ -1,6 +1,4 @@
-"""
-The writing end of a black box: what is noted is there at once, and nothing that goes wrong reaches the worker.
-"""
+"""The writing end of a black box: what is noted is there at once, and nothing that goes wrong reaches the worker."""
 
 from __future__ import annotations
 
@@ -26,18 +24,14 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="a bl
 
 @pytest.fixture
 def writer(tmp_path):
-    """
-    A box with four slots.
-    """
+    """A box with four slots."""
     box = BoxWriter.create(tmp_path, slots=4, worker="tcp://10.0.0.4:34937", name="alice")
     yield box
     box.close(remove=True)
 
 
 def forked(work):
-    """
-    Exit status of a forked child that did *work*; minus the signal, if one killed it.
-    """
+    """Exit status of a forked child that did *work*; minus the signal, if one killed it."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -49,9 +43,7 @@ def forked(work):
 
 
 def test_what_runs_is_there_at_once(writer):
-    """
-    A task that began a moment ago can be read, with its thread, before anything else happens.
-    """
+    """A task that began a moment ago can be read, with its thread, before anything else happens."""
     writer.started(2, "('sum', 3)", 1234, "Dask-Default-Threads-1")
     (task,) = read_box(writer.path).running_tasks
     assert (task.slot, task.key, task.is_clipped) == (2, "('sum', 3)", False)
@@ -59,9 +51,7 @@ def test_what_runs_is_there_at_once(writer):
 
 
 def test_what_ended_runs_no_more(writer):
-    """
-    A finished task moves from the running ones to the finished ones, with how it ended.
-    """
+    """A finished task moves from the running ones to the finished ones, with how it ended."""
     writer.started(0, "x", 1, "a")
     writer.started(1, "y", 2, "b")
     writer.finished(0, "error")
@@ -74,9 +64,7 @@ def test_what_ended_runs_no_more(writer):
 
 
 def test_the_last_of_everything_is_kept(writer):
-    """
-    Rings forget the oldest, and say the rest in the order it happened.
-    """
+    """Rings forget the oldest, and say the rest in the order it happened."""
     for number in range(1000):
         writer.started(0, f"task-{number}", 1, "a")
         writer.finished(0, "ok")
@@ -92,9 +80,7 @@ def test_the_last_of_everything_is_kept(writer):
 
 
 def test_a_sample_says_what_is_not_known(writer):
-    """
-    A number that was not given is None, also when zero is a number like others.
-    """
+    """A number that was not given is None, also when zero is a number like others."""
     writer.sample(process_rss_bytes=0, cgroup_limit_bytes=None, cgroup_oom_kills=2**80)
     (sample,) = read_box(writer.path).samples
     assert (sample.process_rss_bytes, sample.cgroup_limit_bytes, sample.open_files) == (0, None, None)
@@ -102,26 +88,20 @@ def test_a_sample_says_what_is_not_known(writer):
 
 
 def test_a_number_below_zero_is_not_known(writer):
-    """
-    All are counts and sizes: nobody has less than none, and a damaged box may say so.
-    """
+    """All are counts and sizes: nobody has less than none, and a damaged box may say so."""
     writer.sample(process_rss_bytes=-5, thread_count=3)
     (sample,) = read_box(writer.path).samples
     assert (sample.process_rss_bytes, sample.thread_count) == (None, 3)
 
 
 def test_a_number_that_has_no_place_is_refused(writer):
-    """
-    A misspelt number is an error of the programmer's, not a number that is silently lost.
-    """
+    """A misspelt number is an error of the programmer's, not a number that is silently lost."""
     with pytest.raises(TypeError, match="proces_rss"):
         writer.sample(proces_rss=3)
 
 
 def test_long_texts_are_cut_at_whole_characters(writer):
-    """
-    Keys and names of any length and language fit, and a cut key says so.
-    """
+    """Keys and names of any length and language fit, and a cut key says so."""
     writer.started(0, "é" * 500, 1, "線" * 100)
     writer.started(1, "k" * layout.KEY_BYTES, 1, "\ud800")
     writer.stage("closing", "ü" * 1000)
@@ -139,9 +119,7 @@ def test_long_texts_are_cut_at_whole_characters(writer):
 
 
 def test_identity_tells_this_process_from_all_others(writer):
-    """
-    Pid, start, host and boot are there by themselves; what changes later wins.
-    """
+    """Pid, start, host and boot are there by themselves; what changes later wins."""
     writer.identify(worker="tcp://10.0.0.4:4")
     identity = read_box(writer.path).identity
     assert identity["pid"] == str(os.getpid())
@@ -151,9 +129,7 @@ def test_identity_tells_this_process_from_all_others(writer):
 
 
 def test_lines_come_back_as_they_were_written(writer):
-    """
-    Lines longer than a cell are put together again; very long ones keep their beginning and their end.
-    """
+    """Lines longer than a cell are put together again; very long ones keep their beginning and their end."""
     writer.line(b"short\n")
     writer.line(b"x" * 2000)
     writer.line(b"")
@@ -166,9 +142,7 @@ def test_lines_come_back_as_they_were_written(writer):
 
 
 def test_more_threads_than_slots_are_told(writer):
-    """
-    A task without a slot is not recorded, and nobody takes what is executing for all of it.
-    """
+    """A task without a slot is not recorded, and nobody takes what is executing for all of it."""
     writer.started(4, "x", 1, "a")
     writer.finished(4, "ok")
     box = read_box(writer.path)
@@ -178,9 +152,7 @@ def test_more_threads_than_slots_are_told(writer):
 
 
 def test_many_threads_write_at_once(writer):
-    """
-    Without a lock, nothing of one thread's gets into another's.
-    """
+    """Without a lock, nothing of one thread's gets into another's."""
 
     def work(slot):
         for number in range(2000):
@@ -200,9 +172,7 @@ def test_many_threads_write_at_once(writer):
 
 
 def test_a_closed_box_is_written_no_more(writer):
-    """
-    Whatever still runs when the worker closes may go on noting; nothing is raised, nothing is left.
-    """
+    """Whatever still runs when the worker closes may go on noting; nothing is raised, nothing is left."""
     writer.open_fault().close()
     writer.close(remove=True)
     writer.started(0, "x", 1, "a")
@@ -215,9 +185,7 @@ def test_a_closed_box_is_written_no_more(writer):
 
 
 def test_a_forked_child_has_no_box(writer):
-    """
-    What a task's child process does is not noted as the worker's, and does not disturb it.
-    """
+    """What a task's child process does is not noted as the worker's, and does not disturb it."""
     writer.started(0, "x", 1, "a")
 
     def work():
@@ -232,9 +200,7 @@ def test_a_forked_child_has_no_box(writer):
 
 
 def test_two_workers_of_one_process_have_a_box_each(writer):
-    """
-    A LocalCluster without processes does not mix its workers.
-    """
+    """A LocalCluster without processes does not mix its workers."""
     other = BoxWriter.create(writer.path.parent, name="bob")
     assert other.path != writer.path
     assert [read_box(each.path).identity["name"] for each in (writer, other)] == ["alice", "bob"]
@@ -242,17 +208,13 @@ def test_two_workers_of_one_process_have_a_box_each(writer):
 
 
 def test_a_box_is_for_its_owner_only(writer):
-    """
-    Keys and log lines are nobody else's business.
-    """
+    """Keys and log lines are nobody else's business."""
     assert writer.path.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("slots", [1, 16, 256, 10_000])
 def test_any_number_of_slots_fits(tmp_path, slots):
-    """
-    The file grows with the slots if need be, up to 256 of them and 4 MiB.
-    """
+    """The file grows with the slots if need be, up to 256 of them and 4 MiB."""
     writer = BoxWriter.create(tmp_path, size_bytes=1, slots=slots)
     writer.started(writer.slots - 1, "x", 1, "a")
     writer.line(b"said")
@@ -265,9 +227,7 @@ def test_any_number_of_slots_fits(tmp_path, slots):
 
 @pytest.mark.parametrize("size", [1, 2**18, 2**30])
 def test_the_parts_of_a_box_do_not_overlap(size):
-    """
-    Each region begins behind the one before, and the last ends within the file.
-    """
+    """Each region begins behind the one before, and the last ends within the file."""
     size_bytes, regions = layout.plan_regions(size, 16)
     ends = [layout.HEADER_BYTES, *(each.end for each in regions.values())]
     assert [each.offset for each in regions.values()] == ends[:-1]
@@ -279,9 +239,7 @@ def test_the_parts_of_a_box_do_not_overlap(size):
 
 
 def test_without_room_there_is_no_box(tmp_path, monkeypatch):
-    """
-    A full disk is found out when the box is made, and nothing is left behind.
-    """
+    """A full disk is found out when the box is made, and nothing is left behind."""
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -294,9 +252,7 @@ def test_without_room_there_is_no_box(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["btrfs", "nfs4", "fuse.sshfs", ""])
 def test_where_room_may_be_lost_there_is_no_box(tmp_path, monkeypatch, kind):
-    """
-    On a file system that writes elsewhere each time, a full disk would kill the worker later.
-    """
+    """On a file system that writes elsewhere each time, a full disk would kill the worker later."""
     monkeypatch.setattr(preallocation, "filesystem_type", lambda _: kind)
     with pytest.raises(OSError, match="cannot keep room"):
         BoxWriter.create(tmp_path)
@@ -304,9 +260,7 @@ def test_where_room_may_be_lost_there_is_no_box(tmp_path, monkeypatch, kind):
 
 
 def test_a_missing_folder_is_an_os_error(tmp_path):
-    """
-    Everything the system may do wrong is of one kind, which the recorder catches.
-    """
+    """Everything the system may do wrong is of one kind, which the recorder catches."""
     with pytest.raises(OSError, match="missing"):
         BoxWriter.create(tmp_path / "missing")
 
@@ -339,9 +293,7 @@ END
 
 
 def test_a_disk_that_fills_up_later_does_not_kill_the_worker(tmp_path):
-    """
-    The room of a box is taken when it is made, so that no write to it is ever a SIGBUS.
-    """
+    """The room of a box is taken when it is made, so that no write to it is ever a SIGBUS."""
     if not shutil.which("unshare") or subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
         pytest.skip("no right to mount a small disk")
     command = ["unshare", "-rm", "sh", "-c", FULL, "sh", str(tmp_path), sys.executable]
@@ -357,9 +309,7 @@ def test_a_disk_that_fills_up_later_does_not_kill_the_worker(tmp_path):
 
 
 def test_the_writer_loads_next_to_nothing():
-    """
-    A dying worker, and one that starts, imports no reader, no attrs and nothing of Dask for its box.
-    """
+    """A dying worker, and one that starts, imports no reader, no attrs and nothing of Dask for its box."""
     code = "import workerdiag.recorder.box.writer, sys; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(run.stdout.split())
@@ -367,9 +317,7 @@ def test_the_writer_loads_next_to_nothing():
 
 
 def test_a_task_is_noted_by_copying_some_bytes(writer):
-    """
-    Tasks may last a microsecond: there are few calls in it, none of them of a file or of the system.
-    """
+    """Tasks may last a microsecond: there are few calls in it, none of them of a file or of the system."""
     calls = Counter()
 
     def counting(frame, event, called):
@@ -392,9 +340,7 @@ def test_a_task_is_noted_by_copying_some_bytes(writer):
 
 
 def test_a_killed_worker_leaves_what_it_did(tmp_path):
-    """
-    SIGKILL leaves no time for anything, and takes nothing of what was noted.
-    """
+    """SIGKILL leaves no time for anything, and takes nothing of what was noted."""
 
     def work():
         writer = BoxWriter.create(tmp_path)
@@ -409,9 +355,7 @@ def test_a_killed_worker_leaves_what_it_did(tmp_path):
 
 
 def test_faulthandler_adds_to_the_box(tmp_path):
-    """
-    Of a segmentation fault the reader has the stacks, too.
-    """
+    """Of a segmentation fault the reader has the stacks, too."""
     code = (
         "import faulthandler, sys; from workerdiag.recorder.box.writer import BoxWriter\n"
         "writer = BoxWriter.create(sys.argv[1]); file = writer.open_fault()\n"

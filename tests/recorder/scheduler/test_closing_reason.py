@@ -1,6 +1,4 @@
-"""
-What is known of why a scheduler closes.
-"""
+"""What is known of why a scheduler closes."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from workerdiag.recorder.internals.schedulers import closing_reason
 
 
 class Scheduler:
-    """
-    As far as the reader sees it: it keeps its log, and closes for a reason.
-    """
+    """As far as the reader sees it: it keeps its log, and closes for a reason."""
 
     def __init__(self, *, is_silent):
         self.status = SimpleNamespace(name="running")
@@ -25,9 +21,7 @@ class Scheduler:
         self.told = None
 
     async def close(self, reason):
-        """
-        Close, and say why unless the log is silenced.
-        """
+        """Close, and say why unless the log is silenced."""
         self.status.name = "closing"
         if not self.is_silent:
             text = "Closing scheduler. Reason: %s"
@@ -36,18 +30,14 @@ class Scheduler:
         await asyncio.gather(self.run_plugins())
 
     async def run_plugins(self):
-        """
-        Where the recorder is told.
-        """
+        """Where the recorder is told."""
         await asyncio.sleep(0)
         self.told = closing_reason(self)
 
 
 @pytest.mark.parametrize("is_silent", [False, True])
 def test_the_reason_is_known_while_the_scheduler_closes(is_silent):
-    """
-    Also where its log is silenced: after a signal it may start again, and a watcher waits for it.
-    """
+    """Also where its log is silenced: after a signal it may start again, and a watcher waits for it."""
 
     async def command(scheduler):
         await scheduler.close(reason="signal-15")

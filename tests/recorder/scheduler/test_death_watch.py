@@ -1,6 +1,4 @@
-"""
-What the scheduler promises to whoever follows the deaths, with a scheduler made of plain objects.
-"""
+"""What the scheduler promises to whoever follows the deaths, with a scheduler made of plain objects."""
 
 from __future__ import annotations
 
@@ -21,18 +19,14 @@ PATIENCE_S = 60.0
 
 
 def some_scheduler(**more):
-    """
-    As the scheduler, as far as it is looked at.
-    """
+    """As the scheduler, as far as it is looked at."""
     worker = SimpleNamespace(processing={"load": 1.0, "wait": 1.0}, executing={"load": 1.0})
     content = {"workers": {"tcp://a": worker, "tcp://b": worker}, "running": [worker], "unrunnable": {"x": 0}}
     return SimpleNamespace(**{**content, "queued": {"y"}, **more})
 
 
 def watched(ring, *, due=(), scheduler=None, **more):
-    """
-    A watch of that ring, in which the deaths of these workers wait for their reports.
-    """
+    """A watch of that ring, in which the deaths of these workers wait for their reports."""
     return DeathWatch(
         scheduler or some_scheduler(),
         ring,
@@ -42,9 +36,7 @@ def watched(ring, *, due=(), scheduler=None, **more):
 
 
 def ring_of(*numbers, **limits):
-    """
-    A ring with the removals of these workers.
-    """
+    """A ring with the removals of these workers."""
     ring = DeathRing(**limits)
     for number in numbers:
         ring.add(decoded(scheduler_record(number)))
@@ -52,9 +44,7 @@ def ring_of(*numbers, **limits):
 
 
 def understood(plain):
-    """
-    An answer as it is read, all of it.
-    """
+    """An answer as it is read, all of it."""
     dropped = []
     answer = from_plain(
         WatchAnswer, {name: each for name, each in plain.items() if name != "schema"}, dropped
@@ -64,23 +54,17 @@ def understood(plain):
 
 
 def asked(watch, **arguments):
-    """
-    An answer to one question.
-    """
+    """An answer to one question."""
     return understood(asyncio.run(watch.answer(**arguments)))
 
 
 def addresses(answer):
-    """
-    Whose deaths it has.
-    """
+    """Whose deaths it has."""
     return [each.identity.worker for each in answer.deaths]
 
 
 def test_deaths_are_answered_once_oldest_first():
-    """
-    Who asks on from the number of the last answer hears of each death once.
-    """
+    """Who asks on from the number of the last answer hears of each death once."""
     ring = ring_of(1, 2)
     watch = watched(ring)
     first = asked(watch)
@@ -95,16 +79,12 @@ def test_deaths_are_answered_once_oldest_first():
 
 
 def test_a_number_of_another_epoch_counts_for_nothing():
-    """
-    After a restart of the recorder all its deaths are answered.
-    """
+    """After a restart of the recorder all its deaths are answered."""
     assert len(asked(watched(ring_of(1, 2)), since=2, epoch="other").deaths) == 2
 
 
 def test_more_evidence_is_answered_as_a_change():
-    """
-    A report that comes after its death was answered brings the death again, whole.
-    """
+    """A report that comes after its death was answered brings the death again, whole."""
     ring = ring_of(1, 2)
     watch = watched(ring)
     first = asked(watch)
@@ -115,9 +95,7 @@ def test_more_evidence_is_answered_as_a_change():
 
 
 def test_a_death_whose_report_is_due_waits_and_nothing_passes_it():
-    """
-    What came after a death that waits is held back with it: no number is passed over.
-    """
+    """What came after a death that waits is held back with it: no number is passed over."""
     ring = ring_of(1, 2, 3)
     watch = watched(ring, due={worker_address(2)})
     first = asked(watch)
@@ -128,9 +106,7 @@ def test_a_death_whose_report_is_due_waits_and_nothing_passes_it():
 
 
 def test_one_answer_is_bounded_and_says_that_there_is_more():
-    """
-    Asking on brings the rest, in as many answers as it takes.
-    """
+    """Asking on brings the rest, in as many answers as it takes."""
     ring = ring_of(*range(1, 251))
     watch = watched(ring)
     answer = asked(watch)
@@ -143,9 +119,7 @@ def test_one_answer_is_bounded_and_says_that_there_is_more():
 
 
 def test_one_answer_is_bounded_in_bytes_but_one_death_always_goes():
-    """
-    However long a death is, asking comes to an end.
-    """
+    """However long a death is, asking comes to an end."""
     ring = ring_of(1)
     text = "x" * 60_000
     for number in range(2, 12):
@@ -158,9 +132,7 @@ def test_one_answer_is_bounded_in_bytes_but_one_death_always_goes():
 
 
 def test_what_nobody_read_is_counted():
-    """
-    Deaths that the ring dropped after the number are counted, those before it are not.
-    """
+    """Deaths that the ring dropped after the number are counted, those before it are not."""
     ring = ring_of(1, 2, most=3)
     watch = watched(ring)
     first = asked(watch)
@@ -172,9 +144,7 @@ def test_what_nobody_read_is_counted():
 
 
 def test_all_who_wait_hear_of_a_death():
-    """
-    Any number of askers wait at once, and one death answers them all.
-    """
+    """Any number of askers wait at once, and one death answers them all."""
 
     async def run():
         ring = DeathRing()
@@ -189,9 +159,7 @@ def test_all_who_wait_hear_of_a_death():
 
 
 def test_who_waits_is_told_that_the_scheduler_closes():
-    """
-    The reason is in the answer, at once.
-    """
+    """The reason is in the answer, at once."""
 
     async def run():
         watch = watched(DeathRing())
@@ -204,9 +172,7 @@ def test_who_waits_is_told_that_the_scheduler_closes():
 
 
 def test_an_uninstalled_recorder_lets_go_of_who_waits():
-    """
-    Without a word of closing, as the scheduler runs on.
-    """
+    """Without a word of closing, as the scheduler runs on."""
 
     async def run():
         watch = watched(DeathRing())
@@ -219,9 +185,7 @@ def test_an_uninstalled_recorder_lets_go_of_who_waits():
 
 
 def test_an_answer_tells_how_the_cluster_stands():
-    """
-    In numbers: who is there, who takes tasks, and how many tasks wait or run.
-    """
+    """In numbers: who is there, who takes tasks, and how many tasks wait or run."""
     figures = asked(watched(DeathRing())).figures
     expected = ClusterFigures(worker_count=2, running_worker_count=1, waiting_count=2)
     assert figures == evolve(expected, assigned_count=4, executing_count=2)
@@ -229,18 +193,14 @@ def test_an_answer_tells_how_the_cluster_stands():
 
 @pytest.mark.parametrize("limits", [{"most": 5}, {"most_bytes": 5000}])
 def test_a_full_ring_keeps_its_order_of_changes(limits):
-    """
-    What is dropped is dropped from both orders.
-    """
+    """What is dropped is dropped from both orders."""
     ring = ring_of(*range(1, 30), **limits)
     assert [kept.death for kept in ring.changed_since(0)] == list(ring)
     assert len(ring) + ring.dropped_since(0) == 29
 
 
 def test_who_asks_while_the_scheduler_closes_is_answered():
-    """
-    Also one who was between two questions when that began.
-    """
+    """Also one who was between two questions when that began."""
 
     async def run():
         watch = watched(DeathRing())

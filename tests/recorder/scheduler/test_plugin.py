@@ -1,6 +1,4 @@
-"""
-What the recorder on the scheduler promises, with a scheduler made of plain objects; tests/lab has real ones.
-"""
+"""What the recorder on the scheduler promises, with a scheduler made of plain objects; tests/lab has real ones."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ WORKER, OTHER, NANNY = "tcp://10.0.0.4:1001", "tcp://10.0.0.4:1002", "tcp://10.0
 
 
 class Task:
-    """
-    As the scheduler's TaskState, as far as it is looked at.
-    """
+    """As the scheduler's TaskState, as far as it is looked at."""
 
     def __init__(self, key, suspicious=0, state="processing"):
         self.key, self.suspicious, self.state = key, suspicious, state
@@ -38,9 +34,7 @@ class Task:
 
 
 class Scheduler:
-    """
-    As the scheduler, as far as it is looked at; removes workers in the order in which Dask does.
-    """
+    """As the scheduler, as far as it is looked at; removes workers in the order in which Dask does."""
 
     allowed_failures = 3
 
@@ -92,9 +86,7 @@ class Scheduler:
 
 
 def started(plugin):
-    """
-    A scheduler with this plugin and two tasks.
-    """
+    """A scheduler with this plugin and two tasks."""
     scheduler = Scheduler()
     scheduler.tasks = {key: Task(key) for key in ("load", "wait")}
     asyncio.run(plugin.start(scheduler))
@@ -103,45 +95,33 @@ def started(plugin):
 
 
 def answer_of(plugin, **arguments):
-    """
-    What a client is answered.
-    """
+    """What a client is answered."""
     return asyncio.run(plugin.deaths(**arguments))
 
 
 def nanny_says(worker=WORKER, **facts):
-    """
-    A nanny's message about a death.
-    """
+    """A nanny's message about a death."""
     return {"schema": 1, "kind": "nanny-report", "worker_address": worker, "pid": 7, **facts}
 
 
 def report(worker=WORKER, **facts):
-    """
-    The same as the ring has it.
-    """
+    """The same as the ring has it."""
     return decode_message(nanny_says(worker, **facts))
 
 
 def no_failure(part, why):
-    """
-    Takes what a journal lacks.
-    """
+    """Takes what a journal lacks."""
     pytest.fail(f"{part}: {why}")
 
 
 @pytest.fixture
 def plugin():
-    """
-    A plugin as it is made by a client.
-    """
+    """A plugin as it is made by a client."""
     return RecorderScheduler()
 
 
 def test_a_removal_is_recorded_with_who_ran_and_who_waited(plugin):
-    """
-    Running tasks, waiting ones, memory and counts are those of the moment of the removal.
-    """
+    """Running tasks, waiting ones, memory and counts are those of the moment of the removal."""
     scheduler = started(plugin)
     scheduler.join(WORKER, executing=["load"])
     scheduler.remove(WORKER, ["load", "wait"])
@@ -156,9 +136,7 @@ def test_a_removal_is_recorded_with_who_ran_and_who_waited(plugin):
 
 
 def test_the_tasks_that_dask_gives_up_on_are_named(plugin):
-    """
-    With one loss more than is allowed, the record says which tasks were given up.
-    """
+    """With one loss more than is allowed, the record says which tasks were given up."""
     scheduler = started(plugin)
     scheduler.tasks["wait"].suspicious = 3
     scheduler.join(WORKER)
@@ -169,9 +147,7 @@ def test_the_tasks_that_dask_gives_up_on_are_named(plugin):
 
 
 def test_the_nanny_may_tell_before_or_after_the_scheduler_notices(plugin):
-    """
-    Both are one death, whoever comes first.
-    """
+    """Both are one death, whoever comes first."""
     scheduler = started(plugin)
     now = 0.0
     for address, nanny_first in ((WORKER, True), (OTHER, False)):
@@ -189,9 +165,7 @@ def test_the_nanny_may_tell_before_or_after_the_scheduler_notices(plugin):
 
 
 def test_what_is_asked_waits_for_the_nanny_that_will_tell(plugin):
-    """
-    The exit status is there, though the nanny tells it some milliseconds after the removal.
-    """
+    """The exit status is there, though the nanny tells it some milliseconds after the removal."""
 
     async def scene():
         scheduler = Scheduler()
@@ -208,9 +182,7 @@ def test_what_is_asked_waits_for_the_nanny_that_will_tell(plugin):
 
 
 def test_a_worker_that_was_paused_is_known_to_have_been(plugin):
-    """
-    Changes of status and the reason that a worker gave outlive it.
-    """
+    """Changes of status and the reason that a worker gave outlive it."""
     scheduler = started(plugin)
     scheduler.join(WORKER)
     change = {"action": "worker-status-change", "prev-status": "running", "status": "paused"}
@@ -223,9 +195,7 @@ def test_a_worker_that_was_paused_is_known_to_have_been(plugin):
 
 
 def test_an_answer_is_no_longer_than_asked_for(plugin):
-    """
-    Boxes are left out before deaths are, and the number of those left out is said.
-    """
+    """Boxes are left out before deaths are, and the number of those left out is said."""
     scheduler = started(plugin)
     for number in range(30):
         scheduler.join(f"tcp://10.0.0.4:{number + 1}")
@@ -241,9 +211,7 @@ def test_an_answer_is_no_longer_than_asked_for(plugin):
 
 
 def test_asking_for_a_worker_tells_of_it_first(plugin):
-    """
-    A death in question is told, however many died since.
-    """
+    """A death in question is told, however many died since."""
     scheduler = started(plugin)
     for number in range(20):
         scheduler.join(f"tcp://10.0.0.4:{number + 1}")
@@ -253,9 +221,7 @@ def test_asking_for_a_worker_tells_of_it_first(plugin):
 
 
 def test_all_deaths_of_a_task_are_told(plugin):
-    """
-    Whoever had the task in question counts, however expected workers are left out.
-    """
+    """Whoever had the task in question counts, however expected workers are left out."""
     scheduler = started(plugin)
     for number, keys in enumerate((["load"], [], ["load"])):
         scheduler.join(f"tcp://10.0.0.{number}:1")
@@ -278,9 +244,7 @@ def test_all_deaths_of_a_task_are_told(plugin):
     ],
 )
 def test_a_strange_message_breaks_nothing(plugin, message):
-    """
-    Anybody may log events under the recorder's topic; the scheduler runs on, and answers stay small.
-    """
+    """Anybody may log events under the recorder's topic; the scheduler runs on, and answers stay small."""
     scheduler = started(plugin)
     scheduler.log_event(DEATH_TOPIC, message)
     scheduler.join(WORKER)
@@ -291,9 +255,7 @@ def test_a_strange_message_breaks_nothing(plugin, message):
 
 
 def test_a_failure_is_noted_once(plugin, caplog):
-    """
-    A scheduler that lacks what is looked at runs on, without a line for each event.
-    """
+    """A scheduler that lacks what is looked at runs on, without a line for each event."""
     scheduler = started(plugin)
     with caplog.at_level(logging.WARNING, "distributed.scheduler.recorder"):
         for number in range(5):
@@ -305,9 +267,7 @@ def test_a_failure_is_noted_once(plugin, caplog):
 
 
 def test_nothing_is_left_behind_when_it_is_closed(plugin):
-    """
-    The handler is gone, and the topic says that nobody records any more.
-    """
+    """The handler is gone, and the topic says that nobody records any more."""
     scheduler = started(plugin)
     assert HANDLER in scheduler.handlers
     asyncio.run(plugin.close())
@@ -317,18 +277,14 @@ def test_nothing_is_left_behind_when_it_is_closed(plugin):
 
 @pytest.mark.parametrize("kind", [RecorderScheduler, SparePlatformDeaths])
 def test_it_does_nothing_per_task(kind):
-    """
-    What the scheduler calls for each transition of a task costs no Python frame, and takes any arguments.
-    """
+    """What the scheduler calls for each transition of a task costs no Python frame, and takes any arguments."""
     plugin = pickle.loads(pickle.dumps(kind()))
     assert not hasattr(plugin.transition, "__code__")
     assert not plugin.transition("x", "waiting", "memory", stimulus_id="s", worker=WORKER, nbytes=1)
 
 
 def test_the_ring_is_bounded_in_number_and_bytes():
-    """
-    Old boxes go first, then old deaths; the newest stays.
-    """
+    """Old boxes go first, then old deaths; the newest stays."""
     ring = DeathRing(most=100, most_bytes=100_000)
     for number in range(300):
         ring.add(report(f"tcp://10.0.0.4:{number}", noticed_at=0.0, box={"last_output": "x" * 5000}))
@@ -343,9 +299,7 @@ def test_the_ring_is_bounded_in_number_and_bytes():
 
 
 def test_a_box_that_is_found_later_belongs_to_its_death():
-    """
-    An orphan told after an hour joins the record of its process, and says nothing of another process there.
-    """
+    """An orphan told after an hour joins the record of its process, and says nothing of another process there."""
     ring = DeathRing()
     ring.add(RemovalRecord(worker_address=WORKER, pid=7, noticed_at=0.0))
     ring.add(RemovalRecord(worker_address=WORKER, pid=8, noticed_at=1800.0))
@@ -354,9 +308,7 @@ def test_a_box_that_is_found_later_belongs_to_its_death():
 
 
 def test_a_nanny_that_still_has_the_last_address_tells_of_the_right_process():
-    """
-    A worker that dies right after its start is known to its nanny by the process id alone.
-    """
+    """A worker that dies right after its start is known to its nanny by the process id alone."""
     ring = DeathRing()
     for pid, address in ((7, WORKER), (8, OTHER)):
         ring.add(RemovalRecord(worker_address=address, pid=pid, nanny_address=NANNY, noticed_at=0.0))
@@ -366,9 +318,7 @@ def test_a_nanny_that_still_has_the_last_address_tells_of_the_right_process():
 
 
 def test_a_nanny_knows_better_than_who_finds_the_box():
-    """
-    Told twice is once, and the exit status stays.
-    """
+    """Told twice is once, and the exit status stays."""
     ring = DeathRing()
     found = DeathReport(kind="box-found", worker_address=WORKER, pid=7, last_written_at=0.0)
     assert ring.add(found)
@@ -379,9 +329,7 @@ def test_a_nanny_knows_better_than_who_finds_the_box():
 
 
 def test_records_are_appended_as_lines(tmp_path):
-    """
-    What was handed over is in the file once it is closed, readable by its owner alone.
-    """
+    """What was handed over is in the file once it is closed, readable by its owner alone."""
     path = tmp_path / "below" / "deaths.jsonl"
     appender = Journal(str(path), no_failure)
     for number in range(10):
@@ -392,9 +340,7 @@ def test_records_are_appended_as_lines(tmp_path):
 
 
 def test_a_long_file_is_put_aside(tmp_path, monkeypatch):
-    """
-    A file and the one before it are all that there ever is.
-    """
+    """A file and the one before it are all that there ever is."""
     monkeypatch.setattr(journal, "MAX_FILE_BYTES", 100)
     path = tmp_path / "deaths.jsonl"
     for number in range(30):
@@ -405,9 +351,7 @@ def test_a_long_file_is_put_aside(tmp_path, monkeypatch):
 
 
 def test_a_line_that_was_cut_off_costs_no_other_record(tmp_path):
-    """
-    A scheduler that was killed while it wrote leaves half a line; the next one goes on behind it.
-    """
+    """A scheduler that was killed while it wrote leaves half a line; the next one goes on behind it."""
     path = tmp_path / "deaths.jsonl"
     path.write_bytes(b'{"schema": 1, "ki')
     append_to_file(path, b'{"number": 1}\n')
@@ -416,9 +360,7 @@ def test_a_line_that_was_cut_off_costs_no_other_record(tmp_path):
 
 
 def test_records_go_to_any_store_that_fsspec_knows():
-    """
-    Each batch is an object of its own below the URL.
-    """
+    """Each batch is an object of its own below the URL."""
     appender = Journal("memory://deaths", no_failure)
     appender.put({"number": 1})
     appender.close()
@@ -429,9 +371,7 @@ def test_records_go_to_any_store_that_fsspec_knows():
 
 
 def test_no_record_in_a_store_is_written_over(monkeypatch):
-    """
-    Not even by a second recorder that started in the same millisecond, or as the same pid of the same pod.
-    """
+    """Not even by a second recorder that started in the same millisecond, or as the same pid of the same pod."""
     monkeypatch.setattr(journal.time, "time", lambda: 1_795_281_103.0)
     filesystem = fsspec.filesystem("memory")
     for number in (1, 2):
@@ -444,9 +384,7 @@ def test_no_record_in_a_store_is_written_over(monkeypatch):
 
 
 def test_a_disk_that_cannot_be_written_is_noted_and_no_more(tmp_path, monkeypatch):
-    """
-    Nobody waits for it, nothing is raised, and a password in a URL is not in the note.
-    """
+    """Nobody waits for it, nothing is raised, and a password in a URL is not in the note."""
     monkeypatch.setattr(journal, "_RETRY_S", 0.01)
     notes = []
     (tmp_path / "file").touch()
@@ -460,16 +398,12 @@ def test_a_disk_that_cannot_be_written_is_noted_and_no_more(tmp_path, monkeypatc
 
 @pytest.fixture
 def sparing():
-    """
-    A scheduler that spares what is not the tasks' doing.
-    """
+    """A scheduler that spares what is not the tasks' doing."""
     return started(SparePlatformDeaths())
 
 
 def test_a_worker_that_its_nanny_was_told_to_stop_does_not_count(sparing):
-    """
-    What Dask counted at the removal is taken back when the nanny says so.
-    """
+    """What Dask counted at the removal is taken back when the nanny says so."""
     sparing.join(WORKER)
     sparing.remove(WORKER, ["load", "wait"])
     assert sparing.tasks["load"].suspicious == 1
@@ -480,9 +414,7 @@ def test_a_worker_that_its_nanny_was_told_to_stop_does_not_count(sparing):
 
 
 def test_a_worker_that_announced_why_it_closes_does_not_count(sparing):
-    """
-    A signal to a worker, or its lifetime, is known before the removal.
-    """
+    """A signal to a worker, or its lifetime, is known before the removal."""
     sparing.join(WORKER)
     sparing.log_event(WORKER, {"action": "closing-worker", "reason": "signal-15"})
     sparing.remove(WORKER, ["load"])
@@ -490,9 +422,7 @@ def test_a_worker_that_announced_why_it_closes_does_not_count(sparing):
 
 
 def test_a_host_that_the_platform_took_does_not_count(sparing):
-    """
-    Whoever watches the platform may say which host it took.
-    """
+    """Whoever watches the platform may say which host it took."""
     sparing.join(WORKER)
     sparing.join("tcp://10.0.0.40:1001")
     sparing.remove(WORKER, ["load"])
@@ -515,9 +445,7 @@ def test_a_host_that_the_platform_took_does_not_count(sparing):
     ],
 )
 def test_what_may_be_the_work_itself_still_counts(sparing, facts, stimulus_id):
-    """
-    Kills, memory, silence and what is told of another process are no ground for sparing.
-    """
+    """Kills, memory, silence and what is told of another process are no ground for sparing."""
     sparing.join(WORKER)
     sparing.remove(WORKER, ["load"], stimulus_id=stimulus_id)
     sparing.log_event(DEATH_TOPIC, {**nanny_says(), **facts})
@@ -525,9 +453,7 @@ def test_what_may_be_the_work_itself_still_counts(sparing, facts, stimulus_id):
 
 
 def test_a_task_that_dask_gave_up_on_stays_so(sparing):
-    """
-    KilledWorker cannot be taken back.
-    """
+    """KilledWorker cannot be taken back."""
     task = sparing.tasks["load"]
     task.suspicious, task.state = 3, "erred"
     sparing.join(WORKER)
@@ -537,9 +463,7 @@ def test_a_task_that_dask_gave_up_on_stays_so(sparing):
 
 
 def test_a_new_task_of_the_same_key_is_not_spared_for_an_old_one(sparing):
-    """
-    The loss belongs to the task that had it.
-    """
+    """The loss belongs to the task that had it."""
     sparing.join(WORKER)
     sparing.remove(WORKER, ["load"])
     sparing.tasks["load"] = Task("load", suspicious=1)

@@ -1,6 +1,4 @@
-"""
-What C libraries print to standard error: read at the end of a file, told from what others print, or copied.
-"""
+"""What C libraries print to standard error: read at the end of a file, told from what others print, or copied."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ LOGGED = "2026-11-21 12:00:00,123 - distributed.worker - INFO - Connected"
 
 
 def file_of(path):
-    """
-    Device and inode, as a box has them.
-    """
+    """Device and inode, as a box has them."""
     return location.file_id(path.stat())
 
 
@@ -54,18 +50,14 @@ def wait_until(ask):
 
 
 def noted(**streams):
-    """
-    What a process whose standard error is so notes of it.
-    """
+    """What a process whose standard error is so notes of it."""
     code = "import json; from workerdiag.recorder.stderr.location import stderr_location; print(json.dumps(stderr_location()))"
     run = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True, **streams)
     return json.loads(run.stdout)
 
 
 def test_a_file_is_noted_with_what_is_in_it_already(tmp_path):
-    """
-    Path, device, inode and size tell later what came to it since.
-    """
+    """Path, device, inode and size tell later what came to it since."""
     log = tmp_path / "job.err"
     log.write_text("from before\n")
     with log.open("ab") as stderr:
@@ -75,9 +67,7 @@ def test_a_file_is_noted_with_what_is_in_it_already(tmp_path):
 
 @pytest.mark.parametrize("sink", [subprocess.PIPE, subprocess.DEVNULL])
 def test_what_is_no_file_is_not_noted(sink):
-    """
-    A pipe or a device has nothing to read later.
-    """
+    """A pipe or a device has nothing to read later."""
     assert noted(stderr=sink) == {}
 
 
@@ -85,18 +75,14 @@ def test_what_is_no_file_is_not_noted(sink):
 
 
 def test_only_what_came_since_is_read(tmp_path):
-    """
-    What was there at the worker's start is none of its words, nor is what came after its end.
-    """
+    """What was there at the worker's start is none of its words, nor is what came after its end."""
     log = tmp_path / "log"
     log.write_text("before\nmine\nafter\n")
     assert tail(log, file=file_of(log), since=7, until=12) == "mine\n"
 
 
 def test_of_much_the_last_whole_lines_are_read(tmp_path):
-    """
-    At most 16 KiB, and no half line in front.
-    """
+    """At most 16 KiB, and no half line in front."""
     log = tmp_path / "log"
     log.write_text("".join(f"line {number}\n" for number in range(10_000)))
     said = tail(log).splitlines()
@@ -106,9 +92,7 @@ def test_of_much_the_last_whole_lines_are_read(tmp_path):
 
 
 def test_a_file_that_was_cut_is_not_guessed_at(tmp_path):
-    """
-    Nobody knows what of a file that is shorter than it was is new.
-    """
+    """Nobody knows what of a file that is shorter than it was is new."""
     log = tmp_path / "log"
     log.write_text("old words\n")
     file = file_of(log)
@@ -117,9 +101,7 @@ def test_a_file_that_was_cut_is_not_guessed_at(tmp_path):
 
 
 def test_a_file_that_was_replaced_is_not_read(tmp_path):
-    """
-    Another file of the same name is not the one that the worker wrote to.
-    """
+    """Another file of the same name is not the one that the worker wrote to."""
     log = tmp_path / "log"
     log.write_text("words\n")
     file = file_of(log)
@@ -131,9 +113,7 @@ def test_a_file_that_was_replaced_is_not_read(tmp_path):
 
 @pytest.mark.parametrize("kind", ["fifo", "link", "folder", "nothing"])
 def test_what_is_no_regular_file_is_never_opened(tmp_path, kind):
-    """
-    A fifo does not make us wait, and no link leads us elsewhere.
-    """
+    """A fifo does not make us wait, and no link leads us elsewhere."""
     path, real = tmp_path / "log", tmp_path / "real"
     real.write_text("words\n")
     if kind == "fifo":
@@ -146,9 +126,7 @@ def test_what_is_no_regular_file_is_never_opened(tmp_path, kind):
 
 
 def test_hostile_bytes_become_text(tmp_path):
-    """
-    What is no UTF-8 is replaced; zeros, which a cut file begins with, are left out.
-    """
+    """What is no UTF-8 is replaced; zeros, which a cut file begins with, are left out."""
     log = tmp_path / "log"
     log.write_bytes(b"\0\0\xff\xfe\x1b[2J" + ABORT.encode() + b"\n")
     assert tail(log) == f"��\x1b[2J{ABORT}\n"
@@ -158,16 +136,12 @@ def test_hostile_bytes_become_text(tmp_path):
 
 
 def test_what_the_box_has_is_not_told_twice():
-    """
-    Dask's log and Python's standard error come to the same file.
-    """
+    """Dask's log and Python's standard error come to the same file."""
     assert possibly_own_lines(f"{LOGGED}\nfrom python\n{ABORT}\n", {LOGGED, "from python"}, WHO) == [ABORT]
 
 
 def test_dasks_records_of_others_are_left_out_with_their_tracebacks():
-    """
-    Whatever of Dask's log the box does not have is of a nanny, or of another worker.
-    """
+    """Whatever of Dask's log the box does not have is of a nanny, or of another worker."""
     text = """\
 2026-11-21 12:00:00,123 - distributed.worker - ERROR - Compute Failed
 Traceback (most recent call last):
@@ -195,17 +169,13 @@ terminate called after throwing an instance of 'std::bad_alloc'
     ],
 )
 def test_a_line_that_names_only_others_is_left_out(line, kept):
-    """
-    By process id, as programs word it, or by address.
-    """
+    """By process id, as programs word it, or by address."""
     assert possibly_own_lines(line, set(), WHO) == ([line] if kept else [])
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=300))
 def test_any_text_is_taken(text):
-    """
-    Nothing that a file holds is a problem, and nothing is made up.
-    """
+    """Nothing that a file holds is a problem, and nothing is made up."""
     assert all(line in text for line in possibly_own_lines(text, set(), WHO))
 
 
@@ -214,27 +184,21 @@ def test_any_text_is_taken(text):
 
 @pytest.fixture
 def log(tmp_path):
-    """
-    A file that a job's standard error goes to.
-    """
+    """A file that a job's standard error goes to."""
     path = tmp_path / "job.err"
     path.write_text("from before\n")
     return path
 
 
 def a_box(log, **more):
-    """
-    Of a worker that wrote to the file from its twelfth byte on.
-    """
+    """Of a worker that wrote to the file from its twelfth byte on."""
     goes = {"stderr_path": str(log), "stderr_file": file_of(log), "stderr_offset": "12"}
     known = {"identity": {**WHO, **goes, "boot_id": boot_id()}, "created_at": 100.0, "written_at": 200.0}
     return BlackBox(**{**known, **more})
 
 
 def another_box(folder, log, *lines, offset="12"):
-    """
-    Of this process, which writes to the same file.
-    """
+    """Of this process, which writes to the same file."""
     goes = {"stderr_path": str(log), "stderr_file": file_of(log), "stderr_offset": offset}
     box = BoxWriter.create(folder, **goes)
     for line in lines:
@@ -243,9 +207,7 @@ def another_box(folder, log, *lines, offset="12"):
 
 
 def test_the_file_is_told_without_what_is_known(tmp_path, log):
-    """
-    With where it is from, and that nobody else is known to write there.
-    """
+    """With where it is from, and that nobody else is known to write there."""
     with log.open("a") as file:
         file.write(f"{LOGGED}\n{ABORT}\n")
     said = last_stderr(tmp_path / "a.box", a_box(log, last_output=LOGGED), just_now=True)
@@ -253,9 +215,7 @@ def test_the_file_is_told_without_what_is_known(tmp_path, log):
 
 
 def test_of_a_file_that_another_worker_writes_to_it_is_said(tmp_path, log):
-    """
-    What that one's box has is left out; whose the rest is, nobody knows.
-    """
+    """What that one's box has is left out; whose the rest is, nobody knows."""
     other = another_box(tmp_path, log, "its own words")
     with log.open("a") as file:
         file.write(f"its own words\n{ABORT}\n")
@@ -265,9 +225,7 @@ def test_of_a_file_that_another_worker_writes_to_it_is_said(tmp_path, log):
 
 
 def test_what_a_later_worker_wrote_is_not_the_dead_ones(tmp_path, log):
-    """
-    Who tells of an orphan has often begun to write to the same file.
-    """
+    """Who tells of an orphan has often begun to write to the same file."""
     with log.open("a") as file:
         file.write(f"{ABORT}\n")
     later = another_box(tmp_path, log, offset=str(log.stat().st_size))
@@ -280,9 +238,7 @@ def test_what_a_later_worker_wrote_is_not_the_dead_ones(tmp_path, log):
 
 @pytest.mark.parametrize("offset", ["inf", "-3", "1e400", "never"])
 def test_a_hostile_box_beside_it_harms_nothing(tmp_path, log, offset):
-    """
-    Anybody of this user may have written it; at worst there is nothing to tell.
-    """
+    """Anybody of this user may have written it; at worst there is nothing to tell."""
     with log.open("a") as file:
         file.write(f"{ABORT}\n")
     other = another_box(tmp_path, log, offset=offset)
@@ -292,9 +248,7 @@ def test_a_hostile_box_beside_it_harms_nothing(tmp_path, log, offset):
 
 
 def test_a_copy_is_this_workers_alone(tmp_path, log):
-    """
-    It wins over the file, and other processes that it names are its own.
-    """
+    """It wins over the file, and other processes that it names are its own."""
     log.write_text("from before\nwords of anybody\n")
     stderr_path(tmp_path / "a.box").write_text(f"{ABORT}\n==4712== from a child\n")
     said = last_stderr(tmp_path / "a.box", a_box(log), just_now=True)
@@ -302,9 +256,7 @@ def test_a_copy_is_this_workers_alone(tmp_path, log):
 
 
 def test_nothing_is_told_where_nothing_was_printed(tmp_path, log):
-    """
-    Nor where the file is gone.
-    """
+    """Nor where the file is gone."""
     box = a_box(log)
     assert last_stderr(tmp_path / "a.box", box, just_now=True) is None
     log.unlink()
@@ -312,9 +264,7 @@ def test_nothing_is_told_where_nothing_was_printed(tmp_path, log):
 
 
 def test_what_is_told_is_never_too_long(tmp_path, log):
-    """
-    As it stands in the message, however it has to be written there; the last words stay.
-    """
+    """As it stands in the message, however it has to be written there; the last words stay."""
     with log.open("ab") as file:
         file.write(b"\x01" * 40_000 + b"\n" + b"\x02\x03\n" * 3000 + ABORT.encode() + b"\n")
     said = last_stderr(tmp_path / "a.box", a_box(log), just_now=True)
@@ -324,9 +274,7 @@ def test_what_is_told_is_never_too_long(tmp_path, log):
 
 @gives_up
 def test_a_file_that_does_not_answer_is_given_up(tmp_path, log, monkeypatch):
-    """
-    A nanny has more to do than to wait for a disk on a network.
-    """
+    """A nanny has more to do than to wait for a disk on a network."""
     given_up = threading.Event()
     monkeypatch.setattr(
         "workerdiag.recorder.stderr.last_output._read_last_output", lambda *_, **__: given_up.wait()
@@ -345,9 +293,7 @@ def test_a_file_that_does_not_answer_is_given_up(tmp_path, log, monkeypatch):
     ],
 )
 def test_rules_see_the_text_as_whose_it_certainly_is(said, worker, title):
-    """
-    A worker's own where no other worker wrote there; else nobody's in particular.
-    """
+    """A worker's own where no other worker wrote there; else nobody's in particular."""
     tail = StderrTail(text=ABORT, **said)
     report = DeathReport(kind="nanny-report", worker_address=WHO["worker"], pid=4711, stderr=tail)
     chunks = [
@@ -364,9 +310,7 @@ def test_rules_see_the_text_as_whose_it_certainly_is(said, worker, title):
     "said", ["words", {"text": 7}, {"text": "  ", "origin": "copy"}, {"text": "x"}, None]
 )
 def test_a_message_of_another_shape_harms_nothing(said):
-    """
-    It came over a network.
-    """
+    """It came over a network."""
     report = decode_message({"kind": "nanny-report", "pid": 4711, "stderr": said})
     assert not [each for each in death_evidence([RecordedDeath.of(report)]) if hasattr(each, "data")]
 
@@ -375,9 +319,7 @@ def test_a_message_of_another_shape_harms_nothing(said):
 
 
 class Copied:
-    """
-    A file as a worker makes it, its nanny's thread, and the pipe that this passes on to.
-    """
+    """A file as a worker makes it, its nanny's thread, and the pipe that this passes on to."""
 
     def __init__(self, folder):
         self.path = folder / "a.box.stderr"
@@ -417,18 +359,14 @@ def copied(tmp_path):
 
 
 def test_what_is_written_is_passed_on_at_once(copied):
-    """
-    Within a tenth of a second, when the machine is not busy, and with a lock as the nanny's word.
-    """
+    """Within a tenth of a second, when the machine is not busy, and with a lock as the nanny's word."""
     assert copied.is_locked()
     copied.write(b"words\n")
     assert wait_until(copied.read) == b"words\n"
 
 
 def test_the_rest_is_passed_on_when_the_worker_has_ended(copied):
-    """
-    Nothing is lost that was written before the end.
-    """
+    """Nothing is lost that was written before the end."""
     lines = b"".join(b"line %d\n" % number for number in range(5000))
     copied.write(lines)
     copied.forwarder.finish()
@@ -437,9 +375,7 @@ def test_the_rest_is_passed_on_when_the_worker_has_ended(copied):
 
 
 def test_room_is_given_back_and_the_end_is_kept(copied):
-    """
-    The file takes little room however much is written, and ends with the last words.
-    """
+    """The file takes little room however much is written, and ends with the last words."""
     for number in range(64):
         copied.write(b"%d" % number * 50_000 + b"\n")
         while not copied.read():
@@ -452,9 +388,7 @@ def test_room_is_given_back_and_the_end_is_kept(copied):
 
 
 def test_a_reader_that_does_not_read_is_not_waited_for(copied):
-    """
-    The worker writes on; of what is too much for later, the reader is told how much is missing.
-    """
+    """The worker writes on; of what is too much for later, the reader is told how much is missing."""
     for _ in range(12):
         copied.write(b"x" * 2**20 + b"\n")
         time.sleep(0.01)
@@ -464,9 +398,7 @@ def test_a_reader_that_does_not_read_is_not_waited_for(copied):
 
 
 def test_a_reader_that_is_gone_harms_nothing(copied):
-    """
-    The worker gets no EPIPE, and its last words are in the file.
-    """
+    """The worker gets no EPIPE, and its last words are in the file."""
     os.close(copied.out)
     copied.out = os.open(os.devnull, os.O_RDONLY)
     copied.write(b"words\n")
@@ -477,9 +409,7 @@ def test_a_reader_that_is_gone_harms_nothing(copied):
 
 
 def test_it_ends_when_the_worker_takes_its_file_away(copied):
-    """
-    What was written before is passed on.
-    """
+    """What was written before is passed on."""
     copied.write(b"words\n")
     copied.path.unlink()
     wait_until(lambda: copied.forwarder.is_finished)
@@ -487,9 +417,7 @@ def test_it_ends_when_the_worker_takes_its_file_away(copied):
 
 
 def test_a_nanny_that_withdraws_passes_on_until_the_worker_knows(copied):
-    """
-    The lock goes first, then the worker takes its standard error back, then the thread ends.
-    """
+    """The lock goes first, then the worker takes its standard error back, then the thread ends."""
     copied.forwarder.withdraw()
     wait_until(lambda: not copied.is_locked())
     copied.write(b"words\n")
@@ -497,9 +425,7 @@ def test_a_nanny_that_withdraws_passes_on_until_the_worker_knows(copied):
 
 
 def test_on_a_disk_that_fills_up_the_nanny_withdraws(copied, monkeypatch):
-    """
-    Before the worker's own writing could fail.
-    """
+    """Before the worker's own writing could fail."""
 
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -510,9 +436,7 @@ def test_on_a_disk_that_fills_up_the_nanny_withdraws(copied, monkeypatch):
 
 
 def test_where_the_disk_keeps_no_room_nothing_begins(tmp_path, monkeypatch):
-    """
-    Without the nanny's word the worker leaves its standard error as it is.
-    """
+    """Without the nanny's word the worker leaves its standard error as it is."""
 
     def unable(*_):
         raise OSError(95, "Operation not supported")
@@ -557,9 +481,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 def a_worker(tmp_path, mode, **options):
-    """
-    What a process said that copies its standard error, on both of its streams.
-    """
+    """What a process said that copies its standard error, on both of its streams."""
     command = [sys.executable, "-c", COPYING, str(tmp_path / "a.box"), mode]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     run = subprocess.run(command, text=True, check=True, timeout=60, **streams)
@@ -567,18 +489,14 @@ def a_worker(tmp_path, mode, **options):
 
 
 def test_with_a_nanny_standard_error_goes_to_the_file_and_back(tmp_path):
-    """
-    After the end it is what it was, and the file is gone.
-    """
+    """After the end it is what it was, and the file is gone."""
     said, errors = a_worker(tmp_path, "all's well")
     assert said == [str(b"while it is copied\n"), "False []"]
     assert errors == "afterwards\n"
 
 
 def test_without_a_nannys_word_nothing_is_touched(tmp_path):
-    """
-    The worker says what it does without.
-    """
+    """The worker says what it does without."""
     said, errors = a_worker(tmp_path, "no nanny")
     assert errors == "while it is copied\nafterwards\n"
     assert said[0] == "None"
@@ -586,9 +504,7 @@ def test_without_a_nannys_word_nothing_is_touched(tmp_path):
 
 
 def test_when_the_nanny_withdraws_standard_error_is_taken_back(tmp_path):
-    """
-    The worker sees that the lock is gone.
-    """
+    """The worker sees that the lock is gone."""
     said, errors = a_worker(tmp_path, "nanny gone")
     assert errors == "afterwards\n"
     assert said[0] == str(b"while it is copied\n")
@@ -596,18 +512,14 @@ def test_when_the_nanny_withdraws_standard_error_is_taken_back(tmp_path):
 
 
 def test_a_file_stays_as_it_is(tmp_path):
-    """
-    It is read where it is.
-    """
+    """It is read where it is."""
     with (tmp_path / "log").open("ab") as log:
         said, _ = a_worker(tmp_path, "all's well", stderr=log)
     assert said == ["False []"]
 
 
 def test_where_files_may_not_grow_nothing_begins(tmp_path, monkeypatch):
-    """
-    A copy would fail there, and the worker's writing with it.
-    """
+    """A copy would fail there, and the worker's writing with it."""
     command = ["sh", "-c", 'ulimit -f 1000; exec "$@"', "sh", sys.executable, "-c", COPYING]
     run = subprocess.run(
         [*command, str(tmp_path / "a.box"), "x"], capture_output=True, text=True, check=True, timeout=60
@@ -616,9 +528,7 @@ def test_where_files_may_not_grow_nothing_begins(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_is_noted(tmp_path):
-    """
-    Where the file cannot be made the worker does without.
-    """
+    """Where the file cannot be made the worker does without."""
     notes = []
     read, write = os.pipe()
     saved = os.dup(2)
@@ -633,9 +543,7 @@ def test_a_full_disk_is_noted(tmp_path):
 
 
 def test_a_copy_goes_with_its_box(tmp_path):
-    """
-    Who throws away a box leaves nothing beside it; without a box a copy is a leftover.
-    """
+    """Who throws away a box leaves nothing beside it; without a box a copy is a leftover."""
     box = another_box(tmp_path, Path(__file__))
     copy = stderr_path(box.path)
     copy.write_text(ABORT)
@@ -646,9 +554,7 @@ def test_a_copy_goes_with_its_box(tmp_path):
 
 
 def test_copies_are_made_only_if_asked_for(monkeypatch):
-    """
-    Off by default.
-    """
+    """Off by default."""
     import dask.config
 
     assert not descriptor_copy.is_copy_configured()

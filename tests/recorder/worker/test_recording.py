@@ -1,6 +1,4 @@
-"""
-The parts of the recorder that run in a worker, without a worker.
-"""
+"""The parts of the recorder that run in a worker, without a worker."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ from workerdiag.recorder.worker.worker_recording import WorkerRecording
 
 
 class Notes:
-    """
-    In the place of a black box: what runs in which slot.
-    """
+    """In the place of a black box: what runs in which slot."""
 
     def __init__(self):
         self.running = {}
@@ -68,9 +64,7 @@ def notes():
 
 
 def test_a_thread_that_enters_itself_is_noted_with_its_name(notes):
-    """
-    The key stays what it was for Dask, and is noted as text with the thread it runs on.
-    """
+    """The key stays what it was for Dask, and is noted as text with the thread it runs on."""
     threads = ThreadTasks(TaskSlots(notes, 2), {})
     threads[threading.get_ident()] = ("x", 1)
     assert threads == {threading.get_ident(): ("x", 1)}
@@ -80,9 +74,7 @@ def test_a_thread_that_enters_itself_is_noted_with_its_name(notes):
 
 
 def test_of_more_tasks_than_slots_it_is_said_that_there_were_more(notes):
-    """
-    Dask can run more tasks at once than the box has room for; nobody then takes what is in it for all.
-    """
+    """Dask can run more tasks at once than the box has room for; nobody then takes what is in it for all."""
     threads = ThreadTasks(TaskSlots(notes, 2), {})
     for thread in range(5):
         threads[thread] = f"task-{thread}"
@@ -94,9 +86,7 @@ def test_of_more_tasks_than_slots_it_is_said_that_there_were_more(notes):
 
 
 def test_a_key_that_cannot_be_text_fails_no_task(notes):
-    """
-    Whatever a key's class does, the task runs.
-    """
+    """Whatever a key's class does, the task runs."""
 
     class Key:
         def __str__(self):
@@ -109,9 +99,7 @@ def test_a_key_that_cannot_be_text_fails_no_task(notes):
 
 
 def test_after_the_stop_nothing_is_noted(notes):
-    """
-    A stopped recorder leaves Dask's own bookkeeping as it is.
-    """
+    """A stopped recorder leaves Dask's own bookkeeping as it is."""
     slots = TaskSlots(notes, 1)
     threads = ThreadTasks(slots, {})
     threads[1] = "before"
@@ -123,9 +111,7 @@ def test_after_the_stop_nothing_is_noted(notes):
 
 
 def test_a_task_that_begins_ends_what_never_said_that_it_ended(notes):
-    """
-    A method of an actor that raises stays entered until the next one begins, and takes no slot for ever.
-    """
+    """A method of an actor that raises stays entered until the next one begins, and takes no slot for ever."""
     threads = ThreadTasks(TaskSlots(notes, 1), {})
     threads[1] = "raised"
     threads[1] = "next"
@@ -135,9 +121,7 @@ def test_a_task_that_begins_ends_what_never_said_that_it_ended(notes):
 
 
 def test_only_what_runs_on_no_thread_is_noted_of_all_keys(notes):
-    """
-    A task on a thread is noted there; here it would be twice.
-    """
+    """A task on a thread is noted there; here it would be twice."""
     keys = OffThreadTasks(
         TaskSlots(notes, 2), {"coroutine": (7, "event loop"), "pooled": (0, "executor pool")}.get
     )
@@ -155,9 +139,7 @@ def test_only_what_runs_on_no_thread_is_noted_of_all_keys(notes):
 
 
 def test_a_key_whose_place_cannot_be_told_fails_no_task(notes):
-    """
-    Whatever a release has there instead, the task runs, and it is said that not all are known that do.
-    """
+    """Whatever a release has there instead, the task runs, and it is said that not all are known that do."""
     keys = OffThreadTasks(TaskSlots(notes, 1), lambda _: 1 // 0)
     keys.add("function")
     keys.discard("function")
@@ -177,9 +159,7 @@ def test_a_key_whose_place_cannot_be_told_fails_no_task(notes):
     ],
 )
 def test_where_a_task_runs_is_told_by_what_it_is_and_by_its_executor(run_spec, executor, where):
-    """
-    By the same two questions as distributed's, in the words of each release.
-    """
+    """By the same two questions as distributed's, in the words of each release."""
     annotations = {"executor": executor} if executor else {}
     task = SimpleNamespace(run_spec=run_spec, annotations=annotations)
     with ThreadPoolExecutor(1) as threads:
@@ -191,9 +171,7 @@ def test_where_a_task_runs_is_told_by_what_it_is_and_by_its_executor(run_spec, e
 
 
 def test_a_task_from_before_is_noted_until_it_ends(notes):
-    """
-    It holds the dictionary that was there before, and may ask for its key in the new one.
-    """
+    """It holds the dictionary that was there before, and may ask for its key in the new one."""
     before = {1: "old"}
     slots = TaskSlots(notes, 2)
     threads = ThreadTasks(slots, before)
@@ -216,9 +194,7 @@ def test_a_task_from_before_is_noted_until_it_ends(notes):
 
 
 def test_log_records_are_copied_as_they_are_printed():
-    """
-    INFO and above, of any of distributed's loggers; and no more after the end.
-    """
+    """INFO and above, of any of distributed's loggers; and no more after the end."""
     lines, seen = [], []
     copy = capture.LogCapture(lines.append, seen.append)
     logger = logging.getLogger("distributed.worker.state_machine")
@@ -235,9 +211,7 @@ def test_log_records_are_copied_as_they_are_printed():
 
 
 def test_a_logger_without_handlers_keeps_printing():
-    """
-    Python prints what no handler takes; a handler of ours would end that.
-    """
+    """Python prints what no handler takes; a handler of ours would end that."""
     code = """
 import logging
 from workerdiag.recorder.worker.capture import LogCapture
@@ -249,9 +223,7 @@ logging.getLogger("tornado.application").error("still here")
 
 
 def test_standard_error_is_copied_by_whole_lines_and_handed_on(monkeypatch):
-    """
-    Whoever writes in pieces, or asks for other things of the stream, notices nothing.
-    """
+    """Whoever writes in pieces, or asks for other things of the stream, notices nothing."""
     original = io.StringIO()
     monkeypatch.setattr(sys, "stderr", original)
     lines = []
@@ -266,9 +238,7 @@ def test_standard_error_is_copied_by_whole_lines_and_handed_on(monkeypatch):
 
 
 def test_whoever_took_standard_error_meanwhile_keeps_it(monkeypatch):
-    """
-    We only hand on then.
-    """
+    """We only hand on then."""
     original = io.StringIO()
     monkeypatch.setattr(sys, "stderr", original)
     lines = []
@@ -284,9 +254,7 @@ def test_whoever_took_standard_error_meanwhile_keeps_it(monkeypatch):
 
 
 def test_faulthandler_of_others_is_left_alone(tmp_path):
-    """
-    Where it is on already, that is said instead of redirecting it.
-    """
+    """Where it is on already, that is said instead of redirecting it."""
     was_on = faulthandler.is_enabled()
     faulthandler.enable(io.FileIO(tmp_path / "theirs", "wb"))
     try:
@@ -300,9 +268,7 @@ def test_faulthandler_of_others_is_left_alone(tmp_path):
 
 
 def test_a_fatal_signal_leaves_stacks_in_the_file_and_a_child_does_not(tmp_path):
-    """
-    The worker's own crash is dumped; that of a process it forked is not.
-    """
+    """The worker's own crash is dumped; that of a process it forked is not."""
     code = f"""
 import ctypes, io, os
 from workerdiag.recorder.worker.capture import capture_fatal_signals
@@ -326,9 +292,7 @@ ctypes.string_at(0)
 
 
 class Loop:
-    """
-    An event loop that runs what it is given when told.
-    """
+    """An event loop that runs what it is given when told."""
 
     def __init__(self):
         self.waiting = []
@@ -338,9 +302,7 @@ class Loop:
 
 
 def a_worker(**more):
-    """
-    As much of a worker as is sampled.
-    """
+    """As much of a worker as is sampled."""
     return SimpleNamespace(
         loop=Loop(),
         state=SimpleNamespace(nbytes=700),
@@ -351,9 +313,7 @@ def a_worker(**more):
 
 
 def test_a_sample_has_what_is_known(notes):
-    """
-    What a system or a release does not say is None, and the rest is there.
-    """
+    """What a system or a release does not say is None, and the rest is there."""
     looked = threading.Event()
     thread = sampler.Sampler(a_worker(), notes, looked.set)
     thread.start()
@@ -371,9 +331,7 @@ def test_a_sample_has_what_is_known(notes):
 
 
 def test_a_blocked_loop_is_late_for_as_long_as_it_is_blocked():
-    """
-    Without an answer the lag grows; with one it is what the answer took.
-    """
+    """Without an answer the lag grows; with one it is what the answer took."""
     loop = Loop()
     probe = sampler.LoopProbe(loop)
     assert probe.lag_s() == 0
@@ -386,9 +344,7 @@ def test_a_blocked_loop_is_late_for_as_long_as_it_is_blocked():
 
 
 def test_without_proc_nothing_is_known_and_nothing_fails(monkeypatch):
-    """
-    As on macOS.
-    """
+    """As on macOS."""
 
     def gone(*_, **__):
         raise FileNotFoundError
@@ -401,9 +357,7 @@ def test_without_proc_nothing_is_known_and_nothing_fails(monkeypatch):
 
 
 def test_who_a_worker_is(monkeypatch):
-    """
-    Job, pod and container are told where there are such; what is not known is left out.
-    """
+    """Job, pod and container are told where there are such; what is not known is left out."""
     container = "0123456789abcdef" * 4
     monkeypatch.setattr(worker_identity, "cgroup_lines", lambda: [f"0::/kubepods/{container}"])
     for name in ("PBS_JOBID", "POD_NAME"):
@@ -429,9 +383,7 @@ def test_who_a_worker_is(monkeypatch):
 
 
 def test_a_worker_in_its_users_process_records_and_leaves(tmp_path, monkeypatch):
-    """
-    With ``processes=False`` there is a box, the user's standard error is not touched, and the end is clean.
-    """
+    """With ``processes=False`` there is a box, the user's standard error is not touched, and the end is clean."""
     monkeypatch.setenv("WORKERDIAG_RECORDER_DIRECTORY", str(tmp_path))
     stderr, before = sys.stderr, set(threading.enumerate())
     with (
@@ -456,9 +408,7 @@ def test_a_worker_in_its_users_process_records_and_leaves(tmp_path, monkeypatch)
 
 
 def test_a_worker_that_cannot_have_a_box_runs_on():
-    """
-    The reason is kept for whoever asks, and nothing else is begun.
-    """
+    """The reason is kept for whoever asks, and nothing else is begun."""
     here = SimpleNamespace(
         nanny="tcp://10.0.0.4:2", local_directory="/", status=SimpleNamespace(name="running")
     )
@@ -471,9 +421,7 @@ def test_a_worker_that_cannot_have_a_box_runs_on():
 
 @pytest.mark.parametrize("status", ["closing", "closing_gracefully", "closed", "failed", "running"])
 def test_only_a_nanny_that_runs_on_stops_recording(status):
-    """
-    One that closes has its worker's end yet to tell, also if that has told it meanwhile to close gracefully.
-    """
+    """One that closes has its worker's end yet to tell, also if that has told it meanwhile to close gracefully."""
     stopped = []
     here = SimpleNamespace(status=SimpleNamespace(name=status))
 
@@ -490,9 +438,7 @@ def test_only_a_nanny_that_runs_on_stops_recording(status):
 
 
 def test_a_preload_leaves_alone_what_is_no_server():
-    """
-    Clients have preloads too.
-    """
+    """Clients have preloads too."""
     from workerdiag.recorder.preload import dask_setup, dask_teardown
 
     asyncio.run(dask_setup(object()))
@@ -502,9 +448,7 @@ def test_a_preload_leaves_alone_what_is_no_server():
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["worker.worker_recording", "nanny.nanny_recording"])
 def test_a_process_that_records_loads_little(module):
-    """
-    Beside distributed itself a worker or nanny loads only the standard library and small modules of ours.
-    """
+    """Beside distributed itself a worker or nanny loads only the standard library and small modules of ours."""
     code = f"""
 import sys, distributed, distributed.diagnostics.plugin
 before = set(sys.modules)

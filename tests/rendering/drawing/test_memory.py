@@ -1,6 +1,4 @@
-"""
-Memory against the limits that applied.
-"""
+"""Memory against the limits that applied."""
 
 from __future__ import annotations
 
@@ -18,16 +16,12 @@ from workerdiag.rendering.html import render_html
 
 
 def of(**changes):
-    """
-    The drawing of one history.
-    """
+    """The drawing of one history."""
     return memory_figure(drawn(timeline=Timeline(histories=(history(**changes),))))
 
 
 def test_each_known_kind_of_memory_is_drawn_and_named():
-    """
-    Process, managed, spilled and control group, each with its last value.
-    """
+    """Process, managed, spilled and control group, each with its last value."""
     figure = of()
     assert [kind for kind, _ in figure.legend] == ["process", "managed", "spilled", "control-group"]
     for kind in ("process", "managed", "spilled", "control-group"):
@@ -35,9 +29,7 @@ def test_each_known_kind_of_memory_is_drawn_and_named():
 
 
 def test_every_limit_is_a_line_with_its_name():
-    """
-    The limit of Dask and of the control group, and where Dask terminates, pauses and spills.
-    """
+    """The limit of Dask and of the control group, and where Dask terminates, pauses and spills."""
     svg = of().svg
     labels = " ".join(re.findall('class="wd-limit-text">([^<]*)<', svg))
     for label in (
@@ -52,9 +44,7 @@ def test_every_limit_is_a_line_with_its_name():
 
 
 def test_labels_of_limits_never_touch():
-    """
-    Limits that are close to each other are still readable.
-    """
+    """Limits that are close to each other are still readable."""
     limits = MemoryLimits(
         worker_bytes=2**30,
         group_bytes=2**30 + 1,
@@ -69,9 +59,7 @@ def test_labels_of_limits_never_touch():
 
 
 def test_one_limit_for_both_is_one_line():
-    """
-    A worker that may have all of its control group has one limit.
-    """
+    """A worker that may have all of its control group has one limit."""
     limits = MemoryLimits(worker_bytes=2**30, group_bytes=2**30)
     svg = of(limits=limits).svg
     assert svg.count('class="wd-limit ') == 1
@@ -79,9 +67,7 @@ def test_one_limit_for_both_is_one_line():
 
 
 def test_what_was_seen_once_is_a_bar():
-    """
-    One reading makes no line.
-    """
+    """One reading makes no line."""
     figure = of(samples=(MemorySample(at=NOON_ISH - 5, process_bytes=2**30),), group_peak_bytes=None)
     assert 'class="wd-bar wd-process"' in figure.svg
     assert "wd-line" not in figure.svg
@@ -89,24 +75,18 @@ def test_what_was_seen_once_is_a_bar():
 
 
 def test_without_the_recorder_the_note_says_so():
-    """
-    Logs and heartbeats tell a few moments; what would tell more is named.
-    """
+    """Logs and heartbeats tell a few moments; what would tell more is named."""
     assert any("workerdiag.install(client)" in note for note in of(recorded=False).notes)
     assert not any("install" in note for note in of().notes)
 
 
 def test_a_death_that_tells_its_memory_is_drawn_without_a_history():
-    """
-    A diagnosis of an earlier release has no timeline, but numbers.
-    """
+    """A diagnosis of an earlier release has no timeline, but numbers."""
     assert "wd-bar" in memory_figure(explained()).svg
 
 
 def test_without_memory_or_a_limit_to_compare_there_is_no_drawing():
-    """
-    No empty frame, and no bar that stands alone: the page says what is missing, and how to get it.
-    """
+    """No empty frame, and no bar that stands alone: the page says what is missing, and how to get it."""
     without = (
         unknown(),
         *(explained(deaths=(dead(**{name: None}),)) for name in ("rss_bytes", "limit_bytes")),
@@ -117,17 +97,13 @@ def test_without_memory_or_a_limit_to_compare_there_is_no_drawing():
 
 
 def test_where_nobody_died_or_memory_is_drawn_nothing_is_missing():
-    """
-    A page without a victim has no word on memory.
-    """
+    """A page without a victim has no word on memory."""
     for findings in (no_death(), no_death(deaths=(dead(stop_requested=True),)), explained(), drawn()):
         assert "Nobody sampled" not in render_html(findings)
 
 
 def test_what_is_not_known_is_left_out():
-    """
-    A worker without spilling and without a control group has neither line.
-    """
+    """A worker without spilling and without a control group has neither line."""
     samples = tuple(MemorySample(at=NOON_ISH - n, process_bytes=2**30) for n in (9, 1))
     figure = of(samples=samples, limits=MemoryLimits(), group_peak_bytes=None)
     assert figure.legend == (("process", figure.legend[0][1]),)
@@ -136,25 +112,19 @@ def test_what_is_not_known_is_left_out():
 
 
 def test_readings_that_are_far_apart_make_no_line():
-    """
-    Between two pauses hours apart memory was anything: only the last is drawn. The recorder samples without gaps.
-    """
+    """Between two pauses hours apart memory was anything: only the last is drawn. The recorder samples without gaps."""
     samples = tuple(MemorySample(at=NOON_ISH - s, process_bytes=2**30) for s in (4000, 1))
     assert "wd-line" not in of(samples=samples, recorded=False).svg
     assert "wd-line" in of(samples=samples).svg
 
 
 def test_where_nobody_died_and_nothing_stands_still_memory_is_not_drawn():
-    """
-    A worker that was paused for a while in a healthy run is no victim.
-    """
+    """A worker that was paused for a while in a healthy run is no victim."""
     assert memory_figure(no_death(timeline=Timeline(histories=(history(recorded=False),)))) is None
 
 
 def test_others_that_died_are_drawn_small_in_the_order_of_their_deaths():
-    """
-    The first victim is large; beside it at most five, each with when it died.
-    """
+    """The first victim is large; beside it at most five, each with when it died."""
     figure = memory_figure(several_victims(8))
     assert figure.title == "Memory of tcp://10.0.0.4:34937"
     assert [name for name, _ in figure.small] == [
@@ -164,18 +134,14 @@ def test_others_that_died_are_drawn_small_in_the_order_of_their_deaths():
 
 
 def test_small_drawings_can_be_compared():
-    """
-    All have one scale, that of the largest, and one limit: the first that ends a process.
-    """
+    """All have one scale, that of the largest, and one limit: the first that ends a process."""
     small = memory_figure(several_victims(4)).small
     assert len({re.search(r'y1="([\d.]+)" y2="[\d.]+" class="wd-limit', svg)[1] for _, svg in small}) == 1
     assert all(re.findall('wd-limit-text">([^<]*)<', svg) == ["terminate 95% 3.8 GiB"] for _, svg in small)
 
 
 def test_a_victim_without_a_limit_stands_behind_one_with():
-    """
-    The large drawing can be compared with a limit; the one that died before it says so.
-    """
+    """The large drawing can be compared with a limit; the one that died before it says so."""
     early = history(limits=MemoryLimits(), when=NOON_ISH - 3)
     late = several_victims(2).timeline.histories[1]
     figure = memory_figure(drawn(timeline=Timeline(histories=(early, late))))
@@ -191,9 +157,7 @@ def test_a_victim_without_a_limit_stands_behind_one_with():
     ],
 )
 def test_a_worker_whose_log_says_that_it_paused_is_not_said_to_do_so_never(text, said):
-    """
-    The share at which it paused stands in the message; a pause of another worker says nothing of it.
-    """
+    """The share at which it paused stands in the message; a pause of another worker says nothing of it."""
     known = history(limits=MemoryLimits(worker_bytes=2**32))
     pause = Moment(at=NOON_ISH - 8, kind="pause", identity=known.identity, text=text)
     other = Moment(at=NOON_ISH - 8, kind="pause", identity=Identity(worker="tcp://10.0.0.9:1"), text=text)
@@ -206,9 +170,7 @@ def test_a_worker_whose_log_says_that_it_paused_is_not_said_to_do_so_never(text,
 
 
 def test_what_is_too_little_to_be_seen_is_not_named():
-    """
-    A worker without results has no ``managed 0 B``, in the drawing, its legend and its description.
-    """
+    """A worker without results has no ``managed 0 B``, in the drawing, its legend and its description."""
     course = history(recorded=False).samples
     for samples in (course[-30:], course[-1:]):
         bare = tuple(evolve(each, managed_bytes=0, spilled_bytes=119) for each in samples)
@@ -218,9 +180,7 @@ def test_what_is_too_little_to_be_seen_is_not_named():
 
 
 def test_a_size_below_zero_is_none():
-    """
-    A damaged black box has such numbers; what the death tells is drawn then.
-    """
+    """A damaged black box has such numbers; what the death tells is drawn then."""
     assert MemorySample(at=0.0, process_bytes=-5) == MemorySample(at=0.0)
     figure = of(samples=(MemorySample(at=NOON_ISH - 5, process_bytes=-5),))
     assert figure.rows == (("0 s", "3.82 GiB", "", "", ""),)

@@ -1,6 +1,4 @@
-"""
-Where values stand on an axis.
-"""
+"""Where values stand on an axis."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ from workerdiag.rendering.drawing.scale import (
 
 
 def test_a_scale_maps_its_ends_to_0_and_1_and_keeps_what_is_outside_at_the_border():
-    """
-    Nothing is drawn outside of its plot.
-    """
+    """Nothing is drawn outside of its plot."""
     scale = Scale(10, 20)
     assert [scale(value) for value in (10, 15, 20, 5, 99)] == [0, 0.5, 1, 0, 1]
     assert Scale(3, 3)(3) == 0.5
@@ -32,9 +28,7 @@ def test_a_scale_maps_its_ends_to_0_and_1_and_keeps_what_is_outside_at_the_borde
 
 @given(st.integers(1, 2**60))
 def test_labels_of_bytes_are_round_and_few(most):
-    """
-    From 2 to 5 labels from 0 on, each a power of two apart.
-    """
+    """From 2 to 5 labels from 0 on, each a power of two apart."""
     ticks = byte_ticks(most)
     assert ticks[0] == 0
     assert 2 <= len(ticks) <= 5
@@ -44,9 +38,7 @@ def test_labels_of_bytes_are_round_and_few(most):
 
 @given(st.floats(0.05, 1e8), st.floats(0, 1e8))
 def test_labels_of_time_are_few_and_within(before, after):
-    """
-    At most five labels, none outside of the axis; 0 is one of them.
-    """
+    """At most five labels, none outside of the axis; 0 is one of them."""
     ticks = time_ticks(-before, after)
     assert len(ticks) <= 5
     assert 0 in ticks
@@ -69,16 +61,12 @@ def test_labels_of_time_are_few_and_within(before, after):
     ],
 )
 def test_distances_are_said_in_the_largest_units(seconds, text):
-    """
-    As a person says how long before or after it was.
-    """
+    """As a person says how long before or after it was."""
     assert offset_text(seconds) == text
 
 
 def test_of_many_points_the_extremes_of_each_column_stay():
-    """
-    A peak of one sample among thousands is drawn.
-    """
+    """A peak of one sample among thousands is drawn."""
     points = [(n / 9999, 1.0) for n in range(10_000)]
     points[5000] = (points[5000][0], 9.0)
     points[7000] = (points[7000][0], 0.0)
@@ -89,17 +77,13 @@ def test_of_many_points_the_extremes_of_each_column_stay():
 
 
 def test_few_points_are_all_kept():
-    """
-    Nothing is thinned that can be told apart.
-    """
+    """Nothing is thinned that can be told apart."""
     points = [(0.0, 1.0), (0.1, 2.0)]
     assert thin(points, 100, lambda each: each[0], lambda each: each[1]) == points
 
 
 def test_labels_of_lines_that_are_close_share_a_row_above_them():
-    """
-    No line runs through a label; where there is room, a label is right above its line.
-    """
+    """No line runs through a label; where there is room, a label is right above its line."""
     assert label_rows([200, 120], 15) == [(197, (0,)), (117, (1,))]
     assert label_rows([200, 195, 120], 15) == [(192, (1, 0)), (117, (2,))]
     assert label_rows([100, 98, 96], 15) == [(93, (1, 0)), (78, (2,))]
@@ -107,9 +91,7 @@ def test_labels_of_lines_that_are_close_share_a_row_above_them():
 
 @given(st.lists(st.floats(0, 200), max_size=6).map(lambda lines: sorted(lines, reverse=True)))
 def test_labels_never_touch_and_no_line_runs_through_one(lines):
-    """
-    Whatever limits there are, each has its label.
-    """
+    """Whatever limits there are, each has its label."""
     rows = label_rows(lines, 15)
     texts = [y for y, _ in rows]
     assert sorted(number for _, numbers in rows for number in numbers) == list(range(len(lines)))
@@ -119,9 +101,7 @@ def test_labels_never_touch_and_no_line_runs_through_one(lines):
 
 @given(st.lists(st.floats(0, 1), max_size=20))
 def test_marks_of_one_lane_do_not_touch(places):
-    """
-    Numbers that are close in time stand below each other.
-    """
+    """Numbers that are close in time stand below each other."""
     places = sorted(places)
     rows = lanes(places, 0.1)
     for row in set(rows):

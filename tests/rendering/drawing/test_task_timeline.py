@@ -1,6 +1,4 @@
-"""
-Tasks, deaths and moments on one axis of time.
-"""
+"""Tasks, deaths and moments on one axis of time."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from workerdiag.rendering.drawing.task_timeline import _labels, timeline_figure
 
 
 def test_tasks_are_drawn_by_thread_and_the_blamed_one_stands_out():
-    """
-    What ran, what had ended, and what Dask blames differ in colour.
-    """
+    """What ran, what had ended, and what Dask blames differ in colour."""
     svg = timeline_figure(drawn()).svg
     assert svg.count('class="wd-task wd-suspect"') == 1
     assert svg.count('class="wd-task wd-running"') == 1
@@ -23,9 +19,7 @@ def test_tasks_are_drawn_by_thread_and_the_blamed_one_stands_out():
 
 
 def test_the_moments_are_numbered_in_the_order_of_time():
-    """
-    The list below has the same numbers: pause, first victim, the one that followed.
-    """
+    """The list below has the same numbers: pause, first victim, the one that followed."""
     figure = timeline_figure(drawn())
     assert [each.partition(":")[0] for each in figure.moments] == ["-8 s", "0 s", "+4 s"]
     assert "paused" in figure.moments[0]
@@ -35,36 +29,28 @@ def test_the_moments_are_numbered_in_the_order_of_time():
 
 
 def test_a_cascade_is_said_in_a_sentence():
-    """
-    Who was lost first, how many followed, and which task all of them had.
-    """
+    """Who was lost first, how many followed, and which task all of them had."""
     notes = " ".join(timeline_figure(drawn()).notes)
     assert "tcp://10.0.0.4:34937 was lost first; 1 more worker followed within 4 s." in notes
     assert "Each of them had the task load-1." in notes
 
 
 def test_one_death_and_nothing_else_is_not_drawn():
-    """
-    A single cross on an axis tells nobody anything.
-    """
+    """A single cross on an axis tells nobody anything."""
     assert timeline_figure(explained()) is None
     assert timeline_figure(no_death()) is None
     assert timeline_figure(drawn(deaths=(dead(when=None),))) is None
 
 
 def test_the_removal_that_is_the_death_is_not_told_twice():
-    """
-    The scheduler removes whoever died; that is one moment.
-    """
+    """The scheduler removes whoever died; that is one moment."""
     removal = Moment(at=NOON_ISH + 0.1, kind="removal", identity=dead().identity)
     figure = timeline_figure(drawn(timeline=Timeline(histories=(history(),), moments=(removal,))))
     assert not any("removed" in each for each in figure.moments)
 
 
 def test_of_very_much_the_deaths_and_the_nearest_are_drawn():
-    """
-    A crash loop of hundreds stays readable, and says how much is left out.
-    """
+    """A crash loop of hundreds stays readable, and says how much is left out."""
     deaths = tuple(
         dead(identity=Identity(worker=f"tcp://10.0.0.9:{n}"), when=NOON_ISH + n) for n in range(300)
     )
@@ -75,9 +61,7 @@ def test_of_very_much_the_deaths_and_the_nearest_are_drawn():
 
 
 def test_times_that_make_no_sense_are_survived():
-    """
-    Clocks that differ by years, and all at the same moment.
-    """
+    """Clocks that differ by years, and all at the same moment."""
     for at in (0.0, 9e10, NOON_ISH):
         moment = Moment(at=at, kind="restart")
         spans = tuple(evolve(each, started_at=at) for each in history().tasks)
@@ -86,18 +70,14 @@ def test_times_that_make_no_sense_are_survived():
 
 
 def test_hostile_keys_stay_text():
-    """
-    The key of a task is what somebody's code made.
-    """
+    """The key of a task is what somebody's code made."""
     svg = timeline_figure(hostile()).svg
     assert "<script" not in svg
     assert "<img" not in svg
 
 
 def test_the_same_message_is_one_moment():
-    """
-    Two logs and a list of lines as JSON tell of one thing: it is numbered once, in the clearer words.
-    """
+    """Two logs and a list of lines as JSON tell of one thing: it is numbered once, in the clearer words."""
     text = "Task t_grow-1 marked as failed because 4 workers died while trying to run it"
     moments = tuple(
         Moment(at=NOON_ISH + late_s, kind=kind, identity=Identity(worker=worker), text=said)
@@ -112,9 +92,7 @@ def test_the_same_message_is_one_moment():
 
 
 def test_a_key_that_does_not_fit_its_bar_ends_in_dots():
-    """
-    No name is cut in the middle of a letter, or lies under the cross; a phone shows less of it.
-    """
+    """No name is cut in the middle of a letter, or lies under the cross; a phone shows less of it."""
     assert list(_labels("load-station-7", 0.9, 5)) == ['<text x="5" y="13">load-station-7</text>']
     assert list(_labels("load-station-7", 0.2, 12)) == [
         '<text x="5" y="13" class="wd-narrow">load-s…</text>',

@@ -1,5 +1,4 @@
-"""
-Answers of PBS, LSF, Grid Engine, HTCondor and OAR lead to what happened.
+"""Answers of PBS, LSF, Grid Engine, HTCondor and OAR lead to what happened.
 
 Grid Engine's are of a real one (8.1.9); the others are written after the manuals of each system.
 """
@@ -36,9 +35,7 @@ _ENDED = {"sge-h-rt": 1795293736.0, "sge-qdel": 1795293720.0}
 
 
 def recorded(name):
-    """
-    What a real Grid Engine said.
-    """
+    """What a real Grid Engine said."""
     return (_GRID_ENGINE / f"{name}.txt").read_text()
 
 
@@ -118,17 +115,13 @@ Job_Id: 1201
 
 
 def pbs(comment, status, *, used="4123412kb", spent="00:20:06", state="F"):
-    """
-    A job that ran and ended, as ``qstat -x -f`` shows it.
-    """
+    """A job that ran and ended, as ``qstat -x -f`` shows it."""
     ran = "Job run at Sat Nov 21 at 08:01 on (n12:ncpus=4) and"
     return PBS.format(used=used, spent=spent, state=state, comment=f"{ran} {comment}", status=status)
 
 
 def lsf(reason, *, ended="Exited by signal 9"):
-    """
-    A job that ended, as ``bjobs -l`` and ``bhist -l`` show it.
-    """
+    """A job that ended, as ``bjobs -l`` and ``bhist -l`` show it."""
     return LSF.format(ended=f"{ended}. The CPU time used is 3500.1 seconds;", reason=reason)
 
 
@@ -254,31 +247,23 @@ _KINDS = {
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    """
-    A folder in which commands are looked for first.
-    """
+    """A folder in which commands are looked for first."""
     return on_path(tmp_path, monkeypatch)
 
 
 def died(case):
-    """
-    The victim of a case.
-    """
+    """The victim of a case."""
     return victim(_ENDED.get(case, DIED))
 
 
 def number_of(source, answers):
-    """
-    The job that a case is about.
-    """
+    """The job that a case is about."""
     said = re.search(r"job_?number:? +(\d+)", " ".join(answers.values()))
     return said[1] if said else _KINDS[source][1]
 
 
 def asking(path, source, answers, *dead):
-    """
-    The source of a cluster with one job, whose batch system answers so.
-    """
+    """The source of a cluster with one job, whose batch system answers so."""
     for name, text in answers.items():
         install_answer(path, name, text)
     job = FakeJob("w-0", number_of(source, answers))
@@ -286,9 +271,7 @@ def asking(path, source, answers, *dead):
 
 
 def test_the_status_of_pbs_names_the_signal_and_nobody_who_sent_it(path):
-    """
-    256 + 15 is SIGTERM; that somebody deleted the job is one way to get it, and stays a candidate.
-    """
+    """256 + 15 is SIGTERM; that somebody deleted the job is one way to get it, and stays a candidate."""
     source, answers, cause = SAID["pbs-qdel"]
     dead = died("pbs-qdel")
     diagnosis = explain_by(asking(path, source, answers, dead), dead)
@@ -299,9 +282,7 @@ def test_the_status_of_pbs_names_the_signal_and_nobody_who_sent_it(path):
 
 @pytest.mark.parametrize("case", sorted(SAID.keys() - {"pbs-qdel"}))
 def test_what_the_batch_system_did_is_told_by_its_records_alone(path, case):
-    """
-    Of each death, the records of the batch system name the cause.
-    """
+    """Of each death, the records of the batch system name the cause."""
     source, answers, cause = SAID[case]
     dead = died(case)
     diagnosis = explain_by(asking(path, source, answers, dead), dead)
@@ -311,9 +292,7 @@ def test_what_the_batch_system_did_is_told_by_its_records_alone(path, case):
 
 @pytest.mark.parametrize("case", WAITING)
 def test_a_job_in_the_queue_is_why_no_worker_comes(path, case):
-    """
-    Without a death, jobs that wait are told of.
-    """
+    """Without a death, jobs that wait are told of."""
     diagnosis = explain_by(asking(path, *WAITING[case]), None)
     assert diagnosis.top is not None
     assert diagnosis.top.id == "hpc.queued"
@@ -321,9 +300,7 @@ def test_a_job_in_the_queue_is_why_no_worker_comes(path, case):
 
 @pytest.mark.parametrize("case", SAID)
 def test_every_fact_names_the_victim_and_its_job(path, case):
-    """
-    What is told of a death is told of the worker that died, in the job that it ran in.
-    """
+    """What is told of a death is told of the worker that died, in the job that it ran in."""
     source, answers, _ = SAID[case]
     number = number_of(source, answers)
     for piece in asking(path, source, answers, died(case)).collect(budget_s=5):
@@ -333,18 +310,14 @@ def test_every_fact_names_the_victim_and_its_job(path, case):
 
 @pytest.mark.parametrize("case", ["pbs-qdel", "lsf-bkill", "sge-qdel", "condor-removed"])
 def test_a_cancellation_after_the_death_did_not_cause_it(path, case):
-    """
-    That the job was cancelled 15 s after its worker died is no evidence, whatever the batch system.
-    """
+    """That the job was cancelled 15 s after its worker died is no evidence, whatever the batch system."""
     source, answers, _ = SAID[case]
     pieces = asking(path, source, answers, victim(died(case).when - 15)).collect(budget_s=5)
     assert not any(isinstance(piece, LogChunk) for piece in pieces)
 
 
 def test_limit_and_use_of_memory_are_read_in_bytes(path):
-    """
-    Each system's own units become bytes.
-    """
+    """Each system's own units become bytes."""
     expected = {
         "pbs-memory": (8 * 2**30, 8423412 * 2**10),
         "lsf-run-limit": (4 * 2**30, int(3.9 * 2**30)),
@@ -358,9 +331,7 @@ def test_limit_and_use_of_memory_are_read_in_bytes(path):
 
 
 def test_to_torque_x_means_xml_and_it_is_asked_again(path):
-    """
-    Torque's qstat answers ``-x`` in XML; the plain form is then asked for.
-    """
+    """Torque's qstat answers ``-x`` in XML; the plain form is then asked for."""
     plain = pbs("failed", 271, used="1kb", spent="00:00:01", state="C")
     (path / "plain").write_text(plain)
     install_command(
@@ -374,9 +345,7 @@ def test_to_torque_x_means_xml_and_it_is_asked_again(path):
 
 
 def test_of_a_reused_number_the_run_of_that_time_counts(path):
-    """
-    Grid Engine's numbers begin again from 1: of two jobs with one number the one that ran then is told of.
-    """
+    """Grid Engine's numbers begin again from 1: of two jobs with one number the one that ran then is told of."""
     old = recorded("qdel").replace(" 2026", " 2025").replace("jobnumber    2", "jobnumber    1")
     pieces = asking(path, GridEngineSource, {"qacct": old + recorded("h-rt")}, died("sge-h-rt"))
     (chunk,) = (each for each in pieces.collect(budget_s=5) if isinstance(each, LogChunk))
@@ -385,9 +354,7 @@ def test_of_a_reused_number_the_run_of_that_time_counts(path):
 
 @pytest.mark.parametrize("case", ["pbs-qdel", "lsf-bkill", "sge-qdel", "condor-removed", "oar-walltime"])
 def test_what_is_said_of_another_job_is_not_the_victims(path, case):
-    """
-    An answer about a job that was not asked about is not taken for the victim's.
-    """
+    """An answer about a job that was not asked about is not taken for the victim's."""
     source, answers, _ = SAID[case]
     other = {
         name: re.sub(r"331042|881|1201|(?<=jobnumber {4})2", "999", text) for name, text in answers.items()

@@ -1,6 +1,4 @@
-"""
-What holds of all batch systems: whose a job is, what is asked, and what happens when nobody answers.
-"""
+"""What holds of all batch systems: whose a job is, what is asked, and what happens when nobody answers."""
 
 from __future__ import annotations
 
@@ -57,32 +55,24 @@ SOURCES = {
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    """
-    A folder in which commands are looked for first.
-    """
+    """A folder in which commands are looked for first."""
     return on_path(tmp_path, monkeypatch)
 
 
 def gaps(source, *, budget_s=2.0):
-    """
-    The gaps that a source yields.
-    """
+    """The gaps that a source yields."""
     return [each for each in source.collect(budget_s=budget_s) if isinstance(each, Gap)]
 
 
 def test_without_a_batch_system_there_is_nothing_to_ask():
-    """
-    A cluster that no batch system runs has no such sources.
-    """
+    """A cluster that no batch system runs has no such sources."""
     for given in (scene(victim(DIED)), scene(victim(DIED), HOSTNAME="x"), scene(of=cluster("KubeCluster"))):
         assert [source.of(given) for source in SOURCES] == [None] * len(SOURCES)
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_job_is_known_from_the_environment_that_its_nanny_lives_in(source):
-    """
-    Each system's own variable, of the victim's own nanny, names the job.
-    """
+    """Each system's own variable, of the victim's own nanny, names the job."""
     environment, _ = SOURCES[source]
     (job,) = find_jobs(scene(victim(DIED), **environment), source.system).known
     assert job.id.startswith("17")
@@ -95,9 +85,7 @@ def test_a_job_is_known_from_the_environment_that_its_nanny_lives_in(source):
 
 @pytest.mark.parametrize("role", ["neighbour", "scheduler"])
 def test_the_job_of_somebody_else_is_not_the_victims(role):
-    """
-    Another worker of the same host may be in another job: its job is asked about, the victim's name is not given to it.
-    """
+    """Another worker of the same host may be in another job: its job is asked about, the victim's name is not given to it."""
     place = Location(
         role=role, identity=Identity(nanny="tcp://10.0.0.4:1", host=HOST), environment={"SLURM_JOB_ID": "17"}
     )
@@ -107,17 +95,13 @@ def test_the_job_of_somebody_else_is_not_the_victims(role):
 
 
 def test_the_job_of_the_client_is_not_the_clusters():
-    """
-    Who asks from within a job of their own does not ask about that.
-    """
+    """Who asks from within a job of their own does not ask about that."""
     place = Location(role="client", identity=Identity(host=HOST), environment={"SLURM_JOB_ID": "17"})
     assert find_jobs(Scene(victims=(victim(DIED),), locations=(place,), client=FakeClient()), SLURM) is None
 
 
 def test_job_id_is_grid_engines_only_where_grid_engine_is():
-    """
-    ``JOB_ID`` is a name that anybody may use.
-    """
+    """``JOB_ID`` is a name that anybody may use."""
     assert find_jobs(scene(victim(DIED), JOB_ID="17"), GRID_ENGINE) is None
 
 
@@ -132,26 +116,20 @@ def test_job_id_is_grid_engines_only_where_grid_engine_is():
     ],
 )
 def test_a_job_is_known_from_the_cluster_object_by_the_workers_name(worker, job):
-    """
-    A worker, also one of several in a job, belongs to the job of exactly its name.
-    """
+    """A worker, also one of several in a job, belongs to the job of exactly its name."""
     known = cluster("SLURMCluster", FakeJob("SLURMCluster-1", "102"), FakeJob("SLURMCluster-10", "110"))
     jobs = find_jobs(scene(victim(DIED, name=worker), of=known), SLURM)
     assert [each.id for each in jobs.known if each.victims] == ([job] if job else [])
 
 
 def test_a_job_is_known_from_a_workers_name_that_holds_its_number():
-    """
-    HTCondor's workers, and those of older releases of dask-jobqueue, are named after their job.
-    """
+    """HTCondor's workers, and those of older releases of dask-jobqueue, are named after their job."""
     jobs = find_jobs(scene(victim(DIED, name="htcondor--881.0--"), of=cluster("HTCondorCluster")), HTCONDOR)
     assert [each.id for each in jobs.known] == ["881.0"]
 
 
 def test_jobs_without_workers_are_asked_about_before_those_that_have_some():
-    """
-    While nobody is known to be dead, jobs in which no worker lives come first.
-    """
+    """While nobody is known to be dead, jobs in which no worker lives come first."""
     known = cluster(
         "SLURMCluster",
         FakeJob("w-0", "100"),
@@ -167,25 +145,19 @@ def test_jobs_without_workers_are_asked_about_before_those_that_have_some():
 )
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
 def test_what_is_no_job_number_never_reaches_a_command(system, number):
-    """
-    Only digits, dots and brackets, as each system writes its numbers, go into a command line.
-    """
+    """Only digits, dots and brackets, as each system writes its numbers, go into a command line."""
     assert system.valid_job_number(number) is None
 
 
 def test_numbers_of_jobs_are_accepted_as_systems_write_them():
-    """
-    Arrays and names of servers are parts of a number.
-    """
+    """Arrays and names of servers are parts of a number."""
     assert SLURM.valid_job_number("17_3") == "17_3"
     assert PBS.valid_job_number("331042[7].pbs01") == "331042[7].pbs01"
     assert HTCONDOR.valid_job_number("881.0") == "881.0"
 
 
 def test_the_dead_of_two_jobs_are_not_mixed_up(path):
-    """
-    Each victim gets the record of its own job.
-    """
+    """Each victim gets the record of its own job."""
     head = "JobID|JobName|State|Start|End"
     rows = "\n".join(
         f"{number}|dask-worker|{state}|2026-11-21T08:00:00|2026-11-21T09:01:36"
@@ -206,9 +178,7 @@ def test_the_dead_of_two_jobs_are_not_mixed_up(path):
 
 
 def test_a_name_that_a_new_job_took_over_is_settled_by_time(path):
-    """
-    A cluster object gives the job that replaces a lost one the same name: the victim's is the one that ran then.
-    """
+    """A cluster object gives the job that replaces a lost one the same name: the victim's is the one that ran then."""
     install_answer(
         path,
         "sacct",
@@ -226,9 +196,7 @@ def test_a_name_that_a_new_job_took_over_is_settled_by_time(path):
 
 
 def test_a_forgotten_job_is_found_by_the_output_that_names_the_victim(path):
-    """
-    Where the cluster object has let go of a job, the file in which its worker gave its address tells the number.
-    """
+    """Where the cluster object has let go of a job, the file in which its worker gave its address tells the number."""
     logs = path / "logs"
     logs.mkdir()
     (logs / "dask-worker-100.err").write_text("... Start worker at:      tcp://10.0.0.4:4033\n")
@@ -245,9 +213,7 @@ def test_a_forgotten_job_is_found_by_the_output_that_names_the_victim(path):
 
 
 def test_refused_jobs_are_told_of(path):
-    """
-    Jobs that the cluster object wanted and that have no number were refused, and where the answer stands is said.
-    """
+    """Jobs that the cluster object wanted and that have no number were refused, and where the answer stands is said."""
     install_answer(path, "sacct", "")
     install_answer(path, "scontrol", "")
     source = SlurmSource.of(scene(of=cluster("SLURMCluster", FakeJob("w-0", None), FakeJob("w-1", None))))
@@ -261,9 +227,7 @@ def test_refused_jobs_are_told_of(path):
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_command_that_is_not_here_leaves_what_to_type_where_it_is(source, monkeypatch, tmp_path):
-    """
-    On a machine without the batch system the gap holds the command, with the number of the job.
-    """
+    """On a machine without the batch system the gap holds the command, with the number of the job."""
     monkeypatch.setenv("PATH", str(tmp_path))
     found = gaps(source.of(scene(victim(DIED), **SOURCES[source][0])))
     assert found
@@ -273,9 +237,7 @@ def test_a_command_that_is_not_here_leaves_what_to_type_where_it_is(source, monk
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_job_of_which_nothing_is_kept_is_expired(source, path):
-    """
-    A system that knows nothing of a job any more leaves a gap that says so.
-    """
+    """A system that knows nothing of a job any more leaves a gap that says so."""
     for name in SOURCES[source][1]:
         install_answer(path, name, "")
     (gap,) = gaps(source.of(scene(victim(DIED), **SOURCES[source][0])))
@@ -292,9 +254,7 @@ def test_a_job_of_which_nothing_is_kept_is_expired(source, path):
     ],
 )
 def test_why_a_command_failed_is_told(source, path, words, reason):
-    """
-    Forbidden, unreachable and forgotten are different gaps.
-    """
+    """Forbidden, unreachable and forgotten are different gaps."""
     for name in SOURCES[source][1]:
         install_command(path, name, f"echo '{words}' >&2; exit 1")
     assert reason in {each.reason for each in gaps(source.of(scene(victim(DIED), **SOURCES[source][0])))}
@@ -313,9 +273,7 @@ BAD = {
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("how", BAD)
 def test_a_batch_system_out_of_order_is_survived(source, how, path):
-    """
-    Whatever its commands do, a source keeps its budget, raises nothing and gives whose each fact is.
-    """
+    """Whatever its commands do, a source keeps its budget, raises nothing and gives whose each fact is."""
     for name in SOURCES[source][1]:
         install_command(path, name, BAD[how])
     given = scene(victim(DIED), **SOURCES[source][0])
@@ -324,9 +282,7 @@ def test_a_batch_system_out_of_order_is_survived(source, how, path):
 
 @gives_up
 def test_a_silent_command_is_not_asked_again_and_again(path):
-    """
-    One that does not answer is ended, however many jobs there are, and another one is heard.
-    """
+    """One that does not answer is ended, however many jobs there are, and another one is heard."""
     install_command(path, "scontrol", hanging_script(path / "pids"))
     install_answer(
         path, "sacct", "JobID|State|Start|End\n101|TIMEOUT|2026-11-21T08:00:00|2026-11-21T09:01:36\n"
@@ -339,9 +295,7 @@ def test_a_silent_command_is_not_asked_again_and_again(path):
 
 
 def test_a_source_is_made_without_asking_anybody(path):
-    """
-    Working out what applies runs no command.
-    """
+    """Working out what applies runs no command."""
     for _, names in SOURCES.values():
         for name in names:
             install_answer(path, name, "")
@@ -351,9 +305,7 @@ def test_a_source_is_made_without_asking_anybody(path):
 
 
 def test_only_commands_that_read_are_run(path):
-    """
-    Nothing that is run can change a job.
-    """
+    """Nothing that is run can change a job."""
     for source, (environment, names) in SOURCES.items():
         for name in names:
             install_answer(path, name, "")
@@ -364,9 +316,7 @@ def test_only_commands_that_read_are_run(path):
 
 
 def test_times_are_read_as_batch_systems_write_them():
-    """
-    ISO, ctime, American, and LSF's without a year.
-    """
+    """ISO, ctime, American, and LSF's without a year."""
     assert parse_batch_time("2026-11-21T09:01:36") == DIED
     assert parse_batch_time("Sat Nov 21 09:01:36 2026") == DIED
     assert parse_batch_time("11/21/2026 09:01:36.123") == DIED
@@ -380,9 +330,7 @@ def test_times_are_read_as_batch_systems_write_them():
     "text", ["21/11/2026 09:01:36", "2026-13-21T09:01:36", "0000-01-01T00:00:00", "Thu Jan  1 00:00:00 0000"]
 )
 def test_a_time_of_no_such_day_is_not_known(text):
-    """
-    A site that writes the day before the month loses the time of a job, and not all that is known of it.
-    """
+    """A site that writes the day before the month loses the time of a job, and not all that is known of it."""
     assert parse_batch_time(text) is None
 
 
@@ -403,9 +351,7 @@ def test_a_time_of_no_such_day_is_not_known(text):
     ],
 )
 def test_sizes_are_read_as_batch_systems_write_them(text, size):
-    """
-    Per-node sizes are the job's; of those per core the whole is not known.
-    """
+    """Per-node sizes are the job's; of those per core the whole is not known."""
     assert parse_size(text) == size
 
 
@@ -414,25 +360,19 @@ def test_sizes_are_read_as_batch_systems_write_them(text, size):
     [("01:00:05", 3605), ("1-02:03:04", 93784), ("03:04", 184), ("21s", 21), ("20", 20), ("UNLIMITED", None)],
 )
 def test_durations_are_read_as_batch_systems_write_them(text, length):
-    """
-    Days, hours, minutes and plain seconds.
-    """
+    """Days, hours, minutes and plain seconds."""
     assert parse_batch_duration(text) == length
 
 
 def test_a_run_that_ended_hours_before_is_of_another_death():
-    """
-    Records that do not cover the time of death are not the victim's.
-    """
+    """Records that do not cover the time of death are not the victim's."""
     old = JobRecord(job="1", text="", started=DIED - 9000, ended=DIED - 7200)
     assert run_of_death([old], DIED) is None
     assert run_of_death([old], DIED - 8000) is old
 
 
 def test_what_is_handed_on_of_one_record_is_bounded(path):
-    """
-    A record of a hundred megabytes does not get through.
-    """
+    """A record of a hundred megabytes does not get through."""
     rows = "\n".join(f"17.{step}|FAILED|{'x' * 500}" for step in range(5000))
     install_answer(path, "sacct", f"JobID|State|Comment\n17|FAILED|x\n{rows}\n")
     install_answer(path, "scontrol", "")
@@ -442,9 +382,7 @@ def test_what_is_handed_on_of_one_record_is_bounded(path):
 
 
 def test_nothing_of_the_environment_is_told(path):
-    """
-    What batch systems keep of a user's environment and command lines does not come back as evidence.
-    """
+    """What batch systems keep of a user's environment and command lines does not come back as evidence."""
     install_answer(
         path,
         "qstat",

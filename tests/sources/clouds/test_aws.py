@@ -1,5 +1,4 @@
-"""
-EC2, ECS and CloudWatch Logs, asked through boto3 over HTTP.
+"""EC2, ECS and CloudWatch Logs, asked through boto3 over HTTP.
 
 The bodies are built from the API references (EC2 2016-11-15, ECS 2014-11-13, CloudWatch Logs
 2014-03-28): moto knows the requests, but never a cause of death.
@@ -54,9 +53,7 @@ DEAD = victim(ADDRESS)
 
 @pytest.fixture(autouse=True)
 def credentials(monkeypatch):
-    """
-    Such as no account has, and nothing of this machine's.
-    """
+    """Such as no account has, and nothing of this machine's."""
     for name, value in {
         "AWS_ACCESS_KEY_ID": "testing",
         "AWS_SECRET_ACCESS_KEY": "testing",
@@ -73,9 +70,7 @@ def credentials(monkeypatch):
 
 @pytest.fixture
 def aws(monkeypatch):
-    """
-    Starts a server of AWS's services, which answers by the operation.
-    """
+    """Starts a server of AWS's services, which answers by the operation."""
     with ExitStack() as servers:
 
         def start(**answers: HttpAnswer) -> HttpServer:
@@ -90,9 +85,7 @@ def aws(monkeypatch):
 
 
 def operation(asked: HttpRequest) -> str:
-    """
-    Which one a request is for.
-    """
+    """Which one a request is for."""
     if target := asked.headers.get("X-Amz-Target"):
         return target.rpartition(".")[2]
     return parse_qs(asked.body.decode()).get("Action", [""])[0]
@@ -121,9 +114,7 @@ def instances(
     address: str = "",
     spot: str = "",
 ) -> HttpAnswer:
-    """
-    One instance; terminated ones have lost their addresses.
-    """
+    """One instance; terminated ones have lost their addresses."""
     said = utc(stopped_s, "%Y-%m-%d %H:%M:%S GMT")
     reason = (
         f"<stateReason><code>{code}</code><message>{code}: as documented</message></stateReason>"
@@ -147,9 +138,7 @@ def instances(
 
 
 class EC2Cluster:
-    """
-    What sources look at of dask-cloudprovider's class of this name (2025.9.0).
-    """
+    """What sources look at of dask-cloudprovider's class of this name (2025.9.0)."""
 
     region = "eu-central-1"
     uuid = CLUSTER
@@ -157,9 +146,7 @@ class EC2Cluster:
 
 
 def ec2(*victims: Victim, **places) -> Ec2Source | None:
-    """
-    The source for a cluster of machines; of the one dead worker unless others are given.
-    """
+    """The source for a cluster of machines; of the one dead worker unless others are given."""
     return Ec2Source.of(scene(*victims or (DEAD,), cluster=EC2Cluster(), **places))
 
 
@@ -175,9 +162,7 @@ def ec2(*victims: Victim, **places) -> Ec2Source | None:
     ],
 )
 def test_the_state_reason_of_the_workers_instance_names_the_cause(aws, code, cause):
-    """
-    Each documented reason for which a running instance ends is understood.
-    """
+    """Each documented reason for which a running instance ends is understood."""
     aws(DescribeInstances=instances(code))
     pieces = evidence_from(ec2())
     assert not gaps(pieces)
@@ -186,9 +171,7 @@ def test_the_state_reason_of_the_workers_instance_names_the_cause(aws, code, cau
 
 
 def test_what_ec2_says_and_what_the_scheduler_saw_is_one_death(aws):
-    """
-    The answer bears the identity of the worker that was lost, and of no other.
-    """
+    """The answer bears the identity of the worker that was lost, and of no other."""
     aws(DescribeInstances=instances("Server.SpotInstanceTermination"))
     other = Identity(worker="tcp://10.0.1.3:40001", host="10.0.1.3")
     removed = [
@@ -206,17 +189,13 @@ def test_what_ec2_says_and_what_the_scheduler_saw_is_one_death(aws):
 
 
 def test_tags_of_an_instance_stay_where_they_are(aws):
-    """
-    Nothing of an instance is told but what a cause may be in.
-    """
+    """Nothing of an instance is told but what a cause may be in."""
     aws(DescribeInstances=instances("Client.UserInitiatedShutdown"))
     assert b"hunter2" not in text_in(evidence_from(ec2()))
 
 
 def test_only_reading_calls_are_made(aws):
-    """
-    Asking changes nothing.
-    """
+    """Asking changes nothing."""
     server = aws(DescribeInstances=instances("Server.SpotInstanceTermination", spot="sir-1"))
     evidence_from(ec2())
     operations = {operation(each) for each in server.requests}
@@ -225,25 +204,19 @@ def test_only_reading_calls_are_made(aws):
 
 
 def test_an_instance_that_was_stopped_after_the_death_is_no_cause(aws):
-    """
-    ``SpecCluster`` stops the machine of a worker 15 seconds after it was lost; that is a consequence.
-    """
+    """``SpecCluster`` stops the machine of a worker 15 seconds after it was lost; that is a consequence."""
     aws(DescribeInstances=instances("Client.UserInitiatedShutdown", stopped_s=-15))
     assert not chunks(evidence_from(ec2()))
 
 
 def test_a_machine_that_ends_with_its_worker_is_no_cause(aws):
-    """
-    dask-cloudprovider's machines shut themselves down when the container has ended.
-    """
+    """dask-cloudprovider's machines shut themselves down when the container has ended."""
     aws(DescribeInstances=instances("Client.InstanceInitiatedShutdown", stopped_s=2))
     assert not chunks(evidence_from(ec2()))
 
 
 def test_a_later_instance_with_the_same_address_is_not_the_victims(aws):
-    """
-    Private addresses are given out again.
-    """
+    """Private addresses are given out again."""
     aws(
         DescribeInstances=instances(
             "Server.SpotInstanceTermination",
@@ -259,9 +232,7 @@ def test_a_later_instance_with_the_same_address_is_not_the_victims(aws):
 
 
 def test_clocks_that_differ_are_set_right_before_anything_is_compared(aws):
-    """
-    The scheduler's clock is three minutes ahead of ours and of the provider's.
-    """
+    """The scheduler's clock is three minutes ahead of ours and of the provider's."""
     aws(DescribeInstances=instances("Client.UserInitiatedShutdown", stopped_s=5))
     ahead = Location(role="scheduler", identity=Identity(host="10.0.0.1"), clock_ahead_s=180.0)
     assert chunks(evidence_from(ec2(victim(ADDRESS, when=NOW + 180.0), locations=(ahead,))))
@@ -269,9 +240,7 @@ def test_clocks_that_differ_are_set_right_before_anything_is_compared(aws):
 
 
 def test_a_host_name_of_ec2_is_enough_to_ask(aws):
-    """
-    Without a cluster object the instance id and the region are in the name of the host.
-    """
+    """Without a cluster object the instance id and the region are in the name of the host."""
     host = "i-0a1b2c3d4e5f60718.us-west-2.compute.internal"
     server = aws(DescribeInstances=instances("Server.SpotInstanceTermination", name=""))
     assert chunks(evidence_from(Ec2Source.of(scene(victim(f"tcp://{host}:1234", name=None)))))
@@ -280,9 +249,7 @@ def test_a_host_name_of_ec2_is_enough_to_ask(aws):
 
 
 def test_the_name_of_another_machine_of_ec2_is_enough_to_ask(aws):
-    """
-    The scheduler's machine tells where this is; the victim is known by its private address.
-    """
+    """The scheduler's machine tells where this is; the victim is known by its private address."""
     scheduler = Location(
         role="scheduler",
         identity=Identity(host="10.0.0.9"),
@@ -295,9 +262,7 @@ def test_the_name_of_another_machine_of_ec2_is_enough_to_ask(aws):
 
 
 def test_a_machine_that_still_answers_is_not_asked_about():
-    """
-    Where a nanny survived, the provider has nothing to say that the machine would not say itself.
-    """
+    """Where a nanny survived, the provider has nothing to say that the machine would not say itself."""
     nanny = Location(role="nanny", identity=Identity(host="10.0.1.2"), hostname="ip-10-0-1-2.ec2.internal")
     assert ec2(locations=(nanny,)) is None
     assert ec2() is not None
@@ -318,9 +283,7 @@ def test_a_machine_that_still_answers_is_not_asked_about():
     ],
 )
 def test_the_status_of_the_spot_request_is_asked_as_well(aws, status):
-    """
-    It tells of a taken machine also where the instance does not say more than that it ended.
-    """
+    """It tells of a taken machine also where the instance does not say more than that it ended."""
     request = f"""<spotInstanceRequestSet><item><spotInstanceRequestId>sir-1</spotInstanceRequestId>
     <instanceId>i-0a1b2c3d4e5f60718</instanceId><state>closed</state>
     <status><code>{status}</code><updateTime>{utc(-20)}</updateTime><message>as documented</message></status>
@@ -348,17 +311,13 @@ def event(code: str, begins_s: float) -> str:
     "code", ["instance-retirement", "instance-stop", "instance-reboot", "system-reboot", "system-maintenance"]
 )
 def test_a_scheduled_event_that_was_due_names_the_provider(aws, code):
-    """
-    Maintenance, reboots and retirements are announced there.
-    """
+    """Maintenance, reboots and retirements are announced there."""
     aws(DescribeInstances=instances(state="running"), DescribeInstanceStatus=status_of(event(code, 30)))
     assert cause_of(evidence_from(ec2())) == "cloud.maintenance"
 
 
 def test_an_event_of_next_week_is_not_told(aws):
-    """
-    What is still to come killed nobody.
-    """
+    """What is still to come killed nobody."""
     aws(
         DescribeInstances=instances(state="running"),
         DescribeInstanceStatus=status_of(event("instance-retirement", -7 * 86400)),
@@ -367,9 +326,7 @@ def test_an_event_of_next_week_is_not_told(aws):
 
 
 def test_a_failed_check_of_the_host_names_the_provider(aws):
-    """
-    The system status is about the machine below the instance.
-    """
+    """The system status is about the machine below the instance."""
     failed = f"""<systemStatus><status>impaired</status><details><item><name>reachability</name>
     <status>failed</status><impairedSince>{utc(60)}</impairedSince></item></details></systemStatus>"""
     aws(DescribeInstances=instances(state="running"), DescribeInstanceStatus=status_of(failed))
@@ -377,9 +334,7 @@ def test_a_failed_check_of_the_host_names_the_provider(aws):
 
 
 def test_the_console_tells_what_the_kernel_did_then_and_not_before(aws):
-    """
-    Only lines stamped around the death are of it; the machine's uptime is known.
-    """
+    """Only lines stamped around the death are of it; the machine's uptime is known."""
     text = "\n".join([oom_kill(1000.0, 11), oom_kill(3580.0, 22), "login: "])
     console = f"<instanceId>i-1</instanceId><output>{base64.b64encode(text.encode()).decode()}</output>"
     aws(DescribeInstances=instances(state="running"), GetConsoleOutput=xml("GetConsoleOutput", console))
@@ -391,17 +346,13 @@ def test_the_console_tells_what_the_kernel_did_then_and_not_before(aws):
 
 
 def test_instances_of_this_cluster_that_never_came_up_are_told_where_nobody_died(aws):
-    """
-    Workers that never arrive have no address, only a reason.
-    """
+    """Workers that never arrive have no address, only a reason."""
     aws(DescribeInstances=instances("Server.InsufficientInstanceCapacity", launched_s=60))
     assert cause_of(evidence_from(Ec2Source.of(scene(cluster=EC2Cluster())))) == "cloud.no-capacity"
 
 
 def test_nothing_is_asked_of_clusters_elsewhere():
-    """
-    Which sources apply is worked out from the cluster and the hosts.
-    """
+    """Which sources apply is worked out from the cluster and the hosts."""
     local = scene(DEAD, cluster=object())
     assert Ec2Source.of(local) is None
     assert EcsSource.of(local) is None
@@ -427,9 +378,7 @@ def refusal(code: str, status: int) -> HttpAnswer:
     ],
 )
 def test_refusals_and_garbage_are_gaps_with_the_command_to_type(aws, answer, reason):
-    """
-    What could not be asked is said, and how a person would ask.
-    """
+    """What could not be asked is said, and how a person would ask."""
     aws(DescribeInstances=answer)
     found = gaps(evidence_from(ec2()))
     assert found[0].reason == reason
@@ -438,9 +387,7 @@ def test_refusals_and_garbage_are_gaps_with_the_command_to_type(aws, answer, rea
 
 @gives_up
 def test_a_server_that_hangs_is_left_behind(aws):
-    """
-    The source ends by itself, while the server hangs, and says so once.
-    """
+    """The source ends by itself, while the server hangs, and says so once."""
     server = aws(DescribeInstances=HttpAnswer(hangs=True))
     [gap] = evidence_from(ec2(), budget_s=2.0)
     assert gap.reason == "timed-out"
@@ -449,26 +396,20 @@ def test_a_server_that_hangs_is_left_behind(aws):
 
 @gives_up
 def test_an_answer_of_100_megabytes_and_more_is_left_behind(aws):
-    """
-    The SDK reads it wholly, however long it takes; it is left behind while it does.
-    """
+    """The SDK reads it wholly, however long it takes; it is left behind while it does."""
     server = aws(DescribeInstances=HttpAnswer(b"x" * 2**20, times=100, drips=True, type="text/xml"))
     assert only_timed_out(evidence_from(ec2(), budget_s=2.0))
     assert server.is_hanging()
 
 
 def test_nobody_listening_is_a_gap(monkeypatch):
-    """
-    A closed port is unreachable.
-    """
+    """A closed port is unreachable."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     assert gaps(evidence_from(ec2()))[0].reason == "unreachable"
 
 
 def test_without_credentials_the_gap_says_so_once(aws, monkeypatch):
-    """
-    The other calls would fail for the same reason.
-    """
+    """The other calls would fail for the same reason."""
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     aws()
@@ -478,9 +419,7 @@ def test_without_credentials_the_gap_says_so_once(aws, monkeypatch):
 
 
 def test_without_boto3_the_gap_names_the_extra(monkeypatch):
-    """
-    The SDK is imported where it is used, and missed in words.
-    """
+    """The SDK is imported where it is used, and missed in words."""
     monkeypatch.setitem(sys.modules, "botocore.config", None)
     [gap] = gaps(evidence_from(ec2()))
     assert gap.reason == "not-installed"
@@ -495,9 +434,7 @@ TASK = "0123456789abcdef0123456789abcdef"
 
 
 class ECSCluster:
-    """
-    What sources look at of dask-cloudprovider's class of this name (2025.9.0).
-    """
+    """What sources look at of dask-cloudprovider's class of this name (2025.9.0)."""
 
     cluster_arn = ARN
     worker_task_definition_arn = DEFINITION
@@ -584,9 +521,7 @@ def ecs(aws, *tasks: dict):
     ],
 )
 def test_the_stop_code_of_the_workers_task_names_the_cause(aws, stopped, cause):
-    """
-    Each documented reason for which a running task stops is understood.
-    """
+    """Each documented reason for which a running task stops is understood."""
     ecs(aws, stopped)
     pieces = evidence_from(EcsSource.of(fargate(THIRD)))
     assert not gaps(pieces)
@@ -595,9 +530,7 @@ def test_the_stop_code_of_the_workers_task_names_the_cause(aws, stopped, cause):
 
 
 def test_a_container_killed_for_memory_is_told_as_such(aws):
-    """
-    ECS says so itself; the exit status alone would not.
-    """
+    """ECS says so itself; the exit status alone would not."""
     stopped = task(exitCode=137)
     stopped["containers"][0]["reason"] = "OutOfMemoryError: Container killed due to memory usage"
     ecs(aws, stopped)
@@ -608,9 +541,7 @@ def test_a_container_killed_for_memory_is_told_as_such(aws):
 
 
 def test_a_task_of_another_address_is_not_the_victims(aws):
-    """
-    Clusters of ECS are shared; names such as "3" occur in each.
-    """
+    """Clusters of ECS are shared; names such as "3" occur in each."""
     ecs(aws, task("SpotInterruption", "Your Spot Task was interrupted.", address="10.0.9.9"))
     pieces = evidence_from(EcsSource.of(fargate(THIRD)))
     assert not chunks(pieces)
@@ -618,9 +549,7 @@ def test_a_task_of_another_address_is_not_the_victims(aws):
 
 
 def test_a_task_without_an_address_is_known_by_name_and_definition(aws):
-    """
-    Both together belong to one worker of one cluster.
-    """
+    """Both together belong to one worker of one cluster."""
     ecs(aws, task("SpotInterruption", "Your Spot Task was interrupted.", address=""))
     assert chunks(evidence_from(EcsSource.of(fargate(THIRD))))
     ecs(aws, task("SpotInterruption", "Your Spot Task was interrupted.", address="", definition="other"))
@@ -628,17 +557,13 @@ def test_a_task_without_an_address_is_known_by_name_and_definition(aws):
 
 
 def test_a_task_that_the_cluster_object_stopped_afterwards_is_no_cause(aws):
-    """
-    It stops the tasks of workers that are lost.
-    """
+    """It stops the tasks of workers that are lost."""
     ecs(aws, task("UserInitiated", "Task stopped by user", stopped_s=-20))
     assert not chunks(evidence_from(EcsSource.of(fargate(THIRD))))
 
 
 def test_tasks_that_failed_to_start_are_told_where_nobody_died(aws):
-    """
-    The image cannot be pulled, so no worker ever has an address.
-    """
+    """The image cannot be pulled, so no worker ever has an address."""
     reason = "CannotPullContainerError: failed to resolve ref docker.io/daskdev/dask:nope: not found"
     ecs(aws, task("TaskFailedToStart", reason), task("TaskFailedToStart", "of others", definition="other"))
     pieces = evidence_from(EcsSource.of(fargate()))
@@ -647,9 +572,7 @@ def test_tasks_that_failed_to_start_are_told_where_nobody_died(aws):
 
 
 def test_a_forbidden_listing_is_a_gap_with_the_command(aws):
-    """
-    ECS refuses in JSON.
-    """
+    """ECS refuses in JSON."""
     denied = {
         "__type": "AccessDeniedException",
         "message": "User is not authorized to perform: ecs:ListTasks",
@@ -681,9 +604,7 @@ def start(stream: str, ago_s: float) -> dict:
 
 
 def test_the_log_of_the_last_container_that_started_at_the_address_is_read(aws):
-    """
-    An earlier container had the same address; its stream is left alone.
-    """
+    """An earlier container had the same address; its stream is left alone."""
     old, new = "dask-lab/dask-worker/0ld", f"dask-lab/dask-worker/{TASK}"
     server = cloudwatch(aws, start(old, 5000), start(new, 600), lines=("one", "two"))
     [chunk] = chunks(evidence_from(CloudWatchSource.of(fargate(THIRD))))
@@ -694,9 +615,7 @@ def test_the_log_of_the_last_container_that_started_at_the_address_is_read(aws):
 
 
 def test_a_log_group_that_knows_no_such_worker_is_a_gap(aws):
-    """
-    Nothing found is not nothing written.
-    """
+    """Nothing found is not nothing written."""
     cloudwatch(aws)
     [gap] = gaps(evidence_from(CloudWatchSource.of(fargate(THIRD))))
     assert gap.reason == "never-recorded"
@@ -704,9 +623,7 @@ def test_a_log_group_that_knows_no_such_worker_is_a_gap(aws):
 
 
 def test_a_missing_log_group_is_a_gap_with_the_command(aws):
-    """
-    Groups are deleted with their clusters, and after their retention.
-    """
+    """Groups are deleted with their clusters, and after their retention."""
     missing = {"__type": "ResourceNotFoundException", "message": "The specified log group does not exist."}
     aws(FilterLogEvents=HttpAnswer(missing, status=400))
     [gap] = gaps(evidence_from(CloudWatchSource.of(fargate(THIRD))))
@@ -717,9 +634,7 @@ def test_a_missing_log_group_is_a_gap_with_the_command(aws):
 @pytest.mark.parametrize("kind", [EcsSource, CloudWatchSource])
 @gives_up
 def test_the_other_services_are_left_behind_as_well(aws, kind):
-    """
-    Neither waits for a server that hangs.
-    """
+    """Neither waits for a server that hangs."""
     server = aws(ListTasks=HttpAnswer(hangs=True), FilterLogEvents=HttpAnswer(hangs=True))
     assert only_timed_out(evidence_from(kind.of(fargate(THIRD)), budget_s=2.0))
     assert server.is_hanging()

@@ -1,6 +1,4 @@
-"""
-The requests of the AWS sources, answered by moto: it knows the services' shapes, if not their causes.
-"""
+"""The requests of the AWS sources, answered by moto: it knows the services' shapes, if not their causes."""
 
 from __future__ import annotations
 
@@ -56,9 +54,7 @@ class ECSCluster:
 
 
 def test_a_terminated_instance_is_found_by_the_tags_of_its_cluster(moto):
-    """
-    All calls for an instance pass, and the state reason comes back as it was answered.
-    """
+    """All calls for an instance pass, and the state reason comes back as it was answered."""
     ec2 = boto3.client("ec2", region_name=REGION)
     image = ec2.describe_images()["Images"][0]["ImageId"]
     tags = [{"Key": "Name", "Value": MACHINE}, {"Key": "Dask Cluster", "Value": CLUSTER}]
@@ -76,9 +72,7 @@ def test_a_terminated_instance_is_found_by_the_tags_of_its_cluster(moto):
 
 
 def test_a_cluster_without_stopped_tasks_leaves_a_gap(moto):
-    """
-    The calls for tasks pass; nothing found is said.
-    """
+    """The calls for tasks pass; nothing found is said."""
     ecs = boto3.client("ecs", region_name=REGION)
     arn = ecs.create_cluster(clusterName="lab")["cluster"]["clusterArn"]
     [gap] = gaps(
@@ -88,9 +82,7 @@ def test_a_cluster_without_stopped_tasks_leaves_a_gap(moto):
 
 
 def test_the_stream_in_which_a_worker_notes_its_address_is_read(moto):
-    """
-    The calls for logs pass, with a filter pattern that finds the stream.
-    """
+    """The calls for logs pass, with a filter pattern that finds the stream."""
     logs = boto3.client("logs", region_name=REGION)
     logs.create_log_group(logGroupName="dask-ecs")
     stream = "lab/dask-worker/0123"

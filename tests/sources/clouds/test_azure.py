@@ -1,5 +1,4 @@
-"""
-Azure, asked through azure-mgmt-monitor and azure-mgmt-compute over HTTPS.
+"""Azure, asked through azure-mgmt-monitor and azure-mgmt-compute over HTTPS.
 
 The bodies are built from the REST references (Activity Logs 2015-04-01, Virtual Machines) and the
 documentation of resource health.
@@ -53,9 +52,7 @@ class Credential:
 
 
 class AzureVMCluster:
-    """
-    What sources look at of dask-cloudprovider's class of this name (2025.9.0).
-    """
+    """What sources look at of dask-cloudprovider's class of this name (2025.9.0)."""
 
     uuid = CLUSTER
     subscription_id = SUBSCRIPTION
@@ -65,17 +62,13 @@ class AzureVMCluster:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """
-    For a server that the SDK talks to: it sends tokens over TLS only.
-    """
+    """For a server that the SDK talks to: it sends tokens over TLS only."""
     return write_certificate(tmp_path_factory.mktemp("azure") / "both.pem")
 
 
 @pytest.fixture
 def azure(monkeypatch, certificate):
-    """
-    Starts a server of Azure Resource Manager, which answers by the last part of the path.
-    """
+    """Starts a server of Azure Resource Manager, which answers by the last part of the path."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     missing = HttpAnswer({"error": {"code": "ResourceNotFound", "message": "was not found"}}, status=404)
@@ -106,9 +99,7 @@ def entry(operation: str, *, ago_s: float = 5.0, name: str = MACHINE, **more) ->
 
 
 def health(cause: str, title: str) -> dict:
-    """
-    A resource health event in the activity log, as documented.
-    """
+    """A resource health event in the activity log, as documented."""
     return entry(
         "Microsoft.Resourcehealth/healthevent/Activated/action",
         category={"value": "ResourceHealth"},
@@ -122,9 +113,7 @@ def logged(*entries: dict) -> HttpAnswer:
 
 
 def ask_azure(server: HttpServer, *victims: Victim, budget_s: float = 60.0) -> list:
-    """
-    What Azure says of the *victims*, through a server.
-    """
+    """What Azure says of the *victims*, through a server."""
     found = scene(*victims, cluster=AzureVMCluster())
     assert AzureSource.of(found) is not None
     return evidence_from(AzureSource(found, endpoint=server.url), budget_s)
@@ -146,9 +135,7 @@ def ask_azure(server: HttpServer, *victims: Victim, budget_s: float = 60.0) -> l
     ],
 )
 def test_an_entry_of_the_activity_log_names_the_cause(azure, event, cause):
-    """
-    Evictions, the platform's own trouble and the calls of users are told apart.
-    """
+    """Evictions, the platform's own trouble and the calls of users are told apart."""
     pieces = ask_azure(azure(values=logged(event)), DEAD)
     assert not gaps(pieces)
     assert cause_of(pieces) == cause
@@ -157,9 +144,7 @@ def test_an_entry_of_the_activity_log_names_the_cause(azure, event, cause):
 
 
 def test_only_reading_calls_are_made(azure):
-    """
-    Asking changes nothing.
-    """
+    """Asking changes nothing."""
     server = azure(values=logged())
     ask_azure(server, DEAD)
     assert len(server.requests) == 2
@@ -177,16 +162,12 @@ def test_only_reading_calls_are_made(azure):
     ],
 )
 def test_what_followed_or_is_of_others_is_no_cause(azure, of_others):
-    """
-    Order, time, name and kind of an entry must fit.
-    """
+    """Order, time, name and kind of an entry must fit."""
     assert not chunks(ask_azure(azure(values=logged(of_others)), DEAD))
 
 
 def test_a_deallocated_machine_is_told_with_its_priority(azure):
-    """
-    The state of a machine lasts longer than the worker did.
-    """
+    """The state of a machine lasts longer than the worker did."""
     machine = {
         "name": MACHINE,
         "location": "westeurope",
@@ -205,9 +186,7 @@ def test_a_deallocated_machine_is_told_with_its_priority(azure):
 
 
 def test_machines_that_could_not_be_made_are_told_where_nobody_died(azure):
-    """
-    Workers that never arrive: the creation failed.
-    """
+    """Workers that never arrive: the creation failed."""
     message = (
         '{"error":{"code":"SkuNotAvailable","message":"The requested VM size is currently not available"}}'
     )
@@ -220,9 +199,7 @@ def test_machines_that_could_not_be_made_are_told_where_nobody_died(azure):
 
 
 def test_nothing_is_asked_of_clusters_elsewhere():
-    """
-    Only the cluster object knows subscription and resource group.
-    """
+    """Only the cluster object knows subscription and resource group."""
     assert AzureSource.of(scene(cluster=object())) is None
 
 
@@ -235,9 +212,7 @@ def test_nothing_is_asked_of_clusters_elsewhere():
     ],
 )
 def test_refusals_and_garbage_are_gaps_with_the_command_to_type(azure, answer, reason):
-    """
-    What could not be asked is said, and how a person would ask.
-    """
+    """What could not be asked is said, and how a person would ask."""
     found = gaps(ask_azure(azure(values=answer), DEAD))
     assert found[0].reason == reason
     assert found[0].remedy.startswith(f"az monitor activity-log list --resource-group {GROUP}")
@@ -245,18 +220,14 @@ def test_refusals_and_garbage_are_gaps_with_the_command_to_type(azure, answer, r
 
 @gives_up
 def test_a_server_that_hangs_is_left_behind(azure):
-    """
-    The source ends by itself, while the server hangs, and says so.
-    """
+    """The source ends by itself, while the server hangs, and says so."""
     server = azure(values=HttpAnswer(hangs=True))
     assert only_timed_out(ask_azure(server, DEAD, budget_s=2.0))
     assert server.is_hanging()
 
 
 def test_without_the_sdk_the_gap_names_the_extra(azure, monkeypatch):
-    """
-    It is imported where it is used, and missed in words.
-    """
+    """It is imported where it is used, and missed in words."""
     monkeypatch.setitem(sys.modules, "azure.mgmt.monitor", None)
     [gap] = gaps(ask_azure(azure(), DEAD))
     assert (gap.reason, gap.remedy) == ("not-installed", "pip install 'workerdiag[azure]'")

@@ -1,5 +1,4 @@
-"""
-Compute Engine, asked through google-cloud-compute over HTTP.
+"""Compute Engine, asked through google-cloud-compute over HTTP.
 
 The bodies are built from the API reference (Compute Engine v1) and the documentation of system events.
 """
@@ -42,9 +41,7 @@ _COMPUTE = f"/compute/v1/projects/{PROJECT}/zones/{ZONE}"
 
 
 class GCPCluster:
-    """
-    What sources look at of dask-cloudprovider's class of this name (2025.9.0).
-    """
+    """What sources look at of dask-cloudprovider's class of this name (2025.9.0)."""
 
     uuid = CLUSTER
     auto_shutdown = True
@@ -56,9 +53,7 @@ class GCPCluster:
 
 @pytest.fixture(scope="module")
 def key(tmp_path_factory):
-    """
-    Of a service account that nobody has; the SDK signs its requests itself with it.
-    """
+    """Of a service account that nobody has; the SDK signs its requests itself with it."""
     private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     pem = private.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -78,9 +73,7 @@ def key(tmp_path_factory):
 
 @pytest.fixture
 def gcp(monkeypatch, key):
-    """
-    Starts a server of Compute Engine, which answers by the last part of the path.
-    """
+    """Starts a server of Compute Engine, which answers by the last part of the path."""
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(key))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with ExitStack() as servers:
@@ -112,9 +105,7 @@ def listed(*operations: dict) -> HttpAnswer:
 
 
 def ask_gcp(server: HttpServer, *victims: Victim, cluster: object = None, budget_s: float = 60.0) -> list:
-    """
-    What Compute Engine says of the *victims*, through a server.
-    """
+    """What Compute Engine says of the *victims*, through a server."""
     found = scene(*victims, cluster=cluster)
     assert GcpSource.of(found) is not None
     return evidence_from(GcpSource(found, endpoint=server.url), budget_s)
@@ -133,9 +124,7 @@ def ask_gcp(server: HttpServer, *victims: Victim, cluster: object = None, budget
     ],
 )
 def test_an_operation_that_ended_the_machine_names_the_cause(gcp, kind, user, cause):
-    """
-    System events and the calls of users are told apart by their types.
-    """
+    """System events and the calls of users are told apart by their types."""
     server = gcp(operations=listed(operation(kind, user=user)))
     pieces = ask_gcp(server, DEAD, cluster=GCPCluster())
     assert cause_of(pieces) == cause
@@ -143,9 +132,7 @@ def test_an_operation_that_ended_the_machine_names_the_cause(gcp, kind, user, ca
 
 
 def test_only_reading_calls_are_made(gcp):
-    """
-    Asking changes nothing.
-    """
+    """Asking changes nothing."""
     server = gcp(operations=listed(operation("stop")))
     ask_gcp(server, DEAD, cluster=GCPCluster())
     requests = [each for each in server.requests if each.path.startswith("/compute/")]
@@ -165,16 +152,12 @@ def test_only_reading_calls_are_made(gcp):
     ],
 )
 def test_what_followed_or_is_of_others_is_no_cause(gcp, of_others):
-    """
-    Order, time, name and type of an operation must fit.
-    """
+    """Order, time, name and type of an operation must fit."""
     assert not chunks(ask_gcp(gcp(operations=listed(of_others)), DEAD, cluster=GCPCluster()))
 
 
 def test_the_console_tells_what_the_kernel_did_then(gcp):
-    """
-    The serial port has the kernel's lines, and the machine its last start.
-    """
+    """The serial port has the kernel's lines, and the machine its last start."""
     text = f"{oom_kill(100.0, 11)}\r\ndask kernel: {oom_kill(3590.0, 22)}"
     server = gcp(
         **{
@@ -189,9 +172,7 @@ def test_the_console_tells_what_the_kernel_did_then(gcp):
 
 
 def test_machines_that_could_not_be_made_are_told_where_nobody_died(gcp):
-    """
-    Workers that never arrive: the insertion failed.
-    """
+    """Workers that never arrive: the insertion failed."""
     code = "ZONE_RESOURCE_POOL_EXHAUSTED"
     message = f"The zone 'projects/{PROJECT}/zones/{ZONE}' does not have enough resources available to fulfill the request."
     failed = operation("insert", error={"errors": [{"code": code, "message": message}]})
@@ -199,18 +180,14 @@ def test_machines_that_could_not_be_made_are_told_where_nobody_died(gcp):
 
 
 def test_an_internal_host_name_is_enough_to_ask(gcp):
-    """
-    Project, zone and instance are in the name.
-    """
+    """Project, zone and instance are in the name."""
     host = f"vm-7.{ZONE}.c.{PROJECT}.internal"
     server = gcp(operations=listed(operation("compute.instances.preempted", name="vm-7")))
     assert chunks(ask_gcp(server, victim(f"tcp://{host}:1", name=None)))
 
 
 def test_nothing_is_asked_of_clusters_elsewhere():
-    """
-    Which sources apply is worked out from the cluster and the hosts.
-    """
+    """Which sources apply is worked out from the cluster and the hosts."""
     assert GcpSource.of(scene(DEAD, cluster=object())) is None
 
 
@@ -224,9 +201,7 @@ def test_nothing_is_asked_of_clusters_elsewhere():
     ],
 )
 def test_refusals_and_garbage_are_gaps_with_the_command_to_type(gcp, answer, reason):
-    """
-    What could not be asked is said, and how a person would ask.
-    """
+    """What could not be asked is said, and how a person would ask."""
     found = gaps(ask_gcp(gcp(operations=answer), DEAD, cluster=GCPCluster()))
     assert found[0].reason == reason
     assert found[0].remedy.startswith(f"gcloud compute operations list --project={PROJECT} --zones={ZONE}")
@@ -234,18 +209,14 @@ def test_refusals_and_garbage_are_gaps_with_the_command_to_type(gcp, answer, rea
 
 @gives_up
 def test_a_server_that_hangs_is_left_behind(gcp):
-    """
-    The source ends by itself, while the server hangs, and says so.
-    """
+    """The source ends by itself, while the server hangs, and says so."""
     server = gcp(operations=HttpAnswer(hangs=True))
     assert only_timed_out(ask_gcp(server, DEAD, cluster=GCPCluster(), budget_s=2.0))
     assert server.is_hanging()
 
 
 def test_without_the_sdk_the_gap_names_the_extra(gcp, monkeypatch):
-    """
-    It is imported where it is used, and missed in words.
-    """
+    """It is imported where it is used, and missed in words."""
     monkeypatch.setitem(sys.modules, "google.cloud.compute_v1", None)
     [gap] = gaps(ask_gcp(gcp(), DEAD, cluster=GCPCluster()))
     assert (gap.reason, gap.remedy) == ("not-installed", "pip install 'workerdiag[gcp]'")

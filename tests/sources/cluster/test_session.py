@@ -1,6 +1,4 @@
-"""
-What `ClusterSource` promises, with a client that answers from memory; tests/lab asks real ones.
-"""
+"""What `ClusterSource` promises, with a client that answers from memory; tests/lab asks real ones."""
 
 from __future__ import annotations
 
@@ -47,9 +45,7 @@ WELL = {
 
 
 def gone(worker=DEAD, when=NOW, *, expected=False, tasks=("load-1",)):
-    """
-    The scheduler's event of a removal, as in the topic ``all``.
-    """
+    """The scheduler's event of a removal, as in the topic ``all``."""
     message = {
         "action": "remove-worker",
         "worker": worker,
@@ -60,16 +56,12 @@ def gone(worker=DEAD, when=NOW, *, expected=False, tasks=("load-1",)):
 
 
 def standing(workers, *, now=NOW, **counts):
-    """
-    A cluster of these workers.
-    """
+    """A cluster of these workers."""
     return ClusterState(workers=workers, counts=counts, now=now)
 
 
 class Scheduler:
-    """
-    Answers like a scheduler's handlers, and counts what it was asked.
-    """
+    """Answers like a scheduler's handlers, and counts what it was asked."""
 
     address = "tcp://10.0.0.1:8786"
 
@@ -89,9 +81,7 @@ class Scheduler:
 
 
 class Client:
-    """
-    A client that is asked in the event loop of the test.
-    """
+    """A client that is asked in the event loop of the test."""
 
     asynchronous = False
     status = "running"
@@ -113,30 +103,22 @@ class Client:
         self.scheduler = Scheduler(**replies)
 
     def sync(self, function, callback_timeout):
-        """
-        As `distributed.Client.sync` of a synchronous client.
-        """
+        """As `distributed.Client.sync` of a synchronous client."""
         return asyncio.run(asyncio.wait_for(function(), callback_timeout))
 
 
 def collect(client, *about, budget_s=30.0):
-    """
-    The evidence of one round.
-    """
+    """The evidence of one round."""
     return list(ClusterSource(client, ClusterQuestion(about=about)).collect(budget_s=budget_s))
 
 
 def of_kind(kind, evidence):
-    """
-    The evidence of one kind.
-    """
+    """The evidence of one kind."""
     return [each for each in evidence if isinstance(each, kind)]
 
 
 def test_only_what_is_needed_is_asked():
-    """
-    One nanny of many workers, a handful of topics, no logs of workers, nothing that changes anything.
-    """
+    """One nanny of many workers, a handful of topics, no logs of workers, nothing that changes anything."""
     client = Client(
         identity={
             "workers": {f"tcp://10.0.1.{n}:1": WELL | {"nanny": f"tcp://10.0.1.{n}:2"} for n in range(200)}
@@ -151,9 +133,7 @@ def test_only_what_is_needed_is_asked():
 
 
 def test_the_topics_that_rules_refer_to_are_asked_for():
-    """
-    An event sign of a topic for which nobody asks could never show.
-    """
+    """An event sign of a topic for which nobody asks could never show."""
     book = load_rulebook(packs=False)
     signs = [sign for cause in book.causes for sign in (*cause.signs, *cause.against)]
     topics = {topic for sign in signs if isinstance(sign, EventSign) for topic in sign.topic.split("|")}
@@ -168,9 +148,7 @@ def test_the_topics_that_rules_refer_to_are_asked_for():
 
 
 def test_without_a_python_like_ours_no_code_is_sent():
-    """
-    Byte code of another release can crash a scheduler, so the tasks are only counted there.
-    """
+    """Byte code of another release can crash a scheduler, so the tasks are only counted there."""
     client = Client()
     client.run_on_scheduler = lambda *_: pytest.fail("sent code")
     states = [each.fields for each in of_kind(Event, collect(client)) if each.topic == "task-state"]
@@ -181,9 +159,7 @@ def test_without_a_python_like_ours_no_code_is_sent():
     "kind", [ValueError, PermissionError], ids=["of Dask", "of the watcher's connection"]
 )
 def test_each_refusal_is_a_gap_and_the_rest_is_still_asked(kind):
-    """
-    One handler that is forbidden, or fails, costs its own answer only.
-    """
+    """One handler that is forbidden, or fails, costs its own answer only."""
     forbidden = kind("The 'logs' handler has been explicitly disallowed in Scheduler")
     evidence = collect(
         Client(logs=forbidden, get_task_prefix_states=KeyError("x"), broadcast=OSError("gone"))
@@ -200,9 +176,7 @@ def test_each_refusal_is_a_gap_and_the_rest_is_still_asked(kind):
 
 
 def test_versions_that_went_with_the_last_worker_are_a_gap():
-    """
-    Whether the workers had other packages than the scheduler can then not be known; with one of them it can.
-    """
+    """Whether the workers had other packages than the scheduler can then not be known; with one of them it can."""
     lost = collect(Client(identity={"workers": {}}))
     assert ("versions", "expired") in [(each.place, each.reason) for each in of_kind(Gap, lost)]
     assert "versions" not in [each.place for each in of_kind(Gap, collect(Client()))]
@@ -210,9 +184,7 @@ def test_versions_that_went_with_the_last_worker_are_a_gap():
 
 @gives_up
 def test_a_scheduler_that_does_not_answer_is_left_alone():
-    """
-    It is not waited for, and after one silence nothing more is asked.
-    """
+    """It is not waited for, and after one silence nothing more is asked."""
 
     async def never(**_):
         await asyncio.Event().wait()
@@ -224,9 +196,7 @@ def test_a_scheduler_that_does_not_answer_is_left_alone():
 
 
 def test_a_broken_client_is_a_gap_whatever_it_raises():
-    """
-    Nothing that a dying client does comes out as an exception.
-    """
+    """Nothing that a dying client does comes out as an exception."""
     client = Client()
     client.sync = lambda *_, **__: 1 / 0
     assert [each.reason for each in collect(client)] == ["malformed"]
@@ -236,9 +206,7 @@ def test_a_broken_client_is_a_gap_whatever_it_raises():
 
 
 def test_a_silent_scheduler_s_local_servers_are_read_in_this_process():
-    """
-    A LocalCluster's logs are at hand although the client is closed, each record once.
-    """
+    """A LocalCluster's logs are at hand although the client is closed, each record once."""
     records = ((2.0, "INFO", "second"), (1.0, "INFO", "first"))
     nanny = type("Nanny", (), {"address_safe": NANNY, "get_logs": lambda *_, **__: records})
     client = Client()
@@ -252,9 +220,7 @@ def test_a_silent_scheduler_s_local_servers_are_read_in_this_process():
 
 
 def test_a_nanny_that_left_a_local_cluster_still_tells(monkeypatch):
-    """
-    One whose worker dies as it comes gives up and leaves; one of another cluster says nothing of this one.
-    """
+    """One whose worker dies as it comes gives up and leaves; one of another cluster says nothing of this one."""
     nannies = [
         SimpleNamespace(
             address_safe=f"tcp://127.0.0.1:{port}",
@@ -272,9 +238,7 @@ def test_a_nanny_that_left_a_local_cluster_still_tells(monkeypatch):
 
 
 def test_a_nanny_log_without_its_usual_level_shows_nothing_by_silence():
-    """
-    Where INFO is left out, or older records are, what is absent was not looked for.
-    """
+    """Where INFO is left out, or older records are, what is absent was not looked for."""
     quiet = Client(broadcast=lambda workers, **_: {workers[0]: ((NOW, "WARNING", "x"),)})
     full = Client(broadcast=lambda msg, workers, **_: {workers[0]: ((NOW, "INFO", "x"),) * msg["n"]})
     for client, reason in ((quiet, "never-recorded"), (full, "expired")):
@@ -284,9 +248,7 @@ def test_a_nanny_log_without_its_usual_level_shows_nothing_by_silence():
 
 
 def test_times_in_logs_are_told_in_utc():
-    """
-    Whatever the time zone of the server and the format of its log, the same clock as events.
-    """
+    """Whatever the time zone of the server and the format of its log, the same clock as events."""
     lines = [
         "2026-11-21 12:11:43,105 - distributed.nanny.memory - INFO - local time\nsecond line",
         "distributed.nanny - INFO - no time",
@@ -305,9 +267,7 @@ def test_times_in_logs_are_told_in_utc():
 
 
 def test_events_are_flat_and_bounded():
-    """
-    Collections become text with a count; pickled bytes are left out.
-    """
+    """Collections become text with a count; pickled bytes are left out."""
     fields = flatten_fields(
         {
             "processing-tasks": {f"t-{n:04}" for n in range(500)},
@@ -324,9 +284,7 @@ def test_events_are_flat_and_bounded():
 
 
 def test_events_carry_whose_they_are():
-    """
-    By topic, by field, one for each worker of a list; with what else is known of that worker.
-    """
+    """By topic, by field, one for each worker of a list; with what else is known of that worker."""
     known = {DEAD: Identity(worker=DEAD, nanny=NANNY)}
     (event, reading) = event_evidence(
         "worker-restart-memory", [(NOW, {"worker": DEAD, "pid": 7, "rss": 99})], known
@@ -348,9 +306,7 @@ def test_events_carry_whose_they_are():
 
 
 def test_workers_that_are_well_are_only_told_of_in_small_clusters():
-    """
-    Of a thousand workers only the paused, the full and the silent ones are evidence.
-    """
+    """Of a thousand workers only the paused, the full and the silent ones are evidence."""
     workers = {f"tcp://10.0.{n // 250}.{n % 250}:1": dict(WELL) for n in range(1000)}
     addresses = list(workers)
     workers[addresses[0]]["status"] = "paused"
@@ -365,9 +321,7 @@ def test_workers_that_are_well_are_only_told_of_in_small_clusters():
 
 
 def test_the_dead_are_those_in_question_then_those_lost_lately():
-    """
-    Unexpected ones before expected ones, old ones only if they had the same task.
-    """
+    """Unexpected ones before expected ones, old ones only if they had the same task."""
     entries = [
         gone("tcp://h:1", NOW - 9000, tasks=("load-1",)),
         gone("tcp://h:2", NOW - 9000, tasks=("other",)),
@@ -386,9 +340,7 @@ def test_the_dead_are_those_in_question_then_those_lost_lately():
 
 
 def test_nannies_near_the_dead_are_asked_first():
-    """
-    The one that is known; else that of the host's newest worker, then others, four at most.
-    """
+    """The one that is known; else that of the host's newest worker, then others, four at most."""
     workers = {f"tcp://10.0.0.{n}:1": WELL | {"nanny": f"tcp://10.0.0.{n}:9"} for n in range(1, 9)}
     workers["tcp://10.0.0.4:2"] = WELL | {"nanny": "tcp://10.0.0.4:8"}
     entries = [gone(), (NOW + 1, {"action": "add-worker", "worker": "tcp://10.0.0.4:2"})]
@@ -398,9 +350,7 @@ def test_nannies_near_the_dead_are_asked_first():
 
 
 def test_only_nannies_on_hosts_of_workers_are_asked():
-    """
-    An exception may name any address; the scheduler connects to none that it has no worker near.
-    """
+    """An exception may name any address; the scheduler connects to none that it has no worker near."""
     workers = {ALIVE: WELL}
     anywhere = Identity(worker="tcp://10.9.9.9:1", nanny="tcp://10.9.9.9:22")
     hidden = Identity(worker=DEAD, nanny="tcp://169.254.169.254:80")
@@ -411,9 +361,7 @@ def test_only_nannies_on_hosts_of_workers_are_asked():
 
 
 def test_a_nanny_counts_only_where_the_scheduler_tells_of_its_host():
-    """
-    Platforms are asked through nannies as well.
-    """
+    """Platforms are asked through nannies as well."""
     told = event_evidence("all", [gone()], {})
     known = Victim(identity=Identity(worker=DEAD, nanny=NANNY, host="10.0.0.4"))
     strange = Victim(identity=Identity(worker="tcp://10.9.9.9:1", nanny="tcp://10.9.9.9:22", host="10.9.9.9"))
@@ -425,18 +373,14 @@ def test_a_nanny_counts_only_where_the_scheduler_tells_of_its_host():
 
 
 def test_a_log_of_several_nannies_is_nobody_s():
-    """
-    Nannies of one process write to one log, so its lines are told apart by pid alone.
-    """
+    """Nannies of one process write to one log, so its lines are told apart by pid alone."""
     assert shares_log(NANNY, [], {"tcp://10.0.0.4:9002"})
     assert not shares_log(NANNY, [], {NANNY, "tcp://10.0.0.5:9002", None})
     assert shares_log(NANNY, [ServerLogRecord(NOW, "INFO", "Start Nanny at: 'tcp://10.0.0.4:9003'")], {NANNY})
 
 
 def test_the_states_of_tasks_are_told_with_the_most_suspicious_example():
-    """
-    One event for each state, with what the waiting tasks ask for.
-    """
+    """One event for each state, with what the waiting tasks ask for."""
     task = {
         "key": "a",
         "state": "no-worker",
@@ -463,9 +407,7 @@ PACKAGES = {"python": "3.12.1.final.0", "dask": "2026.8.0", "cloudpickle": "3.1.
 
 
 def test_versions_and_settings_of_the_scheduler_come_without_another_question():
-    """
-    They are in answers that are asked for anyway, and of settings nothing else leaves.
-    """
+    """They are in answers that are asked for anyway, and of settings nothing else leaves."""
     inside = {
         "states": {},
         "events": {},
@@ -493,9 +435,7 @@ def test_versions_and_settings_of_the_scheduler_come_without_another_question():
 
 
 def test_versions_that_differ_are_told_with_who_has_which():
-    """
-    As Dask compares them: a scheduler may have another numpy, or none.
-    """
+    """As Dask compares them: a scheduler may have another numpy, or none."""
     other = PACKAGES | {"cloudpickle": "3.0.0", "numpy": "1.26.0"}
     inside = {"worker_versions": [(2, PACKAGES), (1, other)], "client_versions": [(1, PACKAGES)]}
     (event,) = version_conflict_events({"packages": PACKAGES | {"numpy": None}}, inside)
@@ -516,9 +456,7 @@ def test_versions_that_differ_are_told_with_who_has_which():
     "inside", [{}, {"worker_versions": None, "settings": 3}, {"worker_versions": [[1], 5]}]
 )
 def test_a_scheduler_that_tells_no_versions_is_no_problem(inside):
-    """
-    There is nothing to tell then.
-    """
+    """There is nothing to tell then."""
     assert not [
         *version_conflict_events({}, inside),
         *setting_events(inside, "x"),

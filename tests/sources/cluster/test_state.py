@@ -1,6 +1,4 @@
-"""
-What a look inside a scheduler costs and brings, and how a cluster stands: by schedulers made of plain objects.
-"""
+"""What a look inside a scheduler costs and brings, and how a cluster stands: by schedulers made of plain objects."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ GAVE_UP = ExceptionFacts(type="TimeoutError", text="timed out after 8 s.")
 
 
 def worker(*, silent_s=0.0, running=(), status="running"):
-    """
-    One worker as a look inside tells of it.
-    """
+    """One worker as a look inside tells of it."""
     return {
         "status": status,
         "last_seen": NOW - silent_s,
@@ -68,16 +64,12 @@ def worker(*, silent_s=0.0, running=(), status="running"):
 
 
 def awaited(state="processing", *, on=ONE, running_s=None):
-    """
-    A task that the client waits for.
-    """
+    """A task that the client waits for."""
     return {"key": "load", "state": state, "worker": on, "running_s": running_s, "awaited": True}
 
 
 def judged(standing, *, silent=(), others=()):
-    """
-    What is said of a cluster that stands so.
-    """
+    """What is said of a cluster that stands so."""
     evidence = [
         *others,
         *state_events(standing, silent=silent, known={}),
@@ -90,16 +82,12 @@ def judged(standing, *, silent=(), others=()):
 
 
 def losses(lost):
-    """
-    As the events tell of them.
-    """
+    """As the events tell of them."""
     return losses_in_events(lost, (), is_lower_bound=False)
 
 
 def test_work_without_any_worker_is_a_standstill_for_sure():
-    """
-    Tasks wait, nobody is there to run them, nobody died: nothing else has to be seen.
-    """
+    """Tasks wait, nobody is there to run them, nobody died: nothing else has to be seen."""
     found = judged(ClusterState(workers={}, counts={"states": {"queued": 3}}, now=NOW))
     assert (found.outcome, found.top.id) == ("explained", "standstill.no-workers")
     assert found.top.probability > 0.95
@@ -107,17 +95,13 @@ def test_work_without_any_worker_is_a_standstill_for_sure():
 
 @pytest.mark.parametrize(("reason", "ordered"), [("nanny-close", True), ("signal-15", False), (None, False)])
 def test_a_worker_that_closed_on_an_order_is_not_lost(reason, ordered):
-    """
-    It announced why it closes; the scheduler alone calls that removal unexpected.
-    """
+    """It announced why it closes; the scheduler alone calls that removal unexpected."""
     entries = [(NOW, {"action": "closing-worker", "reason": reason}), (NOW, {"action": "remove-worker"})]
     assert was_asked_to_close(entries) is ordered
 
 
 def test_a_worker_that_left_as_soon_as_it_came_is_counted():
-    """
-    It may not have understood what it was sent; one that stayed for a while, or was told to go, did.
-    """
+    """It may not have understood what it was sent; one that stayed for a while, or was told to go, did."""
     entries = [(NOW + n, {"action": "add-worker", "worker": f"tcp://h:{n}"}) for n in range(3)]
     lost = [
         Removal(worker="tcp://h:0", when=NOW + 0.1, expected=False, tasks=frozenset()),
@@ -128,18 +112,14 @@ def test_a_worker_that_left_as_soon_as_it_came_is_counted():
 
 
 def test_no_worker_and_no_work_is_none():
-    """
-    An idle cluster that scaled down to nothing is well.
-    """
+    """An idle cluster that scaled down to nothing is well."""
     found = judged(ClusterState(workers={}, counts={"states": {"memory": 3}}, now=NOW))
     assert not found.causes
 
 
 @pytest.mark.parametrize("gave_up", [True, False])
 def test_a_slow_task_is_told_as_what_it_is(gave_up):
-    """
-    It runs, its worker answers: where somebody gave up waiting that is the answer, else there is no question.
-    """
+    """It runs, its worker answers: where somebody gave up waiting that is the answer, else there is no question."""
     standing = ClusterState(
         workers={ONE: worker(running=[("load", 12.0)])},
         counts={"states": {"processing": 1}, "tasks": [awaited(running_s=12.0)]},
@@ -153,9 +133,7 @@ def test_a_slow_task_is_told_as_what_it_is(gave_up):
 
 
 def test_a_task_behind_others_waits_for_its_turn():
-    """
-    It does not run yet, others do, and nobody is to blame.
-    """
+    """It does not run yet, others do, and nobody is to blame."""
     standing = ClusterState(
         workers={ONE: worker(running=[("first", 3.0)])},
         counts={"states": {"queued": 1}, "tasks": [awaited("queued", on=None)]},
@@ -167,9 +145,7 @@ def test_a_task_behind_others_waits_for_its_turn():
 
 
 def test_a_silent_worker_beside_one_that_is_heard_of_lives():
-    """
-    It is suspected by its heartbeat against the others', told with what is on it, and nobody is said to be dead.
-    """
+    """It is suspected by its heartbeat against the others', told with what is on it, and nobody is said to be dead."""
     workers = {ONE: worker(silent_s=15.7), TWO: worker(silent_s=0.2)}
     standing = ClusterState(
         workers=workers, counts={"states": {"processing": 1}, "tasks": [awaited()]}, now=NOW
@@ -186,17 +162,13 @@ def test_a_silent_worker_beside_one_that_is_heard_of_lives():
 
 
 def test_a_scheduler_that_heard_nobody_suspects_nobody():
-    """
-    If all heartbeats are old it was the scheduler that did not listen.
-    """
+    """If all heartbeats are old it was the scheduler that did not listen."""
     workers = {ONE: worker(silent_s=15.7), TWO: worker(silent_s=15.2)}
     assert ClusterState(workers=workers, counts={}, now=NOW).maybe_silent() == []
 
 
 def test_a_removed_worker_is_no_silent_one():
-    """
-    Without the scheduler's clock, or with fresh heartbeats, there is no suspicion.
-    """
+    """Without the scheduler's clock, or with fresh heartbeats, there is no suspicion."""
     assert ClusterState(workers={ONE: worker(silent_s=99)}, counts={}, now=None).maybe_silent() == []
     assert ClusterState(workers={ONE: worker(silent_s=2)}, counts={}, now=NOW).maybe_silent() == []
 
@@ -207,9 +179,7 @@ OLD = PACKAGES | {"dask": "2024.8.1", "distributed": "2024.8.1"}
 
 @pytest.mark.parametrize(("in_trouble", "sure"), [(True, True), (False, False)])
 def test_releases_far_apart_are_the_answer_where_something_is_wrong(in_trouble, sure):
-    """
-    Two years between worker and scheduler explain a failure; without one they are no trouble.
-    """
+    """Two years between worker and scheduler explain a failure; without one they are no trouble."""
     inside = {"worker_versions": [(1, OLD)], "client_versions": [(1, PACKAGES)]}
     events = list(version_conflict_events({"packages": PACKAGES}, inside, in_trouble=in_trouble))
     assert events[0].fields["months_apart"] == 24
@@ -218,18 +188,14 @@ def test_releases_far_apart_are_the_answer_where_something_is_wrong(in_trouble, 
 
 
 def test_without_a_look_inside_workers_and_we_ourselves_are_compared():
-    """
-    What workers told of their packages, and the client's own.
-    """
+    """What workers told of their packages, and the client's own."""
     said = with_worker_versions({}, {ONE: {"packages": OLD}, TWO: None})
     assert said["worker_versions"] == [(1, OLD)]
     assert said["client_versions"][0][1]["distributed"]
 
 
 def test_the_cluster_object_says_whether_it_scales_by_itself():
-    """
-    Advice on adaptive scaling is for adaptive clusters.
-    """
+    """Advice on adaptive scaling is for adaptive clusters."""
     cluster = SimpleNamespace(_adaptive=None, worker_spec={})
     (said,) = cluster_object_events(SimpleNamespace(cluster=cluster))
     assert (said.fields["adaptive"], said.fields["workers_wanted"]) == (False, 0)
@@ -237,9 +203,7 @@ def test_the_cluster_object_says_whether_it_scales_by_itself():
 
 
 class Scheduler:
-    """
-    As much of a scheduler as a look inside touches, with many of everything.
-    """
+    """As much of a scheduler as a look inside touches, with many of everything."""
 
     def __init__(self, *, events=(), prefixes=0, workers=0, records=0):
         self.topics = {"all": SimpleNamespace(events=deque(events, maxlen=1000))}
@@ -274,9 +238,7 @@ class Scheduler:
 
 
 class Client:
-    """
-    Runs what it is given, as a scheduler does: from its pickle.
-    """
+    """Runs what it is given, as a scheduler does: from its pickle."""
 
     def __init__(self, scheduler):
         self.scheduler = scheduler
@@ -287,9 +249,7 @@ class Client:
 
 
 def take_look(scheduler, *, keys=(), addresses=()):
-    """
-    What a look brings, and how many other things the loop could do meanwhile.
-    """
+    """What a look brings, and how many other things the loop could do meanwhile."""
     turns = 0
 
     async def others():
@@ -311,9 +271,7 @@ def take_look(scheduler, *, keys=(), addresses=()):
 
 @pytest.mark.slow
 def test_a_big_scheduler_s_loop_goes_on_while_we_look(monkeypatch):
-    """
-    After each 2 ms of work others have their turn: here each look at the clock takes a tenth of that.
-    """
+    """After each 2 ms of work others have their turn: here each look at the clock takes a tenth of that."""
     clock = count()
     monkeypatch.setattr("time.perf_counter", lambda: next(clock) * 2e-4)
     events = [(NOW, {"action": "x"})] * 1000
@@ -325,9 +283,7 @@ def test_a_big_scheduler_s_loop_goes_on_while_we_look(monkeypatch):
 
 
 def test_of_ten_thousand_workers_those_that_matter_are_told():
-    """
-    In question, silent for longest, on the hosts in question: a few hundred, and how many there are.
-    """
+    """In question, silent for longest, on the hosts in question: a few hundred, and how many there are."""
     scheduler = Scheduler(workers=10_000)
     for number, each in enumerate(scheduler.workers.values()):
         each.address = f"tcp://10.0.{number // 100}.1:{number}"
@@ -340,9 +296,7 @@ def test_of_ten_thousand_workers_those_that_matter_are_told():
 
 
 def test_ten_thousand_losses_are_counted_where_they_are_known():
-    """
-    Of the thousand events that the scheduler keeps in one topic only the last tell of them.
-    """
+    """Of the thousand events that the scheduler keeps in one topic only the last tell of them."""
     scheduler = Scheduler()
     for number in range(10_000):
         worker = f"tcp://10.0.0.4:{number}"
@@ -360,9 +314,7 @@ def test_ten_thousand_losses_are_counted_where_they_are_known():
 
 
 def test_losses_beyond_what_is_read_are_at_least_so_many():
-    """
-    Without a look inside, a full topic may have let go of earlier removals.
-    """
+    """Without a look inside, a full topic may have let go of earlier removals."""
     went = {"action": "remove-worker", "expected": False}
     entries = [(NOW + n / 100, went | {"worker": f"tcp://10.0.0.4:{n}"}) for n in range(1000)]
     losses = count_losses({}, entries, since=NOW - 900, asked_to_close=())
@@ -370,18 +322,14 @@ def test_losses_beyond_what_is_read_are_at_least_so_many():
 
 
 def test_what_is_counted_in_part_says_at_least():
-    """
-    More prefixes than are counted leave the count a lower bound, and the event says so.
-    """
+    """More prefixes than are counted leave the count a lower bound, and the event says so."""
     found, _ = take_look(Scheduler(prefixes=20_001))
     (event,) = task_state_events(found)
     assert (event.fields["count"], event.fields["counted"]) == (20_000, "at least")
 
 
 def test_a_worker_lost_with_many_tasks_is_not_told_with_all_of_them():
-    """
-    Of 100,000 keys a hundred come, those in question first, and the count is that of all.
-    """
+    """Of 100,000 keys a hundred come, those in question first, and the count is that of all."""
     keys = {f"load-{n}" for n in range(100_000)}
     lost = {"action": "remove-worker", "worker": ONE, "processing-tasks": keys, "expected": False}
     found, _ = take_look(Scheduler(events=[(NOW, lost)]), keys=["load-99999", "other"])
@@ -393,9 +341,7 @@ def test_a_worker_lost_with_many_tasks_is_not_told_with_all_of_them():
 
 
 def test_what_only_the_scheduler_has_is_brought_by_its_address():
-    """
-    States of workers, which ``scatter(broadcast=True)`` puts into events, cannot be pickled.
-    """
+    """States of workers, which ``scatter(broadcast=True)`` puts into events, cannot be pickled."""
     state = SimpleNamespace(address=ONE, lock=threading.Lock())
     replicated = {"action": "replicate", "workers": [state], "nested": {"tasks": {state.lock}}}
     found, _ = take_look(Scheduler(events=[(NOW, replicated)]))
@@ -404,9 +350,7 @@ def test_what_only_the_scheduler_has_is_brought_by_its_address():
 
 
 def test_a_look_makes_no_topic():
-    """
-    Asking a scheduler for the events of a topic that it does not have would create it.
-    """
+    """Asking a scheduler for the events of a topic that it does not have would create it."""
     scheduler = Scheduler()
     found, _ = take_look(scheduler)
     assert (list(scheduler.topics), found["events"]["scheduler"]) == (["all"], [])
@@ -414,9 +358,7 @@ def test_a_look_makes_no_topic():
 
 
 def test_the_snapshot_leaves_the_scheduler_as_bytes():
-    """
-    Dask serializes a dictionary value by value on the scheduler's loop, and bytes as they are.
-    """
+    """Dask serializes a dictionary value by value on the scheduler's loop, and bytes as they are."""
     request = SnapshotRequest(
         keys=[],
         executing=[],
@@ -432,9 +374,7 @@ def test_the_snapshot_leaves_the_scheduler_as_bytes():
 
 
 def test_the_look_needs_no_workerdiag_where_it_runs():
-    """
-    All of it travels by value: what is pickled names no module of ours to import.
-    """
+    """All of it travels by value: what is pickled names no module of ours to import."""
     globals_ = [
         argument
         for opcode, argument, _ in pickletools.genops(cloudpickle.dumps(_snapshot_function(), protocol=2))
@@ -445,9 +385,7 @@ def test_the_look_needs_no_workerdiag_where_it_runs():
 
 
 class Answers:
-    """
-    A scheduler whose handlers answer, but for those that are busy the first time.
-    """
+    """A scheduler whose handlers answer, but for those that are busy the first time."""
 
     address = "tcp://10.0.0.1:8786"
 
@@ -471,9 +409,7 @@ class Answers:
 
 
 def source(scheduler):
-    """
-    A cluster source with a client of that scheduler.
-    """
+    """A cluster source with a client of that scheduler."""
 
     def sync(function, callback_timeout):
         return asyncio.run(asyncio.wait_for(function(), callback_timeout))
@@ -483,9 +419,7 @@ def source(scheduler):
 
 
 def test_asked_again_it_asks_for_what_was_cut_alone():
-    """
-    What was answered is not asked twice, and the second round brings what the first one lacked.
-    """
+    """What was answered is not asked twice, and the second round brings what the first one lacked."""
     scheduler = Answers("identity")
     first = source(scheduler)
     cut = list(first.collect(budget_s=0.3))
@@ -499,9 +433,7 @@ def test_asked_again_it_asks_for_what_was_cut_alone():
 
 @pytest.mark.parametrize("status", ["closed", "closing"])
 def test_who_could_not_look_has_not_looked(status):
-    """
-    A closed client yields a gap, and no place counts as looked at.
-    """
+    """A closed client yields a gap, and no place counts as looked at."""
     asked = source(Answers())
     asked._client.status = status
     found = list(asked.collect(budget_s=30))
@@ -510,9 +442,7 @@ def test_who_could_not_look_has_not_looked(status):
 
 @pytest.mark.parametrize("silent", ["versions", "events", "identity"])
 def test_a_place_that_did_not_answer_is_not_looked_at(silent):
-    """
-    From where the scheduler falls silent on, nothing counts as looked at.
-    """
+    """From where the scheduler falls silent on, nothing counts as looked at."""
     found = list(source(Answers(silent)).collect(budget_s=0.3))
     looked = {each.place for each in found if isinstance(each, Inspected)}
     assert looked <= {"worker states"}
@@ -520,18 +450,14 @@ def test_a_place_that_did_not_answer_is_not_looked_at(silent):
 
 
 def test_an_empty_topic_was_looked_at():
-    """
-    A scheduler that tells of no event was asked all the same.
-    """
+    """A scheduler that tells of no event was asked all the same."""
     found = list(source(Answers()).collect(budget_s=5.0))
     assert "scheduler events" in {each.place for each in found if isinstance(each, Inspected)}
     assert [each for each in found if isinstance(each, Event) and each.topic == "scheduler-state"]
 
 
 def test_asking_leaves_no_event_and_no_topic_behind():
-    """
-    The scheduler notes what it runs for us, in a topic of a thousand: we take that out, and make no topics.
-    """
+    """The scheduler notes what it runs for us, in a topic of a thousand: we take that out, and make no topics."""
     ours = [
         {"action": "run-function", "function": name} for name in (b"asyncio.threads", b"workerdiag_looks")
     ]
@@ -546,9 +472,7 @@ def test_asking_leaves_no_event_and_no_topic_behind():
 
 @pytest.mark.parametrize(("nannies", "sure"), [(0, True), (1, False)])
 def test_all_workers_lost_is_certain_only_where_no_nanny_is_left_to_ask(nannies, sure):
-    """
-    With a nanny how they ended is the first question; without one only others can say it.
-    """
+    """With a nanny how they ended is the first question; without one only others can say it."""
     lost = [Removal(worker=each, when=NOW, expected=False, tasks=frozenset()) for each in (ONE, TWO)]
     stand = ClusterState(
         workers={}, counts={"states": {"no-worker": 1}}, now=NOW, losses=losses(lost), nannies=nannies
@@ -561,9 +485,7 @@ def test_all_workers_lost_is_certain_only_where_no_nanny_is_left_to_ask(nannies,
 
 
 def test_a_scheduler_that_lives_and_missed_its_workers_was_not_lost():
-    """
-    What a nanny notes of a broken connection is held against the scheduler that answers, for every death.
-    """
+    """What a nanny notes of a broken connection is held against the scheduler that answers, for every death."""
     note = b"2026-11-21 17:11:43,000 - distributed.nanny - INFO - Closing Nanny gracefully at 'tcp://10.0.0.4:4001'."
     note += b" Reason: worker-handle-scheduler-connection-broken\n"
     identity = Identity(worker=ONE, nanny="tcp://10.0.0.4:4001")

@@ -1,6 +1,4 @@
-"""
-What `exception_facts` makes of exceptions: Dask's own, users' own, and hostile ones.
-"""
+"""What `exception_facts` makes of exceptions: Dask's own, users' own, and hostile ones."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ WORKER, NANNY = "tcp://10.0.0.4:34937", "tcp://10.0.0.4:40001"
 
 
 def killed_worker(task="load-1", executing=("load-1",)):
-    """
-    As the scheduler makes it (``WorkerState.clean`` keeps these).
-    """
+    """As the scheduler makes it (``WorkerState.clean`` keeps these)."""
     last = WorkerState(
         address=WORKER,
         status=Status.closed,
@@ -51,25 +47,19 @@ def killed_worker(task="load-1", executing=("load-1",)):
 
 
 def facts_of(exc):
-    """
-    The facts, without the text.
-    """
+    """The facts, without the text."""
     return [each for each in exception_facts(exc) if isinstance(each, ExceptionFacts)]
 
 
 def text_of(exc):
-    """
-    The text, which is of the client.
-    """
+    """The text, which is of the client."""
     (chunk,) = (each for each in exception_facts(exc) if isinstance(each, LogChunk))
     assert (chunk.origin, chunk.stream) == ("exception", "client")
     return chunk.data.decode()
 
 
 def raised(exc):
-    """
-    The exception with a traceback that begins here.
-    """
+    """The exception with a traceback that begins here."""
     try:
         raise exc  # noqa: TRY301
     except BaseException as caught:
@@ -77,9 +67,7 @@ def raised(exc):
 
 
 def as_the_client_gets_it(exc):
-    """
-    Through the worker's pickle and back, as `Future.result` raises it; its frames are not in client.py.
-    """
+    """Through the worker's pickle and back, as `Future.result` raises it; its frames are not in client.py."""
     try:
         raise exc  # noqa: TRY301
     except Exception as caught:
@@ -91,9 +79,7 @@ def as_the_client_gets_it(exc):
 
 
 def test_a_killed_worker_names_task_and_process():
-    """
-    Everything that the exception knows of the last worker is told, with the host from its address.
-    """
+    """Everything that the exception knows of the last worker is told, with the host from its address."""
     (facts,) = facts_of(killed_worker())
     assert facts.type == "distributed.scheduler.KilledWorker"
     assert (facts.task, facts.allowed_failures, facts.limit_bytes) == ("load-1", 3, 2**30)
@@ -111,16 +97,12 @@ def test_a_killed_worker_names_task_and_process():
 
 
 def test_no_executing_task_is_not_known_to_be_none():
-    """
-    An empty heartbeat may be older than the task, so it clears nobody.
-    """
+    """An empty heartbeat may be older than the task, so it clears nobody."""
     assert facts_of(killed_worker(executing=()))[0].executing is None
 
 
 def test_a_key_that_is_a_tuple_reads_as_in_logs():
-    """
-    Keys of collections are told as Dask writes them.
-    """
+    """Keys of collections are told as Dask writes them."""
     assert facts_of(killed_worker(task=("x-1f", 0, 3)))[0].task == "('x-1f', 0, 3)"
 
 
@@ -157,9 +139,7 @@ except KilledWorker as exc:
 def test_a_pickled_killed_worker_of_another_release_is_read_without_unpickling(
     rebuilds, pickler, protocol, monkeypatch
 ):
-    """
-    The bytes that a client of another release gets tell the same, also where tblib rebuilds the class.
-    """
+    """The bytes that a client of another release gets tell the same, also where tblib rebuilds the class."""
     command = [sys.executable, "-c", PICKLE_KILLED_WORKER, rebuilds, pickler, protocol]
     data = subprocess.run(command, check=True, capture_output=True).stdout
     monkeypatch.setattr(pickle, "loads", None)
@@ -173,18 +153,14 @@ def test_a_pickled_killed_worker_of_another_release_is_read_without_unpickling(
 
 
 def test_a_pickle_that_is_cut_off_tells_what_was_complete():
-    """
-    Of bytes that end before the exception does, its class and first argument are known.
-    """
+    """Of bytes that end before the exception does, its class and first argument are known."""
     data = pickle.dumps(killed_worker())
     (facts,) = facts_of(Exception(data[: data.index(b"nanny")]))
     assert (facts.type, facts.task) == ("distributed.scheduler.KilledWorker", "load-1")
 
 
 def test_a_pickle_that_grows_without_end_is_read_at_once():
-    """
-    A state that is built upon itself, and tuples of the same tuple, are looked at once.
-    """
+    """A state that is built upon itself, and tuples of the same tuple, are looked at once."""
     doubled_state = b"\x80\x04cdistributed\nKilledWorker\n)\x81}q\x00K\x01K\x02s" + b"h\x00b" * 5000 + b"b."
     doubled_tuple = b"\x80\x04cdistributed\nKilledWork\n)q\x00" + b"h\x00\x86q\x00h\x00" * 3000 + b"R."
     for data in (doubled_state, doubled_tuple):
@@ -194,9 +170,7 @@ def test_a_pickle_that_grows_without_end_is_read_at_once():
 
 @pytest.mark.parametrize("protocol", [3, 4, 5])
 def test_any_other_pickled_exception_gives_its_class_and_words(protocol):
-    """
-    A class that is not installed on the client still has a name.
-    """
+    """A class that is not installed on the client still has a name."""
     data = pickle.dumps(ModuleNotFoundError("No module named 'mylib'"), protocol)
     facts = facts_of(Exception(data))[0]
     assert facts.type.endswith(".ModuleNotFoundError")
@@ -205,17 +179,13 @@ def test_any_other_pickled_exception_gives_its_class_and_words(protocol):
 
 @given(st.binary() | st.binary().map(lambda data: b"\x80\x04" + data))
 def test_bytes_that_are_no_pickle_do_no_harm(data):
-    """
-    Whatever bytes an exception carries, it is told of.
-    """
+    """Whatever bytes an exception carries, it is told of."""
     read_pickled(data)
     assert facts_of(Exception(data))[0].relation == "raised"
 
 
 def test_the_wording_before_2022_is_understood():
-    """
-    Old releases made a tuple of it; a copy without attributes has only the text.
-    """
+    """Old releases made a tuple of it; a copy without attributes has only the text."""
     old = type("KilledWorker", (Exception,), {})
     text = f"('load-1', <WorkerState '{WORKER}', name: 3, status: closed, memory: 0, processing: 1>)"
     (facts,) = facts_of(old(text))
@@ -227,9 +197,7 @@ def test_the_wording_before_2022_is_understood():
 
 
 def test_cancelled_futures_give_key_and_reason_each():
-    """
-    One future, or many at once: each key, and the reason in the words.
-    """
+    """One future, or many at once: each key, and the reason in the words."""
     one = FutureCancelledError("load-1", "scheduler-connection-lost", "Client lost the connection.")
     (facts,) = facts_of(one)
     assert (facts.task, facts.from_task) == ("load-1", False)
@@ -240,9 +208,7 @@ def test_cancelled_futures_give_key_and_reason_each():
 
 
 def test_everything_that_hangs_on_it_is_told_with_its_relation():
-    """
-    Causes, contexts and members of groups are followed; a suppressed context is not.
-    """
+    """Causes, contexts and members of groups are followed; a suppressed context is not."""
     try:
         try:
             raise OSError("context")  # noqa: TRY301
@@ -265,9 +231,7 @@ def test_everything_that_hangs_on_it_is_told_with_its_relation():
 
 
 def test_circles_and_endless_chains_end():
-    """
-    An exception that causes itself, or has ten thousand causes, is told of in bounded space.
-    """
+    """An exception that causes itself, or has ten thousand causes, is told of in bounded space."""
     one, two = ValueError("one"), ValueError("two")
     one.__cause__, two.__cause__ = two, one
     assert len(facts_of(one)) == 2
@@ -281,18 +245,14 @@ def test_circles_and_endless_chains_end():
 
 
 class Hostile(Exception):  # noqa: N818
-    """
-    Fails at whatever is asked of it.
-    """
+    """Fails at whatever is asked of it."""
 
     def __str__(self):
         raise SystemExit(3)
 
     @property
     def task(self):
-        """
-        What KilledWorker has.
-        """
+        """What KilledWorker has."""
         raise SystemExit
 
     def __getattr__(self, name):
@@ -300,9 +260,7 @@ class Hostile(Exception):  # noqa: N818
 
 
 def test_hostile_exceptions_are_told_of_all_the_same():
-    """
-    str(), attributes and notes that raise cost their own content only.
-    """
+    """str(), attributes and notes that raise cost their own content only."""
     (facts,) = facts_of(raised(Hostile()))
     assert facts.type.endswith("Hostile")
     assert "SystemExit" in facts.text
@@ -311,16 +269,12 @@ def test_hostile_exceptions_are_told_of_all_the_same():
 
 
 def test_what_is_in_slots_is_read_whatever_properties_say():
-    """
-    A class that hides cause, arguments or members hides them from its own code alone.
-    """
+    """A class that hides cause, arguments or members hides them from its own code alone."""
 
     class Group(ExceptionGroup):
         @property
         def exceptions(self):
-            """
-            What groups have.
-            """
+            """What groups have."""
             raise ValueError("no")
 
         __cause__ = args = __traceback__ = Mock()
@@ -332,9 +286,7 @@ def test_what_is_in_slots_is_read_whatever_properties_say():
 
 
 def test_code_of_an_exception_that_does_not_come_back_is_a_gap():
-    """
-    What it hangs on and what hangs on it is read all the same, within the time.
-    """
+    """What it hangs on and what hangs on it is read all the same, within the time."""
     release = threading.Event()
 
     class Slow(Exception):  # noqa: N818
@@ -356,9 +308,7 @@ def test_code_of_an_exception_that_does_not_come_back_is_a_gap():
 
 @pytest.mark.parametrize("raised_there", [SystemExit, KeyboardInterrupt, GeneratorExit, MemoryError])
 def test_nothing_that_an_exception_raises_gets_out(raised_there):
-    """
-    Its str(), its attributes and its metaclass may raise anything: the class is told.
-    """
+    """Its str(), its attributes and its metaclass may raise anything: the class is told."""
 
     class Meta(type):
         def __getattribute__(cls, name):
@@ -376,9 +326,7 @@ def test_nothing_that_an_exception_raises_gets_out(raised_there):
 
 
 def test_endless_attributes_are_read_in_bounded_space():
-    """
-    A Mock has an end nowhere: not in notes, tasks, members, nor errors of groups.
-    """
+    """A Mock has an end nowhere: not in notes, tasks, members, nor errors of groups."""
     exc = KilledWorker("load-1", Mock(), 10**5000)
     exc.__notes__ = Mock()
     exc.error_groups = (Mock(errors=itertools.repeat(ValueError("again"))) for _ in itertools.count())
@@ -391,17 +339,13 @@ def test_endless_attributes_are_read_in_bounded_space():
 
 
 def test_half_a_character_becomes_its_escape():
-    """
-    A file name that is no UTF-8 stands in the text of an exception, and can be written everywhere.
-    """
+    """A file name that is no UTF-8 stands in the text of an exception, and can be written everywhere."""
     (facts,) = facts_of(ValueError("caf\udce9.csv"))
     assert facts.text == "caf\\udce9.csv"
 
 
 def test_a_frame_may_name_any_file_as_its_source(tmp_path):
-    """
-    A pipe, a device or a file of gigabytes is not read for its lines.
-    """
+    """A pipe, a device or a file of gigabytes is not read for its lines."""
     os.mkfifo(tmp_path / "pipe.py")
     scope = {}
     exec(compile("def fail():\n    raise ValueError('here')\n", str(tmp_path / "pipe.py"), "exec"), scope)
@@ -411,9 +355,7 @@ def test_a_frame_may_name_any_file_as_its_source(tmp_path):
 
 
 def test_the_text_has_traceback_message_and_notes():
-    """
-    Log patterns see what the user sees, the caught exception last, as Python prints it.
-    """
+    """Log patterns see what the user sees, the caught exception last, as Python prints it."""
     exc = raised(ValueError("two\nlines"))
     exc.add_note("worker-7 ran it")
     exc.__cause__ = KeyError("first")
@@ -424,9 +366,7 @@ def test_the_text_has_traceback_message_and_notes():
 
 
 def test_an_error_carried_from_a_task_is_told_apart():
-    """
-    What a task raised comes with frames that were rebuilt from a pickle; what was raised here does not.
-    """
+    """What a task raised comes with frames that were rebuilt from a pickle; what was raised here does not."""
     carried = as_the_client_gets_it(ZeroDivisionError("in the task"))
     assert facts_of(carried)[0].from_task
     assert facts_of(raised(carried))[0].from_task
@@ -434,9 +374,7 @@ def test_an_error_carried_from_a_task_is_told_apart():
 
 
 def test_what_an_error_of_a_task_was_caused_by_is_of_the_task():
-    """
-    Cause and members were in the same task; what was being handled here was not.
-    """
+    """Cause and members were in the same task; what was being handled here was not."""
     carried = as_the_client_gets_it(ZeroDivisionError("in the task"))
     carried.__cause__ = KeyError("there too")
     assert [each.from_task for each in facts_of(carried)] == [True, True]
@@ -446,9 +384,7 @@ def test_what_an_error_of_a_task_was_caused_by_is_of_the_task():
 
 
 def named(file, function, exc):
-    """
-    The exception as a function of that name in such a file raises it.
-    """
+    """The exception as a function of that name in such a file raises it."""
     scope = {"exc": exc}
     exec(compile(f"def {function}():\n    raise exc\n", f"/site-packages/{file}", "exec"), scope)
     try:
@@ -471,16 +407,12 @@ def named(file, function, exc):
     ],
 )
 def test_where_an_error_was_raised_tells_whether_a_task_did(file, function, exc, from_task):
-    """
-    Frames of the functions that run tasks, or that hand out their errors, tell.
-    """
+    """Frames of the functions that run tasks, or that hand out their errors, tell."""
     assert facts_of(named(file, function, exc))[0].from_task is from_task
 
 
 def cancelled(reason):
-    """
-    A future that was cancelled, as Dask says it.
-    """
+    """A future that was cancelled, as Dask says it."""
     return pytest.importorskip("distributed.client").FutureCancelledError("load-1", reason)
 
 
@@ -504,16 +436,12 @@ def cancelled(reason):
     ids=repr,
 )
 def test_what_may_tell_of_a_lost_worker_is_told_apart(exc, maybe_dask):
-    """
-    By class, by whom it names, and by the code that raised it.
-    """
+    """By class, by whom it names, and by the code that raised it."""
     assert facts_of(exc)[0].maybe_dask is maybe_dask
 
 
 def test_looking_at_an_exception_does_not_load_distributed():
-    """
-    explain(exc) without a client stays light.
-    """
+    """explain(exc) without a client stays light."""
     code = (
         "import sys; from workerdiag.sources.exception import exception_facts; "
         "exception_facts(ValueError()); sys.exit('distributed' in sys.modules)"
@@ -526,9 +454,7 @@ def test_looking_at_an_exception_does_not_load_distributed():
 
 
 def test_dictionaries_of_tasks_may_be_of_any_kind():
-    """
-    Older releases keep TaskState objects where newer ones keep keys.
-    """
+    """Older releases keep TaskState objects where newer ones keep keys."""
     exc = killed_worker()
     state = type("TaskState", (), {"key": "load-2"})()
     exc.last_worker.executing = OrderedDict({state: 1.0})
@@ -536,9 +462,7 @@ def test_dictionaries_of_tasks_may_be_of_any_kind():
 
 
 def test_the_task_s_own_line_stands_with_its_neighbours(tmp_path):
-    """
-    Of an error that Dask carried here the user sees where in the task it was raised, and the code around.
-    """
+    """Of an error that Dask carried here the user sees where in the task it was raised, and the code around."""
     script = tmp_path / "work.py"
     script.write_text("def total(day):\n    found = 0\n    found += day['rain']\n    return found\n")
     scope = {}
@@ -561,9 +485,7 @@ def test_the_task_s_own_line_stands_with_its_neighbours(tmp_path):
 def test_the_line_of_a_function_that_travelled_by_value_is_found_in_the_main_module(
     tmp_path, monkeypatch, folder, place
 ):
-    """
-    The file of a function of a script or a notebook, which cloudpickle hides, is on this machine.
-    """
+    """The file of a function of a script or a notebook, which cloudpickle hides, is on this machine."""
     (tmp_path / folder).mkdir()
     script = tmp_path / folder / "work.py"
     script.write_text("def plan():\n    def total(day):\n        return day['rain']\n    return total\n")
@@ -581,16 +503,12 @@ def test_the_line_of_a_function_that_travelled_by_value_is_found_in_the_main_mod
 
 
 def test_an_error_of_the_caller_s_own_has_no_line_of_a_task():
-    """
-    Only what a task raised is shown as such.
-    """
+    """Only what a task raised is shown as such."""
     assert facts_of(raised(KeyError("x")))[0].raised_at == ""
 
 
 def raised_by(function):
-    """
-    What the function raises.
-    """
+    """What the function raises."""
     try:
         function()
     except Exception as exc:
@@ -599,9 +517,7 @@ def raised_by(function):
 
 
 def test_what_we_said_ourselves_is_no_evidence():
-    """
-    The note of an earlier answer in an exception is left out; the notes of others are read.
-    """
+    """The note of an earlier answer in an exception is left out; the notes of others are read."""
     exc = killed_worker()
     exc.add_note("workerdiag: Give it more memory.\nMore: print(...)\nCause: Bus error (SIGBUS) (66%)")
     exc.add_note("while loading tile 7")

@@ -1,6 +1,4 @@
-"""
-What machines are asked, and how. Each test makes one promise about the probes and their way to other processes.
-"""
+"""What machines are asked, and how. Each test makes one promise about the probes and their way to other processes."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 @pytest.mark.parametrize("path", PROBES, ids=lambda path: path.stem)
 def test_a_probe_runs_on_python_3_8_with_the_standard_library(path):
-    """
-    Its text is run where other releases of Python live: no newer syntax, no package of ours or others.
-    """
+    """Its text is run where other releases of Python live: no newer syntax, no package of ours or others."""
     tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
     imported = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     names = {
@@ -55,9 +51,7 @@ def test_a_probe_runs_on_python_3_8_with_the_standard_library(path):
 
 
 def test_what_is_sent_is_found_by_name_in_any_python_and_answers_in_json():
-    """
-    The call that another process gets holds no byte code, and runs without workerdiag.
-    """
+    """The call that another process gets holds no byte code, and runs without workerdiag."""
     call = remote_call._call_arguments(remote_call.DEATH_PROBES, {"since_s": 60, "pids": [1], "budget_s": 1})
     sent = call["function"] + call["args"]
     assert b"asyncio.threads" in sent
@@ -71,9 +65,7 @@ def test_what_is_sent_is_found_by_name_in_any_python_and_answers_in_json():
 
 
 def test_a_probe_that_fails_does_not_take_the_others_along(monkeypatch):
-    """
-    What raises is a problem of its own; here, and where the text is sent to.
-    """
+    """What raises is a problem of its own; here, and where the text is sent to."""
     monkeypatch.setattr(cgroups, "read", lambda _: 1 / 0)
     told = probe_here(("control_groups", "location"), {})
     assert told["control_groups"] == {"problem": "ZeroDivisionError: division by zero"}
@@ -95,9 +87,7 @@ def test_a_probe_that_fails_does_not_take_the_others_along(monkeypatch):
 
 
 def test_no_secret_is_among_the_environment(monkeypatch):
-    """
-    Handed over are names of jobs and platforms, each listed by itself; tokens that look similar are not.
-    """
+    """Handed over are names of jobs and platforms, each listed by itself; tokens that look similar are not."""
     secrets = [
         "SLURM_JWT",
         "AWS_SECRET_ACCESS_KEY",
@@ -121,9 +111,7 @@ def test_no_secret_is_among_the_environment(monkeypatch):
 
 
 def command(folder, name, text):
-    """
-    A program of that name, the first on the path.
-    """
+    """A program of that name, the first on the path."""
     path = folder / name
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -132,9 +120,7 @@ def command(folder, name, text):
 
 @pytest.fixture
 def on_path(tmp_path, monkeypatch):
-    """
-    A folder for programs that are found before all others.
-    """
+    """A folder for programs that are found before all others."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
@@ -142,17 +128,13 @@ def on_path(tmp_path, monkeypatch):
 
 
 def unreadable(*arguments):
-    """
-    As kernel.dmesg_restrict makes it.
-    """
+    """As kernel.dmesg_restrict makes it."""
     raise PermissionError(1, "Operation not permitted")
 
 
 @linux
 def test_the_journal_is_read_where_the_ring_buffer_may_not_be(on_path, monkeypatch, tmp_path):
-    """
-    Members of adm or systemd-journal find the kernel's lines there, with the time of each.
-    """
+    """Members of adm or systemd-journal find the kernel's lines there, with the time of each."""
     monkeypatch.setattr(kernel, "_kmsg", unreadable)
     monkeypatch.setattr(kernel, "_klogctl", unreadable)
     monkeypatch.setattr(kernel, "SYSTEMD", str(tmp_path))
@@ -169,9 +151,7 @@ def test_the_journal_is_read_where_the_ring_buffer_may_not_be(on_path, monkeypat
 @linux
 @gives_up
 def test_a_journal_that_hangs_is_ended(on_path, monkeypatch, tmp_path):
-    """
-    A command is killed when the time of the probe is up, and what could not be read is said.
-    """
+    """A command is killed when the time of the probe is up, and what could not be read is said."""
     for name in ("_kmsg", "_klogctl"):
         monkeypatch.setattr(kernel, name, unreadable)
     monkeypatch.setattr(kernel, "SYSTEMD", str(tmp_path))
@@ -186,9 +166,7 @@ def test_a_journal_that_hangs_is_ended(on_path, monkeypatch, tmp_path):
 @linux
 @pytest.mark.parametrize("stamp", ["%b %d %H:%M:%S", "%Y-%m-%dT%H:%M:%S.000000+00:00"])
 def test_the_file_of_a_syslog_daemon_is_the_last_resort(monkeypatch, tmp_path, stamp):
-    """
-    Its lines have the machine's own time, in one of two forms, and other programs' lines among them.
-    """
+    """Its lines have the machine's own time, in one of two forms, and other programs' lines among them."""
     for name in ("_kmsg", "_klogctl", "_journal"):
         monkeypatch.setattr(kernel, name, unreadable)
     now = time.time()
@@ -207,9 +185,7 @@ def test_the_file_of_a_syslog_daemon_is_the_last_resort(monkeypatch, tmp_path, s
 
 
 def test_of_a_flood_the_latest_is_kept():
-    """
-    A kernel that writes without end is told of in 256 kB.
-    """
+    """A kernel that writes without end is told of in 256 kB."""
     lines = [[float(number), "x" * 1000] for number in range(1000)]
     kept = kernel._latest_lines(lines)
     assert kept[-1] == lines[-1]
@@ -221,9 +197,7 @@ def test_of_a_flood_the_latest_is_kept():
 
 @gives_up
 def test_a_disk_that_hangs_is_left_and_said(monkeypatch, request):
-    """
-    A network mount whose server is gone does not hold up the other answers.
-    """
+    """A network mount whose server is gone does not hold up the other answers."""
     back = threading.Event()
     request.addfinalizer(back.set)
     space = machine._disk_space
@@ -236,17 +210,13 @@ def test_a_disk_that_hangs_is_left_and_said(monkeypatch, request):
 
 
 def test_a_removed_directory_is_looked_for_further_up(tmp_path):
-    """
-    A worker's directory goes with it; the file system is still there.
-    """
+    """A worker's directory goes with it; the file system is still there."""
     assert machine._disk_space(tmp_path / "gone" / "worker-x")["size_bytes"] > 0
 
 
 @pytest.mark.parametrize(("ago_s", "is_told"), [(30, True), (90000, False)])
 def test_a_core_dump_of_before_is_not_told(on_path, ago_s, is_told):
-    """
-    systemd-coredump keeps them for days, and pids come again: only a recent one is of the process in question.
-    """
+    """systemd-coredump keeps them for days, and pids come again: only a recent one is of the process in question."""
     stamp = time.strftime("%a %Y-%m-%d %H:%M:%S UTC", time.gmtime(time.time() - ago_s))
     command(
         on_path, "coredumpctl", f'[ "$3" = 4711 ] && echo "  PID: $3 (python3)\n  Timestamp: {stamp} (now)"'
@@ -256,9 +226,7 @@ def test_a_core_dump_of_before_is_not_told(on_path, ago_s, is_told):
 
 
 def test_a_port_tells_whether_its_server_is_gone():
-    """
-    On its own machine a server that ended refuses connections, and one that lives takes them.
-    """
+    """On its own machine a server that ended refuses connections, and one that lives takes them."""
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -272,9 +240,7 @@ def test_a_port_tells_whether_its_server_is_gone():
 
 
 def client(answer, *, is_silent=False, status="running"):
-    """
-    What of a client is needed: a scheduler whose broadcast gives *answer*, on a loop in another thread.
-    """
+    """What of a client is needed: a scheduler whose broadcast gives *answer*, on a loop in another thread."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()
 
@@ -318,18 +284,14 @@ FORBIDDEN = ValueError(
     ids=["unreachable", "forbidden", "failed", "number", "100-MB", "garbage", "nothing"],
 )
 def test_whatever_comes_back_is_an_answer_or_a_problem(answer, problem):
-    """
-    Each way in which another process may fail to answer has its own exception, and none else is raised.
-    """
+    """Each way in which another process may fail to answer has its own exception, and none else is raised."""
     asked = probe_elsewhere(client(answer), "tcp://10.0.0.7:1", ("location",), {}, Deadline.after(1))
     with pytest.raises(problem):
         asyncio.run(asked)
 
 
 def test_an_answer_of_a_nanny_is_its_place():
-    """
-    Where the nanny is, what its clock says, and its job are told; the scheduler's are as well.
-    """
+    """Where the nanny is, what its clock says, and its job are told; the scheduler's are as well."""
     told = {
         "now": time.time() + 100,
         "hostname": "node7",
@@ -351,9 +313,7 @@ def test_an_answer_of_a_nanny_is_its_place():
 
 @gives_up
 def test_silence_is_not_waited_for():
-    """
-    Nannies and schedulers that do not answer are gaps in time, and this process is told of all the same.
-    """
+    """Nannies and schedulers that do not answer are gaps in time, and this process is told of all the same."""
     victim = Victim(
         identity=Identity(worker="tcp://10.0.0.7:5", nanny="tcp://10.0.0.7:41001", host="10.0.0.7")
     )
@@ -364,9 +324,7 @@ def test_silence_is_not_waited_for():
 
 @pytest.mark.parametrize("status", ["closed", "connecting"])
 def test_a_client_that_is_not_connected_is_not_asked(status):
-    """
-    Then only this process is told of, and the cluster's own gaps say why.
-    """
+    """Then only this process is told of, and the cluster's own gaps say why."""
     places, gaps = find_locations(client(None, is_silent=True, status=status), [], Deadline.after(1))
     assert ([each.role for each in places], gaps) == (["client"], [])
 
@@ -384,16 +342,12 @@ def test_a_client_that_is_not_connected_is_not_asked(status):
     ],
 )
 def test_own_addresses_are_known_without_asking_anybody(host, here):
-    """
-    Loopback and the machine's own addresses are here; names are not looked up.
-    """
+    """Loopback and the machine's own addresses are here; names are not looked up."""
     assert is_this_machine(host) is here
 
 
 def test_places_and_source_do_not_load_dask():
-    """
-    To find out that nothing is to be asked costs next to nothing.
-    """
+    """To find out that nothing is to be asked costs next to nothing."""
     program = (
         "import sys; from workerdiag.sources.host.source import HostSource; from workerdiag.model.scene import Scene\n"
         "HostSource.of(Scene()); print('distributed' in sys.modules)"
@@ -412,9 +366,7 @@ def test_places_and_source_do_not_load_dask():
     ],
 )
 def test_a_nanny_is_silent_of_an_exit_only_where_it_notes_all_others(text, level, ends, is_sure, monkeypatch):
-    """
-    Nothing noted means status 0, but with a log of warnings, and where a signal was not learned.
-    """
+    """Nothing noted means status 0, but with a log of warnings, and where a signal was not learned."""
     nanny = SimpleNamespace(get_logs=lambda **_: [(1000.0, "INFO", text)])
     fake = SimpleNamespace(Nanny=SimpleNamespace(_instances=[nanny]))
     monkeypatch.setitem(sys.modules, "distributed.nanny", fake)

@@ -1,6 +1,4 @@
-"""
-What `KubernetesSource` promises, over HTTP: bodies that a real API server gave after real deaths.
-"""
+"""What `KubernetesSource` promises, over HTTP: bodies that a real API server gave after real deaths."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ IN_POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
 
 @pytest.fixture
 def ask_server(tmp_path, monkeypatch):
-    """
-    Asks a server of a recording about a scene, and gives the evidence and the server.
-    """
+    """Asks a server of a recording about a scene, and gives the evidence and the server."""
     with ExitStack() as stack:
 
         def ask(recorded, *, scene=None, budget_s=10.0, **behaviour):
@@ -48,9 +44,7 @@ def ask_server(tmp_path, monkeypatch):
 
 
 def point_to(url, folder, monkeypatch):
-    """
-    Have the kubeconfig of this process name the server at *url*.
-    """
+    """Have the kubeconfig of this process name the server at *url*."""
     config = {
         "clusters": [{"name": "c", "cluster": {"server": url}}],
         "users": [{"name": "u", "user": {"token": "not-to-be-told"}}],
@@ -75,9 +69,7 @@ def exits(evidence):
 
 
 class Given:
-    """
-    A source that says what it was given.
-    """
+    """A source that says what it was given."""
 
     name = "given"
 
@@ -95,9 +87,7 @@ class Given:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CAUSES)
 def test_a_real_death_is_explained_from_what_kubernetes_says(name, ask_server):
-    """
-    The answers of a real cluster, in the words of kubectl, are enough to name the cause.
-    """
+    """The answers of a real cluster, in the words of kubectl, are enough to name the cause."""
     evidence, _ = ask_server(recording(name))
     diagnosis = workerdiag.explain(sources=[Given(evidence)], timeout="60s")
     assert diagnosis.top is not None
@@ -107,17 +97,13 @@ def test_a_real_death_is_explained_from_what_kubernetes_says(name, ask_server):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CAUSES)
 def test_less_of_what_kubernetes_says_keeps_the_key_while_the_cause_stays(name, ask_server):
-    """
-    Whatever of the answers of a real cluster is lost.
-    """
+    """Whatever of the answers of a real cluster is lost."""
     evidence, _ = ask_server(recording(name))
     assert keys_that_changed(evidence) == []
 
 
 def test_every_fact_of_a_victim_names_the_victim_and_its_pod(ask_server):
-    """
-    What is yielded about a dead worker carries its address and its pod as ``namespace/name``.
-    """
+    """What is yielded about a dead worker carries its address and its pod as ``namespace/name``."""
     recorded = recording("oom-killed")
     evidence, _ = ask_server(recorded)
     (pod,) = recorded["pods"]
@@ -127,18 +113,14 @@ def test_every_fact_of_a_victim_names_the_victim_and_its_pod(ask_server):
 
 
 def test_an_oom_kill_comes_with_the_signal_and_the_limit(ask_server):
-    """
-    A container that was OOMKilled has an exit by signal 9 and the limit that it had.
-    """
+    """A container that was OOMKilled has an exit by signal 9 and the limit that it had."""
     evidence, _ = ask_server(recording("oom-killed"))
     assert [(each.signal, each.status) for each in exits(evidence)] == [(9, None)]
     assert [each.limit_bytes for each in evidence if isinstance(each, MemoryReading)] == [350 * 2**20]
 
 
 def test_only_the_container_that_runs_dask_counts(ask_server):
-    """
-    A side-car that was OOMKilled says nothing of the worker beside it.
-    """
+    """A side-car that was OOMKilled says nothing of the worker beside it."""
     evidence, _ = ask_server(recording("sidecar-oom"))
     assert [each.status for each in exits(evidence)] == [3]
     assert "OOMKilled" not in texts(evidence)
@@ -146,9 +128,7 @@ def test_only_the_container_that_runs_dask_counts(ask_server):
 
 
 def test_two_deaths_in_one_pod_are_told_apart(ask_server):
-    """
-    Each of two workers that died in the same container has its own end.
-    """
+    """Each of two workers that died in the same container has its own end."""
     recorded = recording("restarted-since")
     evidence, _ = ask_server(recorded)
     by_time = sorted((each["when"], each["identity"]["worker"]) for each in recorded["victims"])
@@ -159,9 +139,7 @@ def test_two_deaths_in_one_pod_are_told_apart(ask_server):
 
 
 def test_a_pod_made_in_place_of_a_deleted_one_is_not_taken_for_it(ask_server):
-    """
-    The deployment's next pod bears the same worker's name, but the victim was in the one before.
-    """
+    """The deployment's next pod bears the same worker's name, but the victim was in the one before."""
     recorded = recording("deleted")
     evidence, _ = ask_server(recorded)
     (next_pod,) = recorded["pods"]
@@ -172,9 +150,7 @@ def test_a_pod_made_in_place_of_a_deleted_one_is_not_taken_for_it(ask_server):
 
 
 def test_a_kill_under_a_living_nanny_is_not_put_down_to_the_container(ask_server):
-    """
-    A container that lived on did not end, so no exit and no OOMKilled are claimed.
-    """
+    """A container that lived on did not end, so no exit and no OOMKilled are claimed."""
     evidence, _ = ask_server(recording("oom-under-nanny"))
     assert exits(evidence) == []
     assert "Terminated" not in texts(evidence)
@@ -182,9 +158,7 @@ def test_a_kill_under_a_living_nanny_is_not_put_down_to_the_container(ask_server
 
 
 def test_the_log_of_the_container_before_its_restart_is_read(ask_server):
-    """
-    Where the container was started again, it is the previous one's log that has the victim's last words.
-    """
+    """Where the container was started again, it is the previous one's log that has the victim's last words."""
     recorded = recording("exit-3")
     evidence, _ = ask_server(recorded)
     (log,) = (each for each in evidence if isinstance(each, LogChunk) and each.origin.endswith("--previous"))
@@ -192,9 +166,7 @@ def test_the_log_of_the_container_before_its_restart_is_read(ask_server):
 
 
 def test_commands_arguments_and_variables_of_a_pod_are_not_passed_on(ask_server):
-    """
-    They may hold secrets, and nothing of a diagnosis needs them.
-    """
+    """They may hold secrets, and nothing of a diagnosis needs them."""
     recorded = recording("oom-killed")
     container = recorded["pods"][0]["spec"]["containers"][0]
     container["env"].append({"name": "AWS_SECRET_ACCESS_KEY", "value": "s3cr3t-of-env"})
@@ -205,9 +177,7 @@ def test_commands_arguments_and_variables_of_a_pod_are_not_passed_on(ask_server)
 
 
 def test_recordings_name_nothing_of_the_machine_they_were_made_on():
-    """
-    They hold no folder, token or outside address.
-    """
+    """They hold no folder, token or outside address."""
     for path in RECORDINGS.glob("*.json"):
         text = path.read_text()
         assert not any(word in text for word in ("/root/", "/home/", "/tmp/venv", "Bearer", "machineID")), (
@@ -219,9 +189,7 @@ def test_recordings_name_nothing_of_the_machine_they_were_made_on():
 
 
 def test_it_only_reads_and_asks_little(ask_server):
-    """
-    A death costs a handful of GETs, none of them without a bound.
-    """
+    """A death costs a handful of GETs, none of them without a bound."""
     _, server = ask_server(recording("oom-killed"))
     assert {method for method, _ in server.requests} == {"GET"}
     assert len(server.requests) <= 8
@@ -230,9 +198,7 @@ def test_it_only_reads_and_asks_little(ask_server):
 
 
 def a_large_cluster(recorded):
-    """
-    The same, among 500 healthy workers of the cluster with as many events.
-    """
+    """The same, among 500 healthy workers of the cluster with as many events."""
     large = copy.deepcopy(recorded)
     like, event = copy.deepcopy(recorded["pods"][0]), recorded["events"][0]
     for number in range(500):
@@ -253,9 +219,7 @@ def a_large_cluster(recorded):
 
 
 def test_a_large_cluster_is_not_listed_whole(ask_server):
-    """
-    Among hundreds of pods the victim's is found by its address, and told as in a small cluster.
-    """
+    """Among hundreds of pods the victim's is found by its address, and told as in a small cluster."""
     recorded = recording("oom-killed")
     evidence, server = ask_server(a_large_cluster(recorded))
     assert [each.signal for each in exits(evidence)] == [9]
@@ -264,9 +228,7 @@ def test_a_large_cluster_is_not_listed_whole(ask_server):
 
 
 def test_a_death_that_the_kubelet_has_not_told_of_yet_is_asked_for_again(ask_server):
-    """
-    Right after a death the container may still count as running; a second later it does not.
-    """
+    """Right after a death the container may still count as running; a second later it does not."""
     recorded = shifted(recording("exit-3"), time.time() - recording("exit-3")["victims"][0]["when"])
     before = copy.deepcopy(recorded)
     status = before["pods"][0]["status"]["containerStatuses"][0]
@@ -280,9 +242,7 @@ def test_a_death_that_the_kubelet_has_not_told_of_yet_is_asked_for_again(ask_ser
 
 
 def test_clocks_that_differ_by_minutes_are_set_right(ask_server):
-    """
-    An API server four minutes ahead of the scheduler still knows which death it was.
-    """
+    """An API server four minutes ahead of the scheduler still knows which death it was."""
     recorded = recording("restarted-since")
     scene = scene_of(recorded)
     evidence, _ = ask_server(shifted(recorded, 240), scene=scene, ahead_s=240.0)
@@ -293,9 +253,7 @@ def test_clocks_that_differ_by_minutes_are_set_right(ask_server):
 
 
 def test_a_pod_that_was_given_the_address_later_is_not_the_victims(ask_server):
-    """
-    Addresses of pods are used again: a pod made after the death is another one.
-    """
+    """Addresses of pods are used again: a pod made after the death is another one."""
     recorded = recording("oom-killed")
     recorded["victims"][0]["when"] -= 3600.0
     evidence, _ = ask_server(recorded)
@@ -305,9 +263,7 @@ def test_a_pod_that_was_given_the_address_later_is_not_the_victims(ask_server):
 
 
 def test_a_pod_of_another_workers_name_is_not_the_victims(ask_server):
-    """
-    Two pods on their node's address are told apart by their workers' names.
-    """
+    """Two pods on their node's address are told apart by their workers' names."""
     recorded = recording("oom-killed")
     recorded["victims"][0]["identity"]["name"] = "lab-default-worker-ffffffffff"
     evidence, _ = ask_server(recorded)
@@ -315,9 +271,7 @@ def test_a_pod_of_another_workers_name_is_not_the_victims(ask_server):
 
 
 def test_an_end_that_was_overwritten_since_is_a_gap(ask_server):
-    """
-    Kubernetes keeps two ends of a container: of an older one it is said that it is gone, and nothing made up.
-    """
+    """Kubernetes keeps two ends of a container: of an older one it is said that it is gone, and nothing made up."""
     recorded = recording("oom-killed")
     status = recorded["pods"][0]["status"]["containerStatuses"][0]
     later = {
@@ -338,9 +292,7 @@ def test_an_end_that_was_overwritten_since_is_a_gap(ask_server):
 
 
 def test_the_nannys_own_word_for_its_pod_is_taken(ask_server):
-    """
-    What a surviving nanny says of its host name counts more than names and addresses.
-    """
+    """What a surviving nanny says of its host name counts more than names and addresses."""
     recorded = recording("oom-killed")
     (pod,), (victim,) = recorded["pods"], recorded["victims"]
     victim["identity"] |= {"name": None, "host": "10.9.9.9", "nanny": "tcp://10.9.9.9:1"}
@@ -368,9 +320,7 @@ def test_the_nannys_own_word_for_its_pod_is_taken(ask_server):
     ],
 )
 def test_a_disruption_target_condition_names_the_cause(reason, message, cause, ask_server):
-    """
-    Since Kubernetes 1.26 a pod says why it was disrupted, in the form of the API reference.
-    """
+    """Since Kubernetes 1.26 a pod says why it was disrupted, in the form of the API reference."""
     recorded = recording("exit-3")
     pod = recorded["pods"][0]
     condition = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
@@ -384,9 +334,7 @@ def test_a_disruption_target_condition_names_the_cause(reason, message, cause, a
 
 
 def test_a_node_that_is_gone_is_said_to_be_gone(ask_server):
-    """
-    A pod whose node has no object any more was lost with it.
-    """
+    """A pod whose node has no object any more was lost with it."""
     recorded = recording("node-lost")
     recorded["nodes"] = []
     evidence, _ = ask_server(recorded)
@@ -397,9 +345,7 @@ def test_a_node_that_is_gone_is_said_to_be_gone(ask_server):
 
 
 def test_a_kind_that_may_not_be_read_costs_only_that_kind(ask_server):
-    """
-    Without the right to read nodes everything else is told, and the gap has the command that grants it.
-    """
+    """Without the right to read nodes everything else is told, and the gap has the command that grants it."""
     evidence, _ = ask_server(recording("oom-killed"), forbidden=("nodes",))
     (gap,) = gaps(evidence)
     assert (gap.source, gap.reason) == ("Kubernetes nodes", "forbidden")
@@ -409,9 +355,7 @@ def test_a_kind_that_may_not_be_read_costs_only_that_kind(ask_server):
 
 
 def test_without_the_right_to_read_pods_their_events_still_tell(ask_server):
-    """
-    Pods that may not be listed are a gap; the events of the victim's pod are told all the same.
-    """
+    """Pods that may not be listed are a gap; the events of the victim's pod are told all the same."""
     evidence, _ = ask_server(recording("preempted"), forbidden=("pods",))
     assert [each.source for each in gaps(evidence)] == ["Kubernetes pods"]
     assert "Preempted" in texts(evidence)
@@ -422,9 +366,7 @@ def test_without_the_right_to_read_pods_their_events_still_tell(ask_server):
     [("garbage", "malformed"), ("refuse", "unreachable"), ("expired", "forbidden"), ("flood", "malformed")],
 )
 def test_a_server_that_misbehaves_is_a_gap_with_a_command(does, reason, ask_server):
-    """
-    Whatever comes back, there is a gap that says what a person can type, and nothing is tried for long.
-    """
+    """Whatever comes back, there is a gap that says what a person can type, and nothing is tried for long."""
     evidence, server = ask_server(recording("oom-killed"), does=does, budget_s=60.0)
     assert {each.reason for each in gaps(evidence)} == {reason}
     assert all(each.remedy for each in gaps(evidence))
@@ -434,9 +376,7 @@ def test_a_server_that_misbehaves_is_a_gap_with_a_command(does, reason, ask_serv
 @pytest.mark.slow
 @pytest.mark.parametrize("behaviour", HOSTILE_BEHAVIOURS)
 def test_it_keeps_what_sources_promise_before_any_server(behaviour, tmp_path, monkeypatch):
-    """
-    Whatever the server does, the source is back in time, raises nothing and says what it could not see.
-    """
+    """Whatever the server does, the source is back in time, raises nothing and says what it could not see."""
     with hostile_server(behaviour) as url:
         point_to(url, tmp_path, monkeypatch)
         check_source(lambda: KubernetesSource.of(example_scene(**IN_POD)), must_gap=True)
@@ -445,9 +385,7 @@ def test_it_keeps_what_sources_promise_before_any_server(behaviour, tmp_path, mo
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CAUSES)
 def test_it_keeps_what_sources_promise_when_it_is_answered(name, tmp_path, monkeypatch):
-    """
-    Every piece of evidence has an owner, and asking changes nothing.
-    """
+    """Every piece of evidence has an owner, and asking changes nothing."""
     recorded = recording(name)
     with serve(recorded) as server:
         point_to(server.url, tmp_path, monkeypatch)
@@ -457,18 +395,14 @@ def test_it_keeps_what_sources_promise_when_it_is_answered(name, tmp_path, monke
 
 @gives_up
 def test_a_server_that_hangs_is_left_behind(ask_server):
-    """
-    The source ends by itself, while the server hangs, and says so.
-    """
+    """The source ends by itself, while the server hangs, and says so."""
     evidence, server = ask_server(recording("oom-killed"), does="hang", budget_s=3.0)
     assert only_timed_out(evidence)
     assert server.is_hanging()
 
 
 def test_nobody_listening_is_a_gap(tmp_path, monkeypatch):
-    """
-    An API server that refuses connections is unreachable.
-    """
+    """An API server that refuses connections is unreachable."""
     recorded = recording("oom-killed")
     with serve(recorded) as server:
         url = server.url
@@ -479,36 +413,28 @@ def test_nobody_listening_is_a_gap(tmp_path, monkeypatch):
 
 
 def test_without_credentials_there_is_a_gap(tmp_path, monkeypatch):
-    """
-    Neither a kubeconfig nor a service account: nobody can be asked.
-    """
+    """Neither a kubeconfig nor a service account: nobody can be asked."""
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nothing"))
     (gap,) = KubernetesSource.of(scene_of(recording("oom-killed"))).collect(budget_s=5)
     assert (gap.reason, gap.remedy) == ("forbidden", "kubectl config current-context")
 
 
 def test_without_the_extra_there_is_a_gap_that_names_it(monkeypatch):
-    """
-    Where kr8s is not installed, the gap says what to install.
-    """
+    """Where kr8s is not installed, the gap says what to install."""
     monkeypatch.setitem(sys.modules, "kr8s.asyncio", None)
     (gap,) = KubernetesSource.of(scene_of(recording("oom-killed"))).collect(budget_s=5)
     assert (gap.reason, gap.remedy) == ("not-installed", "pip install 'workerdiag[kubernetes]'")
 
 
 def test_pods_of_an_unknown_cluster_are_left_alone(ask_server):
-    """
-    Where nobody is known to have died and the cluster's name is not known, no pod is told of.
-    """
+    """Where nobody is known to have died and the cluster's name is not known, no pod is told of."""
     place = Location(role="client", identity=Identity(), environment={"KUBERNETES_SERVICE_HOST": "10.96.0.1"})
     evidence, _ = ask_server(recording("image-pull"), scene=Scene(locations=(place,)))
     assert [each.reason for each in evidence] == ["never-recorded"]
 
 
 def test_a_container_that_was_well_again_long_ago_is_not_unwell(ask_server):
-    """
-    Without a victim only trouble of the time of interest is told of.
-    """
+    """Without a victim only trouble of the time of interest is told of."""
     recorded = shifted(recording("oom-killed"), -86400.0)
     recorded["victims"], recorded["events"] = [], []
     status = recorded["pods"][0]["status"]["containerStatuses"][0]
@@ -522,17 +448,13 @@ def test_a_container_that_was_well_again_long_ago_is_not_unwell(ask_server):
 
 
 class KubeCluster:
-    """
-    As dask-kubernetes names it.
-    """
+    """As dask-kubernetes names it."""
 
     name, namespace = "lab", "dask"
 
 
 class LocalCluster:
-    """
-    As distributed names it.
-    """
+    """As distributed names it."""
 
     name = "local"
 
@@ -558,9 +480,7 @@ class Client:
     ],
 )
 def test_it_applies_where_something_points_to_kubernetes(scene):
-    """
-    The cluster object, the scheduler's address and what is said of the place each suffice.
-    """
+    """The cluster object, the scheduler's address and what is said of the place each suffice."""
     assert KubernetesSource.of(scene) is not None
 
 
@@ -579,9 +499,7 @@ def test_it_applies_where_something_points_to_kubernetes(scene):
     ],
 )
 def test_it_does_not_apply_elsewhere(scene):
-    """
-    Where the dead did not live in pods there is nothing to ask.
-    """
+    """Where the dead did not live in pods there is nothing to ask."""
     assert KubernetesSource.of(scene) is None
 
 
@@ -598,18 +516,14 @@ def test_it_does_not_apply_elsewhere(scene):
     ],
 )
 def test_namespace_and_cluster_are_known_from_what_workers_are_told(variables, asked_for):
-    """
-    The operator and Dask Gateway tell their workers which cluster they are of.
-    """
+    """The operator and Dask Gateway tell their workers which cluster they are of."""
     place = Location(role="scheduler", identity=Identity(), environment=IN_POD | variables)
     target = target_of(Scene(locations=(place,)))
     assert (target.namespace, target.labels) == asked_for
 
 
 def test_whether_it_applies_is_known_without_loading_anything():
-    """
-    Working it out imports no client of Kubernetes and asks nobody.
-    """
+    """Working it out imports no client of Kubernetes and asks nobody."""
     code = (
         "import sys\n"
         "from workerdiag.sources.kubernetes import KubernetesSource\n"
@@ -621,9 +535,7 @@ def test_whether_it_applies_is_known_without_loading_anything():
 
 
 def test_a_hostile_name_gets_into_no_request(ask_server):
-    """
-    Only what Kubernetes allows as a name is asked for.
-    """
+    """Only what Kubernetes allows as a name is asked for."""
     recorded = recording("oom-killed")
     recorded["victims"][0]["identity"] |= {"name": "../../secrets?x=", "host": "1.2.3.4,metadata.name!=x"}
     _, server = ask_server(a_large_cluster(recorded))
@@ -631,9 +543,7 @@ def test_a_hostile_name_gets_into_no_request(ask_server):
 
 
 def test_victims_stay_the_same_values():
-    """
-    A scene can be asked about twice: nothing of it is changed.
-    """
+    """A scene can be asked about twice: nothing of it is changed."""
     victim = Victim(identity=Identity(worker="tcp://10.0.0.1:1"), when=1.0)
     scene = Scene(victims=(victim,), client=Client(KubeCluster()))
     assert KubernetesSource.of(scene) is not KubernetesSource.of(scene)
@@ -641,9 +551,7 @@ def test_victims_stay_the_same_values():
 
 
 def test_the_manifest_grants_what_is_asked_for_and_nothing_else():
-    """
-    docs/kubernetes-rbac.yaml has no verb that changes anything.
-    """
+    """docs/kubernetes-rbac.yaml has no verb that changes anything."""
     yaml = pytest.importorskip("yaml")
     manifest = Path(__file__).parents[2].parent / "docs" / "kubernetes-rbac.yaml"
     rules = [rule for each in yaml.safe_load_all(manifest.read_text()) for rule in each.get("rules", ())]

@@ -1,6 +1,4 @@
-"""
-How pods are read, and joined to victims: without a server, from objects as the API reference has them.
-"""
+"""How pods are read, and joined to victims: without a server, from objects as the API reference has them."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ VICTIM = Victim(
 
 
 def pod(**changes):
-    """
-    A pod of one container, made a minute before noon.
-    """
+    """A pod of one container, made a minute before noon."""
     container = {"name": "worker", "args": ["dask", "worker", "--name", "$(DASK_WORKER_NAME)"]}
     raw = {
         "metadata": {
@@ -44,9 +40,7 @@ def pod(**changes):
 
 
 def ended(code=137, at=STAMP, **more):
-    """
-    A container's status that says that it ended.
-    """
+    """A container's status that says that it ended."""
     said = {
         "exitCode": code,
         "reason": "Error",
@@ -59,9 +53,7 @@ def ended(code=137, at=STAMP, **more):
 
 @pytest.mark.parametrize("first", [0.3, 0.6])
 def test_the_last_end_of_a_container_is_the_last_victims(first):
-    """
-    Times of containers are whole seconds, and two workers may die within one: what is told is the last end.
-    """
+    """Times of containers are whole seconds, and two workers may die within one: what is told is the last end."""
     one, two = (
         evolve(VICTIM, identity=evolve(VICTIM.identity, worker=f"tcp://10.1.0.4:{port}"), when=NOON + late)
         for port, late in ((1, first - 0.5), (2, first + 0.3))
@@ -96,9 +88,7 @@ JSON = st.recursive(
     )
 )
 def test_whatever_a_server_says_can_be_read(raw):
-    """
-    Objects of any form are read and described without an error.
-    """
+    """Objects of any form are read and described without an error."""
     strange = parse_pod(raw)
     assert describe_pod(strange, None, all_ends=True)
     assert describe_events([parse_event(raw)], now=NOON)
@@ -121,9 +111,7 @@ def test_whatever_a_server_says_can_be_read(raw):
     ],
 )
 def test_the_container_that_runs_dask_is_found_among_others(container, runs_dask):
-    """
-    By its command, else its variables, else its name; where nothing tells, none is taken.
-    """
+    """By its command, else its variables, else its name; where nothing tells, none is taken."""
     side_car = {"name": "log-shipper", "image": "fluent-bit"}
     assert (pod(containers=[side_car, container]).container_name == container["name"]) is runs_dask
 
@@ -156,9 +144,7 @@ def test_the_container_that_runs_dask_is_found_among_others(container, runs_dask
     ],
 )
 def test_the_name_that_a_pod_gives_its_worker_is_known(container, name):
-    """
-    From ``--name``, from the operator's variable, or from Dask Gateway's.
-    """
+    """From ``--name``, from the operator's variable, or from Dask Gateway's."""
     assert pod(containers=[container]).worker_name == name
 
 
@@ -174,9 +160,7 @@ def test_the_name_that_a_pod_gives_its_worker_is_known(container, name):
     ],
 )
 def test_quantities_are_read_as_kubernetes_means_them(said, size):
-    """
-    ``Mi`` is 2**20, ``M`` is 10**6.
-    """
+    """``Mi`` is 2**20, ``M`` is 10**6."""
     assert parse_quantity(said) == size
 
 
@@ -191,32 +175,24 @@ def test_quantities_are_read_as_kubernetes_means_them(said, size):
     ],
 )
 def test_times_are_read_in_utc(stamp, when):
-    """
-    With or without fractions; what has no time zone is no time.
-    """
+    """With or without fractions; what has no time zone is no time."""
     assert parse_timestamp(stamp) == when
 
 
 def test_an_end_at_the_time_of_the_death_is_the_victims():
-    """
-    Pod by address and name, container by what it runs, end by time.
-    """
+    """Pod by address and name, container by what it runs, end by time."""
     (found,) = match_pods([VICTIM], [pod(status=ended())], {})
     assert (found.name, found.end.exit_code) == ("lab-default-worker-1-7d-x2v8k", 137)
 
 
 @pytest.mark.parametrize("at", ["2026-11-21T11:50:00Z", "2026-11-21T12:30:00Z"])
 def test_an_end_at_another_time_is_another_ones(at):
-    """
-    Neither an older end nor a later one of the same container is the victim's.
-    """
+    """Neither an older end nor a later one of the same container is the victim's."""
     assert all(each.end is None for each in match_pods([VICTIM], [pod(status=ended(at=at))], {}))
 
 
 def test_one_end_is_given_to_one_victim():
-    """
-    Of two victims in one pod the nearer one in time has the end.
-    """
+    """Of two victims in one pod the nearer one in time has the end."""
     other = Victim(
         identity=Identity(worker="tcp://10.1.0.4:2", host="10.1.0.4", name="lab-default-worker-1"),
         when=NOON - 20,
@@ -226,18 +202,14 @@ def test_one_end_is_given_to_one_victim():
 
 
 def test_an_address_alone_is_not_enough_where_pods_share_it():
-    """
-    A pod on its node's network has the address of all pods there.
-    """
+    """A pod on its node's network has the address of all pods there."""
     nameless = Victim(identity=Identity(worker="tcp://10.1.0.4:1", host="10.1.0.4"), when=NOON)
     assert match_pods([nameless], [pod(status=ended())], {})
     assert not match_pods([nameless], [pod(status=ended(), hostNetwork=True)], {})
 
 
 def test_a_pod_that_was_made_after_the_worker_joined_is_the_next_one():
-    """
-    A deployment replaces a pod that still ends; with the host's network both have one address.
-    """
+    """A deployment replaces a pod that still ends; with the host's network both have one address."""
     long_there, just_joined = evolve(VICTIM, since=NOON - 55), evolve(VICTIM, since=NOON - 90)
     assert [each.victim for each in match_pods([long_there, just_joined], [pod(hostNetwork=True)], {})] == [
         long_there
@@ -245,9 +217,7 @@ def test_a_pod_that_was_made_after_the_worker_joined_is_the_next_one():
 
 
 def test_a_pod_that_was_evicted_long_before_is_left_aside():
-    """
-    Evicted pods are left over under their worker's name; a death hours later is not theirs.
-    """
+    """Evicted pods are left over under their worker's name; a death hours later is not theirs."""
     condition = {"type": "Ready", "status": "False", "lastTransitionTime": "2026-11-21T09:00:00Z"}
     old = {"name": "lab-default-worker-1-7d-aaaaa", "uid": "u0", "creationTimestamp": "2026-11-21T08:00:00Z"}
     status = {"phase": "Failed", "reason": "Evicted", "podIP": "", "conditions": [condition]}
@@ -264,9 +234,7 @@ def event(reason, at=STAMP, name="lab-default-worker-1-7d-zzzzz", **more):
 
 
 def test_a_pod_that_is_gone_is_known_by_its_events():
-    """
-    An end of a pod of the victim's worker, at its time, tells of the pod although it is gone.
-    """
+    """An end of a pod of the victim's worker, at its time, tells of the pod although it is gone."""
     (found,) = match_deleted_pods([VICTIM], [event("Killing")], [], {}, namespace="dask")
     assert (found.name, found.pod) == ("lab-default-worker-1-7d-zzzzz", None)
 
@@ -281,16 +249,12 @@ def test_a_pod_that_is_gone_is_known_by_its_events():
     ],
 )
 def test_events_of_others_and_of_other_times_do_not_count(other):
-    """
-    Neither a start, nor an hour later, nor a worker whose name only begins alike.
-    """
+    """Neither a start, nor an hour later, nor a worker whose name only begins alike."""
     assert match_deleted_pods([VICTIM], [other], [], {}, namespace="dask") == []
 
 
 def test_a_healthy_node_is_not_described():
-    """
-    Of a node that is well, or meant for some pods only, there is nothing to say.
-    """
+    """Of a node that is well, or meant for some pods only, there is nothing to say."""
     well = {"type": "Ready", "status": "True"}
     dedicated = {"key": "k8s.dask.org/dedicated", "value": "worker", "effect": "NoSchedule"}
     assert (
@@ -299,9 +263,7 @@ def test_a_healthy_node_is_not_described():
 
 
 def test_what_befell_a_node_later_is_not_told():
-    """
-    A node that was lost an hour after the death did not cause it.
-    """
+    """A node that was lost an hour after the death did not cause it."""
     lost = {"type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-11-21T13:00:00Z"}
     node = {"metadata": {"name": "node1"}, "status": {"conditions": [lost]}}
     assert describe_node(node, until=NOON + 120) == ""

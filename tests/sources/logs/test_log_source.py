@@ -1,6 +1,4 @@
-"""
-What `LogSource` promises of inputs that are there, are not there, or are not what they seem.
-"""
+"""What `LogSource` promises of inputs that are there, are not there, or are not what they seem."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ DEATH = "2026-05-04 11:22:34,000 - distributed.nanny - INFO - Worker process 7 w
 
 
 def read(*inputs, budget_s=10.0, **options):
-    """
-    Text by origin, places looked at wholly, and gaps.
-    """
+    """Text by origin, places looked at wholly, and gaps."""
     texts: dict[str, bytes] = {}
     places, gaps = [], []
     for each in LogSource(inputs, **options).collect(budget_s=budget_s):
@@ -46,9 +42,7 @@ def read(*inputs, budget_s=10.0, **options):
 
 
 def zstd(data):
-    """
-    One frame of it.
-    """
+    """One frame of it."""
     return zstandard.ZstdCompressor().compress(data)
 
 
@@ -58,9 +52,7 @@ def zstd(data):
     ids=["Path", "str", "glob", "folder"],
 )
 def test_a_file_is_read_wholly_however_it_is_named(tmp_path, given):
-    """
-    Path, text, pattern and folder all lead to the file, under its path.
-    """
+    """Path, text, pattern and folder all lead to the file, under its path."""
     path = tmp_path / "worker.log"
     path.write_bytes(LINE)
     assert read(given(path)) == ({str(path): LINE}, ["log"], [])
@@ -70,9 +62,7 @@ def test_a_file_is_read_wholly_however_it_is_named(tmp_path, given):
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, zstd])
 @pytest.mark.parametrize("parts", [1, 2])
 def test_packed_files_are_known_by_their_content(tmp_path, pack, parts):
-    """
-    Whatever its name, a packed file gives its text; several streams in one file follow each other.
-    """
+    """Whatever its name, a packed file gives its text; several streams in one file follow each other."""
     path = tmp_path / "worker.log"
     path.write_bytes(pack(LINE * 12_000) * parts)
     assert read(path) == ({str(path): LINE * 12_000 * parts}, ["log"], [])
@@ -80,9 +70,7 @@ def test_packed_files_are_known_by_their_content(tmp_path, pack, parts):
 
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, zstd])
 def test_a_packed_file_that_is_cut_off_gives_what_is_there(tmp_path, pack):
-    """
-    What could be unpacked is used, and the loss is a gap; it does not count as looked at.
-    """
+    """What could be unpacked is used, and the loss is a gap; it does not count as looked at."""
     path = tmp_path / "worker.log.gz"
     body = b"".join(b"%d %s" % (number * 7919 % 100_003, LINE) for number in range(12_000))
     packed = pack(body)
@@ -95,9 +83,7 @@ def test_a_packed_file_that_is_cut_off_gives_what_is_there(tmp_path, pack):
 
 
 def test_a_damaged_gzip_file_gives_what_comes_before_the_damage(tmp_path):
-    """
-    Flipped bytes in the middle do not take the beginning with them.
-    """
+    """Flipped bytes in the middle do not take the beginning with them."""
     path = tmp_path / "worker.log"
     packed = bytearray(gzip.compress(os.urandom(200_000).hex().encode() + LINE))
     packed[len(packed) // 2 :: 50] = bytes(len(packed[len(packed) // 2 :: 50]))
@@ -108,9 +94,7 @@ def test_a_damaged_gzip_file_gives_what_comes_before_the_damage(tmp_path):
 
 
 def test_without_the_zstd_package_the_gap_names_the_extra(tmp_path, monkeypatch):
-    """
-    What is missing to read a file can be installed by pasting the remedy.
-    """
+    """What is missing to read a file can be installed by pasting the remedy."""
     path = tmp_path / "worker.log"
     path.write_bytes(zstd(LINE))
     real = builtins.__import__
@@ -128,9 +112,7 @@ def test_without_the_zstd_package_the_gap_names_the_extra(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig"])
 def test_text_with_a_byte_order_mark_becomes_utf_8(tmp_path, encoding):
-    """
-    Logs as Windows writes them read like any other.
-    """
+    """Logs as Windows writes them read like any other."""
     path = tmp_path / "worker.log"
     mark = "\ufeff" if encoding.endswith(("le", "be")) else ""
     text = "größe ✓\n" * 200_000
@@ -142,9 +124,7 @@ def test_text_with_a_byte_order_mark_becomes_utf_8(tmp_path, encoding):
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
 @pytest.mark.parametrize("is_wide_first", [True, False])
 def test_text_added_in_another_encoding_is_read(tmp_path, encoding, is_wide_first):
-    """
-    On Windows one shell writes UTF-16, and what another adds to it with ``>>`` is ASCII.
-    """
+    """On Windows one shell writes UTF-16, and what another adds to it with ``>>`` is ASCII."""
     path = tmp_path / "worker.log"
     wide = "\ufeff" if encoding == "utf-16-be" and is_wide_first else ""
     parts = [f"{wide}{LINE.decode()}\n".encode(encoding), DEATH.encode() + b"\n"]
@@ -167,9 +147,7 @@ def test_text_added_in_another_encoding_is_read(tmp_path, encoding, is_wide_firs
     ids=["program", "zeros", "zip", "packed noise"],
 )
 def test_what_is_no_text_is_not_searched(tmp_path, content):
-    """
-    A binary file is a gap that says so.
-    """
+    """A binary file is a gap that says so."""
     path = tmp_path / "core.log"
     path.write_bytes(content)
     texts, places, gaps = read(path)
@@ -179,9 +157,7 @@ def test_what_is_no_text_is_not_searched(tmp_path, content):
 
 
 def test_odd_bytes_do_not_make_a_log_binary(tmp_path):
-    """
-    Invalid UTF-8, colour, backspaces, and the hole that a truncated file begins with, are all text.
-    """
+    """Invalid UTF-8, colour, backspaces, and the hole that a truncated file begins with, are all text."""
     path = tmp_path / "worker.log"
     content = bytes(4096) + b"\x1b[31m\xff\xfe gr\xf6\xdfe \x08|\x08/\r\n" + LINE
     path.write_bytes(content)
@@ -189,9 +165,7 @@ def test_odd_bytes_do_not_make_a_log_binary(tmp_path):
 
 
 def test_each_input_that_cannot_be_read_is_a_gap_and_the_others_are_used(tmp_path, monkeypatch):
-    """
-    Missing, empty, forbidden and wordless inputs are named, with why and what to do.
-    """
+    """Missing, empty, forbidden and wordless inputs are named, with why and what to do."""
     good, empty, secret = tmp_path / "good.log", tmp_path / "empty.log", tmp_path / "secret.log"
     good.write_bytes(LINE)
     empty.touch()
@@ -239,18 +213,14 @@ def test_each_input_that_cannot_be_read_is_a_gap_and_the_others_are_used(tmp_pat
 
 
 def test_nothing_readable_is_told_apart():
-    """
-    The command line exits with 2 if, and only if, nothing could be read.
-    """
+    """The command line exits with 2 if, and only if, nothing could be read."""
     source = LogSource(["/no/such/file"])
     list(source.collect(budget_s=30))
     assert not source.has_read_any
 
 
 def test_a_folder_gives_its_logs_and_nothing_else(tmp_path):
-    """
-    By name or by content; neither hidden files nor folders nor other files.
-    """
+    """By name or by content; neither hidden files nor folders nor other files."""
     for name in (
         "worker.log.1",
         "slurm-12.out",
@@ -275,9 +245,7 @@ def test_a_folder_gives_its_logs_and_nothing_else(tmp_path):
 
 
 def test_an_empty_file_of_a_folder_is_no_gap_beside_one_that_was_written(tmp_path):
-    """
-    Slurm makes a .out for each job, and Dask writes to the .err; alone it is told as ever.
-    """
+    """Slurm makes a .out for each job, and Dask writes to the .err; alone it is told as ever."""
     (tmp_path / "dask-worker-1.out").touch()
     assert [each.reason for each in read(tmp_path)[2]] == ["never-recorded"]
     (tmp_path / "dask-worker-1.err").write_bytes(LINE)
@@ -287,9 +255,7 @@ def test_an_empty_file_of_a_folder_is_no_gap_beside_one_that_was_written(tmp_pat
 
 
 def test_open_files_are_read_from_where_they_stand_and_stay_open(tmp_path):
-    """
-    Text and binary, by name if they have one.
-    """
+    """Text and binary, by name if they have one."""
     path = tmp_path / "worker.log"
     path.write_bytes(b"skipped\n" + LINE)
     with path.open("rb") as binary, path.open() as text:
@@ -309,9 +275,7 @@ def test_open_files_are_read_from_where_they_stand_and_stay_open(tmp_path):
 
 
 def test_a_path_given_twice_is_read_once(tmp_path, monkeypatch):
-    """
-    The same lines twice would be the same death twice.
-    """
+    """The same lines twice would be the same death twice."""
     path = tmp_path / "worker.log"
     path.write_bytes(LINE)
     monkeypatch.chdir(tmp_path)
@@ -319,9 +283,7 @@ def test_a_path_given_twice_is_read_once(tmp_path, monkeypatch):
 
 
 def test_log_text_brings_its_stream_and_its_worker():
-    """
-    What the caller says of a text goes with every chunk of it.
-    """
+    """What the caller says of a text goes with every chunk of it."""
     chunks = list(
         LogSource(
             [LogText("a", "nanny", "tcp://10.0.0.4:1"), LogText("b", worker="worker-7"), LogText("c")],
@@ -336,9 +298,7 @@ def test_log_text_brings_its_stream_and_its_worker():
 
 
 def test_standard_input_is_read_to_its_end(monkeypatch):
-    """
-    ``-`` is what is piped in.
-    """
+    """``-`` is what is piped in."""
     out, into = os.pipe()
     os.write(into, gzip.compress(LINE))
     os.close(into)
@@ -348,9 +308,7 @@ def test_standard_input_is_read_to_its_end(monkeypatch):
 
 
 def test_urls_go_through_fsspec():
-    """
-    One file, a pattern and a folder of any file system that fsspec knows.
-    """
+    """One file, a pattern and a folder of any file system that fsspec knows."""
     files = fsspec.filesystem("memory")
     files.pipe({"/logs/a.log": LINE, "/logs/b.log.gz": gzip.compress(LINE), "/logs/data.parquet": b"PAR1"})
     both = {"memory:///logs/a.log": LINE, "memory:///logs/b.log.gz": LINE}
@@ -371,9 +329,7 @@ def test_urls_go_through_fsspec():
     ],
 )
 def test_a_protocol_whose_package_is_missing_is_named(monkeypatch, url, command):
-    """
-    Reading from S3 or the web needs a package, and the remedy is the command that installs it.
-    """
+    """Reading from S3 or the web needs a package, and the remedy is the command that installs it."""
 
     def missing(name):
         raise ImportError(f"{name} is not installed")
@@ -384,18 +340,14 @@ def test_a_protocol_whose_package_is_missing_is_named(monkeypatch, url, command)
 
 
 def test_a_protocol_that_nobody_knows_is_a_mistake_in_the_url():
-    """
-    Nothing can be installed for it.
-    """
+    """Nothing can be installed for it."""
     gap = read("s4://bucket/worker.log")[2][0]
     assert (gap.reason, gap.detail) == ("malformed", "fsspec knows no such URLs")
     assert "s3://" in gap.remedy
 
 
 def test_names_of_urls_hold_no_secrets():
-    """
-    Reports are pasted into issues: passwords and signatures must not be in them.
-    """
+    """Reports are pasted into issues: passwords and signatures must not be in them."""
     assert (
         url_without_secrets("https://me:pw@host/a.log?X-Sig=abc&v=1") == "https://host/a.log?X-Sig=...&v=..."
     )
@@ -404,29 +356,21 @@ def test_names_of_urls_hold_no_secrets():
 
 
 class Endless(io.RawIOBase):
-    """
-    A file without end, one line.
-    """
+    """A file without end, one line."""
 
     def readable(self):
-        """
-        As any file that was opened for reading.
-        """
+        """As any file that was opened for reading."""
         return True
 
     def readinto(self, buffer):
-        """
-        As much as is wanted.
-        """
+        """As much as is wanted."""
         buffer[:] = b"x" * len(buffer)
         return len(buffer)
 
 
 @gives_up
 def test_time_is_kept_and_the_bytes_read_are_told():
-    """
-    A file too large for the budget is read as far as time allows.
-    """
+    """A file too large for the budget is read as far as time allows."""
     texts, places, gaps = read(Endless(), LogText("never reached"), budget_s=0.3)
     assert places == []
     assert gaps[0].reason == "timed-out"
@@ -435,9 +379,7 @@ def test_time_is_kept_and_the_bytes_read_are_told():
 
 
 def test_memory_is_bounded_whatever_comes(tmp_path):
-    """
-    An endless line, and a file that unpacks to a hundred times its size, take a few MiB.
-    """
+    """An endless line, and a file that unpacks to a hundred times its size, take a few MiB."""
     bomb = tmp_path / "bomb.log"
     bomb.write_bytes(zstd(b"y" * 100 * 2**20))
     tracemalloc.start()
@@ -450,9 +392,7 @@ def test_memory_is_bounded_whatever_comes(tmp_path):
 
 @gives_up
 def test_an_input_that_hangs_does_not_cost_the_others(tmp_path):
-    """
-    A pipe whose writer says no more is left alone while there is time for the rest.
-    """
+    """A pipe whose writer says no more is left alone while there is time for the rest."""
     out, into = os.pipe()
     good = tmp_path / "good.log"
     good.write_bytes(LINE)
@@ -464,9 +404,7 @@ def test_an_input_that_hangs_does_not_cost_the_others(tmp_path):
 
 
 def test_whoever_stops_listening_stops_the_reading():
-    """
-    No thread goes on reading when its text is not wanted any more.
-    """
+    """No thread goes on reading when its text is not wanted any more."""
     pieces = LogSource([Endless()]).collect(budget_s=30)
     next(pieces)
     pieces.close()

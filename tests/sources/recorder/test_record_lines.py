@@ -1,6 +1,4 @@
-"""
-What was recorded of deaths is understood where it outlived scheduler and worker: in files and on volumes.
-"""
+"""What was recorded of deaths is understood where it outlived scheduler and worker: in files and on volumes."""
 
 from __future__ import annotations
 
@@ -34,24 +32,18 @@ DEATH = RecordedDeath(record=decoded(scheduler_record()), report=decoded(nanny_r
 
 
 def no_failure(part, why):
-    """
-    Takes what a journal lacks.
-    """
+    """Takes what a journal lacks."""
     pytest.fail(f"{part}: {why}")
 
 
 def found(**box):
-    """
-    What the finder of a black box tells, of a worker that nobody saw die.
-    """
+    """What the finder of a black box tells, of a worker that nobody saw die."""
     said = found_report()
     return {**said, "box": {**said["box"], "faulthandler_dump": "", **box}}
 
 
 def written(path, *messages):
-    """
-    A file of records, as the scheduler appends them.
-    """
+    """A file of records, as the scheduler appends them."""
     path.write_text("".join(f"{json.dumps(each)}\n" for each in messages), encoding="utf-8")
     return path
 
@@ -65,24 +57,18 @@ def of_kind(kind, evidence):
 
 
 def dead(evidence):
-    """
-    Whose deaths are told of, in order.
-    """
+    """Whose deaths are told of, in order."""
     return [each.identity.worker for each in of_kind(Event, evidence) if each.topic == "recorder"]
 
 
 def test_records_in_a_file_tell_what_a_live_scheduler_would(tmp_path):
-    """
-    The evidence is that of `RecorderSource`, piece by piece.
-    """
+    """The evidence is that of `RecorderSource`, piece by piece."""
     path = written(tmp_path / "deaths.jsonl", scheduler_record(), nanny_report())
     assert read(path) == list(death_evidence([DEATH]))
 
 
 def test_what_the_appender_writes_is_found_wherever_it_wrote(tmp_path):
-    """
-    A file, the one that was put aside, and the objects below a URL, in which record and message lie apart.
-    """
+    """A file, the one that was put aside, and the objects below a URL, in which record and message lie apart."""
     for target in (str(tmp_path / "local" / "deaths.jsonl"), "memory://deaths-of-wd"):
         for message in (scheduler_record(), nanny_report()):
             appender = Journal(target, no_failure)
@@ -96,9 +82,7 @@ def test_what_the_appender_writes_is_found_wherever_it_wrote(tmp_path):
 
 
 def test_of_many_batches_the_newest_are_read_first(tmp_path, monkeypatch):
-    """
-    Whichever process of whichever host wrote them: time may not do for all.
-    """
+    """Whichever process of whichever host wrote them: time may not do for all."""
     clock = iter([NOW, NOW + 60, NOW + 30])
     for number in range(3):
         monkeypatch.setattr("workerdiag.recorder.scheduler.journal.time.time", lambda: next(clock))
@@ -111,9 +95,7 @@ def test_of_many_batches_the_newest_are_read_first(tmp_path, monkeypatch):
 
 
 def test_a_command_and_a_call_explain_a_file_of_records(tmp_path):
-    """
-    Both name the segmentation fault, and the task that ran.
-    """
+    """Both name the segmentation fault, and the task that ran."""
     path = written(tmp_path / "deaths.jsonl", scheduler_record(), nanny_report())
     diagnosis = workerdiag.explain(logs=str(path))
     assert (diagnosis.top.id, diagnosis.deaths[0].executing) == ("signal.segfault", ("load",))
@@ -122,18 +104,14 @@ def test_a_command_and_a_call_explain_a_file_of_records(tmp_path):
 
 
 def test_packed_records_are_unpacked(tmp_path):
-    """
-    As logs are, and whatever the file is called.
-    """
+    """As logs are, and whatever the file is called."""
     path = tmp_path / "kept"
     path.write_bytes(gzip.compress(json.dumps(nanny_report()).encode()))
     assert dead(read(path)) == [worker_address(1)]
 
 
 def test_lines_that_cannot_be_used_are_named_and_the_rest_is_used(tmp_path):
-    """
-    Garbage, another schema, a line too long, and a last one that was cut off.
-    """
+    """Garbage, another schema, a line too long, and a last one that was cut off."""
     good = [json.dumps(scheduler_record()), json.dumps(nanny_report())]
     bad = ["{{{", json.dumps({"schema": 2, "kind": "nanny-report"}), '{"a": "' + "x" * 2**21, good[1][:-40]]
     path = tmp_path / "deaths.jsonl"
@@ -150,27 +128,21 @@ def test_lines_that_cannot_be_used_are_named_and_the_rest_is_used(tmp_path):
 
 
 def test_a_first_line_that_is_cut_off_does_not_hide_the_rest(tmp_path):
-    """
-    A file whose beginning was lost in its first record still holds records.
-    """
+    """A file whose beginning was lost in its first record still holds records."""
     path = tmp_path / "deaths.jsonl"
     path.write_text(f"{json.dumps(scheduler_record(3))[:200]}\n{json.dumps(nanny_report())}\n")
     assert dead(read(path)) == [worker_address(1)]
 
 
 def test_other_files_of_json_stay_logs(tmp_path):
-    """
-    Lines of a container's log are no records.
-    """
+    """Lines of a container's log are no records."""
     path = tmp_path / "pod.log"
     path.write_text('{"log": "distributed.nanny - INFO - x", "stream": "stderr"}\n')
     assert [each.origin for each in of_kind(LogChunk, read(path))] == [str(path)]
 
 
 def test_without_an_exception_it_is_the_last_death_and_those_shortly_before(tmp_path):
-    """
-    By the newest record and not by today; the workers that were told to go afterwards are no deaths.
-    """
+    """By the newest record and not by today; the workers that were told to go afterwards are no deaths."""
     path = written(
         tmp_path / "deaths.jsonl",
         scheduler_record(1, noticed_at=NOW - 2 * HOUR),
@@ -185,9 +157,7 @@ def test_without_an_exception_it_is_the_last_death_and_those_shortly_before(tmp_
 
 
 def test_where_all_were_told_to_go_that_is_said(tmp_path):
-    """
-    A file of scale-downs is not a file without workers.
-    """
+    """A file of scale-downs is not a file without workers."""
     path = written(
         tmp_path / "deaths.jsonl",
         scheduler_record(1, is_expected=True),
@@ -207,9 +177,7 @@ def test_where_all_were_told_to_go_that_is_said(tmp_path):
     ids=["worker", "task"],
 )
 def test_an_exception_selects_the_deaths_in_question(tmp_path, facts):
-    """
-    Its worker and its task; what came long before or after them is of other deaths.
-    """
+    """Its worker and its task; what came long before or after them is of other deaths."""
     path = written(
         tmp_path / "deaths.jsonl",
         scheduler_record(0, noticed_at=NOW - 48 * HOUR, assigned_keys=["sum-1"]),
@@ -221,9 +189,7 @@ def test_an_exception_selects_the_deaths_in_question(tmp_path, facts):
 
 
 def test_records_of_other_workers_are_not_put_on_the_one_in_question(tmp_path):
-    """
-    That they do not tell of it is a gap.
-    """
+    """That they do not tell of it is a gap."""
     path = written(tmp_path / "deaths.jsonl", scheduler_record(1), nanny_report(1))
     facts = ExceptionFacts(type="KilledWorker", text="", identity=Identity(worker="tcp://10.9.9.9:1"))
     (gap,) = read(path, facts=[facts])
@@ -231,9 +197,7 @@ def test_records_of_other_workers_are_not_put_on_the_one_in_question(tmp_path):
 
 
 def test_what_is_told_twice_is_one_death(tmp_path):
-    """
-    The finder of a box, and the nanny, which knows the exit status and counts, in whatever order.
-    """
+    """The finder of a box, and the nanny, which knows the exit status and counts, in whatever order."""
     for messages in (
         (found(), nanny_report(), scheduler_record()),
         (nanny_report(), scheduler_record(), found()),
@@ -246,9 +210,7 @@ def test_what_is_told_twice_is_one_death(tmp_path):
 
 
 def test_a_box_that_ended_in_mid_work_looks_like_a_kill(tmp_path):
-    """
-    That is a guess, and where to look next is where a kill would have been noted.
-    """
+    """That is a guess, and where to look next is where a kill would have been noted."""
     diagnosis = workerdiag.explain(logs=written(tmp_path / "deaths.jsonl", found()))
     assert (diagnosis.outcome, diagnosis.top.id) == ("unknown", "external.sigkill")
     assert "kernel log" in diagnosis.next_steps[0].inspect
@@ -263,9 +225,7 @@ def test_a_box_that_ended_in_mid_work_looks_like_a_kill(tmp_path):
     ],
 )
 def test_a_box_of_a_worker_that_may_have_had_a_last_word_is_no_sign_of_a_kill(tmp_path, box):
-    """
-    It was closing, or crashed, or its dump went elsewhere.
-    """
+    """It was closing, or crashed, or its dump went elsewhere."""
     (event,) = [
         each
         for each in of_kind(Event, read(written(tmp_path / "deaths.jsonl", found(**box))))
@@ -276,9 +236,7 @@ def test_a_box_of_a_worker_that_may_have_had_a_last_word_is_no_sign_of_a_kill(tm
 
 @pytest.mark.slow
 def test_many_records_take_bounded_memory_and_the_newest_are_told(tmp_path):
-    """
-    More than there is room for: the last deaths are told of, and that others were let go of.
-    """
+    """More than there is room for: the last deaths are told of, and that others were let go of."""
     path = tmp_path / "deaths.jsonl"
     with path.open("w") as file:
         for number in range(2_000):
@@ -319,9 +277,7 @@ _FIELDS = st.sampled_from(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.dictionaries(_FIELDS, _JSON, max_size=4)), max_size=4))
 def test_hostile_records_are_never_an_error(tmp_path_factory, parts):
-    """
-    Whatever stands where in a record, there is evidence or a gap, and a report that can be printed.
-    """
+    """Whatever stands where in a record, there is evidence or a gap, and a report that can be printed."""
     keep = ("schema", "kind")
     messages = [
         {
@@ -345,9 +301,7 @@ def with_signal(message, number):
 
 @pytest.mark.parametrize("named", [lambda path: path, lambda path: path.parent], ids=["file", "folder"])
 def test_a_box_on_a_volume_tells_of_its_worker_s_death(tmp_path, named):
-    """
-    Who died, what ran on which thread, the last words; that nobody was told how it ended.
-    """
+    """Who died, what ran on which thread, the last words; that nobody was told how it ended."""
     path, pid = left_by_a_dead_process(tmp_path)
     evidence = read(named(path))
     (exit_,) = of_kind(ProcessExit, evidence)
@@ -358,9 +312,7 @@ def test_a_box_on_a_volume_tells_of_its_worker_s_death(tmp_path, named):
 
 
 def test_a_command_explains_a_folder_of_boxes(tmp_path):
-    """
-    The dump beside the box is read: it names the signal and the thread.
-    """
+    """The dump beside the box is read: it names the signal and the thread."""
     left_by_a_dead_process(tmp_path, dump=DUMP)
     ran = CliRunner().invoke(main, ["explain", str(tmp_path), "--format", "json"])
     said = json.loads(ran.stdout)
@@ -369,9 +321,7 @@ def test_a_command_explains_a_folder_of_boxes(tmp_path):
 
 
 def test_a_death_that_nobody_saw_is_not_no_death(tmp_path):
-    """
-    A killed worker without a nanny died, though its box cannot say why.
-    """
+    """A killed worker without a nanny died, though its box cannot say why."""
     path, pid = left_by_a_dead_process(tmp_path)
     diagnosis = workerdiag.explain(logs=path)
     assert [each.identity.pid for each in diagnosis.deaths] == [pid]
@@ -379,17 +329,13 @@ def test_a_death_that_nobody_saw_is_not_no_death(tmp_path):
 
 
 def test_a_worker_that_was_told_to_go_is_no_death(tmp_path):
-    """
-    Its box says who asked it to.
-    """
+    """Its box says who asked it to."""
     path, _ = left_by_a_dead_process(tmp_path, stage="closed: worker-lifetime-reached")
     assert workerdiag.explain(logs=path).outcome == "no-death"
 
 
 def test_the_box_of_a_living_worker_is_no_death(tmp_path):
-    """
-    It is said to be in use.
-    """
+    """It is said to be in use."""
     box = BoxWriter.create(tmp_path, slots=2, worker="tcp://10.0.0.4:1")
     try:
         (gap,) = read(tmp_path)
@@ -399,9 +345,7 @@ def test_the_box_of_a_living_worker_is_no_death(tmp_path):
 
 
 def test_what_the_nanny_meant_to_tell_is_read_with_the_box(tmp_path):
-    """
-    It knows the exit status; both are one death.
-    """
+    """It knows the exit status; both are one death."""
     path, pid = left_by_a_dead_process(tmp_path)
     message = nanny_report(
         pid=pid,
@@ -415,9 +359,7 @@ def test_what_the_nanny_meant_to_tell_is_read_with_the_box(tmp_path):
 
 
 def test_a_copied_box_that_was_written_lately_may_be_in_use(tmp_path):
-    """
-    Packed, its lock cannot be asked: it is of the dead after ten minutes, or if it says so itself.
-    """
+    """Packed, its lock cannot be asked: it is of the dead after ten minutes, or if it says so itself."""
     path, _ = left_by_a_dead_process(tmp_path)
     packed = tmp_path / "copy"
     packed.write_bytes(gzip.compress(path.read_bytes()))
@@ -425,9 +367,7 @@ def test_a_copied_box_that_was_written_lately_may_be_in_use(tmp_path):
 
 
 def test_a_damaged_box_is_a_gap(tmp_path):
-    """
-    It is named, with what is wrong.
-    """
+    """It is named, with what is wrong."""
     path, _ = left_by_a_dead_process(tmp_path)
     path.write_bytes(path.read_bytes()[:40])
     (gap,) = read(path)

@@ -1,6 +1,4 @@
-"""
-What the recorder's source promises, with answers as a scheduler gives them; tests/lab asks real ones.
-"""
+"""What the recorder's source promises, with answers as a scheduler gives them; tests/lab asks real ones."""
 
 from __future__ import annotations
 
@@ -34,16 +32,12 @@ CLOSED = {"schema": 1, "kind": "recorder-state", "is_recording": False}
 
 
 def _inner(message):
-    """
-    A message within an answer, which has the schema itself.
-    """
+    """A message within an answer, which has the schema itself."""
     return {**message, "schema": None} if isinstance(message, dict) else message
 
 
 class Client:
-    """
-    A client of a scheduler with these deaths; without any the recorder is not there.
-    """
+    """A client of a scheduler with these deaths; without any the recorder is not there."""
 
     asynchronous = False
     status = "running"
@@ -72,39 +66,29 @@ class Client:
 
 
 def collect(client, *about, tasks=()):
-    """
-    The evidence of one round.
-    """
+    """The evidence of one round."""
     return list(RecorderSource(client, about=about, tasks=tasks).collect(budget_s=30.0))
 
 
 def of_kind(kind, evidence):
-    """
-    The evidence of one kind.
-    """
+    """The evidence of one kind."""
     return [each for each in evidence if isinstance(each, kind)]
 
 
 def fields(evidence, topic="recorder"):
-    """
-    What the first event of a topic says.
-    """
+    """What the first event of a topic says."""
     return next(each.fields for each in of_kind(Event, evidence) if each.topic == topic)
 
 
 def test_without_a_recorder_there_is_one_question_and_no_word():
-    """
-    Who has not installed it is not told that it is not there.
-    """
+    """Who has not installed it is not told that it is not there."""
     client = Client(events=())
     assert collect(client) == []
     assert client.asked == ["workerdiag-death"]
 
 
 def test_a_recorder_that_was_taken_away_is_not_asked():
-    """
-    Asking for a handler that is not there would leave a warning in the scheduler's log.
-    """
+    """Asking for a handler that is not there would leave a warning in the scheduler's log."""
     client = Client(events=((NOW, RUNNING), (NOW, CLOSED)))
     assert collect(client) == []
     assert client.asked == ["workerdiag-death"]
@@ -112,9 +96,7 @@ def test_a_recorder_that_was_taken_away_is_not_asked():
 
 @pytest.mark.parametrize("status", ["closed", "connecting"])
 def test_a_client_without_a_scheduler_is_not_waited_for(status):
-    """
-    Another source says so; here it costs nothing.
-    """
+    """Another source says so; here it costs nothing."""
     client = Client()
     client.status = status
     assert collect(client) == []
@@ -122,9 +104,7 @@ def test_a_client_without_a_scheduler_is_not_waited_for(status):
 
 
 def test_a_scheduler_that_fails_is_a_gap():
-    """
-    What the topic tells is kept.
-    """
+    """What the topic tells is kept."""
     client = Client(events=((NOW, RUNNING), (NOW, nanny_report())))
 
     async def failing(**_):
@@ -137,9 +117,7 @@ def test_a_scheduler_that_fails_is_a_gap():
 
 
 def test_of_two_dumps_the_first_is_of_the_signal_that_came():
-    """
-    Faulthandler can crash while it walks the stacks of other threads; that is no segfault of the task's.
-    """
+    """Faulthandler can crash while it walks the stacks of other threads; that is no segfault of the task's."""
     nested = "Fatal Python error: Aborted\n\n  File Fatal Python error: Segmentation fault\n"
     message = nanny_report()
     evidence = collect(
@@ -149,9 +127,7 @@ def test_of_two_dumps_the_first_is_of_the_signal_that_came():
 
 
 def test_one_death_tells_its_exit_memory_words_and_tasks():
-    """
-    Each fact is there with whose it is.
-    """
+    """Each fact is there with whose it is."""
     evidence = collect(Client((scheduler_record(), nanny_report())))
     (exit_,) = of_kind(ProcessExit, evidence)
     assert (exit_.signal, exit_.status, exit_.reporter) == (11, None, "flight recorder")
@@ -168,9 +144,7 @@ def test_one_death_tells_its_exit_memory_words_and_tasks():
 
 
 def test_without_a_box_the_last_heartbeat_counts():
-    """
-    With all threads taken, what else was assigned did not run; with a free one it may have.
-    """
+    """With all threads taken, what else was assigned did not run; with a free one it may have."""
     evidence = collect(Client((scheduler_record(), None), (scheduler_record(2, nthreads=2), None)))
     full, free = of_kind(TasksAtLoss, evidence)
     assert (full.tasks, full.exact, full.maybe_more, full.seconds) == (("load",), False, False, (1.5,))
@@ -188,9 +162,7 @@ def test_without_a_box_the_last_heartbeat_counts():
     ],
 )
 def test_a_box_that_lacks_tasks_is_not_taken_for_exact(box):
-    """
-    That nothing is in it then says nothing.
-    """
+    """That nothing is in it then says nothing."""
     (tasks,) = of_kind(
         TasksAtLoss, collect(Client((scheduler_record(), nanny_report(running_tasks=(), box=box))))
     )
@@ -198,9 +170,7 @@ def test_a_box_that_lacks_tasks_is_not_taken_for_exact(box):
 
 
 def test_a_long_key_is_completed():
-    """
-    A box has 200 bytes of a key; the scheduler knows the rest.
-    """
+    """A box has 200 bytes of a key; the scheduler knows the rest."""
     key = "load-" + "x" * 300
     running = ({"key": key[:200], "is_clipped": True, "started_at": NOW},)
     evidence = collect(Client((scheduler_record(assigned_keys=(key,)), nanny_report(running_tasks=running))))
@@ -208,9 +178,7 @@ def test_a_long_key_is_completed():
 
 
 def test_an_order_to_stop_is_no_crash():
-    """
-    A nanny that was told to close ended its worker; for memory, or silence, it was no order.
-    """
+    """A nanny that was told to close ended its worker; for memory, or silence, it was no order."""
     ordered = collect(
         Client((scheduler_record(), nanny_report(stop_requested="nanny-closing", nanny_status="closing")))
     )
@@ -226,9 +194,7 @@ def test_an_order_to_stop_is_no_crash():
 
 
 def test_the_nannys_own_kill_for_memory_is_recognised():
-    """
-    Without a line of the nanny's log, and with the numbers of this very death.
-    """
+    """Without a line of the nanny's log, and with the numbers of this very death."""
     exit_ = {"signal": 15}
     death = nanny_report(exit=exit_, is_memory_terminated=True, terminate_fraction=0.95)
     findings = diagnose(collect(Client((scheduler_record(), death))), load_rulebook())
@@ -237,9 +203,7 @@ def test_the_nannys_own_kill_for_memory_is_recognised():
 
 
 def test_a_process_that_only_its_nanny_knew_and_stopped_is_no_death():
-    """
-    Closing a cluster leaves no dead behind.
-    """
+    """Closing a cluster leaves no dead behind."""
     evidence = collect(Client((None, nanny_report(stop_requested="nanny-kill", exit={"status": 0}))))
     assert of_kind(ProcessExit, evidence) == []
 
@@ -256,9 +220,7 @@ def test_a_process_that_only_its_nanny_knew_and_stopped_is_no_death():
     ],
 )
 def test_a_kernels_kill_counts_for_the_process_that_it_can_be_of(group, exit_signal, expected):
-    """
-    Only a kill in a limited group, of a process that died of SIGKILL, is taken for this one's.
-    """
+    """Only a kill in a limited group, of a process that died of SIGKILL, is taken for this one's."""
     exit_ = {"signal": exit_signal}
     evidence = collect(Client((scheduler_record(), nanny_report(cgroup=group, exit=exit_))))
     said = [each.fields for each in of_kind(Event, evidence) if each.topic == "cgroup"]
@@ -268,9 +230,7 @@ def test_a_kernels_kill_counts_for_the_process_that_it_can_be_of(group, exit_sig
 
 
 def test_workers_that_went_together_name_each_other():
-    """
-    Two that are lost on one host within seconds are told of as such.
-    """
+    """Two that are lost on one host within seconds are told of as such."""
     evidence = collect(
         Client((scheduler_record(1), None), (scheduler_record(2), None), (scheduler_record(60), None))
     )
@@ -280,9 +240,7 @@ def test_workers_that_went_together_name_each_other():
 
 
 def test_only_what_belongs_to_the_trouble_is_told():
-    """
-    Old deaths count if they had the task in question; expected ones if they were asked for.
-    """
+    """Old deaths count if they had the task in question; expected ones if they were asked for."""
     deaths = (
         (scheduler_record(-5000, assigned_keys=("load",), executing_at_heartbeat=()), None),
         (scheduler_record(-4000, assigned_keys=("other",), executing_at_heartbeat=()), None),
@@ -302,9 +260,7 @@ def test_only_what_belongs_to_the_trouble_is_told():
 
 
 def test_nannies_alone_tell_through_the_topic():
-    """
-    Without the plugin on the scheduler, what nannies told is found among its events.
-    """
+    """Without the plugin on the scheduler, what nannies told is found among its events."""
     brief = scheduler_record()
     evidence = collect(
         Client(events=((NOW, nanny_report()), (NOW + 1, nanny_report(2)), (NOW, brief), (NOW, CLOSED)))
@@ -332,16 +288,12 @@ def test_nannies_alone_tell_through_the_topic():
     ],
 )
 def test_a_strange_answer_breaks_nothing(death):
-    """
-    What came over the network may be anything; what is understood of it is told, and judged.
-    """
+    """What came over the network may be anything; what is understood of it is told, and judged."""
     diagnose(collect(Client(death)), load_rulebook())
 
 
 def test_every_death_has_its_running_tasks():
-    """
-    Not only the last one, of which the exception knows.
-    """
+    """Not only the last one, of which the exception knows."""
     evidence = collect(Client((scheduler_record(1), nanny_report(1)), (scheduler_record(2), None)))
     deaths = diagnose(evidence, load_rulebook()).deaths
     assert [(death.signal, death.executing) for death in deaths] == [(11, ("load",)), (None, ("load",))]
@@ -351,9 +303,7 @@ def test_every_death_has_its_running_tasks():
 
 
 def loss(number, *tasks, assigned=("load", "wait"), **more):
-    """
-    A worker that was lost with these tasks running.
-    """
+    """A worker that was lost with these tasks running."""
     return TasksAtLoss(
         identity=Identity(worker=worker_address(number)),
         tasks=tasks,
@@ -366,9 +316,7 @@ def loss(number, *tasks, assigned=("load", "wait"), **more):
 
 
 def judged(*losses, task="wait", last=4):
-    """
-    Who is blamed for a crash with these losses.
-    """
+    """Who is blamed for a crash with these losses."""
     killed = ExceptionFacts(
         type="distributed.scheduler.KilledWorker",
         text="",
@@ -385,9 +333,7 @@ def judged(*losses, task="wait", last=4):
 
 
 def test_a_task_that_only_waited_is_not_to_blame():
-    """
-    Running on one of four is not fair; the task that ran on the others is said.
-    """
+    """Running on one of four is not fair; the task that ran on the others is said."""
     verdict = judged(loss(1, "wait"), loss(2, "load"), loss(3, "load"), loss(4, "load"))
     assert (verdict.verdict, verdict.fairly_blamed) == ("other-task", False)
     assert verdict.reasons[0] == "task wait was running on 1 of the 4 workers lost; on 3 it only waited"
@@ -395,25 +341,19 @@ def test_a_task_that_only_waited_is_not_to_blame():
 
 
 def test_a_task_that_ran_everywhere_is_to_blame():
-    """
-    Dask would have given up on it, had it counted running tasks only.
-    """
+    """Dask would have given up on it, had it counted running tasks only."""
     verdict = judged(*(loss(number, "wait") for number in (1, 2, 3, 4)))
     assert (verdict.verdict, verdict.fairly_blamed) == ("task", True)
 
 
 def test_one_that_ran_mostly_is_the_culprit_though_counted_too_soon():
-    """
-    The count was not fair; who did it is another question.
-    """
+    """The count was not fair; who did it is another question."""
     verdict = judged(loss(1, "load"), *(loss(number, "wait") for number in (2, 3, 4)))
     assert (verdict.verdict, verdict.fairly_blamed) == ("task", False)
 
 
 def test_the_thread_that_crashed_decides_between_two_that_ran():
-    """
-    Running beside the one that crashed is no guilt.
-    """
+    """Running beside the one that crashed is no guilt."""
     both = [loss(number, "wait", "load", crashed=(False, True)) for number in (1, 2, 3, 4)]
     verdict = judged(*both)
     assert (verdict.verdict, verdict.fairly_blamed) == ("other-task", True)
@@ -422,9 +362,7 @@ def test_the_thread_that_crashed_decides_between_two_that_ran():
 
 
 def test_workers_of_one_host_that_went_at_once_are_said():
-    """
-    As a host that is lost takes all of its workers; one task that ends them one by one is another story.
-    """
+    """As a host that is lost takes all of its workers; one task that ends them one by one is another story."""
     said = "2 workers of 10.0.0.4 were lost within 5 s of each other"
 
     def on_host(number, *tasks):
@@ -437,9 +375,7 @@ def test_workers_of_one_host_that_went_at_once_are_said():
 
 
 def test_what_is_not_known_is_not_said():
-    """
-    A loss without a record, or with a free thread, leaves it open; one certain wait settles it.
-    """
+    """A loss without a record, or with a free thread, leaves it open; one certain wait settles it."""
     assert judged(*(loss(number, "wait") for number in (2, 3, 4))).fairly_blamed is None
     unclear = loss(1, maybe_more=True)
     assert judged(unclear, *(loss(number, "wait") for number in (2, 3, 4))).fairly_blamed is None
@@ -447,17 +383,13 @@ def test_what_is_not_known_is_not_said():
 
 
 def test_a_process_that_died_with_nothing_running_accuses_nobody():
-    """
-    It may have died of reading the task's arguments.
-    """
+    """It may have died of reading the task's arguments."""
     verdict = judged(*(loss(number) for number in (1, 2, 3, 4)))
     assert (verdict.verdict, verdict.fairly_blamed) == ("task", None)
 
 
 def test_later_and_expected_losses_do_not_count():
-    """
-    What came after Dask gave up is of another task of that key; what was announced is not counted.
-    """
+    """What came after Dask gave up is of another task of that key; what was announced is not counted."""
     identity = Identity(worker=worker_address(4))
     losses = (
         loss(1, "wait"),
@@ -476,17 +408,13 @@ def test_later_and_expected_losses_do_not_count():
 
 
 def test_a_rulebook_without_causes_blames_nobody():
-    """
-    Facts alone are no verdict.
-    """
+    """Facts alone are no verdict."""
     book = Rulebook(schema=1, release="0", causes=(), landmarks=())
     assert blame([], book, assemble([], [loss(1, "wait")])).verdict == "unknown"
 
 
 def test_the_whole_box_goes_along_for_a_bundle():
-    """
-    Rules of today look at parts of it; those to come may look at others.
-    """
+    """Rules of today look at parts of it; those to come may look at others."""
     [box] = [
         each
         for each in of_kind(Event, collect(Client((scheduler_record(), nanny_report()))))
@@ -498,9 +426,7 @@ def test_the_whole_box_goes_along_for_a_bundle():
 
 
 def test_what_is_not_understood_of_an_answer_is_a_gap():
-    """
-    The rest of the death counts.
-    """
+    """The rest of the death counts."""
     evidence = collect(Client((scheduler_record(nthreads="many", new_field=1), nanny_report())))
     (gap,) = of_kind(Gap, evidence)
     assert gap.reason == "malformed"

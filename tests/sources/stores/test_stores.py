@@ -1,6 +1,4 @@
-"""
-Loki over HTTP, and the journal through a command that prints what journalctl prints.
-"""
+"""Loki over HTTP, and the journal through a command that prints what journalctl prints."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ DEAD = victim(ADDRESS, name=POD)
 
 
 def test_the_token_follows_no_redirect_to_another_place(monkeypatch):
-    """
-    Who answers for Loki cannot send the token elsewhere.
-    """
+    """Who answers for Loki cannot send the token elsewhere."""
     monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
     monkeypatch.setenv("LOKI_BEARER_TOKEN", "secret")
     with HttpServer(lambda _: HttpAnswer({"status": "success", "data": []})) as other:
@@ -48,9 +44,7 @@ def test_the_token_follows_no_redirect_to_another_place(monkeypatch):
 
 @pytest.fixture
 def loki(monkeypatch):
-    """
-    Starts a server that answers as the HTTP API of Loki is documented, and is configured.
-    """
+    """Starts a server that answers as the HTTP API of Loki is documented, and is configured."""
     monkeypatch.delenv("LOKI_ADDR", raising=False)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with ExitStack() as servers:
@@ -66,9 +60,7 @@ def loki(monkeypatch):
 
 
 def streams(*found: tuple[dict, list[str]]) -> HttpAnswer:
-    """
-    The result of a range query; Loki answers the latest line first.
-    """
+    """The result of a range query; Loki answers the latest line first."""
     result = [
         {
             "stream": labels,
@@ -84,9 +76,7 @@ def ask_loki(dead: Victim = DEAD, *, budget_s: float = 10.0) -> list:
 
 
 def test_the_streams_of_the_workers_pod_are_its_own(loki):
-    """
-    A label that is the worker's name, or begins with it, says whose the lines are.
-    """
+    """A label that is the worker's name, or begins with it, says whose the lines are."""
     server = loki(query_range=streams(({"pod": f"{POD}-7f9c4", "node": "n1"}, ["first", "second"])))
     pieces = ask_loki()
     [chunk] = chunks(pieces)
@@ -103,9 +93,7 @@ def test_the_streams_of_the_workers_pod_are_its_own(loki):
 
 
 def test_the_command_that_asks_loki_takes_any_name(loki):
-    """
-    A worker's name cannot end the quote that it stands in.
-    """
+    """A worker's name cannot end the quote that it stands in."""
     name = """w' "; rm -rf ~ #$(id)"""
     loki(labels=("host",), query_range=HttpAnswer(status=500))
     [gap] = gaps(ask_loki(victim(ADDRESS, name=name)))
@@ -116,9 +104,7 @@ def test_the_command_that_asks_loki_takes_any_name(loki):
 
 
 def test_of_a_hosts_streams_only_lines_that_name_the_worker_are_asked_for(loki):
-    """
-    Others live there as well, so the lines are not said to be the worker's.
-    """
+    """Others live there as well, so the lines are not said to be the worker's."""
     server = loki(labels=("host",), query_range=streams(({"host": "10.0.0.4"}, [f"lost {ADDRESS}"])))
     [chunk] = chunks(ask_loki())
     assert chunk.identity == Identity(host="10.0.0.4")
@@ -126,9 +112,7 @@ def test_of_a_hosts_streams_only_lines_that_name_the_worker_are_asked_for(loki):
 
 
 def test_a_name_that_each_cluster_has_is_not_searched_for(loki):
-    """
-    Workers named "0" are everywhere.
-    """
+    """Workers named "0" are everywhere."""
     server = loki(labels=("pod", "container"))
     pieces = ask_loki(victim(ADDRESS, name="0"))
     assert [each.path.rpartition("/")[2] for each in server.requests] == ["labels"]
@@ -136,9 +120,7 @@ def test_a_name_that_each_cluster_has_is_not_searched_for(loki):
 
 
 def test_loki_is_only_asked_where_its_address_is_known(monkeypatch):
-    """
-    Dask's configuration or logcli's variable says it; nothing is guessed.
-    """
+    """Dask's configuration or logcli's variable says it; nothing is guessed."""
     monkeypatch.delenv("LOKI_ADDR", raising=False)
     assert LokiSource.of(scene(DEAD)) is None
     with dask.config.set({"workerdiag.loki.url": "http://loki:3100"}):
@@ -158,9 +140,7 @@ def test_loki_is_only_asked_where_its_address_is_known(monkeypatch):
     ],
 )
 def test_refusals_garbage_and_floods_are_gaps_with_the_command_to_type(loki, answer, reason):
-    """
-    No more than four megabytes are read, whoever answers there.
-    """
+    """No more than four megabytes are read, whoever answers there."""
     server = loki(labels=("pod",), query_range=answer)
     gap = gaps(ask_loki())[0]
     assert gap.reason == reason
@@ -169,18 +149,14 @@ def test_refusals_garbage_and_floods_are_gaps_with_the_command_to_type(loki, ans
 
 @gives_up
 def test_a_server_that_hangs_is_left_behind(loki):
-    """
-    The source ends by itself, while the server hangs, and says so.
-    """
+    """The source ends by itself, while the server hangs, and says so."""
     server = loki(labels=("pod",), query_range=HttpAnswer(hangs=True))
     assert only_timed_out(ask_loki(budget_s=2.0))
     assert server.is_hanging()
 
 
 def test_nobody_listening_is_a_gap(monkeypatch):
-    """
-    A closed port is unreachable.
-    """
+    """A closed port is unreachable."""
     monkeypatch.setenv("LOKI_ADDR", "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     assert gaps(ask_loki())[0].reason == "unreachable"
@@ -191,9 +167,7 @@ def test_nobody_listening_is_a_gap(monkeypatch):
 
 @pytest.fixture
 def journalctl(monkeypatch, tmp_path):
-    """
-    A command of that name, which keeps its arguments and runs *script*.
-    """
+    """A command of that name, which keeps its arguments and runs *script*."""
 
     def install(script: str):
         command = tmp_path / "journalctl"
@@ -220,9 +194,7 @@ def ask_journal(*places: Location, budget_s: float = 10.0) -> list:
 
 
 def test_the_unit_of_a_worker_on_this_machine_is_read_around_the_death(journalctl):
-    """
-    The unit comes from the control group that its nanny is in.
-    """
+    """The unit comes from the control group that its nanny is in."""
     arguments = journalctl(f"echo '{KILLED}'")
     [chunk] = chunks(ask_journal(HERE, NANNY))
     assert chunk.data.decode().strip() == KILLED
@@ -234,9 +206,7 @@ def test_the_unit_of_a_worker_on_this_machine_is_read_around_the_death(journalct
 
 
 def test_without_a_unit_the_process_is_asked_for(journalctl):
-    """
-    A number that belongs to one process within the time asked for.
-    """
+    """A number that belongs to one process within the time asked for."""
     arguments = journalctl(f"echo '{KILLED}'")
     outside = evolve(NANNY, cgroups={}, environment={"JOURNAL_STREAM": "8:12345"})
     [chunk] = chunks(ask_journal(HERE, outside))
@@ -245,25 +215,19 @@ def test_without_a_unit_the_process_is_asked_for(journalctl):
 
 
 def test_a_worker_that_writes_to_no_journal_is_not_looked_for_there():
-    """
-    One that was started in a terminal or a container would only be a gap.
-    """
+    """One that was started in a terminal or a container would only be a gap."""
     assert JournalSource.of(scene(DEAD, locations=(HERE, evolve(NANNY, cgroups={})))) is None
 
 
 def test_the_journal_of_this_machine_says_nothing_of_workers_elsewhere():
-    """
-    Its processes have other numbers.
-    """
+    """Its processes have other numbers."""
     elsewhere = Location(role="client", identity=Identity(), hostname="laptop")
     assert JournalSource.of(scene(DEAD, locations=(elsewhere, NANNY))) is None
     assert JournalSource.of(scene(DEAD)) is None
 
 
 def test_an_empty_journal_is_a_gap_with_the_command_for_those_who_may(journalctl):
-    """
-    Users see their own lines only.
-    """
+    """Users see their own lines only."""
     journalctl("exit 0")
     [gap] = gaps(ask_journal(HERE, NANNY))
     assert gap.reason == "never-recorded"
@@ -271,18 +235,14 @@ def test_an_empty_journal_is_a_gap_with_the_command_for_those_who_may(journalctl
 
 
 def test_a_missing_command_is_a_gap(monkeypatch, tmp_path):
-    """
-    Not every machine has a journal.
-    """
+    """Not every machine has a journal."""
     monkeypatch.setenv("PATH", str(tmp_path))
     assert gaps(ask_journal(HERE, NANNY))[0].reason == "not-installed"
 
 
 @gives_up
 def test_a_command_that_hangs_is_ended_with_all_that_it_started(journalctl, tmp_path):
-    """
-    The source does not wait for it, says so, and leaves no process behind.
-    """
+    """The source does not wait for it, says so, and leaves no process behind."""
     pids = tmp_path / "pids"
     journalctl(f"sleep 36000 & echo $! >> {pids}; echo $$ >> {pids}; wait")
     assert only_timed_out(ask_journal(HERE, NANNY, budget_s=1.0))

@@ -1,6 +1,4 @@
-"""
-Register `store` in each process with this folder on its path: workers, and the processes of suspects.
-"""
+"""Register `store` in each process with this folder on its path: workers, and the processes of suspects."""
 
 import fsspec
 

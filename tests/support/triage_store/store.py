@@ -1,6 +1,4 @@
-"""
-Local files under ``tallied://``: reads are noted, ``deadly`` files kill their reader, ``forbidden`` refuse.
-"""
+"""Local files under ``tallied://``: reads are noted, ``deadly`` files kill their reader, ``forbidden`` refuse."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 
 class TalliedFiles(LocalFileSystem):
-    """
-    A file system that notes the bytes of each read in the file named by ``TALLY``.
-    """
+    """A file system that notes the bytes of each read in the file named by ``TALLY``."""
 
     protocol = "tallied"
     cachable = False
@@ -42,9 +38,7 @@ class TalliedFiles(LocalFileSystem):
 
 
 class _Tallied:
-    """
-    A file that notes its reads.
-    """
+    """A file that notes its reads."""
 
     def __init__(self, file):
         self._file = file

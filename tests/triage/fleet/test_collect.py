@@ -1,6 +1,4 @@
-"""
-All tables and states of a folder are read; what cannot be read is a gap, and costs nothing else.
-"""
+"""All tables and states of a folder are read; what cannot be read is a gap, and costs nothing else."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ INPUT = InputRow(url="s3://logs/a.log", status="failed", reason="access denied",
 
 
 def write_state(path, *, cause="kernel.oom", deaths=3):
-    """
-    The state of a watcher that judged some deaths, saw one stop, and did not judge the last one yet.
-    """
+    """The state of a watcher that judged some deaths, saw one stop, and did not judge the last one yet."""
     store = Store.open(path)
     store.add_deaths("prod", [watched_death(number) for number in range(1, deaths + 1)])
     store.add_deaths("prod", [watched_death(50, is_expected=True), watched_death(51), watched_death(60)])
@@ -36,9 +32,7 @@ def write_state(path, *, cause="kernel.oom", deaths=3):
 
 
 def test_tables_and_states_of_a_folder_are_counted_together(tmp_path):
-    """
-    In whatever form, however deep; other files are passed over.
-    """
+    """In whatever form, however deep; other files are passed over."""
     write_table(tmp_path / "a" / "deaths.parquet", DeathRow, [fleet_row(1), fleet_row(2)])
     write_table(tmp_path / "b" / "other.csv", DeathRow, [fleet_row(3)])
     write_table(tmp_path / "b" / "more.jsonl", DeathRow, [fleet_row(4), fleet_row(5, stop_requested=True)])
@@ -63,9 +57,7 @@ def test_tables_and_states_of_a_folder_are_counted_together(tmp_path):
 
 
 def test_what_triage_and_watcher_saw_both_counts_once(tmp_path):
-    """
-    So does what two state files, or two tables, tell.
-    """
+    """So does what two state files, or two tables, tell."""
     write_state(tmp_path / "one.db").close()
     write_state(tmp_path / "two.db").close()
     seen = [
@@ -77,9 +69,7 @@ def test_what_triage_and_watcher_saw_both_counts_once(tmp_path):
 
 
 def test_a_stop_that_only_a_rule_knows_is_no_loss(tmp_path):
-    """
-    A sure cause tells that somebody restarted the workers; a SIGTERM of the platform is a loss.
-    """
+    """A sure cause tells that somebody restarted the workers; a SIGTERM of the platform is a loss."""
     rows = [fleet_row(1, cause="exit.client-restart", probability=0.97)]
     rows += [fleet_row(2, cause="exit.client-restart", probability=0.6), fleet_row(3, cause="exit.sigterm")]
     write_table(tmp_path / "deaths.csv", DeathRow, rows)
@@ -88,9 +78,7 @@ def test_a_stop_that_only_a_rule_knows_is_no_loss(tmp_path):
 
 
 def test_broken_files_and_rows_are_gaps(tmp_path):
-    """
-    Each is named with what is wrong; all others are counted, and the report says "at least".
-    """
+    """Each is named with what is wrong; all others are counted, and the report says "at least"."""
     write_table(tmp_path / "good.csv", DeathRow, [fleet_row(1)])
     half = write_table(tmp_path / "half.jsonl", DeathRow, [fleet_row(2), fleet_row(3)])
     half.write_bytes(half.read_bytes()[:-40])
@@ -112,9 +100,7 @@ def test_broken_files_and_rows_are_gaps(tmp_path):
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 def test_five_broken_rows_in_a_hundred_cost_no_other(tmp_path, form):
-    """
-    Torn, binary, of another type, with a quotation mark too many: all others are counted, and the gap says how many.
-    """
+    """Torn, binary, of another type, with a quotation mark too many: all others are counted, and the gap says how many."""
     path = write_table(tmp_path / f"deaths.{form}", DeathRow, [fleet_row(number) for number in range(200)])
     lines = path.read_bytes().splitlines(keepends=True)
     for number, broken in enumerate((b"", b'"', b"\xff\x00\xfe", b"[]", b'{"schema": 1}') * 2):
@@ -128,9 +114,7 @@ def test_five_broken_rows_in_a_hundred_cost_no_other(tmp_path, form):
 
 
 def test_an_input_that_triage_could_not_read_is_a_gap_unless_another_could(tmp_path):
-    """
-    A second run that reads the log closes the gap of the first.
-    """
+    """A second run that reads the log closes the gap of the first."""
     write_table(tmp_path / "deaths.csv", DeathRow, [fleet_row(1)])
     write_table(tmp_path / "inputs.csv", InputRow, [INPUT, evolve(INPUT, url="s3://logs/b.log")])
     (gap,) = workerdiag.fleet(tmp_path).gaps
@@ -143,9 +127,7 @@ def test_an_input_that_triage_could_not_read_is_a_gap_unless_another_could(tmp_p
 
 
 def test_a_broken_row_of_a_state_is_a_gap(tmp_path):
-    """
-    The other deaths of the file count.
-    """
+    """The other deaths of the file count."""
     store = write_state(tmp_path / "watch.db")
     with store.file.transaction() as connection:
         connection.execute("UPDATE death SET identity = '{\"pid\": ' WHERE id = 'epoch-1'")
@@ -156,9 +138,7 @@ def test_a_broken_row_of_a_state_is_a_gap(tmp_path):
 
 
 def test_a_watcher_knows_what_its_recorder_saw_running(tmp_path):
-    """
-    The seconds of tasks that ran on a worker when it died, where the last diagnosis of its case has them.
-    """
+    """The seconds of tasks that ran on a worker when it died, where the last diagnosis of its case has them."""
     dead = watched_death(2).identity
     tasks = (
         TaskSpan(key="load-1", started_at=NOW - 58.0),
@@ -177,9 +157,7 @@ def test_a_watcher_knows_what_its_recorder_saw_running(tmp_path):
 
 
 def test_a_watcher_that_was_blind_saw_at_least_those(tmp_path):
-    """
-    What died while the scheduler did not answer is in no table.
-    """
+    """What died while the scheduler did not answer is in no table."""
     store = write_state(tmp_path / "watch.db")
     store.put_case(watched_case("blind", key="blind", state="resolved", title="no answer for 2 minutes"))
     store.close()
@@ -189,9 +167,7 @@ def test_a_watcher_that_was_blind_saw_at_least_those(tmp_path):
 
 
 def test_a_running_watcher_is_read_and_not_disturbed(tmp_path):
-    """
-    Its file is as it was, and what it has written so far is counted.
-    """
+    """Its file is as it was, and what it has written so far is counted."""
     store = write_state(tmp_path / "watch.db")
     assert workerdiag.fleet(tmp_path).death_count == 4
     store.add_deaths("prod", [watched_death(70)])
@@ -200,9 +176,7 @@ def test_a_running_watcher_is_read_and_not_disturbed(tmp_path):
 
 
 def test_a_state_in_a_folder_that_nobody_may_write_to_is_read(tmp_path):
-    """
-    An archive needs no more than to be readable, and nothing is left in it.
-    """
+    """An archive needs no more than to be readable, and nothing is left in it."""
     folder = tmp_path / "archive"
     folder.mkdir()
     write_state(folder / "watch.db").close()
@@ -216,9 +190,7 @@ def test_a_state_in_a_folder_that_nobody_may_write_to_is_read(tmp_path):
 
 
 def test_a_file_that_is_named_may_end_in_anything(tmp_path):
-    """
-    Only in folders the name says what may be a state.
-    """
+    """Only in folders the name says what may be a state."""
     write_state(tmp_path / "watch.db").close()
     shutil.move(tmp_path / "watch.db", tmp_path / "prod.state")
     report = workerdiag.fleet(tmp_path / "prod.state")
@@ -227,17 +199,13 @@ def test_a_file_that_is_named_may_end_in_anything(tmp_path):
 
 @pytest.mark.parametrize("name", ["", "nowhere"])
 def test_nothing_to_read_is_an_error_that_says_what_to_give(tmp_path, name):
-    """
-    An empty folder is not a fleet without deaths.
-    """
+    """An empty folder is not a fleet without deaths."""
     with pytest.raises(UnreadableInputError, match="workerdiag triage --output"):
         workerdiag.fleet(tmp_path / name)
 
 
 def test_a_time_that_no_calendar_has_is_none(tmp_path):
-    """
-    The death counts, without a time; one in the far future is shown.
-    """
+    """The death counts, without a time; one in the far future is shown."""
     write_table(
         tmp_path / "deaths.jsonl", DeathRow, [fleet_row(1, died_at=9e10), fleet_row(2, died_at=-9e10)]
     )

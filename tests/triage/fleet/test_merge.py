@@ -1,6 +1,4 @@
-"""
-A death counts once, however many tables report it.
-"""
+"""A death counts once, however many tables report it."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from workerdiag.triage.fleet.merge import merge_tables
 
 
 def test_two_runs_of_triage_over_the_same_log_count_once():
-    """
-    The same place in the same log is the same death, also where nobody knows when or who.
-    """
+    """The same place in the same log is the same death, also where nobody knows when or who."""
     rows = [fleet_row(number, died_at=None, worker=None, pid=None) for number in range(4)]
     merged = merge_tables([rows, rows[:3], [evolve(rows[3], knowledge="2026.12")]])
     assert list(merged.deaths) == rows
@@ -23,9 +19,7 @@ def test_two_runs_of_triage_over_the_same_log_count_once():
 
 
 def test_triage_and_watcher_count_once():
-    """
-    Another place, a name in place of an address, and a clock that differs by seconds: it is the same process.
-    """
+    """Another place, a name in place of an address, and a clock that differs by seconds: it is the same process."""
     triaged = fleet_row(1, scheduler="tcp://10.0.0.1:8786")
     watched = fleet_row(
         1,
@@ -40,9 +34,7 @@ def test_triage_and_watcher_count_once():
 
 
 def test_a_worker_that_crashes_in_a_loop_counts_each_time():
-    """
-    Under one address and one pid, as in a container, each death of a table is one; and once in all tables.
-    """
+    """Under one address and one pid, as in a container, each death of a table is one; and once in all tables."""
     loop = [
         fleet_row(1, pid=7, died_at=BEGIN + 60 * number, offset=number, url="worker.log")
         for number in range(5)
@@ -53,9 +45,7 @@ def test_a_worker_that_crashes_in_a_loop_counts_each_time():
 
 
 def test_what_differs_is_another_death():
-    """
-    Another pid, another cluster at the same address, an hour later, or an address alone: two deaths.
-    """
+    """Another pid, another cluster at the same address, an hour later, or an address alone: two deaths."""
     row = fleet_row(1, scheduler="tcp://10.0.0.1:8786")
     for other in (
         evolve(row, pid=2, offset=7),
@@ -67,9 +57,7 @@ def test_what_differs_is_another_death():
 
 
 def test_what_only_one_report_knows_is_kept():
-    """
-    The surer cause counts; version, cost and that somebody asked for it come from whoever knows.
-    """
+    """The surer cause counts; version, cost and that somebody asked for it come from whoever knows."""
     guess = fleet_row(
         1, cause="kernel.oom", probability=0.4, distributed_version="2026.8.0", lost_compute_s=3.0
     )
@@ -82,9 +70,7 @@ def test_what_only_one_report_knows_is_kept():
 
 
 def test_the_order_of_tables_does_not_matter():
-    """
-    Whatever is read first, as many deaths are counted.
-    """
+    """Whatever is read first, as many deaths are counted."""
     rows = [fleet_row(number, died_at=BEGIN + 30 * number) for number in range(60)]
     tables = [random.Random(seed).sample(rows, 40) for seed in range(4)]
     counts = {len(merge_tables(random.Random(seed).sample(tables, 4)).deaths) for seed in range(5)}

@@ -1,6 +1,4 @@
-"""
-A fleet report for terminals, programs and browsers.
-"""
+"""A fleet report for terminals, programs and browsers."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ def report() -> FleetReport:
 
 @pytest.mark.parametrize("width", [40, 80, 160])
 def test_no_line_is_wider_than_the_terminal(report, width):
-    """
-    On a narrow one the text of a row stands below its numbers, on a wide one beside them.
-    """
+    """On a narrow one the text of a row stands below its numbers, on a wide one beside them."""
     lines = report.to_text(width=width).splitlines()
     assert max(map(len, lines)) <= width
     rows = [line for line in lines if "nanny.memory-terminate: " in line]
@@ -46,9 +42,7 @@ def test_no_line_is_wider_than_the_terminal(report, width):
 
 
 def test_the_text_says_what_is_in_the_numbers(report):
-    """
-    Losses, stops, repeats, what is known of costs and times, and that something is missing.
-    """
+    """Losses, stops, repeats, what is known of costs and times, and that something is missing."""
     text = " ".join(report.to_text(width=160).split())
     assert text.startswith(
         "At least 84 workers were lost from 2026-07-20 to 2026-08-01 on 31 hosts in 1 cluster run"
@@ -68,18 +62,14 @@ def test_the_text_says_what_is_in_the_numbers(report):
 
 
 def test_an_uncertain_host_is_not_named(report):
-    """
-    Only hosts far above the rate are listed, with the cause of most of their deaths.
-    """
+    """Only hosts far above the rate are listed, with the cause of most of their deaths."""
     text = report.to_text(width=160)
     assert "(20 by kernel.oom)" in text
     assert "node-3" not in text
 
 
 def test_hostile_text_stays_text(report):
-    """
-    Nothing acts upon a terminal or a browser.
-    """
+    """Nothing acts upon a terminal or a browser."""
     assert "\x1b" not in report.to_text()
     assert "\u202e" not in report.to_text()
     page = report.to_html()
@@ -88,9 +78,7 @@ def test_hostile_text_stays_text(report):
 
 
 def test_the_page_loads_nothing_and_is_well_formed(report):
-    """
-    It has no script and no address, and each element is closed.
-    """
+    """It has no script and no address, and each element is closed."""
     page = report.to_html()
     assert "default-src &#39;none&#39;" in page
     assert "http" not in page.replace("http-equiv", "")
@@ -102,9 +90,7 @@ def test_the_page_loads_nothing_and_is_well_formed(report):
                 open_tags.append(tag)
 
         def handle_startendtag(self, tag, _):
-            """
-            Closed as it is opened.
-            """
+            """Closed as it is opened."""
 
         def handle_endtag(self, tag):
             assert open_tags.pop() == tag
@@ -114,9 +100,7 @@ def test_the_page_loads_nothing_and_is_well_formed(report):
 
 
 def test_a_column_of_the_page_has_something_in_it():
-    """
-    Logs alone tell no lost compute, and a handful of deaths no curve.
-    """
+    """Logs alone tell no lost compute, and a handful of deaths no curve."""
     rows = [fleet_row(number, lost_compute_s=None) for number in range(3)]
     page = summarize(merge_tables([rows]), {}, is_partial=False).to_html()
     assert '<th scope="col">deaths</th>' in page
@@ -125,9 +109,7 @@ def test_a_column_of_the_page_has_something_in_it():
 
 
 def test_the_json_is_what_its_schema_says(report):
-    """
-    Each key is always there, also where nothing was lost.
-    """
+    """Each key is always there, also where nothing was lost."""
     schema = fleet_schema()
     Draft202012Validator.check_schema(schema)
     nothing = summarize(merge_tables([]), {}, is_partial=False)
@@ -139,9 +121,7 @@ def test_the_json_is_what_its_schema_says(report):
 
 
 def test_where_nothing_was_lost_that_is_said():
-    """
-    And whether all could be read.
-    """
+    """And whether all could be read."""
     assert str(summarize(merge_tables([]), {}, is_partial=False)) == "No worker was lost"
     assert (
         str(summarize(merge_tables([]), {}, is_partial=True)) == "No worker was lost, as far as could be read"

@@ -1,6 +1,4 @@
-"""
-Shares, costs, hosts, versions and trends are those of the deaths.
-"""
+"""Shares, costs, hosts, versions and trends are those of the deaths."""
 
 from __future__ import annotations
 
@@ -16,30 +14,22 @@ DAY_S = 24 * HOUR_S
 
 
 def report_of(rows, **facts):
-    """
-    The fleet report of one table.
-    """
+    """The fleet report of one table."""
     return summarize(merge_tables([rows]), {"kernel.oom": "The kernel ran out of memory"}, **facts)
 
 
 def shares_of(report):
-    """
-    Deaths by cause.
-    """
+    """Deaths by cause."""
     return {each.cause: each.death_count for each in report.causes}
 
 
 def cause_of(report, cause):
-    """
-    What the report says of one cause.
-    """
+    """What the report says of one cause."""
     return next(each for each in report.causes if each.cause == cause)
 
 
 def test_shares_are_of_deaths_that_nobody_asked_for():
-    """
-    Stops are counted apart, and a guess is no cause.
-    """
+    """Stops are counted apart, and a guess is no cause."""
     report = report_of(
         [
             *(fleet_row(number) for number in range(6)),
@@ -60,9 +50,7 @@ def test_shares_are_of_deaths_that_nobody_asked_for():
 
 
 def test_workers_that_are_lost_together_are_one_event():
-    """
-    A thousand workers of one rack count a thousand times in the share, and once for how sure that is.
-    """
+    """A thousand workers of one rack count a thousand times in the share, and once for how sure that is."""
     alone = [fleet_row(number) for number in range(20)]
     rack = [
         fleet_row(100 + number, cause="host.lost", died_at=BEGIN + number / 500) for number in range(1000)
@@ -75,9 +63,7 @@ def test_workers_that_are_lost_together_are_one_event():
 
 
 def test_costs_are_summed_where_they_are_known():
-    """
-    The report says of how many deaths.
-    """
+    """The report says of how many deaths."""
     rows = [fleet_row(number, lost_compute_s=60.0 if number < 3 else None) for number in range(5)]
     report = report_of(rows, is_partial=False)
     assert (report.lost_compute_s, report.lost_known_count) == (180.0, 3)
@@ -85,9 +71,7 @@ def test_costs_are_summed_where_they_are_known():
 
 
 def test_a_host_far_above_the_rate_is_found():
-    """
-    Among many hosts with a few deaths each, the one with many is marked, and with what kills there.
-    """
+    """Among many hosts with a few deaths each, the one with many is marked, and with what kills there."""
     rows = [fleet_row(number, host=f"node-{number % 40}") for number in range(80)]
     rows += [fleet_row(100 + number, host="bad", cause="kernel.oom") for number in range(12)]
     above = [each for each in report_of(rows, is_partial=False).hosts if each.is_above]
@@ -98,18 +82,14 @@ def test_a_host_far_above_the_rate_is_found():
 
 
 def test_no_host_is_ranked_under_five_deaths():
-    """
-    Four deaths on one host say nothing, however few the others have.
-    """
+    """Four deaths on one host say nothing, however few the others have."""
     rows = [fleet_row(number, host=f"node-{number}") for number in range(50)]
     rows += [fleet_row(100 + number, host="unlucky") for number in range(4)]
     assert report_of(rows, is_partial=False).hosts == ()
 
 
 def test_chance_marks_no_host():
-    """
-    Of a thousand hosts that die by chance alone, none is marked, though some have twice the average.
-    """
+    """Of a thousand hosts that die by chance alone, none is marked, though some have twice the average."""
     chance = random.Random(13)
     rows = [fleet_row(number, host=f"node-{chance.randrange(1000)}") for number in range(5000)]
     hosts = report_of(rows, is_partial=False).hosts
@@ -118,9 +98,7 @@ def test_chance_marks_no_host():
 
 
 def test_a_host_that_lost_all_its_workers_once_is_not_bad():
-    """
-    Sixteen workers that go with their host are one joint loss of it.
-    """
+    """Sixteen workers that go with their host are one joint loss of it."""
     rows = [fleet_row(number, host=f"node-{number % 10}") for number in range(30)]
     rows += [fleet_row(100 + number, host="node-3", died_at=BEGIN + 0.1 * number) for number in range(16)]
     assert not any(each.is_above for each in report_of(rows, is_partial=False).hosts)
@@ -128,9 +106,7 @@ def test_a_host_that_lost_all_its_workers_once_is_not_bad():
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "0.0.0.0", None])
 def test_a_machine_that_only_names_itself_is_no_host(host):
-    """
-    Each machine is 127.0.0.1 to itself.
-    """
+    """Each machine is 127.0.0.1 to itself."""
     rows = [fleet_row(number, host=host) for number in range(20)]
     report = report_of([*rows, *(fleet_row(50 + number) for number in range(7))], is_partial=False)
     assert report.host_count == 7
@@ -138,9 +114,7 @@ def test_a_machine_that_only_names_itself_is_no_host(host):
 
 
 def test_versions_are_shared_out_with_their_main_cause():
-    """
-    Deaths whose version nobody noted are a row of their own.
-    """
+    """Deaths whose version nobody noted are a row of their own."""
     rows = [fleet_row(number, distributed_version="2026.8.0", python_version="3.12") for number in range(5)]
     rows += [fleet_row(10, distributed_version="2025.1.0", cause="kernel.oom"), fleet_row(11)]
     versions = report_of(rows, is_partial=False).versions
@@ -164,9 +138,7 @@ def test_versions_are_shared_out_with_their_main_cause():
     ],
 )
 def test_a_trend_is_what_chance_does_not_explain(hours, trend):
-    """
-    The time is that of all deaths, so a cause can be new or gone.
-    """
+    """The time is that of all deaths, so a cause can be new or gone."""
     others = [fleet_row(number, cause="kernel.oom") for number in range(0, 241, 10)]
     rows = [fleet_row(1000 + hour, died_at=BEGIN + hour * HOUR_S) for hour in hours]
     found = cause_of(report_of([*others, *rows], is_partial=False), "nanny.memory-terminate")
@@ -175,9 +147,7 @@ def test_a_trend_is_what_chance_does_not_explain(hours, trend):
 
 
 def test_days_become_weeks_where_there_are_many():
-    """
-    A month is counted by days, a year by weeks that begin on Monday; only those with a death are listed.
-    """
+    """A month is counted by days, a year by weeks that begin on Monday; only those with a death are listed."""
     report = report_of([fleet_row(0), fleet_row(1), fleet_row(30)], is_partial=False)
     assert report.period == "day"
     assert [(each.begin, each.death_count) for each in report.causes[0].periods] == [
@@ -190,17 +160,13 @@ def test_days_become_weeks_where_there_are_many():
 
 
 def test_deaths_without_a_time_count_and_have_no_trend():
-    """
-    Nothing is known of when, and that is said.
-    """
+    """Nothing is known of when, and that is said."""
     report = report_of([fleet_row(number, died_at=None) for number in range(6)], is_partial=False)
     assert (report.death_count, report.undated_count, report.loss_count) == (6, 6, 6)
     assert (report.causes[0].trend, report.causes[0].first_at, report.first_at) == ("undated", None, None)
 
 
 def test_nothing_lost_is_a_report_too():
-    """
-    Of stops alone there is no share and nothing fails.
-    """
+    """Of stops alone there is no share and nothing fails."""
     report = report_of([fleet_row(0, stop_requested=True)], is_partial=False)
     assert (report.death_count, report.causes, report.hosts, report.versions) == (0, (), (), ())

@@ -1,6 +1,4 @@
-"""
-What the watcher's connection sends to a scheduler that runs no functions.
-"""
+"""What the watcher's connection sends to a scheduler that runs no functions."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ DISALLOWED = ValueError("The 'run_function' handler has been explicitly disallow
 
 
 def refusals(problem, *, times):
-    """
-    What a connection raises, so often asked to run a function, and how often the scheduler was asked.
-    """
+    """What a connection raises, so often asked to run a function, and how often the scheduler was asked."""
     asked = []
 
     async def run_function(**_):
@@ -35,16 +31,12 @@ def refusals(problem, *, times):
 
 
 def test_a_scheduler_that_refused_is_not_asked_again():
-    """
-    Each refusal is a traceback in its log.
-    """
+    """Each refusal is a traceback in its log."""
     assert refusals(DISALLOWED, times=3) == ([PermissionError] * 3, 1)
 
 
 def test_a_function_that_fails_says_nothing_of_the_next():
-    """
-    It is run like any other.
-    """
+    """It is run like any other."""
     assert refusals(ZeroDivisionError(), times=2) == ([ZeroDivisionError] * 2, 2)
 
 
@@ -53,8 +45,6 @@ def test_a_function_that_fails_says_nothing_of_the_next():
     [{"distributed.scheduler.blocked-handlers": ["run_function"]}, {"distributed.scheduler.pickle": False}],
 )
 def test_a_configuration_that_forbids_functions_holds_for_the_scheduler(setting):
-    """
-    Clusters often share one, and the first refusal takes a scheduler long.
-    """
+    """Clusters often share one, and the first refusal takes a scheduler long."""
     with dask.config.set(setting):
         assert refusals(DISALLOWED, times=2) == ([PermissionError] * 2, 0)

@@ -1,6 +1,4 @@
-"""
-What the feed promises of a cluster without the recorder, with a scheduler made of plain objects.
-"""
+"""What the feed promises of a cluster without the recorder, with a scheduler made of plain objects."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ PATIENCE_S = 60.0
 
 
 class Cluster:
-    """
-    In the place of the source that asks a cluster: knows how each of the workers in question ended.
-    """
+    """In the place of the source that asks a cluster: knows how each of the workers in question ended."""
 
     asked = ()
 
@@ -44,17 +40,13 @@ class Cluster:
 
 
 def worker(number):
-    """
-    Address of a worker.
-    """
+    """Address of a worker."""
     return f"tcp://10.0.0.4:{1000 + number}"
 
 
 @pytest.fixture
 def inside(monkeypatch):
-    """
-    A scheduler without the recorder, that runs our functions.
-    """
+    """A scheduler without the recorder, that runs our functions."""
     scheduler = SimulatedScheduler(has_recorder=False)
     monkeypatch.setattr(
         scheduler_feed, "Connection", lambda address, *_: SimulatedConnection({ADDRESS: scheduler}, address)
@@ -68,26 +60,20 @@ def inside(monkeypatch):
 
 @pytest.fixture
 def other_python(inside):
-    """
-    The same with another release of Python.
-    """
+    """The same with another release of Python."""
     inside.has_same_python = inside.runs_functions = False
     return inside
 
 
 @pytest.fixture(params=["inside", "other Python", "forbidden"])
 def scheduler(inside, request):
-    """
-    One in which our functions run, or cannot, or may not.
-    """
+    """One in which our functions run, or cannot, or may not."""
     inside.runs_functions = request.param == "inside"
     return request.getfixturevalue("other_python") if request.param == "other Python" else inside
 
 
 def test_deaths_come_once_with_what_the_cluster_knows(scheduler):
-    """
-    With the cursor of the last batch nothing comes twice, also for a watcher that was restarted.
-    """
+    """With the cursor of the last batch nothing comes twice, also for a watcher that was restarted."""
     scheduler.join(worker(1))
     scheduler.remove(worker(1), keys=["load"], when=NOW - 9)
     first = polled(open_feed(ADDRESS))
@@ -101,9 +87,7 @@ def test_deaths_come_once_with_what_the_cluster_knows(scheduler):
 
 
 def test_a_death_in_the_events_has_the_id_that_a_recorder_gives_it(scheduler):
-    """
-    Whoever knows it by the one knows it by the other.
-    """
+    """Whoever knows it by the one knows it by the other."""
     scheduler.remove(worker(1))
     (death,) = polled(open_feed(ADDRESS)).deaths
     stimulus = f"handle-worker-cleanup-{NOW}"
@@ -112,9 +96,7 @@ def test_a_death_in_the_events_has_the_id_that_a_recorder_gives_it(scheduler):
 
 
 def test_who_died_is_known_by_process_and_nanny(inside):
-    """
-    The scheduler forgets both with the removal, so the feed remembers who joined.
-    """
+    """The scheduler forgets both with the removal, so the feed remembers who joined."""
     inside.join(worker(1), pid=42)
     feed = open_feed(ADDRESS)
     cursor = polled(feed).cursor
@@ -125,9 +107,7 @@ def test_who_died_is_known_by_process_and_nanny(inside):
 
 
 def test_a_worker_that_joins_and_dies_between_two_looks_is_known(inside):
-    """
-    Also where the next worker has its address, as with `--worker-port`; watchers share what is remembered.
-    """
+    """Also where the next worker has its address, as with `--worker-port`; watchers share what is remembered."""
     feed = open_feed(ADDRESS)
     cursor = polled(feed).cursor
     for pid in (43, 44):
@@ -141,9 +121,7 @@ def test_a_worker_that_joins_and_dies_between_two_looks_is_known(inside):
 
 @pytest.mark.parametrize(("reason", "is_expected"), [("nanny-close", True), ("signal-15", False)])
 def test_a_stop_that_dask_asked_for_is_expected(scheduler, reason, is_expected):
-    """
-    The worker announced it; a signal may be the platform's, so that is looked into.
-    """
+    """The worker announced it; a signal may be the platform's, so that is looked into."""
     scheduler.log_event(worker(1), {"action": "closing-worker", "reason": reason})
     scheduler.remove(worker(1))
     (death,) = polled(open_feed(ADDRESS)).deaths
@@ -151,9 +129,7 @@ def test_a_stop_that_dask_asked_for_is_expected(scheduler, reason, is_expected):
 
 
 def test_an_announced_removal_is_expected_and_nobody_is_asked(scheduler):
-    """
-    A retirement costs the cluster nothing.
-    """
+    """A retirement costs the cluster nothing."""
     scheduler.remove(worker(1), expected=True)
     (death,) = polled(open_feed(ADDRESS)).deaths
     assert death.is_expected
@@ -161,9 +137,7 @@ def test_an_announced_removal_is_expected_and_nobody_is_asked(scheduler):
 
 
 def test_many_deaths_are_asked_about_a_dozen_at_a_time(scheduler):
-    """
-    All are told at once; what else is known of the others comes with the next questions, which do not wait.
-    """
+    """All are told at once; what else is known of the others comes with the next questions, which do not wait."""
     for number in range(50):
         scheduler.remove(worker(number), when=NOW - 50 + number)
     feed = open_feed(ADDRESS)
@@ -180,9 +154,7 @@ def test_many_deaths_are_asked_about_a_dozen_at_a_time(scheduler):
 
 
 def test_more_deaths_than_a_batch_holds_come_in_the_next(scheduler):
-    """
-    Asking on brings the rest.
-    """
+    """Asking on brings the rest."""
     for number in range(80):
         scheduler.remove(worker(number), when=NOW - 200 + number)
     first = polled(open_feed(ADDRESS))
@@ -192,9 +164,7 @@ def test_more_deaths_than_a_batch_holds_come_in_the_next(scheduler):
 
 
 def test_deaths_of_long_ago_do_not_come_to_who_has_no_cursor(scheduler):
-    """
-    Nor with the next question, however many they are.
-    """
+    """Nor with the next question, however many they are."""
     for number in range(120):
         scheduler.remove(worker(number), when=NOW - 3600 + number)
     scheduler.remove(worker(500), when=NOW - 5)
@@ -204,9 +174,7 @@ def test_deaths_of_long_ago_do_not_come_to_who_has_no_cursor(scheduler):
 
 
 def test_events_that_were_overwritten_are_counted(inside):
-    """
-    By how many events the scheduler has let go of since the cursor.
-    """
+    """By how many events the scheduler has let go of since the cursor."""
     inside._broker._topics["all"].events = deque(maxlen=20)
     inside.remove(worker(0), when=NOW - 50)
     cursor = polled(open_feed(ADDRESS)).cursor
@@ -219,9 +187,7 @@ def test_events_that_were_overwritten_are_counted(inside):
 
 
 def test_where_events_go_by_time_an_overrun_is_told_as_well(other_python):
-    """
-    That something was missed is known, if not how much.
-    """
+    """That something was missed is known, if not how much."""
     other_python._broker._topics["all"].events = deque(maxlen=20)
     other_python.remove(worker(0), when=NOW - 50)
     cursor = polled(open_feed(ADDRESS)).cursor
@@ -231,9 +197,7 @@ def test_where_events_go_by_time_an_overrun_is_told_as_well(other_python):
 
 
 def test_looks_leave_no_trace_among_the_events(inside):
-    """
-    However often the feed asks, the scheduler remembers as much as before, and logs one line of it.
-    """
+    """However often the feed asks, the scheduler remembers as much as before, and logs one line of it."""
     inside.join(worker(1))
     feed = open_feed(ADDRESS)
     cursor = polled(feed).cursor
@@ -245,9 +209,7 @@ def test_looks_leave_no_trace_among_the_events(inside):
 
 
 def test_a_death_ends_the_wait(scheduler):
-    """
-    It is told within moments, not at the end of the wait.
-    """
+    """It is told within moments, not at the end of the wait."""
     feed = open_feed(ADDRESS)
     cursor = polled(feed).cursor
 
@@ -261,9 +223,7 @@ def test_a_death_ends_the_wait(scheduler):
 
 
 def test_a_recorder_that_is_installed_later_takes_over_and_may_go_again(inside):
-    """
-    No death is lost on the way.
-    """
+    """No death is lost on the way."""
     feed = open_feed(ADDRESS)
     cursor = polled(feed).cursor
     inside.install()
@@ -277,9 +237,7 @@ def test_a_recorder_that_is_installed_later_takes_over_and_may_go_again(inside):
 
 
 def test_a_restarted_scheduler_has_another_epoch(scheduler):
-    """
-    Its events count anew.
-    """
+    """Its events count anew."""
     scheduler.remove(worker(1))
     before = polled(open_feed(ADDRESS)).cursor
     scheduler.id = "Scheduler-2"
@@ -291,9 +249,7 @@ def test_a_restarted_scheduler_has_another_epoch(scheduler):
 
 
 def test_a_scheduler_that_closes_is_seen_to_close(inside):
-    """
-    On purpose, as far as its log says nothing of a signal.
-    """
+    """On purpose, as far as its log says nothing of a signal."""
     feed = open_feed(ADDRESS)
     cursor = polled(feed).cursor
     inside.status.name = "closing"
@@ -303,9 +259,7 @@ def test_a_scheduler_that_closes_is_seen_to_close(inside):
 
 @pytest.fixture(params=["events", "recorder"])
 def closing(inside, monkeypatch, request):
-    """
-    A scheduler, with the recorder or without, that closes while it is asked about a death.
-    """
+    """A scheduler, with the recorder or without, that closes while it is asked about a death."""
 
     async def close_meanwhile(_self, *, budget_s):
         assert budget_s > 0
@@ -322,9 +276,7 @@ def closing(inside, monkeypatch, request):
 
 
 def test_a_scheduler_that_closes_while_it_is_asked_about_a_death_has_ended(closing):
-    """
-    It does not answer the next question; the death comes first.
-    """
+    """It does not answer the next question; the death comes first."""
     if closing.watch is None:
         closing.remove(worker(1))
     else:
@@ -338,9 +290,7 @@ def test_a_scheduler_that_closes_while_it_is_asked_about_a_death_has_ended(closi
 
 
 def test_a_look_that_a_closing_scheduler_breaks_off_says_so(inside):
-    """
-    Whenever that is.
-    """
+    """Whenever that is."""
     request = {"since": 0, "scheduler_id": "", "most": 50, "lookback_s": None, "wait_s": PATIENCE_S}
     running = inside.status.name
 
@@ -359,9 +309,7 @@ def test_a_look_that_a_closing_scheduler_breaks_off_says_so(inside):
 
 
 def test_a_scheduler_that_goes_without_a_word_is_unreachable(scheduler):
-    """
-    It may come again.
-    """
+    """It may come again."""
     feed = open_feed(ADDRESS)
     cursor = polled(feed).cursor
     scheduler.is_up = False

@@ -1,6 +1,4 @@
-"""
-What the feed promises of the deaths that a scheduler wrote down before it went.
-"""
+"""What the feed promises of the deaths that a scheduler wrote down before it went."""
 
 from __future__ import annotations
 
@@ -20,23 +18,17 @@ CURSOR = Cursor(epoch="of the dead scheduler", position=3)
 
 
 def lines(*messages):
-    """
-    The text of a journal.
-    """
+    """The text of a journal."""
     return "".join(f"{json.dumps(each)}\n" for each in messages)
 
 
 def stored(journal, after=CURSOR):
-    """
-    The deaths that a feed reads which never saw the scheduler.
-    """
+    """The deaths that a feed reads which never saw the scheduler."""
     return asyncio.run(open_feed("tcp://10.0.0.1:8786", journal=str(journal)).stored(after)).deaths
 
 
 def test_record_and_report_are_one_death_with_the_id_it_has_live(tmp_path):
-    """
-    So that whoever knows the death already does not take it for another.
-    """
+    """So that whoever knows the death already does not take it for another."""
     file = tmp_path / "deaths.jsonl"
     file.write_text(lines(scheduler_record(1), nanny_report(1)))
     (death,) = stored(file)
@@ -46,18 +38,14 @@ def test_record_and_report_are_one_death_with_the_id_it_has_live(tmp_path):
 
 
 def test_a_torn_last_line_costs_that_line(tmp_path):
-    """
-    The scheduler may have died while it wrote.
-    """
+    """The scheduler may have died while it wrote."""
     file = tmp_path / "deaths.jsonl"
     file.write_text(lines(scheduler_record(1)) + '{"schema": 1, "kind": "remov')
     assert len(stored(file)) == 1
 
 
 def test_the_file_that_was_put_aside_counts_too(tmp_path):
-    """
-    A file of 8 MiB becomes ``<name>.1``.
-    """
+    """A file of 8 MiB becomes ``<name>.1``."""
     (tmp_path / "deaths.jsonl.1").write_text(lines(scheduler_record(1)))
     (tmp_path / "deaths.jsonl").write_text(lines(scheduler_record(2)))
     deaths = stored(tmp_path / "deaths.jsonl")
@@ -65,9 +53,7 @@ def test_the_file_that_was_put_aside_counts_too(tmp_path):
 
 
 def test_objects_of_a_store_are_read():
-    """
-    Each batch of lines is an object of its own.
-    """
+    """Each batch of lines is an object of its own."""
     filesystem = fsspec.filesystem("memory")
     for number in (1, 2):
         name = f"/feed-journal/deaths-host-7-abc-1700000000000-000{number}.jsonl"
@@ -76,9 +62,7 @@ def test_objects_of_a_store_are_read():
 
 
 def test_only_deaths_of_late_are_told(tmp_path):
-    """
-    Of an hour ago without a cursor none, as nobody watched; with one, those of a day.
-    """
+    """Of an hour ago without a cursor none, as nobody watched; with one, those of a day."""
     file = tmp_path / "deaths.jsonl"
     file.write_text(
         lines(
@@ -93,9 +77,7 @@ def test_only_deaths_of_late_are_told(tmp_path):
 
 
 def many_deaths(file, count):
-    """
-    A journal of deaths with reports, within seconds of each other.
-    """
+    """A journal of deaths with reports, within seconds of each other."""
     times = {number: {"noticed_at": NOW + number / 100} for number in range(1, count + 1)}
     records = (scheduler_record(each, stimulus_id=f"s{each}", **more) for each, more in times.items())
     reports = (nanny_report(each, **more) for each, more in times.items())
@@ -103,17 +85,13 @@ def many_deaths(file, count):
 
 
 def test_all_of_many_deaths_are_told(tmp_path):
-    """
-    A host that goes takes hundreds of workers with it.
-    """
+    """A host that goes takes hundreds of workers with it."""
     many_deaths(tmp_path / "deaths.jsonl", 600)
     assert len(stored(tmp_path / "deaths.jsonl")) == 600
 
 
 def test_deaths_that_are_too_many_are_counted(tmp_path, monkeypatch):
-    """
-    The newest are told; of the others, those that are recent count.
-    """
+    """The newest are told; of the others, those that are recent count."""
     monkeypatch.setattr(journals, "_MAX_MESSAGES", 20)
     many_deaths(tmp_path / "deaths.jsonl", 30)
     found = read_journal(str(tmp_path / "deaths.jsonl"), since=NOW + 0.055, lookback_s=0.0)
@@ -122,15 +100,11 @@ def test_deaths_that_are_too_many_are_counted(tmp_path, monkeypatch):
 
 
 def test_without_a_journal_nothing_is_stored():
-    """
-    That is no error.
-    """
+    """That is no error."""
     assert asyncio.run(open_feed("tcp://10.0.0.1:8786").stored(CURSOR)) == StoredDeaths()
 
 
 def test_a_journal_that_cannot_be_read_is_an_error_that_names_it(tmp_path):
-    """
-    It may be on the scheduler's disk.
-    """
+    """It may be on the scheduler's disk."""
     with pytest.raises(OSError, match=r"cannot read the journal .*nowhere"):
         stored(tmp_path / "nowhere.jsonl")

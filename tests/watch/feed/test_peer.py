@@ -1,6 +1,4 @@
-"""
-What the feed says of an address that is no scheduler's.
-"""
+"""What the feed says of an address that is no scheduler's."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ SCHEDULER = "tcp://10.0.0.1:8786"
 
 
 class WorkerConnection:
-    """
-    A connection to a worker: it knows who it is, and answers nothing to what only schedulers are asked.
-    """
+    """A connection to a worker: it knows who it is, and answers nothing to what only schedulers are asked."""
 
     def __init__(self, address, asked):
         self.address, self.scheduler = address, self
@@ -39,16 +35,12 @@ class WorkerConnection:
         return {"type": "Worker", "id": "w", "scheduler": SCHEDULER}
 
     async def close(self):
-        """
-        Let go.
-        """
+        """Let go."""
 
 
 @pytest.fixture
 def servers(monkeypatch):
-    """
-    What answers at which address, and what the workers among them were asked.
-    """
+    """What answers at which address, and what the workers among them were asked."""
     found, asked = {}, []
 
     def connect(address, *_):
@@ -60,26 +52,20 @@ def servers(monkeypatch):
 
 
 def refused(feed):
-    """
-    Why a question fails.
-    """
+    """Why a question fails."""
     with pytest.raises(SchedulerUnreachableError) as caught:
         polled(feed)
     return caught.value.problem
 
 
 def test_a_worker_is_called_a_worker(servers):
-    """
-    The message says what answers there, and which address to give.
-    """
+    """The message says what answers there, and which address to give."""
     expected = f"{ADDRESS} is a Worker, not a scheduler: give the scheduler's address, {SCHEDULER}"
     assert refused(open_feed(ADDRESS)) == expected
 
 
 def test_a_worker_is_asked_for_a_death_only_once(servers):
-    """
-    Each question that it does not know is a traceback in its log.
-    """
+    """Each question that it does not know is a traceback in its log."""
     _, asked = servers
     feed = open_feed(ADDRESS)
     assert refused(feed) == refused(feed) == refused(feed)
@@ -87,9 +73,7 @@ def test_a_worker_is_asked_for_a_death_only_once(servers):
 
 
 def test_a_scheduler_that_takes_the_address_is_watched(servers):
-    """
-    Ports are given to other processes.
-    """
+    """Ports are given to other processes."""
     found, _ = servers
     feed = open_feed(ADDRESS)
     refused(feed)
@@ -98,9 +82,7 @@ def test_a_scheduler_that_takes_the_address_is_watched(servers):
 
 
 def test_a_scheduler_that_answered_before_is_not_asked_who_it_is(servers, monkeypatch):
-    """
-    The answer of a large one names all its workers.
-    """
+    """The answer of a large one names all its workers."""
     found, _ = servers
     found[ADDRESS] = SimulatedScheduler()
     feed = open_feed(ADDRESS)
@@ -110,9 +92,7 @@ def test_a_scheduler_that_answered_before_is_not_asked_who_it_is(servers, monkey
 
 
 def test_a_port_of_another_program_says_what_to_check():
-    """
-    A database or a dashboard does not speak Dask's protocol.
-    """
+    """A database or a dashboard does not speak Dask's protocol."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=_hang_up, args=[server], daemon=True).start()
         problem = refused(open_feed(f"tcp://127.0.0.1:{server.getsockname()[1]}"))
@@ -131,9 +111,7 @@ def _hang_up(server):
 
 @pytest.mark.parametrize("connect_s", [0.2, 1e-9])
 def test_a_port_that_nobody_listens_at_is_no_other_program(monkeypatch, connect_s):
-    """
-    The scheduler may just not be there yet. The system's reason is named, also if Dask had no time to learn it.
-    """
+    """The scheduler may just not be there yet. The system's reason is named, also if Dask had no time to learn it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     monkeypatch.setattr("workerdiag.watch.feed.connection._CONNECT_S", connect_s)

@@ -1,6 +1,4 @@
-"""
-What the feed promises of a cluster whose scheduler records, with schedulers made of plain objects.
-"""
+"""What the feed promises of a cluster whose scheduler records, with schedulers made of plain objects."""
 
 from __future__ import annotations
 
@@ -21,17 +19,13 @@ PATIENCE_S = 60.0
 
 
 async def nothing(*_, **__):
-    """
-    What the cluster knows beside the recorder.
-    """
+    """What the cluster knows beside the recorder."""
     return ()
 
 
 @pytest.fixture
 def schedulers(monkeypatch):
-    """
-    The schedulers that can be reached, by address; one to begin with.
-    """
+    """The schedulers that can be reached, by address; one to begin with."""
     found = {ADDRESS: SimulatedScheduler()}
     monkeypatch.setattr(scheduler_feed, "Connection", lambda address, *_: SimulatedConnection(found, address))
     monkeypatch.setattr(PerishableEvidence, "ask", nothing)
@@ -40,9 +34,7 @@ def schedulers(monkeypatch):
 
 
 def test_deaths_come_once_with_evidence(schedulers):
-    """
-    With the cursor of the last batch nothing comes twice, and nothing is left out.
-    """
+    """With the cursor of the last batch nothing comes twice, and nothing is left out."""
     feed = open_feed(ADDRESS)
     schedulers[ADDRESS].record(scheduler_record(1))
     first = polled(feed)
@@ -58,9 +50,7 @@ def test_deaths_come_once_with_evidence(schedulers):
 
 
 def test_a_watcher_that_was_restarted_goes_on_where_it_was(schedulers):
-    """
-    A cursor counts for any feed of the same scheduler.
-    """
+    """A cursor counts for any feed of the same scheduler."""
     schedulers[ADDRESS].record(scheduler_record(1))
     cursor = polled(open_feed(ADDRESS)).cursor
     schedulers[ADDRESS].record(scheduler_record(2))
@@ -68,9 +58,7 @@ def test_a_watcher_that_was_restarted_goes_on_where_it_was(schedulers):
 
 
 def test_the_journal_is_read_from_the_last_word_of_the_scheduler_that_went(schedulers, monkeypatch, tmp_path):
-    """
-    What the next one says meanwhile is later than the deaths in question.
-    """
+    """What the next one says meanwhile is later than the deaths in question."""
     file = tmp_path / "deaths.jsonl"
     file.write_text(json.dumps(scheduler_record(1, noticed_at=NOW + 11)))
     schedulers[ADDRESS].watch._journal = str(file)
@@ -83,9 +71,7 @@ def test_the_journal_is_read_from_the_last_word_of_the_scheduler_that_went(sched
 
 
 def test_a_scheduler_that_wrote_nothing_down_has_no_journal(schedulers, tmp_path):
-    """
-    A recorder that is put in place later writes where its scheduler can, perhaps out of reach.
-    """
+    """A recorder that is put in place later writes where its scheduler can, perhaps out of reach."""
     schedulers[ADDRESS].uninstall()
     feed = open_feed(ADDRESS)
     before = polled(feed).cursor
@@ -96,9 +82,7 @@ def test_a_scheduler_that_wrote_nothing_down_has_no_journal(schedulers, tmp_path
 
 
 def test_a_death_keeps_its_id_when_more_becomes_known(schedulers):
-    """
-    A late report brings the same id again, with the exit.
-    """
+    """A late report brings the same id again, with the exit."""
     feed = open_feed(ADDRESS)
     schedulers[ADDRESS].record(scheduler_record(1))
     first = polled(feed)
@@ -109,9 +93,7 @@ def test_a_death_keeps_its_id_when_more_becomes_known(schedulers):
 
 
 def test_a_report_counts_for_more_than_what_was_asked_before_it(schedulers, monkeypatch):
-    """
-    A death that waited to be asked about may be reported meanwhile.
-    """
+    """A death that waited to be asked about may be reported meanwhile."""
     feed = open_feed(ADDRESS)
     schedulers[ADDRESS].record(scheduler_record(1))
     first = polled(feed)
@@ -126,9 +108,7 @@ def test_a_report_counts_for_more_than_what_was_asked_before_it(schedulers, monk
 
 
 def test_deaths_of_long_ago_do_not_come_to_who_has_no_cursor(schedulers):
-    """
-    A new watcher begins a quarter of an hour back; whoever has a cursor gets all.
-    """
+    """A new watcher begins a quarter of an hour back; whoever has a cursor gets all."""
     for number in range(3, 150):
         schedulers[ADDRESS].record(scheduler_record(number, noticed_at=NOW - 3600))
     schedulers[ADDRESS].record(scheduler_record(2))
@@ -139,9 +119,7 @@ def test_deaths_of_long_ago_do_not_come_to_who_has_no_cursor(schedulers):
 
 
 def test_deliberate_stops_are_told_apart(schedulers):
-    """
-    An expected removal says so, and has no evidence to judge.
-    """
+    """An expected removal says so, and has no evidence to judge."""
     schedulers[ADDRESS].record(scheduler_record(1, is_expected=True))
     (death,) = polled(open_feed(ADDRESS)).deaths
     assert death.is_expected
@@ -149,9 +127,7 @@ def test_deliberate_stops_are_told_apart(schedulers):
 
 
 def test_deaths_that_nobody_read_are_counted(schedulers):
-    """
-    But not those that the recorder dropped before anybody watched.
-    """
+    """But not those that the recorder dropped before anybody watched."""
     scheduler = schedulers[ADDRESS]
     scheduler.ring._most = 2
     for number in range(1, 5):
@@ -164,9 +140,7 @@ def test_deaths_that_nobody_read_are_counted(schedulers):
 
 
 def test_a_restarted_scheduler_has_another_epoch(schedulers):
-    """
-    Its numbers begin anew, and all its deaths are told.
-    """
+    """Its numbers begin anew, and all its deaths are told."""
     feed = open_feed(ADDRESS)
     schedulers[ADDRESS].record(scheduler_record(1))
     before = polled(feed).cursor
@@ -178,9 +152,7 @@ def test_a_restarted_scheduler_has_another_epoch(schedulers):
 
 
 def test_a_silent_scheduler_is_unreachable_and_then_seen_again(schedulers):
-    """
-    The feed connects again by itself.
-    """
+    """The feed connects again by itself."""
     feed = open_feed(ADDRESS)
     cursor = polled(feed).cursor
     schedulers[ADDRESS].is_up = False
@@ -192,9 +164,7 @@ def test_a_silent_scheduler_is_unreachable_and_then_seen_again(schedulers):
 
 @pytest.mark.parametrize("kind", ["file", "callable"])
 def test_a_scheduler_that_moves_is_followed(schedulers, tmp_path, kind):
-    """
-    To the address in the rewritten scheduler file, or to what the callable now returns; the name stays.
-    """
+    """To the address in the rewritten scheduler file, or to what the callable now returns; the name stays."""
     file = tmp_path / "scheduler.json"
     address = ADDRESS
 
@@ -223,9 +193,7 @@ def test_a_scheduler_that_moves_is_followed(schedulers, tmp_path, kind):
     ],
 )
 def test_a_scheduler_that_says_it_closes_is_no_failure(schedulers, reason, error):
-    """
-    Unless a signal stops it: then it may start again.
-    """
+    """Unless a signal stops it: then it may start again."""
     feed = open_feed(ADDRESS)
     cursor = polled(feed).cursor
 
@@ -243,9 +211,7 @@ def test_a_scheduler_that_says_it_closes_is_no_failure(schedulers, reason, error
 
 
 def test_deaths_before_the_close_come_first(schedulers):
-    """
-    What was lost right before the cluster was closed is told, and then that it ended.
-    """
+    """What was lost right before the cluster was closed is told, and then that it ended."""
     feed = open_feed(ADDRESS)
     cursor = polled(feed).cursor
     schedulers[ADDRESS].record(scheduler_record(1))
@@ -258,9 +224,7 @@ def test_deaths_before_the_close_come_first(schedulers):
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"address": 7}', '{"address": "nowhere"}'])
 def test_a_broken_scheduler_file_makes_the_scheduler_unreachable(tmp_path, content):
-    """
-    It may be just being written; the error says which file.
-    """
+    """It may be just being written; the error says which file."""
     file = tmp_path / "scheduler.json"
     file.write_text(content)
     with pytest.raises(SchedulerUnreachableError, match=r"scheduler\.json|no address of a scheduler"):
@@ -268,9 +232,7 @@ def test_a_broken_scheduler_file_makes_the_scheduler_unreachable(tmp_path, conte
 
 
 def test_a_callable_that_fails_makes_the_scheduler_unreachable():
-    """
-    The error says what was wrong.
-    """
+    """The error says what was wrong."""
 
     def nowhere():
         raise LookupError("no such deployment")
@@ -280,8 +242,6 @@ def test_a_callable_that_fails_makes_the_scheduler_unreachable():
 
 
 def test_anything_else_is_no_target():
-    """
-    The error says what is.
-    """
+    """The error says what is."""
     with pytest.raises(TypeError, match="expected a Client, an address"):
         open_feed(7)

@@ -1,6 +1,4 @@
-"""
-When work counts as standing still.
-"""
+"""When work counts as standing still."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ EVENT = Event(topic="scheduler-state", fields={"workers": 0, "waiting_tasks": 3}
 
 @pytest.fixture
 def asked(monkeypatch):
-    """
-    How often the cluster was asked for the evidence.
-    """
+    """How often the cluster was asked for the evidence."""
     asked = []
 
     class Cluster:
@@ -59,16 +55,12 @@ def asked(monkeypatch):
     ],
 )
 def test_work_stands_still_if_tasks_wait_and_nothing_runs(figures, expected):
-    """
-    Whatever the reason: the evidence says which.
-    """
+    """Whatever the reason: the evidence says which."""
     assert stands_still(figures) is expected
 
 
 def test_a_standstill_must_last(asked):
-    """
-    Workers may be on their way; the cluster is asked once a minute, and what it said stands in between.
-    """
+    """Workers may be on their way; the cluster is asked once a minute, and what it said stands in between."""
     now = 0.0
     watch = StandstillWatch(least_s=60)
 

@@ -1,6 +1,4 @@
-"""
-Apprise itself, sending to a local HTTP server.
-"""
+"""Apprise itself, sending to a local HTTP server."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ def url_of(server, path="/hook"):
 
 
 def test_apprise_sends_it():
-    """
-    A service of Apprise's gets title, text and how bad it is.
-    """
+    """A service of Apprise's gets title, text and how bad it is."""
     with HttpServer(lambda _: HttpAnswer()) as server:
         sink = AppriseSink(url_of(server))
         assert sink.deliver(delivery_of()) == {}
@@ -34,9 +30,7 @@ def test_apprise_sends_it():
 
 
 def test_what_apprise_says_is_passed_on_without_secrets():
-    """
-    A refusal is an error that names the sink and what Apprise says, not the URL's tokens.
-    """
+    """A refusal is an error that names the sink and what Apprise says, not the URL's tokens."""
     with HttpServer(lambda _: HttpAnswer(status=401)) as server:
         sink = AppriseSink(url_of(server, "/secretsecret/tokentoken"))
         with pytest.raises(DeliveryError, match="401") as caught:
@@ -49,9 +43,7 @@ def test_what_apprise_says_is_passed_on_without_secrets():
 
 
 def test_a_service_that_hangs_is_left_in_time():
-    """
-    Apprise's own time limits are not relied upon.
-    """
+    """Apprise's own time limits are not relied upon."""
     with HttpServer(lambda _: HttpAnswer(hangs=True)) as server, pytest.raises(DeliveryError):
         AppriseSink(url_of(server), timeout_s=0.5).deliver(delivery_of())
 
@@ -60,27 +52,21 @@ def test_a_service_that_hangs_is_left_in_time():
     "url", ["", "https-is-missing", "nosuchservice://token-of-mine", "discord://token-of-mine", "discord://"]
 )
 def test_a_url_that_apprise_does_not_know_is_refused_at_once(url, caplog):
-    """
-    A mistake shows when the watcher starts, and what was typed is not repeated, nor logged by Apprise.
-    """
+    """A mistake shows when the watcher starts, and what was typed is not repeated, nor logged by Apprise."""
     with pytest.raises(SinkSetupError, match="cannot use the notify sink") as caught:
         AppriseSink(url)
     assert "token-of-mine" not in f"{caught.value}{caplog.text}"
 
 
 def test_without_apprise_the_extra_is_named(monkeypatch):
-    """
-    Who has not installed it reads how to.
-    """
+    """Who has not installed it reads how to."""
     monkeypatch.setitem(sys.modules, "apprise", None)
     with pytest.raises(SinkSetupError, match=r"pip install 'workerdiag\[notify\]'"):
         AppriseSink("json://127.0.0.1/")
 
 
 def test_nobody_is_mentioned():
-    """
-    What wakes a whole channel in one service or another is broken up, and still reads the same.
-    """
+    """What wakes a whole channel in one service or another is broken up, and still reads the same."""
     text = without_mentions(HOSTILE)
     for mention in ("@everyone", "<!channel>", "<@U012AB3CD>"):
         assert mention not in text

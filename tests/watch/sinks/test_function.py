@@ -1,6 +1,4 @@
-"""
-A function as a sink.
-"""
+"""A function as a sink."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from workerdiag.watch.sinks.sink import DeliveryError, SinkSetupError
 
 
 def test_a_function_gets_the_notice():
-    """
-    Any function of one argument is a sink, named after itself.
-    """
+    """Any function of one argument is a sink, named after itself."""
     seen = []
 
     def remember(notice):
@@ -30,9 +26,7 @@ def test_a_function_gets_the_notice():
 
 
 def test_an_asynchronous_function_is_awaited():
-    """
-    A notice counts as delivered only when the coroutine is done.
-    """
+    """A notice counts as delivered only when the coroutine is done."""
     seen = []
 
     async def remember(notice):
@@ -45,9 +39,7 @@ def test_an_asynchronous_function_is_awaited():
 
 @pytest.mark.parametrize("problem", [ValueError("no"), DeliveryError("no", is_final=True)])
 def test_what_a_function_raises_is_for_the_outbox(problem):
-    """
-    A function's error is not swallowed: the outbox decides whether it is called again.
-    """
+    """A function's error is not swallowed: the outbox decides whether it is called again."""
 
     def fail(notice):
         raise problem
@@ -57,25 +49,19 @@ def test_what_a_function_raises_is_for_the_outbox(problem):
 
 
 def test_a_sink_stays_as_it_is():
-    """
-    An object with a name and `deliver` is no function.
-    """
+    """An object with a name and `deliver` is no function."""
     sink = FunctionSink(print, name="printer")
     assert as_sink(sink) is sink
 
 
 @pytest.mark.parametrize("wrong", [None, "https://example.org", 3])
 def test_what_is_neither_is_refused_at_once(wrong):
-    """
-    A mistake shows when the watcher is made, not at the first death.
-    """
+    """A mistake shows when the watcher is made, not at the first death."""
     with pytest.raises(SinkSetupError, match="is no function"):
         as_sink(wrong)
 
 
 def test_a_sink_without_a_usable_name_is_refused():
-    """
-    The outbox finds a sink again by its name, so it has one.
-    """
+    """The outbox finds a sink again by its name, so it has one."""
     with pytest.raises(SinkSetupError, match="name"):
         FunctionSink(print, name=" ")

@@ -1,6 +1,4 @@
-"""
-E-mail, against a real mail server on this machine.
-"""
+"""E-mail, against a real mail server on this machine."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ def plain(mail):
 
 
 def test_a_mail_has_text_and_html():
-    """
-    Any mail program shows what died, why, and what to do.
-    """
+    """Any mail program shows what died, why, and what to do."""
     with mail_server() as box:
         sink_for(box, "oncall@example.org, team@example.org").deliver(delivery_of())
     (mail,) = box.mails
@@ -45,9 +41,7 @@ def test_a_mail_has_text_and_html():
 
 
 def test_mails_of_a_case_are_a_thread():
-    """
-    Later mails answer the earlier ones under one subject; a repeat has the id of the first attempt.
-    """
+    """Later mails answer the earlier ones under one subject; a repeat has the id of the first attempt."""
     with mail_server() as box:
         sink = sink_for(box)
         receipt = sink.deliver(delivery_of())
@@ -63,9 +57,7 @@ def test_mails_of_a_case_are_a_thread():
 
 
 def test_a_lost_receipt_does_not_break_the_thread():
-    """
-    All mails of a case refer to an id made from the case, whatever was noted.
-    """
+    """All mails of a case refer to an id made from the case, whatever was noted."""
     one = mail_of(delivery_of(), sender=SENDER, to=(SENDER,))
     two = mail_of(delivery_of(sample_notice(id="case-1:2")), sender=SENDER, to=(SENDER,))
     assert one["References"] == two["References"]
@@ -78,9 +70,7 @@ def certificate(tmp_path_factory):
 
 
 def test_password_and_mail_travel_encrypted(certificate):
-    """
-    With STARTTLS to a server that is trusted, the login works and the mail arrives.
-    """
+    """With STARTTLS to a server that is trusted, the login works and the mail arrives."""
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_side.load_cert_chain(certificate)
     trusting = ssl.create_default_context(cafile=certificate)
@@ -98,9 +88,7 @@ def test_password_and_mail_travel_encrypted(certificate):
 
 
 def test_a_server_may_want_tls_from_the_start(certificate):
-    """
-    Port 465 of many servers speaks TLS at once.
-    """
+    """Port 465 of many servers speaks TLS at once."""
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_side.load_cert_chain(certificate)
     trusting = ssl.create_default_context(cafile=certificate)
@@ -110,9 +98,7 @@ def test_a_server_may_want_tls_from_the_start(certificate):
 
 
 def test_a_server_without_starttls_gets_nothing():
-    """
-    No password or mail is sent in the clear unless somebody asked for that.
-    """
+    """No password or mail is sent in the clear unless somebody asked for that."""
     with mail_server() as box, pytest.raises(DeliveryError, match="STARTTLS") as caught:
         sink_for(box, security="starttls").deliver(delivery_of())
     assert caught.value.is_final
@@ -121,9 +107,7 @@ def test_a_server_without_starttls_gets_nothing():
 
 @pytest.mark.parametrize(("answer", "is_final"), [("451 later", False), ("554 spam", True)])
 def test_the_servers_answer_decides(answer, is_final):
-    """
-    4xx is tried again, 5xx is not.
-    """
+    """4xx is tried again, 5xx is not."""
     with mail_server() as box:
         box.answer = answer
         with pytest.raises(DeliveryError, match=answer) as caught:
@@ -132,9 +116,7 @@ def test_the_servers_answer_decides(answer, is_final):
 
 
 def test_who_was_refused_for_now_gets_it_later_and_nobody_twice():
-    """
-    A server that takes a mail for one and not yet for the other is asked again for the other alone.
-    """
+    """A server that takes a mail for one and not yet for the other is asked again for the other alone."""
     with mail_server() as box:
         sink = sink_for(box, "a@example.org,b@example.org")
         box.refuses["b@example.org"] = "450 greylisted"
@@ -147,9 +129,7 @@ def test_who_was_refused_for_now_gets_it_later_and_nobody_twice():
 
 
 def test_unknown_recipients_are_final():
-    """
-    An address that the server does not know is named.
-    """
+    """An address that the server does not know is named."""
     with mail_server() as box:
         box.refuses["oncall@example.org"] = "550 no such user"
         with pytest.raises(DeliveryError, match=r"oncall@example\.org: 550 no such user") as caught:
@@ -158,9 +138,7 @@ def test_unknown_recipients_are_final():
 
 
 def test_a_server_that_says_nothing_is_left_in_time():
-    """
-    A mail server that hangs costs the time limit and no more.
-    """
+    """A mail server that hangs costs the time limit and no more."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         sink = MailSink(
             "a@example.org", "127.0.0.1", SENDER, port=silent.getsockname()[1], security="none", timeout_s=0.3
@@ -171,9 +149,7 @@ def test_a_server_that_says_nothing_is_left_in_time():
 
 
 def test_hostile_text_is_no_header_and_no_html():
-    """
-    A line end in a name adds no recipient, and a tag in it is shown.
-    """
+    """A line end in a name adds no recipient, and a tag in it is shown."""
     notice = sample_notice(title=HOSTILE, cluster=HOSTILE, advice=(HOSTILE,), links={"cause": HOSTILE})
     mail = mail_of(delivery_of(notice), sender=SENDER, to=(SENDER,))
     assert mail["Bcc"] is None
@@ -188,9 +164,7 @@ def test_hostile_text_is_no_header_and_no_html():
 @settings(max_examples=50)
 @given(notices, notices)
 def test_any_notice_is_a_valid_mail(notice, earlier):
-    """
-    Whatever stands in a notice or in what was noted before, the mail can be sent and read again.
-    """
+    """Whatever stands in a notice or in what was noted before, the mail can be sent and read again."""
     receipt = {"subject": earlier.title, "last": f"<{earlier.id}>"}
     mail = mail_of(delivery_of(notice, receipt=receipt), sender=SENDER, to=(SENDER,))
     head = mail.as_bytes().partition(b"\r\n\r\n")[0]
@@ -212,8 +186,6 @@ def test_any_notice_is_a_valid_mail(notice, earlier):
     ],
 )
 def test_wrong_options_are_refused_at_once(changes, problem):
-    """
-    A mistake shows when the sink is made, not at the first death.
-    """
+    """A mistake shows when the sink is made, not at the first death."""
     with pytest.raises(SinkSetupError, match=problem):
         MailSink(**{"to": "a@example.org", "host": "mail.example.org", "sender": SENDER, **changes})

@@ -1,6 +1,4 @@
-"""
-The parts of a notice that all services show.
-"""
+"""The parts of a notice that all services show."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from workerdiag.watch.sinks.notice_parts import card_of, is_web_address, shorten
 
 
 def test_a_command_can_be_pasted_into_a_shell():
-    """
-    A case's id, a cause or a path with blanks, quotes or dollars in it runs nothing and stays one argument.
-    """
+    """A case's id, a cause or a path with blanks, quotes or dollars in it runs nothing and stays one argument."""
     notice = sample_notice(
         case_id="a'; rm -rf $HOME", cause="x `y`", links={"bundle": "/tmp/my deaths/1.zip"}
     )
@@ -30,9 +26,7 @@ def test_a_command_can_be_pasted_into_a_shell():
 
 
 def test_the_command_line_understands_the_commands():
-    """
-    What a notice says to type has arguments that the command line knows.
-    """
+    """What a notice says to type has arguments that the command line knows."""
     for _, command in card_of(sample_notice(links={"bundle": __file__})).commands:
         program, *words = shlex.split(command)
         assert program == "workerdiag"
@@ -45,16 +39,12 @@ def test_the_command_line_understands_the_commands():
 
 @pytest.mark.parametrize("reason", ["resolved", "ended", "digest"])
 def test_what_is_over_cannot_be_silenced(reason):
-    """
-    Nobody is told to silence, or to confirm, a case that is quiet.
-    """
+    """Nobody is told to silence, or to confirm, a case that is quiet."""
     assert not {"Silence", "Confirm"} & set(dict(card_of(sample_notice(reason)).commands))
 
 
 def test_a_notice_about_no_death_shows_its_text():
-    """
-    A digest, and that the watcher cannot see, have no deaths to count: their text says it.
-    """
+    """A digest, and that the watcher cannot see, have no deaths to count: their text says it."""
     card = card_of(sample_notice("blind", death_count=0, cause=None, text="The scheduler does not answer."))
     assert card.text == "The scheduler does not answer."
     assert card.facts == (("Cluster", "prod"),)
@@ -78,17 +68,13 @@ def test_a_notice_about_no_death_shows_its_text():
     ],
 )
 def test_only_web_addresses_become_links(target, expected):
-    """
-    Whatever a browser would act upon otherwise is shown as text, or not at all.
-    """
+    """Whatever a browser would act upon otherwise is shown as text, or not at all."""
     assert is_web_address(target) is expected
 
 
 @given(st.text(max_size=50) | st.just("\U0001f525" * 30), st.integers(4, 40))
 def test_a_cut_text_is_never_too_long(text, most):
-    """
-    An emoji counts twice, as these services count it, and is never cut in half.
-    """
+    """An emoji counts twice, as these services count it, and is never cut in half."""
     text = text.encode("utf-8", errors="ignore").decode()
     cut = shorten(text, most)
     assert len(cut.encode("utf-16-le")) // 2 <= most
@@ -97,9 +83,7 @@ def test_a_cut_text_is_never_too_long(text, most):
 
 @given(notices)
 def test_every_part_is_clean(notice):
-    """
-    No service gets a control character, a half character, or one that turns the text around.
-    """
+    """No service gets a control character, a half character, or one that turns the text around."""
     card = card_of(notice)
     shown = card.body_text()
     shown.encode("utf-8")

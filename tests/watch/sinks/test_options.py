@@ -1,6 +1,4 @@
-"""
-Sinks from a command line.
-"""
+"""Sinks from a command line."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ ENVIRONMENT = {
 
 
 def test_each_option_is_its_sink():
-    """
-    What can be typed has a sink, with secrets from the environment.
-    """
+    """What can be typed has a sink, with secrets from the environment."""
     options = {
         "slack": ("#dask", "https://hooks.slack.com/services/T0/B0/x"),
         "pagerduty": (KEY,),
@@ -42,9 +38,7 @@ def test_each_option_is_its_sink():
 
 
 def test_a_mail_server_is_read_from_one_variable():
-    """
-    Scheme, port, user and password of the server's address mean what they say.
-    """
+    """Scheme, port, user and password of the server's address mean what they say."""
     sink = sink_of("mail", "a@example.org", ENVIRONMENT)
     assert (sink.host, sink.port, sink.security) == ("mail.example.org", 587, "starttls")
     assert (sink.user, sink.password) == ("me", "p@ss")
@@ -54,9 +48,7 @@ def test_a_mail_server_is_read_from_one_variable():
 
 
 def test_a_key_can_stay_out_of_the_command_line():
-    """
-    ``env:NAME`` is what the variable holds, so that no list of processes shows it.
-    """
+    """``env:NAME`` is what the variable holds, so that no list of processes shows it."""
     assert sink_of("pagerduty", "env:PAGERDUTY_KEY", ENVIRONMENT).routing_key == KEY
 
 
@@ -71,25 +63,19 @@ def test_a_key_can_stay_out_of_the_command_line():
     ],
 )
 def test_what_is_missing_is_named(kind, value, problem):
-    """
-    The message says which variable to set.
-    """
+    """The message says which variable to set."""
     with pytest.raises(SinkSetupError, match=problem):
         sink_of(kind, value, {})
 
 
 def test_an_address_that_is_no_mail_server_is_refused():
-    """
-    A typo in the server's address is found when the watcher starts.
-    """
+    """A typo in the server's address is found when the watcher starts."""
     with pytest.raises(SinkSetupError, match="is no address of a mail server"):
         sink_of("mail", "a@example.org", {**ENVIRONMENT, "WORKERDIAG_MAIL_SERVER": "mail.example.org"})
 
 
 def test_the_folder_has_all_public_names():
-    """
-    ``from workerdiag.watch.sinks import SlackSink`` works for every name in ``__all__``.
-    """
+    """``from workerdiag.watch.sinks import SlackSink`` works for every name in ``__all__``."""
     assert sinks.__all__ == sorted(sinks.__all__)
     assert all(getattr(sinks, name).__name__ == name for name in sinks.__all__)
     with pytest.raises(AttributeError, match="PigeonSink"):

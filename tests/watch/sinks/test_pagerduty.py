@@ -1,6 +1,4 @@
-"""
-PagerDuty, against a local HTTP server.
-"""
+"""PagerDuty, against a local HTTP server."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ ACCEPTED = HttpAnswer({"status": "success"}, status=202)
 
 
 def sent(*deliveries):
-    """
-    Path and body of each request.
-    """
+    """Path and body of each request."""
     with HttpServer(lambda _: ACCEPTED) as server:
         sink = PagerDutySink(KEY, api=server.url)
         for each in deliveries:
@@ -37,9 +33,7 @@ def sent(*deliveries):
 
 
 def test_a_case_is_one_alert_from_trigger_to_resolve():
-    """
-    Everything that is said of a case goes to one alert, and its end closes it.
-    """
+    """Everything that is said of a case goes to one alert, and its end closes it."""
     reasons = ("new", "escalating", "resolved")
     events = sent(*(delivery_of(sample_notice(each)) for each in reasons))
     assert {path for path, _ in events} == {"/v2/enqueue"}
@@ -49,9 +43,7 @@ def test_a_case_is_one_alert_from_trigger_to_resolve():
 
 
 def test_the_event_says_what_whom_and_what_to_do():
-    """
-    Who is woken sees cause, cluster, deaths, advice, links and how to silence it.
-    """
+    """Who is woken sees cause, cluster, deaths, advice, links and how to silence it."""
     ((_, event),) = sent(delivery_of())
     assert event["routing_key"] == KEY
     assert event["payload"]["summary"] == "3 workers of prod died: memory limit (93%)"
@@ -68,18 +60,14 @@ def test_the_event_says_what_whom_and_what_to_do():
 
 @pytest.mark.parametrize(("reason", "action"), [("ended", "resolve"), ("blind", "trigger")])
 def test_an_end_closes_and_blindness_opens(reason, action):
-    """
-    A cluster that went keeps nobody awake, and is not called resolved; a watcher that cannot see does.
-    """
+    """A cluster that went keeps nobody awake, and is not called resolved; a watcher that cannot see does."""
     ((_, event),) = sent(delivery_of(sample_notice(reason)))
     assert event["event_action"] == action
     assert ("Not resolved" in event["payload"]["custom_details"]) == (reason == "ended")
 
 
 def test_a_digest_wakes_nobody():
-    """
-    What was held back is a change event: it is seen, and opens no alert.
-    """
+    """What was held back is a change event: it is seen, and opens no alert."""
     ((path, event),) = sent(delivery_of(sample_notice("digest", text="2 notices were held back")))
     assert path == "/v2/change/enqueue"
     assert "event_action" not in event
@@ -88,9 +76,7 @@ def test_a_digest_wakes_nobody():
 
 @pytest.mark.parametrize(("status", "is_final"), [(400, True), (403, True), (429, False), (500, False)])
 def test_refusals_are_told_apart(status, is_final):
-    """
-    A wrong key is final, a limit is not, and the key is not shown.
-    """
+    """A wrong key is final, a limit is not, and the key is not shown."""
     answer = HttpAnswer({"status": "invalid event", "errors": [f"no such key {KEY}"]}, status=status)
     with HttpServer(lambda _: answer) as server:
         sink = PagerDutySink(KEY, api=server.url)
@@ -102,17 +88,13 @@ def test_refusals_are_told_apart(status, is_final):
 
 @pytest.mark.parametrize("key", ["", "short", KEY + "0", None])
 def test_a_key_that_is_none_is_refused_at_once(key):
-    """
-    PagerDuty takes keys of 32 letters and digits; another one is found when the watcher starts.
-    """
+    """PagerDuty takes keys of 32 letters and digits; another one is found when the watcher starts."""
     with pytest.raises(SinkSetupError, match="routing key is not one"):
         PagerDutySink(key)
 
 
 def test_hostile_text_is_no_link():
-    """
-    Only web addresses become links; what else stands in a notice is a value.
-    """
+    """Only web addresses become links; what else stands in a notice is a value."""
     links = {"cause": "javascript:alert(1)", "x": HOSTILE, "y": "https://me@evil.example/"}
     event = alert_event(delivery_of(sample_notice(title=HOSTILE, links=links)), "trigger")
     assert event["links"] == []
@@ -122,9 +104,7 @@ def test_hostile_text_is_no_link():
 @settings(max_examples=50)
 @given(notices)
 def test_any_notice_is_within_pagerdutys_limits(notice):
-    """
-    Whatever stands in a notice, PagerDuty takes it.
-    """
+    """Whatever stands in a notice, PagerDuty takes it."""
     delivery = delivery_of(notice)
     for event in (alert_event(delivery, "trigger"), change_event(delivery)):
         body = json.dumps(event, ensure_ascii=False, allow_nan=False).encode()

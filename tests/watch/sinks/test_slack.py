@@ -1,6 +1,4 @@
-"""
-Slack, against a local one.
-"""
+"""Slack, against a local one."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ def sink(slack):
 
 
 def test_a_case_is_one_message_that_is_edited(slack, sink):
-    """
-    The channel has one message for a case, as it last was; what happened in between stands in its thread.
-    """
+    """The channel has one message for a case, as it last was; what happened in between stands in its thread."""
     receipt = sink.deliver(delivery_of())
     assert receipt == {"channel": "C012AB3CD", "ts": "1700000000.000000"}
     for reason in ("escalating", "resolved"):
@@ -54,9 +50,7 @@ def test_a_case_is_one_message_that_is_edited(slack, sink):
 
 
 def test_each_message_carries_the_delivery(slack, sink):
-    """
-    A repeat after a crash can be recognised by the id in the message's metadata.
-    """
+    """A repeat after a crash can be recognised by the id in the message's metadata."""
     sink.deliver(delivery_of())
     metadata = slack.calls[0][1]["metadata"]
     assert metadata["event_payload"]["delivery_id"] == "case-1:1:sink"
@@ -64,9 +58,7 @@ def test_each_message_carries_the_delivery(slack, sink):
 
 @pytest.mark.parametrize("error", ["message_not_found", "edit_window_closed", "cant_update_message"])
 def test_a_message_that_cannot_be_edited_is_posted_anew(slack, sink, error):
-    """
-    Somebody deleted the message or editing is forbidden: the notice arrives all the same.
-    """
+    """Somebody deleted the message or editing is forbidden: the notice arrives all the same."""
     first = sink.deliver(delivery_of())
     slack.errors.append(error)
     second = sink.deliver(delivery_of(sample_notice("resolved"), receipt=first))
@@ -75,9 +67,7 @@ def test_a_message_that_cannot_be_edited_is_posted_anew(slack, sink, error):
 
 
 def test_a_wrong_token_is_final_and_not_shown(slack, sink):
-    """
-    The message says which token to set, and not the one that was wrong.
-    """
+    """The message says which token to set, and not the one that was wrong."""
     wrong = SlackSink("#dask", "xoxb-9876543210-wrongwrong", api=sink.api)
     with pytest.raises(DeliveryError, match=r"invalid_auth.*SLACK_TOKEN") as caught:
         wrong.deliver(delivery_of())
@@ -95,9 +85,7 @@ def test_a_wrong_token_is_final_and_not_shown(slack, sink):
     ],
 )
 def test_slacks_errors_are_told_apart(slack, sink, error, is_final):
-    """
-    What only a person can change is final; Slack's own trouble, and what nobody knows, is tried again.
-    """
+    """What only a person can change is final; Slack's own trouble, and what nobody knows, is tried again."""
     slack.errors.append(error)
     with pytest.raises(DeliveryError, match=error) as caught:
         sink.deliver(delivery_of())
@@ -105,9 +93,7 @@ def test_slacks_errors_are_told_apart(slack, sink, error, is_final):
 
 
 def test_too_many_messages_wait_as_slack_says():
-    """
-    A rate limit holds the notice back for as long as Slack asks.
-    """
+    """A rate limit holds the notice back for as long as Slack asks."""
     limited = HttpAnswer({"ok": False}, status=429, headers=(("Retry-After", "30"),))
     with HttpServer(lambda _: limited) as server, pytest.raises(DeliveryError) as caught:
         SlackSink("#dask", TOKEN, api=server.url).deliver(delivery_of())
@@ -115,9 +101,7 @@ def test_too_many_messages_wait_as_slack_says():
 
 
 def test_an_answer_that_is_not_slacks_is_tried_again():
-    """
-    A proxy's page with status 200 does not count as delivered.
-    """
+    """A proxy's page with status 200 does not count as delivered."""
     with (
         HttpServer(lambda _: HttpAnswer("<html>sign in</html>")) as server,
         pytest.raises(DeliveryError, match="is not Slack") as caught,
@@ -127,9 +111,7 @@ def test_an_answer_that_is_not_slacks_is_tried_again():
 
 
 def test_a_webhook_gets_text_and_blocks():
-    """
-    Without a bot, each notice is a message of its own.
-    """
+    """Without a bot, each notice is a message of its own."""
     with HttpServer(lambda _: HttpAnswer("ok", type="text/plain")) as server:
         sink = SlackUrlSink(f"{server.url}/services/T0/B0/secretsecret")
         assert sink.deliver(delivery_of()) == {}
@@ -141,9 +123,7 @@ def test_a_webhook_gets_text_and_blocks():
 
 
 def test_a_revoked_webhook_is_final():
-    """
-    Slack answers 404 ``no_service``; the message says what to do and hides the address.
-    """
+    """Slack answers 404 ``no_service``; the message says what to do and hides the address."""
     with (
         HttpServer(lambda _: HttpAnswer("no_service", status=404)) as server,
         pytest.raises(DeliveryError, match=r"no_service.*new incoming webhook") as caught,
@@ -154,9 +134,7 @@ def test_a_revoked_webhook_is_final():
 
 
 def test_the_blocks_say_what_to_do():
-    """
-    Cause, deaths and hosts, advice, the page of the cause, the saved evidence, and how to silence the case.
-    """
+    """Cause, deaths and hosts, advice, the page of the cause, the saved evidence, and how to silence the case."""
     shown = "\n".join(texts_in(slack_blocks(sample_notice())))
     for part in (
         "3 workers of prod died",
@@ -174,9 +152,7 @@ def test_the_blocks_say_what_to_do():
 
 @pytest.mark.parametrize("reason", ["new", "digest", "resolved"])
 def test_slacks_own_library_takes_the_blocks(reason):
-    """
-    The blocks are of types that Slack's library knows, and have every field that these need.
-    """
+    """The blocks are of types that Slack's library knows, and have every field that these need."""
     blocks = sample_notice(reason).slack_blocks
     parsed = Block.parse_all(blocks)
     for each in parsed:
@@ -185,9 +161,7 @@ def test_slacks_own_library_takes_the_blocks(reason):
 
 
 def test_hostile_text_stays_text():
-    """
-    A mention, link or mark-up in a name wakes nobody: blocks take it as it is, the fallback escapes it.
-    """
+    """A mention, link or mark-up in a name wakes nobody: blocks take it as it is, the fallback escapes it."""
     notice = sample_notice(
         title=HOSTILE, cluster=HOSTILE, cause=HOSTILE, links={"cause": HOSTILE, "x": "javascript:1"}
     )
@@ -210,9 +184,7 @@ def _elements(value):
 @settings(max_examples=50)
 @given(notices)
 def test_any_notice_is_within_slacks_limits(notice):
-    """
-    Whatever stands in a notice, Slack takes it: no empty text, none too long, not too many blocks.
-    """
+    """Whatever stands in a notice, Slack takes it: no empty text, none too long, not too many blocks."""
     for blocks in (slack_blocks(notice), slack_reply_blocks(notice)):
         assert len(blocks) <= MAX_BLOCKS
         json.dumps(blocks, ensure_ascii=False, allow_nan=False).encode()
@@ -231,8 +203,6 @@ def test_any_notice_is_within_slacks_limits(notice):
     ],
 )
 def test_wrong_options_are_refused_at_once(channel, token, problem):
-    """
-    An empty token is found when the watcher starts, not at the first death.
-    """
+    """An empty token is found when the watcher starts, not at the first death."""
     with pytest.raises(SinkSetupError, match=problem):
         SlackSink(channel, token)

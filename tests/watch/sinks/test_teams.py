@@ -1,6 +1,4 @@
-"""
-Microsoft Teams, against a local HTTP server.
-"""
+"""Microsoft Teams, against a local HTTP server."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ def runs_of(card):
 
 
 def test_a_card_arrives():
-    """
-    The workflow gets a message with one Adaptive Card: what, why, what to do, and a button to the page.
-    """
+    """The workflow gets a message with one Adaptive Card: what, why, what to do, and a button to the page."""
     with HttpServer(lambda _: HttpAnswer(status=202)) as server:
         sink = TeamsSink(f"{server.url}/workflows/1?sig=secretsecret")
         assert sink.deliver(delivery_of()) == {}
@@ -42,9 +38,7 @@ def test_a_card_arrives():
 
 
 def test_no_markdown_is_looked_for():
-    """
-    Text stands in text runs alone, which show it as it is, and no date is put in for ``{{DATE()}}``.
-    """
+    """Text stands in text runs alone, which show it as it is, and no date is put in for ``{{DATE()}}``."""
     card = card_in(teams_message(sample_notice(title=HOSTILE, advice=(HOSTILE,))))
     assert {each["type"] for each in card["body"]} == {"RichTextBlock"}
     assert any("[click](https://evil.example)" in text for text in runs_of(card))
@@ -52,9 +46,7 @@ def test_no_markdown_is_looked_for():
 
 
 def test_a_workflow_that_is_gone_is_final():
-    """
-    The message names the sink and what to set up, not the address, whose query is the password.
-    """
+    """The message names the sink and what to set up, not the address, whose query is the password."""
     with (
         HttpServer(lambda _: HttpAnswer("gone", status=404)) as server,
         pytest.raises(DeliveryError, match="check the workflow") as caught,
@@ -65,17 +57,13 @@ def test_a_workflow_that_is_gone_is_final():
 
 
 def test_a_wrong_address_is_refused_at_once():
-    """
-    What is no address is found when the watcher starts.
-    """
+    """What is no address is found when the watcher starts."""
     with pytest.raises(SinkSetupError, match="cannot use the teams sink"):
         TeamsSink("prod-team")
 
 
 def test_a_long_notice_loses_its_end_first():
-    """
-    What does not fit is left out, the links and the later advice before the title and the facts.
-    """
+    """What does not fit is left out, the links and the later advice before the title and the facts."""
     advice = tuple("\N{FIRE}" * 240 for _ in range(5))
     links = {str(at): f"https://a.example/{at}/{'x' * 1_900}" for at in range(5)}
     body = teams_message(sample_notice(advice=advice, links=links))
@@ -90,9 +78,7 @@ def test_a_long_notice_loses_its_end_first():
 @settings(max_examples=50)
 @given(notices)
 def test_any_notice_is_within_what_teams_takes(notice):
-    """
-    Whatever stands in a notice, Teams takes it, shortened where it must be.
-    """
+    """Whatever stands in a notice, Teams takes it, shortened where it must be."""
     body = teams_message(notice)
     assert counted_bytes(body) <= MAX_COUNTED_BYTES
     assert all(text for text in runs_of(card_in(body)))

@@ -1,6 +1,4 @@
-"""
-Real sinks behind the real outbox: what arrives when services fail now and then.
-"""
+"""Real sinks behind the real outbox: what arrives when services fail now and then."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ LONG_S = 60.0
 
 @pytest.fixture
 def send():
-    """
-    Hands notices to the outbox, and waits until none is left.
-    """
+    """Hands notices to the outbox, and waits until none is left."""
 
     def deliver(sink, notices):
         store = Store.open()
@@ -49,9 +45,7 @@ def send():
 
 
 def test_slack_has_one_message_for_a_case(send):
-    """
-    What the sink notes reaches it again at the next notice, so that the message is edited.
-    """
+    """What the sink notes reaches it again at the next notice, so that the message is edited."""
     slack = FakeSlack(errors=["internal_error", "fatal_error"])
     with HttpServer(slack.answer) as server:
         send(SlackSink("#dask", TOKEN, api=server.url), NOTICES)
@@ -61,9 +55,7 @@ def test_slack_has_one_message_for_a_case(send):
 
 
 def test_a_receiver_that_drops_repeats_has_each_notice_once_and_in_order(send):
-    """
-    A receiver that takes a notice and then answers with an error gets it again under the same key.
-    """
+    """A receiver that takes a notice and then answers with an error gets it again under the same key."""
     answers = [500, 429, 200, 503, 200, 408, 502, 200]
     taken = {}
 

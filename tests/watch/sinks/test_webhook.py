@@ -1,6 +1,4 @@
-"""
-The signed webhook, against a real HTTP server.
-"""
+"""The signed webhook, against a real HTTP server."""
 
 from __future__ import annotations
 
@@ -30,18 +28,14 @@ def sink_for(server, path="/hook", **options):
 
 
 def refused(answer, **options):
-    """
-    The error of a delivery that is answered so.
-    """
+    """The error of a delivery that is answered so."""
     with HttpServer(lambda _: answer) as server, pytest.raises(DeliveryError) as caught:
         sink_for(server, **options).deliver(delivery_of())
     return caught.value
 
 
 def test_what_arrives_is_signed_json():
-    """
-    The receiver gets every field of the notice, and can check who sent it with nothing but the standard library.
-    """
+    """The receiver gets every field of the notice, and can check who sent it with nothing but the standard library."""
     with HttpServer(lambda _: HttpAnswer()) as server:
         assert sink_for(server).deliver(delivery_of()) == {}
     (request,) = server.requests
@@ -60,9 +54,7 @@ def test_what_arrives_is_signed_json():
 
 
 def test_the_diagnosis_can_be_read_back():
-    """
-    A program that gets the webhook has the whole diagnosis, as if it had asked itself.
-    """
+    """A program that gets the webhook has the whole diagnosis, as if it had asked itself."""
     diagnosis = workerdiag.explain(logs=GOOD)
     with HttpServer(lambda _: HttpAnswer()) as server:
         sink_for(server).deliver(delivery_of(sample_notice(diagnosis_json=diagnosis.to_json())))
@@ -72,9 +64,7 @@ def test_the_diagnosis_can_be_read_back():
 
 @pytest.mark.parametrize("diagnosis", ["", "{", "[" * 100_000, '"' + "x" * 900_000 + '"'])
 def test_a_diagnosis_that_cannot_be_sent_keeps_back_no_notice(diagnosis):
-    """
-    One that is missing, broken or longer than servers take is left out.
-    """
+    """One that is missing, broken or longer than servers take is left out."""
     with HttpServer(lambda _: HttpAnswer()) as server:
         sink_for(server).deliver(delivery_of(sample_notice(diagnosis_json=diagnosis)))
     body = json.loads(server.requests[0].body)
@@ -83,9 +73,7 @@ def test_a_diagnosis_that_cannot_be_sent_keeps_back_no_notice(diagnosis):
 
 
 def test_a_second_attempt_has_the_same_key_and_body():
-    """
-    A receiver can tell a repeat from a second notice, byte for byte.
-    """
+    """A receiver can tell a repeat from a second notice, byte for byte."""
     with HttpServer(lambda _: HttpAnswer()) as server:
         sink_for(server).deliver(delivery_of())
         sink_for(server).deliver(delivery_of(attempt=2))
@@ -95,9 +83,7 @@ def test_a_second_attempt_has_the_same_key_and_body():
 
 
 def test_only_an_untouched_request_of_now_is_genuine():
-    """
-    Another body, secret, id or time, or no signature, is no request of ours.
-    """
+    """Another body, secret, id or time, or no signature, is no request of ours."""
     with HttpServer(lambda _: HttpAnswer()) as server:
         sink_for(server).deliver(delivery_of())
     body, headers = server.requests[0].body, server.requests[0].headers
@@ -113,8 +99,7 @@ def test_only_an_untouched_request_of_now_is_genuine():
 
 
 def test_a_secret_may_be_in_base64():
-    """
-    Libraries for this kind of webhook want ``whsec_`` and Base64, and agree with us on the signature.
+    """Libraries for this kind of webhook want ``whsec_`` and Base64, and agree with us on the signature.
 
     Another text that begins so is a secret like any other.
     """
@@ -131,9 +116,7 @@ def test_a_secret_may_be_in_base64():
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 422])
 def test_a_refusal_is_final(status):
-    """
-    What the receiver will never take is not tried again, and the message says what to do.
-    """
+    """What the receiver will never take is not tried again, and the message says what to do."""
     problem = refused(HttpAnswer(f"bad signature {SECRET}", status=status))
     assert problem.is_final
     assert str(status) in str(problem)
@@ -142,18 +125,14 @@ def test_a_refusal_is_final(status):
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503])
 def test_trouble_of_the_receiver_is_not_final(status):
-    """
-    An overloaded or broken receiver is asked again, when it says so.
-    """
+    """An overloaded or broken receiver is asked again, when it says so."""
     problem = refused(HttpAnswer(status=status, headers=(("Retry-After", "17"),)))
     assert not problem.is_final
     assert problem.retry_after_s == 17
 
 
 def test_a_date_to_try_again_is_understood():
-    """
-    ``Retry-After`` may be a date; one that has passed means at once.
-    """
+    """``Retry-After`` may be a date; one that has passed means at once."""
     late = refused(HttpAnswer(status=503, headers=(("Retry-After", "Fri, 01 Jan 2021 00:00:00 GMT"),)))
     assert late.retry_after_s == 0
     assert refused(HttpAnswer(status=503, headers=(("Retry-After", "soon"),))).retry_after_s is None
@@ -161,9 +140,7 @@ def test_a_date_to_try_again_is_understood():
 
 @pytest.mark.parametrize("status", [400, 500, 302])
 def test_no_message_shows_a_secret(status):
-    """
-    Neither the secret nor the path of the URL stands in an error, also where the receiver repeats them.
-    """
+    """Neither the secret nor the path of the URL stands in an error, also where the receiver repeats them."""
     answer = HttpAnswer(
         f"no route /T000/verysecretpath?sig=tokentoken {SECRET}",
         status=status,
@@ -184,17 +161,13 @@ def test_no_message_shows_a_secret(status):
 
 @pytest.mark.parametrize("answer", [HttpAnswer(hangs=True), HttpAnswer(drips=True)])
 def test_a_receiver_that_hangs_is_left_in_time(answer):
-    """
-    A receiver that never answers, or sends a byte now and then, costs the time limit and no more.
-    """
+    """A receiver that never answers, or sends a byte now and then, costs the time limit and no more."""
     problem = refused(answer, timeout_s=0.5)
     assert not problem.is_final
 
 
 def test_a_line_that_is_cut_is_tried_again():
-    """
-    A receiver that reads everything and closes the line may or may not have taken it: it gets it again.
-    """
+    """A receiver that reads everything and closes the line may or may not have taken it: it gets it again."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve():
@@ -211,9 +184,7 @@ def test_a_line_that_is_cut_is_tried_again():
 
 
 def test_nobody_there_is_not_final():
-    """
-    A receiver that is down is asked again later.
-    """
+    """A receiver that is down is asked again later."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(DeliveryError, match=r"cannot reach 127\.0\.0\.1") as caught:
@@ -222,9 +193,7 @@ def test_nobody_there_is_not_final():
 
 
 def test_a_redirect_elsewhere_gets_nothing():
-    """
-    A notice is sent to nobody but the host it was set up for.
-    """
+    """A notice is sent to nobody but the host it was set up for."""
     with HttpServer(lambda _: HttpAnswer()) as other:
         there = HttpAnswer(status=307, headers=(("Location", f"{other.url}/take"),))
         problem = refused(there)
@@ -235,9 +204,7 @@ def test_a_redirect_elsewhere_gets_nothing():
 
 
 def test_a_redirect_at_the_same_host_gets_everything():
-    """
-    Where the receiver moved its path, the same request is made again, body and signature with it.
-    """
+    """Where the receiver moved its path, the same request is made again, body and signature with it."""
 
     def answer(request):
         moved = HttpAnswer(status=308, headers=(("Location", "/new"),))
@@ -251,9 +218,7 @@ def test_a_redirect_at_the_same_host_gets_everything():
 
 
 def test_the_proxy_of_the_environment_is_used(monkeypatch):
-    """
-    Where the way out is a proxy, notices take it.
-    """
+    """Where the way out is a proxy, notices take it."""
     with HttpServer(lambda _: HttpAnswer()) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url)
         monkeypatch.delenv("no_proxy", raising=False)
@@ -277,18 +242,14 @@ def test_the_proxy_of_the_environment_is_used(monkeypatch):
     ],
 )
 def test_wrong_options_are_refused_at_once(url, secret, problem):
-    """
-    A mistake shows when the sink is made, not at the first death, and the message says what to give.
-    """
+    """A mistake shows when the sink is made, not at the first death, and the message says what to give."""
     with pytest.raises(SinkSetupError, match=problem) as caught:
         WebhookSink(url, secret)
     assert "pw" not in str(caught.value)
 
 
 def test_two_addresses_are_two_sinks():
-    """
-    A sink's name is the same after a restart and with another token in the query, and no one else's.
-    """
+    """A sink's name is the same after a restart and with another token in the query, and no one else's."""
     name = WebhookSink("https://a.example/one?sig=1", SECRET).name
     assert name == WebhookSink("https://a.example/one?sig=2", SECRET).name
     assert name != WebhookSink("https://a.example/two?sig=1", SECRET).name
@@ -296,9 +257,7 @@ def test_two_addresses_are_two_sinks():
 
 @given(notices)
 def test_any_notice_is_valid_json(notice):
-    """
-    Whatever clusters, hosts and tasks are called, the body is JSON in UTF-8 without half characters.
-    """
+    """Whatever clusters, hosts and tasks are called, the body is JSON in UTF-8 without half characters."""
     from workerdiag.watch.sinks.webhook import delivery_json
 
     body = json.dumps(delivery_json(delivery_of(notice)), allow_nan=False)

@@ -1,6 +1,4 @@
-"""
-Keeps a bounded copy of the evidence while it passes by on its way to the pipeline.
-"""
+"""Keeps a bounded copy of the evidence while it passes by on its way to the pipeline."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ _TEXT_BYTES = 60
 
 
 class EvidenceTap:
-    """
-    What passes by, kept in at most 8 MiB: see `Kept`. One for each call of `explain`.
-    """
+    """What passes by, kept in at most 8 MiB: see `Kept`. One for each call of `explain`."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -39,9 +35,7 @@ class EvidenceTap:
         self._text_bytes = 0
 
     def tee(self, evidence: Iterable[Evidence]) -> Iterator[Evidence]:
-        """
-        The *evidence*, as it is.
-        """
+        """The *evidence*, as it is."""
         origin = None
         for piece in evidence:
             self._count += 1
@@ -57,18 +51,14 @@ class EvidenceTap:
             yield piece
 
     def on_match(self, origin: str, sign: tuple[str, str], message: LogExcerpt) -> None:
-        """
-        Keep a message that shows *sign* (`workerdiag.matching.messages.log_record.MatchObserver`).
-        """
+        """Keep a message that shows *sign* (`workerdiag.matching.messages.log_record.MatchObserver`)."""
         for _, log in reversed(self._open):
             if log.origin == origin:
                 log.on_match(sign, message)
                 return
 
     def kept_evidence(self) -> KeptEvidence:
-        """
-        What was kept of all that has passed.
-        """
+        """What was kept of all that has passed."""
         self._settle(all_but=0)
         items = [(at, text.kept_evidence()) for at, text in self._settled]
         pieces = [*self._first, *((at, piece) for at, _, piece in self._last)]
@@ -89,9 +79,7 @@ class EvidenceTap:
             self._shrink_logs()
 
     def _shrink_logs(self) -> None:
-        """
-        Keep less of each log, of the largest first, until there is room again.
-        """
+        """Keep less of each log, of the largest first, until there is room again."""
         texts = [text for _, text in self._settled]
         while self._text_bytes > (1 - _FREE_SHARE) * MAX_TEXT_BYTES:
             texts.sort(key=lambda text: text.size_bytes, reverse=True)
@@ -118,9 +106,7 @@ class EvidenceTap:
 
 
 def _piece_size(piece: Evidence) -> int:
-    """
-    About the bytes that a piece takes.
-    """
+    """About the bytes that a piece takes."""
     if isinstance(piece, Event):
         texts: Iterable[object] = piece.fields.values()
         size = _PIECE_BYTES + _FIELD_BYTES * len(piece.fields)

@@ -1,6 +1,4 @@
-"""
-Evidence that was kept: pieces as they were, and of each log the parts that matter.
-"""
+"""Evidence that was kept: pieces as they were, and of each log the parts that matter."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from workerdiag.model.vocabulary import Stream
 
 @frozen(kw_only=True)
 class LogPart:
-    """
-    Lines of a log that follow each other.
-    """
+    """Lines of a log that follow each other."""
 
     #: Number of the first of them, counted from 1.
     first_line: int
@@ -26,9 +22,7 @@ class LogPart:
 
 @frozen(kw_only=True)
 class KeptLog:
-    """
-    What was kept of one log: all of it, or its beginning, its end, and the messages that say something.
-    """
+    """What was kept of one log: all of it, or its beginning, its end, and the messages that say something."""
 
     origin: str
     stream: Stream | None = None
@@ -39,9 +33,7 @@ class KeptLog:
     parts: tuple[LogPart, ...] = ()
 
     def chunks(self) -> Iterator[LogChunk]:
-        """
-        Its parts as they are read again; the line numbers are those of the log as it was.
-        """
+        """Its parts as they are read again; the line numbers are those of the log as it was."""
         for index, part in enumerate(self.parts):
             goes_on = index == 0 and part.first_line == 1
             yield LogChunk(
@@ -54,8 +46,7 @@ class KeptLog:
 
 
 class KeptEvidence:
-    """
-    What was kept of all evidence, in the order in which it came.
+    """What was kept of all evidence, in the order in which it came.
 
     It can be megabytes, with secrets in them. So it is not pickled along, and no class of attrs, whose
     fields would go wherever those of a diagnosis go.
@@ -69,9 +60,7 @@ class KeptEvidence:
         self.left_out = left_out
 
     def evidence(self) -> Iterator[Evidence]:
-        """
-        The evidence, to be judged again.
-        """
+        """The evidence, to be judged again."""
         for item in self.items:
             if isinstance(item, KeptLog):
                 yield from item.chunks()

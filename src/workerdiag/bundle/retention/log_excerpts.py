@@ -1,5 +1,4 @@
-"""
-What is kept of one log, in bounded memory: while it is read, and less and less where there are many.
+"""What is kept of one log, in bounded memory: while it is read, and less and less where there are many.
 
 A small log is kept whole. Of a large one stay its beginning, its end, and every message that shows a
 sign, with a few lines around it.
@@ -34,9 +33,7 @@ _MAX_MESSAGES = 1000
 
 
 def head_excerpt(excerpt: LogExcerpt, size: int) -> LogExcerpt:
-    """
-    At most the first *size* bytes.
-    """
+    """At most the first *size* bytes."""
     if len(excerpt.data) <= size:
         return excerpt
     newline = excerpt.data.rfind(b"\n", 0, size)
@@ -44,9 +41,7 @@ def head_excerpt(excerpt: LogExcerpt, size: int) -> LogExcerpt:
 
 
 def tail_excerpt(excerpt: LogExcerpt, size: int) -> LogExcerpt:
-    """
-    At most the last *size* bytes.
-    """
+    """At most the last *size* bytes."""
     length = len(excerpt.data)
     if length <= size:
         return excerpt
@@ -55,9 +50,7 @@ def tail_excerpt(excerpt: LogExcerpt, size: int) -> LogExcerpt:
 
 
 def merge_excerpts(excerpts: Iterable[LogExcerpt]) -> Iterator[LogExcerpt]:
-    """
-    The excerpts of one log in its order; those that overlap or follow each other as one.
-    """
+    """The excerpts of one log in its order; those that overlap or follow each other as one."""
     joined: list[bytes] = []
     start = line = end = 0
     for each in sorted(excerpts):
@@ -76,9 +69,7 @@ def merge_excerpts(excerpts: Iterable[LogExcerpt]) -> Iterator[LogExcerpt]:
 
 @define
 class ClosedLog:
-    """
-    The excerpts of a log that was read to its end.
-    """
+    """The excerpts of a log that was read to its end."""
 
     like: LogChunk
     read_bytes: int
@@ -90,15 +81,11 @@ class ClosedLog:
 
     @property
     def size_bytes(self) -> int:
-        """
-        Memory that it takes.
-        """
+        """Memory that it takes."""
         return sum(len(each.data) for each in self.excerpts) + len(self.messages) * _NUMBER_BYTES
 
     def shrink(self) -> None:
-        """
-        Keep less of it, if there is anything left.
-        """
+        """Keep less of it, if there is anything left."""
         if self._size + 1 >= len(SIZES) or not self.excerpts:
             return
         self._size += 1
@@ -109,9 +96,7 @@ class ClosedLog:
             self.messages = array("q")
 
     def kept_evidence(self) -> KeptLog:
-        """
-        The log as it is handed on.
-        """
+        """The log as it is handed on."""
         return KeptLog(
             origin=self.like.origin,
             stream=self.like.stream,
@@ -121,9 +106,7 @@ class ClosedLog:
         )
 
     def _messages(self, room_bytes: int) -> Iterator[LogExcerpt]:
-        """
-        The most telling messages, as far as there is room.
-        """
+        """The most telling messages, as far as there is room."""
         starts = [each.start for each in self.excerpts]
         for start, end, line in zip(*(self.messages[number::3] for number in range(3)), strict=True):
             holder = self.excerpts[max(0, bisect_right(starts, start) - 1)]
@@ -137,9 +120,7 @@ class ClosedLog:
 
 @define
 class _OutermostMessages:
-    """
-    Where the first and the last messages with one sign begin.
-    """
+    """Where the first and the last messages with one sign begin."""
 
     first: list[int] = field(factory=list)
     last: deque[int] = field(factory=lambda: deque(maxlen=_MESSAGES_PER_END))
@@ -148,18 +129,14 @@ class _OutermostMessages:
         (self.first if len(self.first) < _MESSAGES_PER_END else self.last).append(start)
 
     def ranked(self) -> Iterator[tuple[int, int]]:
-        """
-        Each with its distance from the nearest end: the outermost tell most.
-        """
+        """Each with its distance from the nearest end: the outermost tell most."""
         both = (*self.first, *self.last)
         for index, start in enumerate(both):
             yield min(index, len(both) - 1 - index), start
 
 
 class OpenLog:
-    """
-    One log, while it is read.
-    """
+    """One log, while it is read."""
 
     def __init__(self, like: LogChunk) -> None:
         self._like = evolve(like, data=b"")
@@ -178,15 +155,11 @@ class OpenLog:
 
     @property
     def origin(self) -> str:
-        """
-        Name of the log.
-        """
+        """Name of the log."""
         return self._like.origin
 
     def take(self, chunk: LogChunk) -> None:
-        """
-        Take the next bytes.
-        """
+        """Take the next bytes."""
         if chunk.first_line is not None:
             self._line = chunk.first_line
             self._end += self._end > 0  # joins with nothing before it
@@ -205,17 +178,13 @@ class OpenLog:
             self._tail_bytes -= len(self._tail.popleft()[0].data)
 
     def _tail_excerpts(self) -> Iterator[LogExcerpt]:
-        """
-        The last chunks, the first of them without what is too much; its line is counted from the end.
-        """
+        """The last chunks, the first of them without what is too much; its line is counted from the end."""
         for excerpt, end_line in self._tail:
             data = excerpt.data[-_TAIL_BYTES - 1 :]
             yield LogExcerpt(excerpt.end - len(data), end_line - data.count(b"\n"), data)
 
     def on_match(self, sign: tuple[str, str], message: LogExcerpt) -> None:
-        """
-        Keep a message that shows *sign*.
-        """
+        """Keep a message that shows *sign*."""
         self._signs[sign].add(message.start)
         known = self._messages.get(message.start)
         if known is None or known.end < message.end:
@@ -225,9 +194,7 @@ class OpenLog:
                 self._drop_inner()
 
     def close(self) -> ClosedLog:
-        """
-        The log, after its end.
-        """
+        """The log, after its end."""
         most_telling = self._ranked()[:_MAX_MESSAGES]
         whole = ClosedLog(
             like=self._like,
@@ -242,9 +209,7 @@ class OpenLog:
         return whole
 
     def _ranked(self) -> list[LogExcerpt]:
-        """
-        The messages, those first that stand at an end for one of their signs.
-        """
+        """The messages, those first that stand at an end for one of their signs."""
         ranked = sorted(each for ends in self._signs.values() for each in ends.ranked())
         starts = dict.fromkeys(start for _, start in ranked)
         return [self._messages[start] for start in starts if start in self._messages]

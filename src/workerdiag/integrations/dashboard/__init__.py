@@ -1,5 +1,4 @@
-"""
-The deaths of a scheduler in its dashboard: a page, JSON, reports, and counts for Prometheus.
+"""The deaths of a scheduler in its dashboard: a page, JSON, reports, and counts for Prometheus.
 
 The recorder on the scheduler imports this by name (`workerdiag.recorder.scheduler.dashboard`), and without
 the reasoning. Only public parts of Dask's web server are used, and `attach` returns what undoes everything.
@@ -37,8 +36,7 @@ Undo = Callable[[], object]
 
 
 def attach(scheduler: Scheduler) -> Undo | None:
-    """
-    Show the deaths of a recording scheduler. Returns an undo function, or None without a web server.
+    """Show the deaths of a recording scheduler. Returns an undo function, or None without a web server.
 
     It must be called on the scheduler's event loop.
     """
@@ -80,9 +78,7 @@ def attach(scheduler: Scheduler) -> Undo | None:
 
 
 def _add_page(scheduler: Scheduler, web: Any, book: DeathBook) -> Undo:
-    """
-    Add the routes of the page, JSON and reports, and a link in Dask's dashboard if there is one.
-    """
+    """Add the routes of the page, JSON and reports, and a link in Dask's dashboard if there is one."""
     individual = plain_page()
     page, undo_naming = individual, None
     try:
@@ -101,9 +97,7 @@ def _add_page(scheduler: Scheduler, web: Any, book: DeathBook) -> Undo:
 
 
 def _page_in_dashboard(scheduler: Scheduler, web: Any, plain: bytes) -> tuple[bytes, Undo | None]:
-    """
-    Return the page with Dask's navigation and a link to it; the *plain* page without a dashboard.
-    """
+    """Return the page with Dask's navigation and a link to it; the *plain* page without a dashboard."""
     # Bokeh's application is missing if the dashboard is switched off or Bokeh is not installed.
     dashboard = next((each for each in web.applications if hasattr(each, "app_paths")), None)
     if dashboard is None:
@@ -116,8 +110,7 @@ def _page_in_dashboard(scheduler: Scheduler, web: Any, plain: bytes) -> tuple[by
 
 
 def _name_page(dashboard: Any, variables: Mapping[str, list[Any]]) -> Undo:
-    """
-    Add the page to Dask's navigation, and to the list that JupyterLab's extension reads.
+    """Add the page to Dask's navigation, and to the list that JupyterLab's extension reads.
 
     That list has the paths of Bokeh's applications (``IndividualPlots`` in http/scheduler/info.py), so an
     empty application is the placeholder for our page, which `application` serves.

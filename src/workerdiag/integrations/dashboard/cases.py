@@ -1,5 +1,4 @@
-"""
-The cases on the dashboard, with their victims and the memory of these.
+"""The cases on the dashboard, with their victims and the memory of these.
 
 A separate process judges deaths (`judge_process`), so all of this converts to plain data and back.
 """
@@ -21,9 +20,7 @@ _NAME_CHARS = 100
 
 @frozen(kw_only=True)
 class DeadWorker:
-    """
-    A worker that died, with its memory until then.
-    """
+    """A worker that died, with its memory until then."""
 
     #: As `RecordedDeath.id`.
     id: str
@@ -42,9 +39,7 @@ class DeadWorker:
 
 @frozen(kw_only=True)
 class KnownCause:
-    """
-    A cause with its family, and who usually has to act.
-    """
+    """A cause with its family, and who usually has to act."""
 
     cause: str
     family: str
@@ -53,9 +48,7 @@ class KnownCause:
 
 @frozen(kw_only=True)
 class JudgedCase:
-    """
-    Deaths of one trouble, with their judgement.
-    """
+    """Deaths of one trouble, with their judgement."""
 
     #: The fingerprint of the diagnosis.
     id: str
@@ -73,16 +66,12 @@ class JudgedCase:
 
 
 def ids_of(victims: Iterable[DeadWorker]) -> frozenset[str]:
-    """
-    Return all ids of these deaths.
-    """
+    """Return all ids of these deaths."""
     return frozenset(id_ for each in victims for id_ in (each.id, each.report_id) if id_ is not None)
 
 
 def victim_of(death: RecordedDeath) -> DeadWorker:
-    """
-    Return the worker of a recorded death, with the memory in its box or its last heartbeat.
-    """
+    """Return the worker of a recorded death, with the memory in its box or its last heartbeat."""
     who, record, report = death.identity, death.record, death.report
     points = _decimated(_memory(death))
     limits = [each.memory_limit_bytes for each in (record, report) if each is not None]
@@ -109,9 +98,7 @@ def _memory(death: RecordedDeath) -> list[tuple[float, int]]:
 
 
 def _decimated(points: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
-    """
-    Return at most `MAX_POINTS` of the points: the highest of each stretch, and always the last.
-    """
+    """Return at most `MAX_POINTS` of the points: the highest of each stretch, and always the last."""
     if len(points) <= MAX_POINTS:
         return list(points)
     step = -(-len(points) // (MAX_POINTS - 1))

@@ -1,6 +1,4 @@
-"""
-The deaths of one scheduler for the dashboard, in bounded memory.
-"""
+"""The deaths of one scheduler for the dashboard, in bounded memory."""
 
 from __future__ import annotations
 
@@ -40,9 +38,7 @@ Labels = tuple[str, str, str]
 
 @define(eq=False)
 class ShownCase:
-    """
-    One row: a trouble and its victims.
-    """
+    """One row: a trouble and its victims."""
 
     judged: JudgedCase
     first_at: float
@@ -54,8 +50,7 @@ class ShownCase:
     report: bytes | None = None
 
     def to_plain(self, drawn: Container[str]) -> dict[str, object]:
-        """
-        Return the row as plain data.
+        """Return the row as plain data.
 
         Args:
             drawn: Ids of the deaths whose memory is drawn.
@@ -79,9 +74,7 @@ class ShownCase:
 
 
 class DeathBook:
-    """
-    Cases by id, and counts that only grow.
-    """
+    """Cases by id, and counts that only grow."""
 
     def __init__(self) -> None:
         self._cases: dict[str, ShownCase] = {}
@@ -100,59 +93,43 @@ class DeathBook:
 
     @property
     def knows_causes(self) -> bool:
-        """
-        Whether causes without deaths are known too.
-        """
+        """Whether causes without deaths are known too."""
         return bool(self._causes)
 
     @property
     def death_count(self) -> int:
-        """
-        The number of deaths counted.
-        """
+        """The number of deaths counted."""
         return self._counts.total()
 
     def cases(self) -> list[ShownCase]:
-        """
-        Return the cases, those with the newest deaths first.
-        """
+        """Return the cases, those with the newest deaths first."""
         return sorted(self._cases.values(), key=lambda each: each.last_at, reverse=True)
 
     def counts(self) -> Mapping[Labels, int]:
-        """
-        Return the number of deaths by cause, family and blame, with zero for other known causes.
-        """
+        """Return the number of deaths by cause, family and blame, with zero for other known causes."""
         known = [(each.cause, each.family, each.blame) for each in self._causes]
         return dict.fromkeys([(_UNKNOWN, _UNKNOWN, _UNKNOWN), *known], 0) | self._counts
 
     def report(self, case_id: str) -> bytes | None:
-        """
-        Return the HTML report of a case; None if there is no such case, or its report was dropped.
-        """
+        """Return the HTML report of a case; None if there is no such case, or its report was dropped."""
         case = self._cases.get(case_id)
         return zlib.decompress(case.report) if case is not None and case.report is not None else None
 
     def to_json(self) -> str:
-        """
-        Return everything shown, as docs/dashboard.md describes it. It is cached until the next change.
-        """
+        """Return everything shown, as docs/dashboard.md describes it. It is cached until the next change."""
         if self._json[0] != self.version:
             self._json = (self.version, json.dumps(self._plain()))
         return self._json[1]
 
     def settle(self, count: int, missed_count: int = 0) -> None:
-        """
-        Note the number of waiting deaths, and of further missed ones.
-        """
+        """Note the number of waiting deaths, and of further missed ones."""
         if count != self.settling_count or missed_count:
             self.settling_count = count
             self.missed_count += missed_count
             self.version += 1
 
     def add(self, judgement: Judgement) -> None:
-        """
-        Add a judgement. A death that was judged before moves to its new case.
-        """
+        """Add a judgement. A death that was judged before moves to its new case."""
         self._causes = judgement.causes or self._causes
         told = ids_of(each for case in judgement.cases for each in case.victims)
         for id_ in judgement.death_ids - told:
@@ -197,9 +174,7 @@ class DeathBook:
             shown.victims[id_] = victim
 
     def _remove(self, death_id: str) -> None:
-        """
-        Remove a death from its case; it stays counted.
-        """
+        """Remove a death from its case; it stays counted."""
         shown = self._cases.get(self._case_of.get(death_id, ""))
         if shown is None:
             return

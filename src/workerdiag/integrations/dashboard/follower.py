@@ -1,5 +1,4 @@
-"""
-Follows the deaths of a scheduler inside its process: collects them, has them judged, and keeps the result.
+"""Follows the deaths of a scheduler inside its process: collects them, has them judged, and keeps the result.
 
 On the scheduler's event loop it only waits, and needs some tenths of a millisecond for a death.
 """
@@ -42,8 +41,7 @@ Ask = Method
 
 
 class DeathFollower:
-    """
-    Follows deaths until it is cancelled or the scheduler closes.
+    """Follows deaths until it is cancelled or the scheduler closes.
 
     Args:
         ask: The recorder's handler.
@@ -63,9 +61,7 @@ class DeathFollower:
         self._one_at_a_time = asyncio.Lock()
 
     async def run(self) -> None:
-        """
-        Follow the deaths. A failure ends only this, with a line in the log.
-        """
+        """Follow the deaths. A failure ends only this, with a line in the log."""
         try:
             while await self._look():
                 if self._is_due():
@@ -74,9 +70,7 @@ class DeathFollower:
             logger.warning("The page of deaths stands still: %s", describe_error(problem))
 
     async def learn_causes(self) -> None:
-        """
-        Add all known causes to the book, so that it can return zero counts.
-        """
+        """Add all known causes to the book, so that it can return zero counts."""
         if self._book.knows_causes:
             return
         try:
@@ -85,9 +79,7 @@ class DeathFollower:
             logger.info("The known causes cannot be listed: %s", problem)
 
     async def _look(self) -> bool:
-        """
-        Ask for deaths once. Returns whether there will be more.
-        """
+        """Ask for deaths once. Returns whether there will be more."""
         due_at = self._settling.due_at
         wait_s = _WAIT_S if due_at is None else min(_WAIT_S, max(_LEAST_WAIT_S, due_at - monotonic_s()))
         reply = await self._ask(since=self._position, epoch=self._epoch, wait_s=wait_s)
@@ -107,9 +99,7 @@ class DeathFollower:
         return bool(self._deaths) and (is_full or self._settling.is_due(monotonic_s()))
 
     async def _conclude(self) -> None:
-        """
-        Judge what has settled, then pause for as long as that took: others need the processor too.
-        """
+        """Judge what has settled, then pause for as long as that took: others need the processor too."""
         began = monotonic_s()
         deaths, self._deaths = self._deaths, []
         self._settling.judged()
@@ -123,8 +113,7 @@ class DeathFollower:
         await asyncio.sleep(monotonic_s() - began)
 
     async def _judged(self, deaths: Sequence[bytes]) -> Judgement:
-        """
-        Return the judgement, made in a thread.
+        """Return the judgement, made in a thread.
 
         Raises:
             JudgingError: They could not be judged.
@@ -144,9 +133,7 @@ def _is_deliberate(death: Reply) -> bool:
 
 
 def unjudged(deaths: Sequence[bytes], problem: str) -> Judgement:
-    """
-    Return a case without a cause for the unexpected deaths.
-    """
+    """Return a case without a cause for the unexpected deaths."""
     known = []
     for line in deaths:
         try:

@@ -1,5 +1,4 @@
-"""
-Has deaths judged by a separate process, so that the scheduler does not run or import the reasoning.
+"""Has deaths judged by a separate process, so that the scheduler does not run or import the reasoning.
 
 In a thread of the scheduler it held the GIL for some 20 ms at a time and kept 17 to 28 MB (distributed
 2026.8.0), and a crash of the regular expression engine would end the scheduler.
@@ -32,9 +31,7 @@ _T = TypeVar("_T")
 
 @frozen(kw_only=True)
 class Judgement:
-    """
-    The judgement of some deaths.
-    """
+    """The judgement of some deaths."""
 
     cases: tuple[JudgedCase, ...] = ()
     #: Ids of the judged deaths; those in no case were expected.
@@ -44,42 +41,32 @@ class Judgement:
 
 
 class JudgingError(Exception):
-    """
-    Deaths could not be judged; the message says why, for a person.
-    """
+    """Deaths could not be judged; the message says why, for a person."""
 
 
 class Judge(Protocol):
-    """
-    Judges deaths, as lines of JSON.
-    """
+    """Judges deaths, as lines of JSON."""
 
     def judge(self, deaths: Sequence[bytes]) -> Judgement:
-        """
-        Return the judgement, which may take minutes on a busy machine.
+        """Return the judgement, which may take minutes on a busy machine.
 
         Raises:
             JudgingError: The deaths could not be judged.
         """
 
     def stop(self) -> None:
-        """
-        Abort a running judgement.
-        """
+        """Abort a running judgement."""
 
 
 class JudgingProcess:
-    """
-    Starts a process for each judgement.
-    """
+    """Starts a process for each judgement."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._is_stopped = threading.Event()
 
     def judge(self, deaths: Sequence[bytes]) -> Judgement:
-        """
-        Return the judgement. It blocks, so call it in a thread.
+        """Return the judgement. It blocks, so call it in a thread.
 
         Raises:
             JudgingError: The process cannot be started, failed, or took too long.
@@ -97,9 +84,7 @@ class JudgingProcess:
         return judgement
 
     def stop(self) -> None:
-        """
-        Stop the process, if there is one, and start no further one.
-        """
+        """Stop the process, if there is one, and start no further one."""
         self._is_stopped.set()
         if (process := self._process) is not None:
             process.kill()
@@ -121,9 +106,7 @@ class JudgingProcess:
 
 
 def parse_judgement(lines: Iterable[bytes]) -> Judgement | None:
-    """
-    Parse the lines of `judge_process`; None if they are incomplete.
-    """
+    """Parse the lines of `judge_process`; None if they are incomplete."""
     cases: list[JudgedCase] = []
     causes: list[KnownCause] = []
     for line in lines:

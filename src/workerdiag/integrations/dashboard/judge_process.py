@@ -1,5 +1,4 @@
-"""
-The process that judges deaths for a scheduler: ``python -m workerdiag.integrations.dashboard.judge_process``.
+"""The process that judges deaths for a scheduler: ``python -m workerdiag.integrations.dashboard.judge_process``.
 
 It reads recorded deaths as JSON lines from standard input, and writes JSON lines: all known causes, each case
 with its report, and finally the deaths that it read.
@@ -31,9 +30,7 @@ _MAX_REPORT_BYTES = 4 * 2**20
 
 
 def main() -> None:
-    """
-    Judge the deaths on standard input. Only the judgement goes to standard output.
-    """
+    """Judge the deaths on standard input. Only the judgement goes to standard output."""
     with contextlib.suppress(AttributeError, OSError):
         os.nice(_NICENESS)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
@@ -45,9 +42,7 @@ def main() -> None:
 
 
 def conclude(deaths: list[RecordedDeath]) -> Iterator[Mapping[str, object]]:
-    """
-    Yield the judgement of the deaths as plain data.
-    """
+    """Yield the judgement of the deaths as plain data."""
     book = DEFAULT_RULEBOOK.within(Deadline.after(BUDGET_S))[0]
     for each in book.causes:
         yield {"kind": "cause"} | to_plain(KnownCause(cause=each.id, family=each.family, blame=each.blame))

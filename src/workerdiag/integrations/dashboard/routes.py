@@ -1,5 +1,4 @@
-"""
-The routes of the scheduler's web server: the page, ``/workerdiag/deaths.json``, and the report of each case.
+"""The routes of the scheduler's web server: the page, ``/workerdiag/deaths.json``, and the report of each case.
 
 All replies are prepared or take a millisecond, since the server runs on the scheduler's event loop. The page
 is static and draws ``deaths.json`` in the browser: a Bokeh page, like those of Dask, would hold that loop for
@@ -62,9 +61,7 @@ class _Report(_Handler):
 
 
 def application(book: DeathBook, *, page: bytes, individual: bytes) -> Application:
-    """
-    Return the routes for Dask's web server.
-    """
+    """Return the routes for Dask's web server."""
     return Application(
         [
             (rf"{_PREFIX}/{PAGE}", _Page, {"html": page}),
@@ -76,9 +73,7 @@ def application(book: DeathBook, *, page: bytes, individual: bytes) -> Applicati
 
 
 def plain_page() -> bytes:
-    """
-    Return the page without navigation, for JupyterLab's Dask extension.
-    """
+    """Return the page without navigation, for JupyterLab's Dask extension."""
     body = _BODY.read_text(encoding="utf-8")
     viewport = '<meta name="viewport" content="width=device-width, initial-scale=1">'
     head = f'<head><meta charset="utf-8">{viewport}<title>Dask: Deaths</title></head>'
@@ -88,8 +83,7 @@ def plain_page() -> bytes:
 
 
 def page_in_dashboard(variables: Mapping[str, object]) -> bytes:
-    """
-    Return the page with Dask's navigation. Dask must show its dashboard, and so have loaded Bokeh.
+    """Return the page with Dask's navigation. Dask must show its dashboard, and so have loaded Bokeh.
 
     Args:
         variables: Variables of Dask's template (``template_variables``).

@@ -1,3 +1,1 @@
-"""
-Messages of a log: the lines around a place that form a message, each parsed once.
-"""
+"""Messages of a log: the lines around a place that form a message, each parsed once."""

@@ -1,5 +1,4 @@
-"""
-The lines of a block of bytes, parsed on demand, each once.
+"""The lines of a block of bytes, parsed on demand, each once.
 
 Lines of several processes may be mixed in one text. They are indexed by forwarder, so that the lines of one
 forwarder are found without visiting the others.
@@ -26,9 +25,7 @@ _StartsByForwarder = dict[tuple[str, int], list[int]]
 
 
 class LineIndex:
-    """
-    The lines of *data* by offset. Each is parsed at most once.
-    """
+    """The lines of *data* by offset. Each is parsed at most once."""
 
     def __init__(self, data: bytes, work: WorkBudget) -> None:
         self.data = data
@@ -44,9 +41,7 @@ class LineIndex:
         self._behind_overlong: list[int] = []
 
     def bounds(self, offset: int) -> tuple[int, int] | None:
-        """
-        Return the bounds of the line around *offset*; None if it is longer than `LONGEST_LINE`.
-        """
+        """Return the bounds of the line around *offset*; None if it is longer than `LONGEST_LINE`."""
         newline = self.data.rfind(b"\n", max(0, offset - LONGEST_LINE), offset)
         if newline < 0 and offset > LONGEST_LINE:
             return None
@@ -57,32 +52,24 @@ class LineIndex:
         return (start, end) if end - start <= LONGEST_LINE else None
 
     def line(self, start: int) -> ParsedLine:
-        """
-        Return the line that begins at *start*.
-        """
+        """Return the line that begins at *start*."""
         if start not in self._lines:
             self._run_of(start)
         return self._known(start)
 
     def line_between(self, start: int, end: int) -> ParsedLine:
-        """
-        Return the line from *start* to *end*, without parsing the lines around it.
-        """
+        """Return the line from *start* to *end*, without parsing the lines around it."""
         if start not in self._lines:
             self._work.line_bytes += end - start
             self._lines[start] = self._parse(self.data[start:end])
         return self._lines[start]
 
     def _known(self, start: int) -> ParsedLine:
-        """
-        Return the parsed line that begins at *start*.
-        """
+        """Return the parsed line that begins at *start*."""
         return self._lines.get(start, _BLANK)
 
     def header_before(self, start: int, forwarder: str, floor: int) -> int | None:
-        """
-        Return the last header of *forwarder* from *floor* to the line at *start*; None if there is none.
-        """
+        """Return the last header of *forwarder* from *floor* to the line at *start*; None if there is none."""
         number = self._run_of(start)
         floor = max(floor, self.barrier(start))
         begun = start
@@ -95,8 +82,7 @@ class LineIndex:
             number = self._go_back(number, forwarder, floor)
 
     def lines_of(self, start: int, forwarder: str, low: int, ceiling: int) -> list[int]:
-        """
-        Return the lines of *forwarder* from *low* to *ceiling* or the first header behind *start*.
+        """Return the lines of *forwarder* from *low* to *ceiling* or the first header behind *start*.
 
         `header_before` has already parsed the lines from *low* to *start*.
         """
@@ -116,9 +102,7 @@ class LineIndex:
             number = self._go_on(number, forwarder, ceiling)
 
     def _stands_alone(self, start: int, number: int, forwarder: str) -> bool:
-        """
-        Whether a header follows the line at *start*, as it usually does.
-        """
+        """Whether a header follows the line at *start*, as it usually does."""
         behind = self.data.find(b"\n", start) + 1 or len(self.data) + 1
         if behind not in self._lines:
             if behind != self._to[number] or behind >= len(self.data):
@@ -129,9 +113,7 @@ class LineIndex:
         return line.is_header and line.forwarder == forwarder
 
     def _run_of(self, start: int) -> int:
-        """
-        Return the index of the run with the line at *start*, which may be new.
-        """
+        """Return the index of the run with the line at *start*, which may be new."""
         number = bisect_right(self._from, start) - 1
         if number >= 0 and start < self._to[number]:
             return number
@@ -140,9 +122,7 @@ class LineIndex:
         return self._merged(number + 1)
 
     def _merged(self, number: int) -> int:
-        """
-        Merge the run with adjacent runs, and return its index.
-        """
+        """Merge the run with adjacent runs, and return its index."""
         if number + 1 < len(self._from) and self._to[number] == self._from[number + 1]:
             self._to[number] = self._to.pop(number + 1)
             del self._from[number + 1]
@@ -153,9 +133,7 @@ class LineIndex:
         return number
 
     def barrier(self, start: int) -> int:
-        """
-        Return the end of the last overlong line before *start*: the search stops there.
-        """
+        """Return the end of the last overlong line before *start*: the search stops there."""
         place = bisect_right(self._behind_overlong, start)
         return self._behind_overlong[place - 1] if place else 0
 
@@ -164,16 +142,12 @@ class LineIndex:
         return low > 0 and self._line_before(low) is not None
 
     def _line_before(self, start: int) -> int | None:
-        """
-        Return the start of the line before the one at *start*; None if it is overlong.
-        """
+        """Return the start of the line before the one at *start*; None if it is overlong."""
         newline = self.data.rfind(b"\n", max(0, start - 1 - LONGEST_LINE), start - 1)
         return None if newline < 0 and start - 1 > LONGEST_LINE else newline + 1
 
     def _go_back(self, number: int, forwarder: str, floor: int) -> int:
-        """
-        Parse the lines before a run, up to a header, another run or *floor*.
-        """
+        """Parse the lines before a run, up to a header, another run or *floor*."""
         low = self._from[number]
         before = self._to[number - 1] if number else 0
         while low > max(before, floor):
@@ -189,9 +163,7 @@ class LineIndex:
         return self._merged(number)
 
     def _go_on(self, number: int, forwarder: str, ceiling: int) -> int:
-        """
-        Parse the lines behind a run, up to a header, another run or *ceiling*.
-        """
+        """Parse the lines behind a run, up to a header, another run or *ceiling*."""
         high = self._to[number]
         behind = self._from[number + 1] if number + 1 < len(self._from) else len(self.data)
         while high < min(behind, ceiling):
@@ -203,9 +175,7 @@ class LineIndex:
         return self._merged(number)
 
     def _parse_at(self, start: int) -> int:
-        """
-        Parse the line at *start*, or only its beginning, and index it. Returns the start of the next line.
-        """
+        """Parse the line at *start*, or only its beginning, and index it. Returns the start of the next line."""
         end = self.data.find(b"\n", start, start + LONGEST_LINE + 1)
         following = end + 1
         if end < 0:
@@ -240,9 +210,7 @@ def _insert_start(drawers: _StartsByForwarder, drawer: tuple[str, int], start: i
 
 
 def _last_start(drawers: _StartsByForwarder, forwarder: str, low: int, high: int) -> int | None:
-    """
-    Return the last offset from *low* to *high*, both included.
-    """
+    """Return the last offset from *low* to *high*, both included."""
     for number in range(high // _DRAWER_BYTES, low // _DRAWER_BYTES - 1, -1):
         filed = drawers.get((forwarder, number))
         place = bisect_right(filed, high) if filed else 0
@@ -252,16 +220,12 @@ def _last_start(drawers: _StartsByForwarder, forwarder: str, low: int, high: int
 
 
 def _first_start(drawers: _StartsByForwarder, forwarder: str, low: int, end: int) -> int | None:
-    """
-    Return the first offset from *low* on, before *end*.
-    """
+    """Return the first offset from *low* on, before *end*."""
     return next(_starts_between(drawers, forwarder, low, end), None)
 
 
 def _starts_between(drawers: _StartsByForwarder, forwarder: str, low: int, end: int) -> Iterator[int]:
-    """
-    Yield the offsets from *low* on, before *end*, in order.
-    """
+    """Yield the offsets from *low* on, before *end*, in order."""
     for number in range(low // _DRAWER_BYTES, (end - 1) // _DRAWER_BYTES + 1):
         filed = drawers.get((forwarder, number), ())
         if filed and low <= filed[0] and filed[-1] < end:

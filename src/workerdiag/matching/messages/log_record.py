@@ -1,6 +1,4 @@
-"""
-One message of a log: its text, its lines, and the text around a place in it.
-"""
+"""One message of a log: its text, its lines, and the text around a place in it."""
 
 from __future__ import annotations
 
@@ -31,35 +29,25 @@ _LINE_BYTES = 8 * 1024
 
 
 class MatchObserver(Protocol):
-    """
-    Receives the text around each match.
-    """
+    """Receives the text around each match."""
 
     def on_match(self, origin: str, sign: tuple[str, str], message: LogExcerpt) -> None:
-        """
-        Receive a message of the log *origin* that shows *sign* (owner and name).
-        """
+        """Receive a message of the log *origin* that shows *sign* (owner and name)."""
 
 
 class TextAround(Protocol):
-    """
-    The bytes of the log around a message.
-    """
+    """The bytes of the log around a message."""
 
     data: bytes
     base: int
 
     def line_number(self, offset: int) -> int:
-        """
-        Return the number of the line at *offset*, counted from 1.
-        """
+        """Return the number of the line at *offset*, counted from 1."""
 
 
 @define(eq=False)
 class LogRecord:
-    """
-    One message, with the offsets of its lines.
-    """
+    """One message, with the offsets of its lines."""
 
     header: ParsedLine | None
     #: Message text, lines joined by newlines.
@@ -82,29 +70,21 @@ class LogRecord:
 
     @property
     def heading(self) -> str:
-        """
-        Its header line without the time, as distributed writes it; empty without a header.
-        """
+        """Its header line without the time, as distributed writes it; empty without a header."""
         return f"{self.header.logger} - {self.header.level} - {self.header.message}" if self.header else ""
 
     def line_at(self, position: int) -> int:
-        """
-        Return the index of the line at *position* of the text.
-        """
+        """Return the index of the line at *position* of the text."""
         return max(0, bisect_right(self.text_starts, position) - 1)
 
     def shows(self, text: str) -> bool:
-        """
-        Whether the pattern *text* matches anywhere in the message.
-        """
+        """Whether the pattern *text* matches anywhere in the message."""
         if text not in self._shown:
             self._shown[text] = pattern(text).search(self.text) is not None
         return self._shown[text]
 
     def is_code(self, position: int) -> bool:
-        """
-        Whether the line calls a logging function before *position*.
-        """
+        """Whether the line calls a logging function before *position*."""
         if self._calls is None:
             found_calls = _WOULD_WRITE.finditer(self.text) if "log" in self.text.lower() else ()
             self._calls = [(found.end(), found.start()) for found in found_calls]
@@ -114,9 +94,7 @@ class LogRecord:
         return place > 0 and self._calls[place - 1][1] >= self.text_starts[self.line_at(position)]
 
     def is_guess(self, position: int) -> bool:
-        """
-        Whether the sentence says before *position* that it is a guess.
-        """
+        """Whether the sentence says before *position* that it is a guess."""
         if not position:  # nothing precedes it
             return False
         if self._guesses is None:
@@ -124,9 +102,7 @@ class LogRecord:
         return any(start <= position < end for start, end in self._guesses)
 
     def is_own_note(self, at: int) -> bool:
-        """
-        Whether line *at* is part of a note of ours in an exception, which is not evidence.
-        """
+        """Whether line *at* is part of a note of ours in an exception, which is not evidence."""
         if self._has_own_note is None:
             self._has_own_note = NOTE_START in self.text
         if not self._has_own_note:
@@ -135,15 +111,11 @@ class LogRecord:
         return any(line.message.lstrip().startswith(NOTE_START) for line in note)
 
     def follows(self, at: int, text: bytes) -> bool:
-        """
-        Whether the lines above line *at* contain *text*, which is in lower case.
-        """
+        """Whether the lines above line *at* contain *text*, which is in lower case."""
         return follows(self.window.data, self.line_offsets[at] - self.window.base, text)
 
     def number_lines(self) -> None:
-        """
-        Number its lines.
-        """
+        """Number its lines."""
         if not self.numbers:
             window = self.window
             first = window.line_number(self.line_offsets[0])
@@ -155,9 +127,7 @@ class LogRecord:
             self.numbers = array("q", accumulate(between, initial=first))
 
     def excerpt(self, first: int, last: int) -> LogExcerpt:
-        """
-        Return its numbered lines *first* to *last*, with a few lines of the log before and after them.
-        """
+        """Return its numbered lines *first* to *last*, with a few lines of the log before and after them."""
         key = (first, last)
         if key not in self._excerpts:
             window, line = self.window, self.numbers[first]
@@ -167,15 +137,12 @@ class LogRecord:
 
 
 def follows(data: bytes, at: int, text: bytes) -> bool:
-    """
-    Whether the three lines above the line at offset *at* contain *text*, which is in lower case.
-    """
+    """Whether the three lines above the line at offset *at* contain *text*, which is in lower case."""
     return text in data[_context_start(data, at) : at].lower()
 
 
 def message_excerpt(data: bytes, base: int, first: int, last: int, line: int) -> LogExcerpt:
-    """
-    Return a message with a few lines before and after it.
+    """Return a message with a few lines before and after it.
 
     Args:
         data: Bytes of the log.
@@ -214,8 +181,7 @@ def _context_end(data: bytes, at: int) -> int:
 
 
 def context_bounds(data: bytes, start: int, end: int, least: int) -> tuple[int, int] | None:
-    """
-    Return the bounds of a message to cut out so that its excerpt stays the same; None if impossible.
+    """Return the bounds of a message to cut out so that its excerpt stays the same; None if impossible.
 
     Args:
         data: Bytes of the log.

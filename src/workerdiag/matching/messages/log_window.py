@@ -1,5 +1,4 @@
-"""
-A window on the bytes of a log that finds the message around a place.
+"""A window on the bytes of a log that finds the message around a place.
 
 A message is a header line with the text up to the next header: a traceback, a faulthandler dump, a table. Its
 bounds depend only on bytes within fixed distances, so they do not depend on how the log is cut into chunks.
@@ -39,9 +38,7 @@ _LEAST_MARKS = 128 * 2**20 // NEWLINE_PIECE_BYTES
 
 @define
 class NewlineMarks:
-    """
-    Offsets in one log, at least `NEWLINE_PIECE_BYTES` apart, with the number of newlines before each.
-    """
+    """Offsets in one log, at least `NEWLINE_PIECE_BYTES` apart, with the number of newlines before each."""
 
     #: Newlines up to the last byte.
     total: int = 0
@@ -50,9 +47,7 @@ class NewlineMarks:
     _next: int = field(default=0, init=False)
 
     def add(self, chunk: LogChunk, start: int) -> None:
-        """
-        Count the next chunk, which begins at offset *start*.
-        """
+        """Count the next chunk, which begins at offset *start*."""
         for count in chunk.newline_counts:
             if start >= self._next:
                 self._places.append(start)
@@ -64,17 +59,13 @@ class NewlineMarks:
             self._places, self._counts = self._places[_LEAST_MARKS:], self._counts[_LEAST_MARKS:]
 
     def last_before(self, place: int) -> tuple[int, int]:
-        """
-        Return the last mark up to *place*, and the newlines before it; -1 if there is none.
-        """
+        """Return the last mark up to *place*, and the newlines before it; -1 if there is none."""
         number = bisect_right(self._places, place) - 1
         return (self._places[number], self._counts[number]) if number >= 0 else (-1, 0)
 
 
 class LogWindow:
-    """
-    Bytes of a log, with enough around them for whole messages.
-    """
+    """Bytes of a log, with enough around them for whole messages."""
 
     def __init__(
         self,
@@ -102,9 +93,7 @@ class LogWindow:
         self._same_from = self._same_before = 0
 
     def forget_lines(self) -> None:
-        """
-        Drop everything but the bytes.
-        """
+        """Drop everything but the bytes."""
         self._index = LineIndex(self.data, self._work)
         self._records = {}
         self._clips = {}
@@ -112,15 +101,11 @@ class LogWindow:
         self._last = None
 
     def line_number(self, offset: int) -> int:
-        """
-        Return the number of the line at an absolute offset, counted from 1.
-        """
+        """Return the number of the line at an absolute offset, counted from 1."""
         return 1 + self.newlines_before(offset)
 
     def newlines_before(self, offset: int) -> int:
-        """
-        Return the number of newlines in the log before an absolute offset in the window.
-        """
+        """Return the number of newlines in the log before an absolute offset in the window."""
         known = self._counted if self._counted[0] <= offset else (self.base, self.newlines)
         place, newlines = max(self._marks.last_before(offset), known)
         newlines += self.data.count(b"\n", place - self.base, offset - self.base)
@@ -128,9 +113,7 @@ class LogWindow:
         return newlines
 
     def record_of_line(self, start: int, end: int) -> LogRecord:
-        """
-        Return the one-line message from *start* to *end*, as `record_at` finds it.
-        """
+        """Return the one-line message from *start* to *end*, as `record_at` finds it."""
         key = (-1, "", start)
         if key not in self._records:
             self._add_one_line(key, start, self._index.line_between(start, end))
@@ -142,9 +125,7 @@ class LogWindow:
         return record
 
     def record_at(self, offset: int) -> LogRecord:
-        """
-        Return the message around the byte at *offset*, relative to this block.
-        """
+        """Return the message around the byte at *offset*, relative to this block."""
         if not self.holds(offset):
             bounds = self._index.bounds(offset)
             found = self._clip(offset) if bounds is None else (*bounds, self._record_of_line(bounds[0]))
@@ -153,15 +134,11 @@ class LogWindow:
         return self._last
 
     def holds(self, offset: int) -> bool:
-        """
-        Whether the last message requested is the one around *offset*.
-        """
+        """Whether the last message requested is the one around *offset*."""
         return self._from <= offset < self._to or self._goes_on_at(offset)
 
     def _goes_on_at(self, offset: int) -> bool:
-        """
-        Whether *offset* is in another line of the last message requested.
-        """
+        """Whether *offset* is in another line of the last message requested."""
         if self._last is None or self.base + offset < (offsets := self._last.line_offsets)[0]:
             return False
         start = offsets[bisect_right(offsets, self.base + offset) - 1] - self.base
@@ -200,9 +177,7 @@ class LogWindow:
     def _assemble_record(
         self, key: tuple[int, str, int | None], start: int, low: int, ceiling: int
     ) -> LogRecord:
-        """
-        Assemble the lines of one forwarder from *low* to *ceiling* or its next header.
-        """
+        """Assemble the lines of one forwarder from *low* to *ceiling* or its next header."""
         if key in self._records:
             return self._records[key]
         starts = self._index.lines_of(start, key[1], low, ceiling)
@@ -223,9 +198,7 @@ class LogWindow:
         return record
 
     def _clip(self, offset: int) -> tuple[int, int, LogRecord]:
-        """
-        Return the clip of an overlong line around *offset* as a message, with the range of its offsets.
-        """
+        """Return the clip of an overlong line around *offset* as a message, with the range of its offsets."""
         self._same_from = self._same_before = 0
         begin = (self.base + offset) // CLIP_BYTES * CLIP_BYTES - self.base
         low, high = max(0, begin - CLIP_BYTES), min(len(self.data), begin + 2 * CLIP_BYTES)

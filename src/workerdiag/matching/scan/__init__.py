@@ -1,3 +1,1 @@
-"""
-One pass over the bytes of a log: literals first, patterns only where a literal stands.
-"""
+"""One pass over the bytes of a log: literals first, patterns only where a literal stands."""

@@ -1,5 +1,4 @@
-"""
-Candidates: places in a block that deserve a closer look, with the patterns to try there.
+"""Candidates: places in a block that deserve a closer look, with the patterns to try there.
 
 Most lines that distributed writes are complete messages, and most of those that contain a pattern's literal
 do not match the pattern. The bytes alone identify such a line, and the report of a failed task: it is
@@ -63,9 +62,7 @@ _MAX_MORE = 12
 
 @define(eq=False)
 class Candidate:
-    """
-    A place that deserves a closer look.
-    """
+    """A place that deserves a closer look."""
 
     #: Offset in the block.
     at: int
@@ -81,15 +78,11 @@ class Candidate:
     message: bytes | None = None
 
     def record_in(self, block: LogWindow) -> LogRecord:
-        """
-        Return the message at this place.
-        """
+        """Return the message at this place."""
         return block.record_of_line(*self.line) if self.line else block.record_at(self.at)
 
     def narrow(self, table: PatternTable, work: WorkBudget, *, again: bool) -> tuple[str, ...]:
-        """
-        Return the patterns to try. If the text is known, most of those that do not match are left out.
-        """
+        """Return the patterns to try. If the text is known, most of those that do not match are left out."""
         if self.message is None:
             return self.texts
         work.spend(len(self.message), 0, again=again)
@@ -99,8 +92,7 @@ class Candidate:
 def find_candidates(
     data: bytes, begin: int, hits: LiteralHits, texts_of: Callable[[tuple[int, ...], bool], tuple[str, ...]]
 ) -> Iterator[Candidate]:
-    """
-    Yield a candidate for each message that its bytes identify, and one for each hit in other messages.
+    """Yield a candidate for each message that its bytes identify, and one for each hit in other messages.
 
     Args:
         data: The block.
@@ -123,9 +115,7 @@ def find_candidates(
 
 
 def single_line_messages(data: bytes, begin: int, hits: LiteralHits) -> dict[int, bytes] | None:
-    """
-    Return the messages with *hits* by their offset; None unless all of them are one line long.
-    """
+    """Return the messages with *hits* by their offset; None unless all of them are one line long."""
     found: dict[int, bytes] = {}
     for at, _ in hits:
         start = data.rfind(b"\n", max(0, begin + at - LONGEST_LINE), begin + at) + 1
@@ -141,8 +131,7 @@ def single_line_messages(data: bytes, begin: int, hits: LiteralHits) -> dict[int
 def _known_message(
     data: bytes, at: int, unclear: int
 ) -> tuple[int, tuple[int, int] | None, int, bytes | None]:
-    """
-    Return start, bounds of the only line, end and text of the message at byte *at*, if its bytes identify it.
+    """Return start, bounds of the only line, end and text of the message at byte *at*, if its bytes identify it.
 
     Otherwise the start is that of the line. *unclear* is the start of a line that is known to need a closer
     look, so a line with many hits is read once.
@@ -168,9 +157,7 @@ def _known_message(
 
 
 def _header_before(data: bytes, line: int, low: int) -> int:
-    """
-    Return the offset, from *low* on, of the header that the line at *line* may continue; -1 if there is none.
-    """
+    """Return the offset, from *low* on, of the header that the line at *line* may continue; -1 if there is none."""
     start = line
     for _ in range(_MAX_MORE + 1):
         begun = _LINE_START.match(data, start)
@@ -187,9 +174,7 @@ def _header_before(data: bytes, line: int, low: int) -> int:
 def fresh_candidates(
     data: bytes, begin: int, hits: LiteralHits, table: PatternTable, prefilter: LogPrefilter
 ) -> Iterator[Candidate]:
-    """
-    Yield the candidates of *hits*, without saturated patterns and without most of those that do not match.
-    """
+    """Yield the candidates of *hits*, without saturated patterns and without most of those that do not match."""
 
     def wanted_texts(literals: tuple[int, ...], is_one_line: bool) -> tuple[str, ...]:  # noqa: FBT001
         return prefilter.unsaturated(table.texts_together(literals, is_one_line))
@@ -211,9 +196,7 @@ def fresh_candidates(
 def _without_vain(
     packed: list[int], data: bytes, begin: int, table: PatternTable, prefilter: LogPrefilter
 ) -> list[int]:
-    """
-    Return the *packed* hits, without frequent literals whose patterns match none of their lines.
-    """
+    """Return the *packed* hits, without frequent literals whose patterns match none of their lines."""
     count = len(table.literals.texts)
     literals = [each % count for each in packed]
     vain = set()
@@ -228,9 +211,7 @@ def _without_vain(
 
 
 def _narrow_together(candidates: Iterable[Candidate], table: PatternTable) -> None:
-    """
-    Search similar candidates together, and keep only the patterns that match one of them.
-    """
+    """Search similar candidates together, and keep only the patterns that match one of them."""
     alike: defaultdict[tuple[bool, tuple[str, ...]], list[Candidate]] = defaultdict(list)
     for each in candidates:
         if each.message is not None:
@@ -244,8 +225,7 @@ def _narrow_together(candidates: Iterable[Candidate], table: PatternTable) -> No
 
 
 def _plain_lines(data: bytes, begin: int, places: Iterable[int]) -> bytes:
-    """
-    Return the lines of *data* around *places*, which count from *begin*, as one text.
+    """Return the lines of *data* around *places*, which count from *begin*, as one text.
 
     The text is empty if a line is too long or needs decoding.
     """

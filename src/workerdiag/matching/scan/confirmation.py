@@ -1,6 +1,4 @@
-"""
-Confirmation: whether a pattern matches a message, whether the match is the sign, and which matches are kept.
-"""
+"""Confirmation: whether a pattern matches a message, whether the match is the sign, and which matches are kept."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ QUOTED_CHARS = 600
 
 
 class PatternHit(NamedTuple):
-    """
-    A place where a pattern matched. It becomes a `Match` only if it is kept.
-    """
+    """A place where a pattern matched. It becomes a `Match` only if it is kept."""
 
     #: Absolute offset, in bytes.
     at: int
@@ -45,9 +41,7 @@ class PatternHit(NamedTuple):
     follows: bool
 
     def match(self, like: LogChunk) -> Match:
-        """
-        Return the match, with origin and identity of *like*. The lines of its record must be numbered.
-        """
+        """Return the match, with origin and identity of *like*. The lines of its record must be numbered."""
         record, wanted, first = self.record, self.wanted, self.first
         captures = dict(wanted.implied)
         if self.groups:
@@ -73,9 +67,7 @@ class PatternHit(NamedTuple):
         )
 
     def excerpt(self) -> LogExcerpt:
-        """
-        Return the message, or the matching lines if it has no header, with a few lines around them.
-        """
+        """Return the message, or the matching lines if it has no header, with a few lines around them."""
         record = self.record
         first, last = (0, len(record.lines) - 1) if record.header else (self.first, self.last)
         return record.excerpt(first, last)
@@ -83,9 +75,7 @@ class PatternHit(NamedTuple):
 
 @define
 class KeptMatches:
-    """
-    The first and last matches of one sign with their offsets, in bounded memory; or all of them.
-    """
+    """The first and last matches of one sign with their offsets, in bounded memory; or all of them."""
 
     #: How many are kept from the start and from the end; None: all.
     per_end: int | None
@@ -97,21 +87,15 @@ class KeptMatches:
 
     @property
     def is_saturated(self) -> bool:
-        """
-        Whether enough first matches are known, so that only the last ones are still wanted.
-        """
+        """Whether enough first matches are known, so that only the last ones are still wanted."""
         return self.per_end is not None and len(self.first) + len(self._new_first) >= self.per_end
 
     def add(self, hit: PatternHit) -> None:
-        """
-        Add a hit. Until the sign is saturated, hits come in order.
-        """
+        """Add a hit. Until the sign is saturated, hits come in order."""
         (self._new_last if self.is_saturated else self._new_first).append(hit)
 
     def settle(self, make_match: Callable[[PatternHit], Match]) -> None:
-        """
-        Turn the new hits that are kept into matches, in the order of the text.
-        """
+        """Turn the new hits that are kept into matches, in the order of the text."""
         self.first += [(hit.at, make_match(hit)) for hit in self._new_first]
         self._new_first = []
         if not self._new_last or self.per_end is None:
@@ -126,9 +110,7 @@ class KeptMatches:
 
 @define
 class Confirmation:
-    """
-    Runs patterns on the messages of one log.
-    """
+    """Runs patterns on the messages of one log."""
 
     table: PatternTable
     work: WorkBudget
@@ -138,15 +120,11 @@ class Confirmation:
     _seen: set[tuple[int, tuple[str, str]]] = field(factory=set, init=False)
 
     def forget_before(self, place: int) -> None:
-        """
-        Forget the signs found before an absolute offset.
-        """
+        """Forget the signs found before an absolute offset."""
         self._seen = {each for each in self._seen if each[0] >= place}
 
     def run(self, text: str, record: LogRecord, *, again: bool) -> list[PatternHit]:
-        """
-        Return the new hits of the pattern *text* in a message.
-        """
+        """Return the new hits of the pattern *text* in a message."""
         record.tried.add(text)
         owners = self.table.owners(text)
         searched = record.heading if owners[0].in_header else record.text
@@ -194,9 +172,7 @@ class Confirmation:
 def _is_sign(
     wanted: PatternOwner, record: LogRecord, first: int, last: int, log_stream: Stream | None
 ) -> bool:
-    """
-    Whether a match is the sign, by the rest of the message and by its writer.
-    """
+    """Whether a match is the sign, by the rest of the message and by its writer."""
     if wanted.unless and record.shows(wanted.unless):
         return False
     if wanted.unless_in_line:
@@ -210,15 +186,12 @@ def _is_sign(
 
 
 def _stream_of(record: LogRecord, first: int, log_stream: Stream | None) -> Stream | None:
-    """
-    Return who wrote a line, by its logger or its form, else as the caller said.
-    """
+    """Return who wrote a line, by its logger or its form, else as the caller said."""
     return (record.header and record.header.stream) or record.lines[first].stream or log_stream
 
 
 def _quoted_text(record: LogRecord, first: int, last: int) -> str:
-    """
-    Return the first line of the message, and the first and last line of the match, each once.
+    """Return the first line of the message, and the first and last line of the match, each once.
 
     Stack frames and the line above them are left out if anything else remains: they do not say what happened.
     """

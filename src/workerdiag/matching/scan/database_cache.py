@@ -1,5 +1,4 @@
-"""
-The compiled hyperscan database of a set of literals, cached on disk.
+"""The compiled hyperscan database of a set of literals, cached on disk.
 
 Compiling the shipped rules takes some 90 ms, loading the cached database 0.3 ms. The file is in the user's
 cache directory, and its name is a hash of its inputs. If the directory cannot be written, each process
@@ -32,15 +31,12 @@ _OPENED_AS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getat
 
 
 def available() -> bool:
-    """
-    Whether hyperscan is installed.
-    """
+    """Whether hyperscan is installed."""
     return hyperscan is not None
 
 
 def database(texts: Sequence[bytes], once: Collection[int] = ()) -> hyperscan.Database:
-    """
-    Return a database that reports the index of each of *texts*, ignoring case.
+    """Return a database that reports the index of each of *texts*, ignoring case.
 
     Args:
         texts: The literals.
@@ -59,16 +55,12 @@ def database(texts: Sequence[bytes], once: Collection[int] = ()) -> hyperscan.Da
 
 
 def scratch(ready: hyperscan.Database) -> hyperscan.Scratch:
-    """
-    Working memory for one scan at a time.
-    """
+    """Working memory for one scan at a time."""
     return hyperscan.Scratch(ready)
 
 
 def cache_folder() -> Path:
-    """
-    Return the cache folder: ``$XDG_CACHE_HOME/workerdiag``, or its counterpart on other systems.
-    """
+    """Return the cache folder: ``$XDG_CACHE_HOME/workerdiag``, or its counterpart on other systems."""
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
     elif sys.platform == "darwin":
@@ -79,8 +71,7 @@ def cache_folder() -> Path:
 
 
 def _cache_file(texts: Sequence[bytes]) -> Path | None:
-    """
-    Return the cache file, named by a hash of all inputs; None without a home directory.
+    """Return the cache file, named by a hash of all inputs; None without a home directory.
 
     Hyperscan itself refuses a database of another processor (HS_DB_PLATFORM_ERROR), and
     `platform.processor` would start ``uname``.
@@ -93,9 +84,7 @@ def _cache_file(texts: Sequence[bytes]) -> Path | None:
 
 
 def _load(cache_file: Path | None) -> hyperscan.Database | None:
-    """
-    Return the cached database, if it exists, is ours and complete.
-    """
+    """Return the cached database, if it exists, is ours and complete."""
     if cache_file is None:
         return None
     try:
@@ -119,9 +108,7 @@ def _save(cache_file: Path | None, data: bytes) -> None:
 
 
 def _remove_old(folder: Path) -> None:
-    """
-    Remove all but the newest databases: each set of rules has its own file.
-    """
+    """Remove all but the newest databases: each set of rules has its own file."""
     files = sorted(folder.glob("literals-*.hsdb"), key=lambda each: each.stat().st_mtime, reverse=True)
     for each in files[MAX_DATABASES:]:
         each.unlink(missing_ok=True)
@@ -142,8 +129,7 @@ def _compile_database(texts: Sequence[bytes], once: Collection[int] = ()) -> hyp
 
 
 def read_own_file(path: Path, *, most_bytes: int) -> bytes:
-    """
-    Return the content of the file.
+    """Return the content of the file.
 
     Raises:
         OSError: It does not exist, is not a regular file, or belongs to another user.
@@ -158,8 +144,7 @@ def read_own_file(path: Path, *, most_bytes: int) -> bytes:
 
 
 def write_own_file(path: Path, data: bytes) -> None:
-    """
-    Write a file atomically.
+    """Write a file atomically.
 
     Raises:
         OSError: The folder belongs to another user, or the disk is full.
@@ -178,8 +163,7 @@ def write_own_file(path: Path, data: bytes) -> None:
 
 
 def _check_folder(folder: Path) -> None:
-    """
-    Check that the folder is ours: no symbolic link, and not writable by others.
+    """Check that the folder is ours: no symbolic link, and not writable by others.
 
     Raises:
         OSError: It is not, or it does not exist.

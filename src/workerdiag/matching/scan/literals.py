@@ -1,5 +1,4 @@
-"""
-The literals of a pattern: fixed texts, one of which is in every message that it matches.
+"""The literals of a pattern: fixed texts, one of which is in every message that it matches.
 
 The prefilter looks for these in the raw bytes, which is many times faster than
 running every pattern on every line (reference measurements: benchmarks/scan.py).
@@ -56,14 +55,11 @@ _Item = tuple[object, Any]
 
 
 class NoLiteralError(ValueError):
-    """
-    A pattern without a literal of at least `MIN_CHARS` characters.
-    """
+    """A pattern without a literal of at least `MIN_CHARS` characters."""
 
 
 def literals(pattern: str) -> tuple[str, ...]:
-    """
-    Return lower-case texts, one of which is in every message that *pattern* matches.
+    """Return lower-case texts, one of which is in every message that *pattern* matches.
 
     Raises:
         NoLiteralError: There is no small set of them.
@@ -84,9 +80,7 @@ def literals(pattern: str) -> tuple[str, ...]:
 
 
 def _without_ordinary_end(text: str) -> str:
-    """
-    Return the longest prefix of *text* that does not end in ordinary words; *text* itself if there is none.
-    """
+    """Return the longest prefix of *text* that does not end in ordinary words; *text* itself if there is none."""
     for end in range(len(text), _LAST_CHARS - 1, -1):
         words = re.findall(r"\w+", text[end - _LAST_CHARS : end])
         is_ordinary = all(any(word in ordinary for ordinary in _ORDINARY) for word in words)
@@ -98,8 +92,7 @@ def _without_ordinary_end(text: str) -> str:
 def _required_texts(
     items: Iterable[_Item], *, optional: bool, before: frozenset[str] = _NOTHING
 ) -> frozenset[str] | None:
-    """
-    Return the best set of texts, one of which is in every match; None if there is none.
+    """Return the best set of texts, one of which is in every match; None if there is none.
 
     Args:
         items: Parts of a pattern.
@@ -121,9 +114,7 @@ def _required_texts(
 
 
 def _possible_texts(item: _Item, *, optional: bool) -> frozenset[str] | None:
-    """
-    Return all texts that *item* can match, if they are few and fixed.
-    """
+    """Return all texts that *item* can match, if they are few and fixed."""
     op, value = item
     if op is sre.LITERAL:
         return frozenset({chr(value).lower()}) if _is_fixed(chr(value)) else None
@@ -145,9 +136,7 @@ def _possible_texts(item: _Item, *, optional: bool) -> frozenset[str] | None:
 
 
 def _is_fixed(char: str) -> bool:
-    """
-    Whether *char* has one encoding, apart from the case of ASCII letters. Chinese characters have.
-    """
+    """Whether *char* has one encoding, apart from the case of ASCII letters. Chinese characters have."""
     return char not in _RESPELT and (char.isascii() or char.lower() == char.upper())
 
 
@@ -161,18 +150,14 @@ def _possible_runs(items: Iterable[_Item], *, optional: bool) -> frozenset[str] 
 
 
 def _concatenations(run: frozenset[str] | None, more: frozenset[str] | None) -> frozenset[str] | None:
-    """
-    Return every text of *run* followed by every text of *more*; None if unknown or too many.
-    """
+    """Return every text of *run* followed by every text of *more*; None if unknown or too many."""
     if run is None or more is None or len(run) * len(more) > _MAX_SPELLINGS:
         return None
     return frozenset(first + second for first in run for second in more)
 
 
 def _repeated_texts(item: _Item, *, optional: bool) -> frozenset[str]:
-    """
-    Return all texts that *item* may repeat; the empty text if they are not known.
-    """
+    """Return all texts that *item* may repeat; the empty text if they are not known."""
     op, value = item
     if op in (sre.MAX_REPEAT, sre.MIN_REPEAT) and value[0] > 0:
         return _possible_runs(value[2], optional=optional) or _NOTHING
@@ -182,9 +167,7 @@ def _repeated_texts(item: _Item, *, optional: bool) -> frozenset[str]:
 def _inner_texts(
     op: object, value: Any, *, optional: bool, before: frozenset[str] = _NOTHING
 ) -> frozenset[str] | None:
-    """
-    Return the possible texts of the parts inside one part of a pattern.
-    """
+    """Return the possible texts of the parts inside one part of a pattern."""
     if op is sre.SUBPATTERN:
         return _required_texts(value[-1], optional=optional, before=before)
     if op in (sre.MAX_REPEAT, sre.MIN_REPEAT):
@@ -204,22 +187,16 @@ def _is_healthy(texts: frozenset[str]) -> bool:
 
 
 def _width(text: str) -> int:
-    """
-    Return the number of bytes: one Chinese character is as rare as three ASCII characters.
-    """
+    """Return the number of bytes: one Chinese character is as rare as three ASCII characters."""
     return len(text.encode())
 
 
 def _rarity(texts: frozenset[str]) -> tuple[bool, bool, int, int, int]:
-    """
-    Return a sort key: not from healthy logs first, then longer up to a limit, then fewer.
-    """
+    """Return a sort key: not from healthy logs first, then longer up to a limit, then fewer."""
     shortest = min(map(_width, texts))
     return (shortest >= MIN_CHARS, not _is_healthy(texts), min(12, shortest), -len(texts), shortest)
 
 
 def is_common_in_healthy_logs(pattern: str) -> bool:
-    """
-    Whether the prefilter would stop at many lines of every healthy log for *pattern*.
-    """
+    """Whether the prefilter would stop at many lines of every healthy log for *pattern*."""
     return any(each in _HEALTHY and len(each) <= _COMMON_CHARS for each in literals(pattern))

@@ -1,6 +1,4 @@
-"""
-The scan of one log: block by block, from prefilter hits to candidates to confirmed matches.
-"""
+"""The scan of one log: block by block, from prefilter hits to candidates to confirmed matches."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ if TYPE_CHECKING:
 
 
 class LogScan:
-    """
-    The scan of one log.
-    """
+    """The scan of one log."""
 
     def __init__(
         self,
@@ -60,9 +56,7 @@ class LogScan:
         self._year_assumed: set[int] = set()
 
     def feed(self, chunks: Sequence[LogChunk]) -> None:
-        """
-        Add the next chunks, and search everything that has enough text behind it.
-        """
+        """Add the next chunks, and search everything that has enough text behind it."""
         self._take(chunks)
         self._search_up_to(self._base + len(self._data) - REACH_AHEAD)
         self._settle()
@@ -75,9 +69,7 @@ class LogScan:
         self._data = b"".join((self._data, *(chunk.data for chunk in chunks)))
 
     def skip_to(self, line: int) -> None:
-        """
-        Continue at line number *line*. The text between was left out.
-        """
+        """Continue at line number *line*. The text between was left out."""
         end = self._base + len(self._data)
         self._search_up_to(end)
         self._settle()
@@ -86,9 +78,7 @@ class LogScan:
         self._newlines = self._marks.total = line - 1
 
     def finish(self, chunks: Sequence[LogChunk]) -> Iterator[Match]:
-        """
-        Search the rest with the last *chunks*, and yield all matches in order.
-        """
+        """Search the rest with the last *chunks*, and yield all matches in order."""
         self._take(chunks)
         self._search_up_to(self._base + len(self._data))
         if self._tail is not None:
@@ -118,9 +108,7 @@ class LogScan:
             self._hold(window, begin, hits, up_to)
 
     def _hold(self, window: LogWindow, begin: int, hits: LiteralHits, up_to: int) -> None:
-        """
-        Keep the hits of saturated patterns for later.
-        """
+        """Keep the hits of saturated patterns for later."""
         from workerdiag.matching.scan.tail_block import TailBlock  # needed for large logs only
         from workerdiag.matching.scan.tail_buffer import TailBuffer
 
@@ -137,9 +125,7 @@ class LogScan:
         return LogWindow(self._data, self._base, self.work, self._newlines, self._marks)
 
     def _literal_hits(self, up_to: int) -> tuple[int, LiteralHits]:
-        """
-        Return the offset that the hits count from, and the hits that are not searched yet.
-        """
+        """Return the offset that the hits count from, and the hits that are not searched yet."""
         done = self._done - self._base
         begin = max(0, done - LONGEST_LITERAL)
         block = memoryview(self._data)[begin : up_to - self._base]
@@ -147,9 +133,7 @@ class LogScan:
         return begin, evolve(hits, packed=hits.packed[hits.first_from(done - begin) :])
 
     def _search_forward(self, window: LogWindow, begin: int, hits: LiteralHits, up_to: int) -> int:
-        """
-        Confirm candidates of unsaturated patterns. Returns the offset up to which there was time.
-        """
+        """Confirm candidates of unsaturated patterns. Returns the offset up to which there was time."""
         pending: tuple[LogRecord, dict[str, None]] | None = None
         for candidate in fresh_candidates(self._data, begin, hits, self._table, self._prefilter):
             if not (texts := self._prefilter.unsaturated(candidate.texts)):
@@ -177,9 +161,7 @@ class LogScan:
         return up_to
 
     def _try(self, pending: tuple[LogRecord, dict[str, None]] | None) -> None:
-        """
-        Run the patterns whose literals a message has.
-        """
+        """Run the patterns whose literals a message has."""
         if pending is None:
             return
         record = pending[0]
@@ -210,9 +192,7 @@ class LogScan:
         return kept
 
     def _settle(self) -> None:
-        """
-        Turn the hits that are kept into matches.
-        """
+        """Turn the hits that are kept into matches."""
         for each in self._kept.values():
             each.settle(self._match)
 

@@ -1,5 +1,4 @@
-"""
-The matcher: finds all patterns of a rulebook in chunks of log text, in one pass.
+"""The matcher: finds all patterns of a rulebook in chunks of log text, in one pass.
 
 The matches depend on the text alone, not on how it is cut into chunks.
 """
@@ -25,8 +24,7 @@ _MOST_HELD_BYTES = 1280 * 1024
 
 
 class Matcher:
-    """
-    All signs of a rulebook, with its log patterns ready to run.
+    """All signs of a rulebook, with its log patterns ready to run.
 
     Only its caches change, so threads may share it.
     """
@@ -45,8 +43,7 @@ class Matcher:
         observer: MatchObserver | None = None,
         work: WorkBudget | None = None,
     ) -> Iterator[Match]:
-        """
-        Yield all matches in the chunks of one log, in the order of the text.
+        """Yield all matches in the chunks of one log, in the order of the text.
 
         Args:
             chunks: Consecutive chunks, perhaps with gaps between them.
@@ -80,9 +77,7 @@ class Matcher:
         yield from log.finish(held)
 
     def _repaired_matches(self, scan: LogScan, repaired: RepairedText) -> Iterator[Match]:
-        """
-        Yield the matches of the repaired text, with the line numbers of the original.
-        """
+        """Yield the matches of the repaired text, with the line numbers of the original."""
         log = LogScan(self.table, scan.like, work=scan.work)
         for match in log.finish([evolve(scan.like, data=repaired.data)]):
             first, last, top = (

@@ -1,5 +1,4 @@
-"""
-Sets of patterns that are tried together: which of them match a message, or any of several messages.
+"""Sets of patterns that are tried together: which of them match a message, or any of several messages.
 
 A worker that dies repeatedly logs the same messages each time, and most of the patterns tried do not match.
 After some number of uses they are compiled into one RE2 set.
@@ -43,9 +42,7 @@ _INSIDE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*(?:\]|\Z)", re.DOTALL)
 
 @frozen
 class _Set:
-    """
-    Several patterns compiled into one set.
-    """
+    """Several patterns compiled into one set."""
 
     #: The patterns, the patterns that rule some of them out, and last one that always matches.
     compiled: Any
@@ -57,9 +54,7 @@ class _Set:
     known: dict[tuple[int, ...], tuple[str, ...]] = field(factory=dict)
 
     def matching(self, message: bytes) -> tuple[str, ...]:
-        """
-        Return the patterns that match *message* and are not ruled out; all if the engine ran out of memory.
-        """
+        """Return the patterns that match *message* and are not ruled out; all if the engine ran out of memory."""
         found = tuple(self.compiled.Match(message))
         left = self.known.get(found)
         if left is None:
@@ -69,9 +64,7 @@ class _Set:
         return left
 
     def matching_any(self, text: bytes) -> tuple[str, ...]:
-        """
-        Return the patterns that match a message in *text*, and those that only a single message can decide.
-        """
+        """Return the patterns that match a message in *text*, and those that only a single message can decide."""
         found = set(self.compiled.Match(text))
         if self.count - 1 not in found:
             return self.texts
@@ -89,13 +82,10 @@ class _Set:
 
 
 class PatternSets:
-    """
-    The sets of patterns of a rulebook. Threads may share it.
-    """
+    """The sets of patterns of a rulebook. Threads may share it."""
 
     def __init__(self, unless: Mapping[str, frozenset[str]]) -> None:
-        """
-        Create it; nothing is compiled yet.
+        """Create it; nothing is compiled yet.
 
         Args:
             unless: For a pattern, the patterns that together rule it out in a message.
@@ -106,8 +96,7 @@ class PatternSets:
         self._made_in = Generation.now
 
     def matching(self, texts: tuple[str, ...], message: bytes) -> tuple[str, ...]:
-        """
-        Return at least those of the patterns *texts* that match *message*; all if that is not known.
+        """Return at least those of the patterns *texts* that match *message*; all if that is not known.
 
         Args:
             texts: Patterns.
@@ -117,9 +106,7 @@ class PatternSets:
         return texts if known is None else known.matching(message)
 
     def matching_any(self, texts: tuple[str, ...], text: bytes) -> tuple[str, ...]:
-        """
-        Return at least those of the patterns *texts* that match a message in *text*.
-        """
+        """Return at least those of the patterns *texts* that match a message in *text*."""
         if len(texts) > _MAX_PATTERNS:
             return texts
         known = self._set_of(texts)
@@ -129,9 +116,7 @@ class PatternSets:
         return tuple(each for each in texts if not is_within_message(each) or _may_match(each, decoded))
 
     def _set_of(self, texts: tuple[str, ...]) -> _Set | None:
-        """
-        Count a use of *texts*, and return their set; None if they were used too seldom.
-        """
+        """Count a use of *texts*, and return their set; None if they were used too seldom."""
         if not 0 < len(texts) <= _MAX_PATTERNS:
             return None
         if self._made_in != Generation.now:
@@ -167,9 +152,7 @@ class PatternSets:
 
 
 def _may_match(text: str, message: str) -> bool:
-    """
-    Whether a pattern matches; True if it cannot be run.
-    """
+    """Whether a pattern matches; True if it cannot be run."""
     try:
         return pattern(text).search(message) is not None
     except BadPatternError:
@@ -177,9 +160,7 @@ def _may_match(text: str, message: str) -> bool:
 
 
 def kept_within_line(text: str) -> str:
-    """
-    Return the pattern *text* with fewer parts that may match a line end, for lines of ASCII and tabs.
-    """
+    """Return the pattern *text* with fewer parts that may match a line end, for lines of ASCII and tabs."""
     return _INSIDE.sub(_without_newline, text)
 
 
@@ -196,9 +177,7 @@ def _without_newline(part: re.Match[str]) -> str:
 
 @lru_cache(maxsize=4096)
 def is_within_message(text: str) -> bool:
-    """
-    Whether each match in a one-line message is also a match among other one-line messages.
-    """
+    """Whether each match in a one-line message is also a match among other one-line messages."""
     ends = text.replace(_LINE_END, "").replace(_LINE_START, "")
     try:
         parsed = sre_parser.parse(ends, re.IGNORECASE)
@@ -209,9 +188,7 @@ def is_within_message(text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_over_lines(text: str) -> bool:
-    """
-    Whether each match begins with a line end.
-    """
+    """Whether each match begins with a line end."""
     if not text.startswith(r"\n") or text[2:3] in ("?", "*", "{"):
         return False
     outer, inner = _INSIDE.sub("", text), ""
@@ -234,9 +211,7 @@ def _is_anchor(op: object, value: Any) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_within_line(text: str) -> bool:
-    """
-    Whether each match is within one line, and does not depend on the lines around it.
-    """
+    """Whether each match is within one line, and does not depend on the lines around it."""
     if _DOT_ALL.search(text) or text.count("$") > text.count(_LINE_END):
         return False
     try:

@@ -1,6 +1,4 @@
-"""
-The log patterns of a rulebook: their signs and their literals.
-"""
+"""The log patterns of a rulebook: their signs and their literals."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ _MAX_TOGETHER = 4096
 
 @frozen(kw_only=True)
 class PatternOwner:
-    """
-    A pattern with the sign that it is for.
-    """
+    """A pattern with the sign that it is for."""
 
     owner: str
     sign: str
@@ -53,23 +49,17 @@ class PatternOwner:
 
     @property
     def kept_per_end(self) -> int:
-        """
-        How many matches are kept from the start of a log, and how many from its end.
-        """
+        """How many matches are kept from the start of a log, and how many from its end."""
         return END_REPORTS_PER_END if self.role in _ROLES_OF_ENDS else MATCHES_PER_END
 
 
 def left_out_note(owner: str, sign: str, problem: Exception) -> str:
-    """
-    Return the note about a rule whose pattern cannot be used.
-    """
+    """Return the note about a rule whose pattern cannot be used."""
     return f"{owner} {sign}".strip() + f" is left out: {problem}"
 
 
 class PatternTable:
-    """
-    The log patterns of a rulebook. Only its caches change, so threads may share it.
-    """
+    """The log patterns of a rulebook. Only its caches change, so threads may share it."""
 
     def __init__(self, book: Rulebook) -> None:
         self._owners: dict[str, list[PatternOwner]] = {}
@@ -100,15 +90,11 @@ class PatternTable:
         self._in_header = {text for text, signs in self._owners.items() if signs[0].in_header}
 
     def texts(self, literal: int) -> tuple[str, ...]:
-        """
-        Return the patterns to try where the literal with that number is found.
-        """
+        """Return the patterns to try where the literal with that number is found."""
         return self._patterns_of[literal]
 
     def texts_together(self, literals: tuple[int, ...], is_one_line: bool) -> tuple[str, ...]:  # noqa: FBT001
-        """
-        Return the patterns to try in a message with all of *literals*, which may be a one-line message.
-        """
+        """Return the patterns to try in a message with all of *literals*, which may be a one-line message."""
         key = literals, is_one_line
         texts = self._together.get(key)
         if texts is None:
@@ -120,33 +106,24 @@ class PatternTable:
         return texts
 
     def in_order(self, texts: Iterable[str]) -> tuple[str, ...]:
-        """
-        Return the patterns *texts* in the order of the rules, since the first match of a sign counts.
-        """
+        """Return the patterns *texts* in the order of the rules, since the first match of a sign counts."""
         return tuple(sorted(texts, key=self._number_of.__getitem__))
 
     def owners(self, text: str) -> list[PatternOwner]:
-        """
-        Return the signs that the pattern *text* is for.
-        """
+        """Return the signs that the pattern *text* is for."""
         return self._owners[text]
 
     def kept_per_end(self, text: str) -> int:
-        """
-        Return how many matches of the pattern *text* are kept from the start of a log, and from its end.
-        """
+        """Return how many matches of the pattern *text* are kept from the start of a log, and from its end."""
         return max(each.kept_per_end for each in self._owners[text])
 
     def matching(self, texts: tuple[str, ...], message: bytes) -> tuple[str, ...]:
-        """
-        Return at least those of the patterns *texts* that match *message* (ASCII) or its heading.
-        """
+        """Return at least those of the patterns *texts* that match *message* (ASCII) or its heading."""
         headings, inside = self._split(texts)
         return (*headings, *self._sets.matching(inside, message)) if inside else headings
 
     def matching_any(self, texts: tuple[str, ...], text: bytes) -> tuple[str, ...]:
-        """
-        Return at least those of the patterns *texts* that match a message in *text* (ASCII).
+        """Return at least those of the patterns *texts* that match a message in *text* (ASCII).
 
         All patterns for headings are included.
         """
@@ -154,15 +131,11 @@ class PatternTable:
         return (*headings, *self._sets.matching_any(inside, text)) if inside else headings
 
     def are_within_line(self, texts: tuple[str, ...]) -> bool:
-        """
-        Whether the matches of the patterns *texts* in a line do not depend on the lines around it.
-        """
+        """Whether the matches of the patterns *texts* in a line do not depend on the lines around it."""
         return self._in_header.isdisjoint(texts) and all(map(is_within_line, texts))
 
     def _split(self, texts: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """
-        Split *texts* into the patterns for headings and the others.
-        """
+        """Split *texts* into the patterns for headings and the others."""
         if self._in_header.isdisjoint(texts):
             return (), texts
         headings = tuple(text for text in texts if text in self._in_header)

@@ -1,5 +1,4 @@
-"""
-The prefilter: finds many literals in a block of bytes.
+"""The prefilter: finds many literals in a block of bytes.
 
 Hyperscan finds them in one pass. Without its wheel, ``bytes.find`` finds the same places, much more slowly.
 """
@@ -34,9 +33,7 @@ _MAX_SPARE = 16
 
 @frozen
 class LiteralHits:
-    """
-    Where literals end, in order, as packed numbers: a hundred thousand tuples would be slow.
-    """
+    """Where literals end, in order, as packed numbers: a hundred thousand tuples would be slow."""
 
     #: For each hit, the offset of its last byte times *literal_count* plus the number of the literal.
     packed: list[int]
@@ -50,22 +47,18 @@ class LiteralHits:
         return (divmod(each, self.literal_count) for each in self.packed)
 
     def first_from(self, offset: int) -> int:
-        """
-        Return the index of the first hit that ends at *offset* or later.
-        """
+        """Return the index of the first hit that ends at *offset* or later."""
         return bisect_left(self.packed, offset * self.literal_count)
 
 
 class LiteralScan:
-    """
-    A set of literals to find, ignoring case. Threads may share it.
+    """A set of literals to find, ignoring case. Threads may share it.
 
     It takes no lock, so no lock survives a fork, and a signal handler may scan during a scan.
     """
 
     def __init__(self, texts: Iterable[str], unplaced: frozenset[int] = frozenset()) -> None:
-        """
-        Create it; nothing is compiled yet.
+        """Create it; nothing is compiled yet.
 
         Args:
             texts: The literals.
@@ -78,9 +71,7 @@ class LiteralScan:
         self._spare: list[hyperscan.Scratch] = []
 
     def hits(self, block: bytes | memoryview, deadline: Deadline = NO_DEADLINE) -> LiteralHits:
-        """
-        Find the literals in *block* (less than 4 GiB) until *deadline*; the first piece is always searched.
-        """
+        """Find the literals in *block* (less than 4 GiB) until *deadline*; the first piece is always searched."""
         packed: list[int] = []
         unplaced: set[int] = set()
         searched = 0
@@ -104,9 +95,7 @@ class LiteralScan:
         return LiteralHits(packed, len(self.texts), searched, frozenset(unplaced))
 
     def without_places(self, literals: frozenset[int]) -> LiteralScan:
-        """
-        Return a scan that reports the presence of *literals* without their places, if that is quicker.
-        """
+        """Return a scan that reports the presence of *literals* without their places, if that is quicker."""
         if not database_cache.available():
             return self
         return LiteralScan((text.decode() for text in self.texts), literals)
@@ -141,16 +130,14 @@ class LiteralScan:
 
 
 class LogPrefilter:
-    """
-    The prefilter of one log, with its saturated patterns: those that have matched often enough.
+    """The prefilter of one log, with its saturated patterns: those that have matched often enough.
 
     Of a saturated pattern only the last matches are still wanted. If its literals are frequent, the scan no
     longer reports their places: reporting each one is the most expensive part of a scan.
     """
 
     def __init__(self, literals: LiteralScan, texts_of: Callable[[int], tuple[str, ...]]) -> None:
-        """
-        Create it without saturated patterns.
+        """Create it without saturated patterns.
 
         Args:
             literals: Finds the literals of all patterns.
@@ -167,22 +154,16 @@ class LogPrefilter:
         self._unsaturated: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def hits(self, block: memoryview, deadline: Deadline) -> LiteralHits:
-        """
-        Find the literals in *block* until *deadline*.
-        """
+        """Find the literals in *block* until *deadline*."""
         return self._literals.hits(block, deadline)
 
     def saturate(self, text: str) -> None:
-        """
-        Note that the pattern *text* has matched often enough.
-        """
+        """Note that the pattern *text* has matched often enough."""
         self.saturated.add(text)
         self._unsaturated.clear()
 
     def unsaturated(self, texts: tuple[str, ...]) -> tuple[str, ...]:
-        """
-        Return those of the patterns *texts* that are not saturated.
-        """
+        """Return those of the patterns *texts* that are not saturated."""
         if not self.saturated:
             return texts
         if texts not in self._unsaturated:
@@ -192,17 +173,13 @@ class LogPrefilter:
         return self._unsaturated[texts]
 
     def fresh(self, packed: list[int]) -> list[int]:
-        """
-        Return the *packed* hits at which an unsaturated pattern may match.
-        """
+        """Return the *packed* hits at which an unsaturated pattern may match."""
         if not self.saturated:
             return packed
         return self._select(packed, lambda texts: not self.saturated.issuperset(texts))
 
     def late(self, packed: list[int]) -> array[int]:
-        """
-        Return the *packed* hits at which a saturated pattern may match.
-        """
+        """Return the *packed* hits at which a saturated pattern may match."""
         if not self.saturated:
             return array("q")
         return array("q", self._select(packed, lambda texts: not self.saturated.isdisjoint(texts)))
@@ -214,9 +191,7 @@ class LogPrefilter:
         return list(compress(packed, map(wanted.__getitem__, literals)))
 
     def count_stale(self, places: int) -> None:
-        """
-        Count hits of saturated patterns. Beyond a limit, their places are no longer reported.
-        """
+        """Count hits of saturated patterns. Beyond a limit, their places are no longer reported."""
         self._stale_places += places
         if self._stale_places > STALE_PLACES:
             self._stale_places = 0

@@ -1,5 +1,4 @@
-"""
-Counts the reports of process ends in a log, including those that are not kept.
+"""Counts the reports of process ends in a log, including those that are not kept.
 
 Only the first and last matches of a saturated pattern are kept, but every death counts. So the reports
 between them are counted by the bytes of their messages. After a stop request nobody knows which ends were
@@ -24,13 +23,10 @@ if TYPE_CHECKING:
 
 
 class ReportCount:
-    """
-    Counts the reports of ends in one log.
-    """
+    """Counts the reports of ends in one log."""
 
     def __init__(self, table: PatternTable, work: WorkBudget, counted: set[str]) -> None:
-        """
-        Create it with nothing counted.
+        """Create it with nothing counted.
 
         Args:
             table: The patterns.
@@ -47,9 +43,7 @@ class ReportCount:
         self._tests: dict[str, SureTest | None] = {}
 
     def add(self, hit: PatternHit) -> None:
-        """
-        Count a match of an unsaturated pattern. Matches come in order.
-        """
+        """Count a match of an unsaturated pattern. Matches come in order."""
         if hit.wanted.role in END_ROLES:
             self._work.reports[hit.wanted.owner] += 1
             self._work.following[hit.wanted.owner] += hit.follows
@@ -61,9 +55,7 @@ class ReportCount:
             self.counted.clear()
 
     def add_late(self, block: TailBlock, saturated: set[str]) -> None:
-        """
-        Count the messages in a block that match *saturated* patterns.
-        """
+        """Count the messages in a block that match *saturated* patterns."""
         for text in self._counted_to.keys() & saturated:
             owners = [each for each in self._table.owners(text) if each.role in END_ROLES]
             starts, is_sure = ([], False) if self._is_void else self._starts_in(block, text)
@@ -77,9 +69,7 @@ class ReportCount:
                     self._work.unsure_reports.add(each.owner)
 
     def _starts_in(self, block: TailBlock, text: str) -> tuple[list[int], bool]:
-        """
-        Return the offsets of the certain new matches, and whether there are no others.
-        """
+        """Return the offsets of the certain new matches, and whether there are no others."""
         from workerdiag.matching.scan.sure_matches import PIECE_PLACES, sure_test  # for large logs
 
         if text not in self._tests:

@@ -1,5 +1,4 @@
-"""
-Messages that certainly match a pattern, by their bytes alone.
+"""Messages that certainly match a pattern, by their bytes alone.
 
 Only the last matches of a saturated pattern are wanted. If later text has enough certain matches, earlier
 places need no look. None of the certain ones becomes a `Match` yet.
@@ -35,8 +34,7 @@ _CODE, _NOTE = b"log", NOTE_START.lower().encode()
 
 @frozen
 class SureTest:
-    """
-    A pattern with the patterns that rule it out. A match is certain if only the first one matches.
+    """A pattern with the patterns that rule it out. A match is certain if only the first one matches.
 
     It rejects everything that `LogScan` and `_is_sign` reject, and more.
     """
@@ -51,9 +49,7 @@ class SureTest:
     in_lines: Any | None
 
     def starts(self, block: TailBlock, hits: LiteralHits, work: WorkBudget) -> tuple[list[int], bool]:
-        """
-        Return the offsets of the certain matches at *hits* of a block, and whether there can be no others.
-        """
+        """Return the offsets of the certain matches at *hits* of a block, and whether there can be no others."""
         data, table = block.window.data, block.table
         messages = single_line_messages(data, block.begin, hits)
         if messages is not None and self._all_pass(messages.values()):
@@ -70,9 +66,7 @@ class SureTest:
         return found, is_sure
 
     def _all_pass(self, messages: Collection[bytes]) -> bool:
-        """
-        Whether all one-line *messages* are matches. They are searched as one text.
-        """
+        """Whether all one-line *messages* are matches. They are searched as one text."""
         if self.in_lines is None:
             return False
         text = b"".join([each + b"\n" for each in messages])
@@ -85,9 +79,7 @@ class SureTest:
         return found == {0}
 
     def _passes(self, data: bytes, candidate: Candidate) -> bool:
-        """
-        Whether the message of a candidate in the block *data* is a certain match.
-        """
+        """Whether the message of a candidate in the block *data* is a certain match."""
         if candidate.message is None or candidate.bounds is None:
             return False
         message = candidate.message.lower()
@@ -107,9 +99,7 @@ class SureTest:
         )
 
     def _is_guess(self, message: str) -> bool:
-        """
-        Whether the first match in a message may be part of a guess.
-        """
+        """Whether the first match in a message may be part of a guess."""
         found = pattern(self.text).search(message)
         if found is None or message[(at := found.span()[0]) : at + 1].isspace():
             return True
@@ -120,9 +110,7 @@ class SureTest:
 
 @define
 class SureMatches:
-    """
-    The offsets of the last certain matches, by pattern.
-    """
+    """The offsets of the last certain matches, by pattern."""
 
     table: PatternTable
     work: WorkBudget
@@ -132,9 +120,7 @@ class SureMatches:
     _searched_to: dict[str, int] = field(factory=dict, init=False)
 
     def are_enough(self, text: str, blocks: Sequence[TailBlock]) -> bool:
-        """
-        Whether *blocks* contain as many certain matches of the pattern *text* as are kept.
-        """
+        """Whether *blocks* contain as many certain matches of the pattern *text* as are kept."""
         if not self._may_be_enough(text, blocks):
             return False
         if text not in self._tests:
@@ -151,9 +137,7 @@ class SureMatches:
         return len(known) >= wanted
 
     def _may_be_enough(self, text: str, blocks: Sequence[TailBlock]) -> bool:
-        """
-        Whether a pattern has at least as many hits as needed.
-        """
+        """Whether a pattern has at least as many hits as needed."""
         known = 0
         for block in blocks:
             if any(text in self.table.texts(each) for each in block.unplaced):
@@ -162,9 +146,7 @@ class SureMatches:
         return known >= self.table.kept_per_end(text)
 
     def _new_starts(self, test: SureTest, blocks: Sequence[TailBlock], wanted: int) -> list[int]:
-        """
-        Return the offsets of new certain matches, from the end until there are as many as *wanted*.
-        """
+        """Return the offsets of new certain matches, from the end until there are as many as *wanted*."""
         low = self._searched_to.get(test.text, 0)
         found: list[int] = []
         for block in reversed(blocks):
@@ -181,9 +163,7 @@ class SureMatches:
 
 
 def sure_test(text: str, owners: Sequence[PatternOwner]) -> SureTest | None:
-    """
-    Return the test for a pattern of these *owners*; None if the bytes alone cannot decide.
-    """
+    """Return the test for a pattern of these *owners*; None if the bytes alone cannot decide."""
     unless = {each.unless for each in owners}
     in_header = owners[0].in_header
     if (
@@ -203,9 +183,7 @@ def sure_test(text: str, owners: Sequence[PatternOwner]) -> SureTest | None:
 
 
 def _in_lines(text: str, others: tuple[str, ...]) -> Any | None:
-    """
-    Return the set for `SureTest.in_lines`; None if a match may depend on other lines.
-    """
+    """Return the set for `SureTest.in_lines`; None if a match may depend on other lines."""
     inside = kept_within_line(text)
     if not is_within_line(inside) or not all(map(is_within_message, others)):
         return None

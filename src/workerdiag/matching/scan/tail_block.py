@@ -1,6 +1,4 @@
-"""
-A block of a log that waits, since only the last matches of its patterns are still wanted.
-"""
+"""A block of a log that waits, since only the last matches of its patterns are still wanted."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ PIECE_HITS = 1024
 
 @define(eq=False)
 class TailBlock:
-    """
-    A block of a log, or a message cut out of one, with its hits of saturated patterns.
-    """
+    """A block of a log, or a message cut out of one, with its hits of saturated patterns."""
 
     #: The block with its parsed lines.
     window: LogWindow
@@ -40,23 +36,17 @@ class TailBlock:
 
     @property
     def base(self) -> int:
-        """
-        Absolute offset of the first byte.
-        """
+        """Absolute offset of the first byte."""
         return self.window.base
 
     @property
     def searched_to(self) -> int:
-        """
-        Absolute offset behind the last place.
-        """
+        """Absolute offset behind the last place."""
         last = self.packed[-1] // len(self.table.literals.texts) + 1 if self.packed else 0
         return self.base + self.begin + last
 
     def place(self, work: WorkBudget) -> None:
-        """
-        Find the places of the unplaced literals.
-        """
+        """Find the places of the unplaced literals."""
         if not self.unplaced:
             return
         low, high = self.within
@@ -70,25 +60,19 @@ class TailBlock:
         self._places = None
 
     def texts(self) -> set[str]:
-        """
-        Return the patterns that may match in the block.
-        """
+        """Return the patterns that may match in the block."""
         literals = self.places().keys() | self.unplaced
         return {text for literal in literals for text in self.table.texts(literal)}
 
     def places(self) -> Counter[int]:
-        """
-        Return the number of known places of each literal.
-        """
+        """Return the number of known places of each literal."""
         if self._places is None:
             count = len(self.table.literals.texts)
             self._places = Counter([each % count for each in self.packed])
         return self._places
 
     def hits(self, texts: Collection[str], work: WorkBudget) -> LiteralHits:
-        """
-        Return the hits at which one of the patterns *texts* may match.
-        """
+        """Return the hits at which one of the patterns *texts* may match."""
         if any(text in texts for each in self.unplaced for text in self.table.texts(each)):
             self.place(work)
         count = len(self.table.literals.texts)
@@ -96,18 +80,14 @@ class TailBlock:
         return LiteralHits([each for each in self.packed if each % count in wanted], count, 0)
 
     def candidates_from_end(self, texts: Collection[str], work: WorkBudget) -> Iterator[list[Candidate]]:
-        """
-        Yield the candidates of the patterns *texts* in pieces, the last piece first.
-        """
+        """Yield the candidates of the patterns *texts* in pieces, the last piece first."""
         hits = self.hits(texts, work)
         for end in range(len(hits.packed), 0, -PIECE_HITS):
             piece = evolve(hits, packed=hits.packed[max(0, end - PIECE_HITS) : end])
             yield list(find_candidates(self.window.data, self.begin, piece, self.table.texts_together))
 
     def message(self, candidate: Candidate, work: WorkBudget) -> TailBlock | None:
-        """
-        Cut the message of *candidate* out with its context; None if its bytes do not identify it.
-        """
+        """Cut the message of *candidate* out with its context; None if its bytes do not identify it."""
         window = self.window
         if candidate.bounds is None:
             return None

@@ -1,5 +1,4 @@
-"""
-The latest blocks of a log, for finding the last matches of saturated patterns when needed.
+"""The latest blocks of a log, for finding the last matches of saturated patterns when needed.
 
 A worker that dies repeatedly logs the same messages each time. The first matches are confirmed as they come,
 and of the rest only the last ones. So later blocks wait here, and frequent messages cost next to nothing.
@@ -31,9 +30,7 @@ _STAYING_SHARE = 0.8
 
 @define
 class TailBuffer:
-    """
-    The latest blocks of one log.
-    """
+    """The latest blocks of one log."""
 
     table: PatternTable
     work: WorkBudget
@@ -53,15 +50,11 @@ class TailBuffer:
 
     @property
     def base(self) -> int | None:
-        """
-        Absolute offset of the first byte held; None if nothing is held.
-        """
+        """Absolute offset of the first byte held; None if nothing is held."""
         return min((each.base for each in (*self._messages[:1], *self._blocks[:1])), default=None)
 
     def add(self, block: TailBlock) -> list[PatternHit]:
-        """
-        Add a block. Returns the hits in evicted blocks.
-        """
+        """Add a block. Returns the hits in evicted blocks."""
         if self._blocks:
             self._blocks[-1].window.forget_lines()
         if not block.packed and not block.unplaced:
@@ -71,18 +64,14 @@ class TailBuffer:
         return self._evict(block.searched_to) if self._block_bytes > MAX_BLOCK_BYTES else []
 
     def finish(self, end: int) -> list[PatternHit]:
-        """
-        Return the last hits in a text of *end* bytes.
-        """
+        """Return the last hits in a text of *end* bytes."""
         search = self._search(set(self.saturated), end)
         search.search((*self._take_messages(), *self._blocks))
         self._blocks = []
         return search.found
 
     def _evict(self, end: int) -> list[PatternHit]:
-        """
-        Evict the oldest blocks. Returns their hits that may be among the last of their sign.
-        """
+        """Evict the oldest blocks. Returns their hits that may be among the last of their sign."""
         gone = 0
         while self._block_bytes > _STAYING_SHARE * MAX_BLOCK_BYTES:
             self._block_bytes -= len(self._blocks[gone].window.data)
@@ -110,9 +99,7 @@ class TailBuffer:
 
 @define
 class _LastHits:
-    """
-    A search for the last hits of some patterns, from the end of a text backwards.
-    """
+    """A search for the last hits of some patterns, from the end of a text backwards."""
 
     table: PatternTable
     work: WorkBudget
@@ -127,9 +114,7 @@ class _LastHits:
     _counts: defaultdict[str, Counter[tuple[str, str]]] = field(factory=lambda: defaultdict(Counter))
 
     def search(self, blocks: Sequence[TailBlock]) -> None:
-        """
-        Search the ordered *blocks* from the last to the first.
-        """
+        """Search the ordered *blocks* from the last to the first."""
         for block in reversed(blocks):
             if not self.wanted:
                 break

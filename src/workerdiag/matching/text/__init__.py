@@ -1,3 +1,1 @@
-"""
-The parts of log lines: prefixes, times, loggers and levels, and the damage done by copying.
-"""
+"""The parts of log lines: prefixes, times, loggers and levels, and the damage done by copying."""

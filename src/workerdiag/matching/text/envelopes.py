@@ -1,6 +1,4 @@
-"""
-The envelopes that forwarders put around each line: prefixes of collectors, containers and shells, and JSON.
-"""
+"""The envelopes that forwarders put around each line: prefixes of collectors, containers and shells, and JSON."""
 
 from __future__ import annotations
 
@@ -50,9 +48,7 @@ _FRAME = pattern(r'(?m:^) *File "[^"\n]+", line \d+')
 
 
 def without_prefixes(text: str) -> tuple[str, str, str | None, str, str]:
-    """
-    Return the line without prefixes, and the forwarder, host, program and time that they name.
-    """
+    """Return the line without prefixes, and the forwarder, host, program and time that they name."""
     forwarder, host, tag, time = "", None, "", ""
     for _ in range(_MAX_PREFIXES):
         head = text[:200]
@@ -75,8 +71,7 @@ def without_prefixes(text: str) -> tuple[str, str, str | None, str, str]:
 
 
 def unwrap_json_line(text: str) -> tuple[str, str] | None:
-    """
-    Return the line in a JSON object, with its header, and the time of the object; None without a line.
+    """Return the line in a JSON object, with its header, and the time of the object; None without a line.
 
     Other objects (events of Kubernetes, replies of clouds) say more than their message, and stay whole.
     """

@@ -1,5 +1,4 @@
-"""
-The last line of a log, if another program wrote it and the log has no similar line.
+"""The last line of a log, if another program wrote it and the log has no similar line.
 
 A process that would report a death may have died with the worker: then the log ends with the words of another
 program.
@@ -55,9 +54,7 @@ _NOT_IN_WORDS = re.compile(r"[^A-Za-z,.:;!?()'\"-]")
 
 
 class LastLine:
-    """
-    The end of one log.
-    """
+    """The end of one log."""
 
     def __init__(self) -> None:
         self._like: LogChunk | None = None
@@ -65,9 +62,7 @@ class LastLine:
         self._newlines = 0
 
     def tee(self, chunks: Iterable[LogChunk]) -> Iterator[LogChunk]:
-        """
-        Yield the chunks of the log unchanged.
-        """
+        """Yield the chunks of the log unchanged."""
         for chunk in chunks:
             self._like = chunk
             if chunk.first_line is not None:
@@ -77,9 +72,7 @@ class LastLine:
             yield chunk
 
     def matches(self) -> Iterator[Match]:
-        """
-        Yield a match for the last line, if Dask did not write it and no similar line is above it.
-        """
+        """Yield a match for the last line, if Dask did not write it and no similar line is above it."""
         tail = self._tail.rstrip()
         if self._like is None:
             return
@@ -101,8 +94,7 @@ class LastLine:
 
 
 def strange_last_line(tail: bytes) -> str | None:
-    """
-    Return the last line of *tail* if it is below a message of Dask's, not part of it, and of a new kind.
+    """Return the last line of *tail* if it is below a message of Dask's, not part of it, and of a new kind.
 
     A healthy program writes lines of the same kind repeatedly, and only numbers differ.
     """
@@ -125,8 +117,7 @@ def strange_last_line(tail: bytes) -> str | None:
 
 
 def alarming_line(tail: bytes) -> tuple[int, str] | None:
-    """
-    Find the last line of *tail* with a word of an end or a failure, if neither Dask nor a platform wrote it.
+    """Find the last line of *tail* with a word of an end or a failure, if neither Dask nor a platform wrote it.
 
     Returns:
         The number of lines below it, and its text.
@@ -146,7 +137,5 @@ def _is_ordinary(text: str) -> bool:
 
 
 def _kind(text: str) -> str:
-    """
-    Return *text* without the parts that vary: numbers, paths, names.
-    """
+    """Return *text* without the parts that vary: numbers, paths, names."""
     return " ".join("#" if _NOT_IN_WORDS.search(word) else word.lower() for word in text.split())

@@ -1,5 +1,4 @@
-"""
-The parser for one line of a log: prefixes of forwarders, time, logger, level, message.
+"""The parser for one line of a log: prefixes of forwarders, time, logger, level, message.
 
 The formats are those of distributed (``%(name)s - %(levelname)s - %(message)s``, preceded by a time since
 2022.3.0) and others seen in practice: see docs/how-it-works.md.
@@ -109,9 +108,7 @@ class _LineTime(TypedDict, total=False):
 
 @frozen(kw_only=True)
 class ParsedLine:
-    """
-    One parsed line.
-    """
+    """One parsed line."""
 
     #: The line without prefixes of forwarders, but with its header.
     text: str
@@ -132,16 +129,12 @@ class ParsedLine:
 
     @property
     def message(self) -> str:
-        """
-        The text behind the header.
-        """
+        """The text behind the header."""
         return self.text[self.message_at :]
 
 
 def parse_line(raw: bytes) -> ParsedLine:
-    """
-    Parse one line, given without its line end. Never fails: invalid UTF-8 is replaced.
-    """
+    """Parse one line, given without its line end. Never fails: invalid UTF-8 is replaced."""
     text = raw.decode("utf-8", errors="replace").rstrip("\r")
     if not text.isascii():
         text = text.translate(_TYPEWRITTEN)
@@ -187,9 +180,7 @@ def parse_line(raw: bytes) -> ParsedLine:
 
 
 def _parse_usual(text: str) -> ParsedLine | None:
-    """
-    Parse a line of the format that distributed has used since 2022.3.0, of any logger: quick, for most lines.
-    """
+    """Parse a line of the format that distributed has used since 2022.3.0, of any logger: quick, for most lines."""
     time, _, rest = text.partition(" - ")
     logger, _, rest = rest.partition(" - ")
     level, dash, message = rest.partition(" - ")
@@ -210,9 +201,7 @@ def _parse_usual(text: str) -> ParsedLine | None:
 
 
 def _usual_time(text: str) -> float | None:
-    """
-    Return ``2026-05-04 11:22:33,444`` in seconds since the epoch; None for another format.
-    """
+    """Return ``2026-05-04 11:22:33,444`` in seconds since the epoch; None for another format."""
     try:
         return datetime.fromisoformat(f"{text[:19]}+00:00").timestamp() + int(text[20:]) / 1000
     except ValueError:
@@ -225,9 +214,7 @@ def _names_level_and_logger(head: str) -> bool:
 
 
 def _holds_any(words: Iterable[str], text: str) -> bool:
-    """
-    Whether one of *words* is in *text*. For so few words, `any` takes three times as long.
-    """
+    """Whether one of *words* is in *text*. For so few words, `any` takes three times as long."""
     for word in words:  # noqa: SIM110
         if word in text:
             return True
@@ -235,9 +222,7 @@ def _holds_any(words: Iterable[str], text: str) -> bool:
 
 
 def _line_time(own: str, outer: str) -> _LineTime:
-    """
-    Return the time of the line, else that of its forwarder; and whether its year is assumed.
-    """
+    """Return the time of the line, else that of its forwarder; and whether its year is assumed."""
     if own.count(":") < 2 and not outer:  # each time has two colons
         return {}
     own_time = parse_time(own) if ":" in own else None

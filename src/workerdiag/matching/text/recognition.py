@@ -1,5 +1,4 @@
-"""
-Recognizes who writes in a log: which of Dask's processes, or which platform.
+"""Recognizes who writes in a log: which of Dask's processes, or which platform.
 
 An all-clear depends on it: a text in which nothing is recognized says nothing about workers.
 """
@@ -31,9 +30,7 @@ _MAX_TRIED = 200
 
 
 class Recognition:
-    """
-    The beginning of one log, and who is recognized in it.
-    """
+    """The beginning of one log, and who is recognized in it."""
 
     def __init__(self) -> None:
         self._like: LogChunk | None = None
@@ -42,9 +39,7 @@ class Recognition:
         self._jumps = [(-1, 1)]
 
     def tee(self, chunks: Iterable[LogChunk]) -> Iterator[LogChunk]:
-        """
-        Yield the chunks of the log unchanged.
-        """
+        """Yield the chunks of the log unchanged."""
         for chunk in chunks:
             self._like = self._like or chunk
             if (missing := _MAX_BYTES - len(self._head)) > 0:
@@ -55,9 +50,7 @@ class Recognition:
             yield chunk
 
     def matches(self, observer: MatchObserver | None = None) -> Iterator[Match]:
-        """
-        Yield one match for each kind of process that writes in the log: its first line.
-        """
+        """Yield one match for each kind of process that writes in the log: its first line."""
         if self._like is None:
             return
         head = bytes(self._head)
@@ -80,9 +73,7 @@ class Recognition:
             )
 
     def _run_at(self, at: int) -> tuple[int, int, int]:
-        """
-        Return the bounds of the text without gaps around *at*, and the number of its first line.
-        """
+        """Return the bounds of the text without gaps around *at*, and the number of its first line."""
         place = bisect_right(self._jumps, at, key=itemgetter(0))
         jump, first_line = self._jumps[place - 1]
         end = self._jumps[place][0] if place < len(self._jumps) else len(self._head)
@@ -90,9 +81,7 @@ class Recognition:
 
 
 def _lines_by_logger(head: bytes) -> dict[Stream | None, tuple[int, ParsedLine]]:
-    """
-    Return for each stream the first line with a header of one of Dask's loggers.
-    """
+    """Return for each stream the first line with a header of one of Dask's loggers."""
     found: dict[Stream | None, tuple[int, ParsedLine]] = {}
     known: set[bytes] = set()
     tried = 0
@@ -110,9 +99,7 @@ def _lines_by_logger(head: bytes) -> dict[Stream | None, tuple[int, ParsedLine]]
 
 
 def _logger_words(head: bytes) -> Iterator[tuple[int, bytes]]:
-    """
-    Yield words that look like such loggers, with their offsets, in order.
-    """
+    """Yield words that look like such loggers, with their offsets, in order."""
     end = 0
     for at in sorted(at for each in _BEGINNINGS for at in _places(head, each)):
         if at >= end:
@@ -130,9 +117,7 @@ def _places(head: bytes, text: bytes) -> Iterator[int]:
 
 
 def _lines_by_shape(head: bytes) -> dict[Stream | None, tuple[int, ParsedLine]]:
-    """
-    Return the same by the forms of lines that kernels, batch systems and Kubernetes write.
-    """
+    """Return the same by the forms of lines that kernels, batch systems and Kubernetes write."""
     found: dict[Stream | None, tuple[int, ParsedLine]] = {}
     at = 0
     for raw in head.split(b"\n", _MAX_SHAPES)[:_MAX_SHAPES]:

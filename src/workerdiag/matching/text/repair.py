@@ -1,5 +1,4 @@
-r"""
-Repairs logs that were damaged by copying: hard-wrapped lines, line ends written as ``\n``, tuples of records.
+r"""Repairs logs that were damaged by copying: hard-wrapped lines, line ends written as ``\n``, tuples of records.
 
 ``client.get_worker_logs()`` prints such tuples. Only small logs are repaired, since the damage is judged by
 the whole text: an excerpt in a bug report is small, the log of a cluster is not.
@@ -48,9 +47,7 @@ _BETWEEN = re.compile(rb"[\s,]*")
 
 @frozen(kw_only=True)
 class RepairedText:
-    """
-    The repaired text, with the line of the given text in which each of its lines began.
-    """
+    """The repaired text, with the line of the given text in which each of its lines began."""
 
     data: bytes
     #: Line number, from 1, in the given text, for each line.
@@ -58,9 +55,7 @@ class RepairedText:
 
 
 def repair_text(data: bytes) -> RepairedText | None:
-    """
-    Return *data* without the damage; None if there is none.
-    """
+    """Return *data* without the damage; None if there is none."""
     whole = split_log_records(data) or _split_json_objects(data) or _mended_lines(data)
     if whole is None:
         return None
@@ -70,8 +65,7 @@ def repair_text(data: bytes) -> RepairedText | None:
 
 
 def _split_json_objects(data: bytes) -> list[tuple[int, bytes]] | None:
-    """
-    Split a JSON list on one line into a line for each object, if there are several with Dask's messages.
+    """Split a JSON list on one line into a line for each object, if there are several with Dask's messages.
 
     CloudWatch and Cloud Logging reply in this form, and `jq -c` prints it.
     """
@@ -97,8 +91,7 @@ def _mended_lines(data: bytes) -> list[tuple[int, bytes]] | None:
 
 
 def _rejoin_wrapped(lines: list[tuple[int, bytes]], *, is_plain: bool) -> list[tuple[int, bytes]] | None:
-    """
-    Join lines of exactly the maximum width with the next line, unless that begins a message.
+    """Join lines of exactly the maximum width with the next line, unless that begins a message.
 
     Each byte of *is_plain* lines takes one column.
     """
@@ -134,16 +127,13 @@ def _rejoin_wrapped(lines: list[tuple[int, bytes]], *, is_plain: bool) -> list[t
 
 
 def _is_cut_in_word(lines: list[tuple[int, bytes]], index: int, width: int) -> bool:
-    """
-    Whether a terminal cut the only line of its width inside a word.
-    """
+    """Whether a terminal cut the only line of its width inside a word."""
     after = lines[index + 1][1] if index + 1 < len(lines) else b""
     return width in _USUAL_WIDTHS and lines[index][1].rstrip(b"\r")[-1:].isalnum() and after[:1].islower()
 
 
 def _split_escaped_ends(lines: list[tuple[int, bytes]], text: bytes) -> list[tuple[int, bytes]] | None:
-    """
-    Replace line ends written as backslash and n, if *text* has more of them than real ones.
+    """Replace line ends written as backslash and n, if *text* has more of them than real ones.
 
     One at the end of a JSON string is the end of the line itself.
     """
@@ -154,24 +144,18 @@ def _split_escaped_ends(lines: list[tuple[int, bytes]], text: bytes) -> list[tup
 
 
 def _split_record_tuples(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-    """
-    Split consecutive printed records, such as ``('INFO', '2026-...')``, into lines.
-    """
+    """Split consecutive printed records, such as ``('INFO', '2026-...')``, into lines."""
     return [(number, part) for number, line in lines for part in _PRINTED_RECORD.split(line)]
 
 
 def _begins_message(line: bytes) -> bool:
-    """
-    Whether a line begins a message, or has the prefix of a forwarder.
-    """
+    """Whether a line begins a message, or has the prefix of a forwarder."""
     parts = parse_line(line[:1000])
     return parts.is_header or bool(parts.forwarder) or not line.strip()
 
 
 def _is_table_row(text: bytes) -> bool:
-    """
-    Whether a line is part of a table: cells separated by blanks, or a rule.
-    """
+    """Whether a line is part of a table: cells separated by blanks, or a rule."""
     return b"  " in text.strip() or not any(char in _LETTERS for char in text)
 
 
@@ -181,8 +165,7 @@ def _line_columns(line: bytes) -> int:
 
 
 def split_log_records(data: bytes) -> list[tuple[int, bytes]] | None:
-    """
-    Return the lines of all records, the oldest of each worker first, each with its line number in *data*.
+    """Return the lines of all records, the oldest of each worker first, each with its line number in *data*.
 
     None if *data* has another form.
     """
@@ -196,9 +179,7 @@ def split_log_records(data: bytes) -> list[tuple[int, bytes]] | None:
 
 
 def _lists(data: bytes) -> Iterator[list[tuple[int, str]]]:
-    """
-    Yield the records of each list, with their line numbers.
-    """
+    """Yield the records of each list, with their line numbers."""
     records: list[tuple[int, str]] = []
     number, counted, end = 1, 0, 0
     for found in _LOGGED_RECORD.finditer(data):
@@ -213,9 +194,7 @@ def _lists(data: bytes) -> Iterator[list[tuple[int, str]]]:
 
 
 def _literal(text: bytes) -> str:
-    """
-    Return the value of a string literal of JSON or Python.
-    """
+    """Return the value of a string literal of JSON or Python."""
     written = text.decode("utf-8", "replace").strip()
     try:
         return str(json.loads(written, strict=False))

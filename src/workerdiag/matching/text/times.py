@@ -1,6 +1,4 @@
-"""
-The times in logs. They name no time zone, so they are read as UTC; syslog names no year.
-"""
+"""The times in logs. They name no time zone, so they are read as UTC; syslog names no year."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ _MONTHS = {
 
 
 def parse_time(text: str) -> float | None:
-    """
-    Return seconds since the epoch, read as UTC; None if the text has no date.
-    """
+    """Return seconds since the epoch, read as UTC; None if the text has no date."""
     if not text:
         return None
     if found := _ISO.search(text):
@@ -56,15 +52,12 @@ def parse_time(text: str) -> float | None:
 
 
 def has_no_year(text: str) -> bool:
-    """
-    Whether a time has the format of syslog, so that its year is assumed.
-    """
+    """Whether a time has the format of syslog, so that its year is assumed."""
     return _SYSLOG.search(text) is not None
 
 
 def infer_years(matches: Sequence[Match]) -> list[Match]:
-    """
-    Return the *matches*, with assumed years replaced by the year closest to a known time.
+    """Return the *matches*, with assumed years replaced by the year closest to a known time.
 
     If no time has a year, they keep the assumed one.
     """
@@ -76,16 +69,12 @@ def infer_years(matches: Sequence[Match]) -> list[Match]:
 
 
 def year_of(when: float) -> int:
-    """
-    Return the year, in UTC, of a time in seconds since the epoch.
-    """
+    """Return the year, in UTC, of a time in seconds since the epoch."""
     return datetime.fromtimestamp(when, tz=UTC).year
 
 
 def in_year(when: float | None, year: int) -> float | None:
-    """
-    Return the same day and time in another year; None for 29 February if there is none.
-    """
+    """Return the same day and time in another year; None for 29 February if there is none."""
     if when is None:
         return None
     try:
@@ -95,9 +84,7 @@ def in_year(when: float | None, year: int) -> float | None:
 
 
 def in_year_of_log(found: Iterable[tuple[int, Match]], assumed: Container[int]) -> Iterator[Match]:
-    """
-    Yield the matches of one log, with *assumed* years replaced by the year of the first other match.
-    """
+    """Yield the matches of one log, with *assumed* years replaced by the year of the first other match."""
     found = list(found)
     known = (match.when for at, match in found if match.when and at not in assumed)
     first = next(known, None)

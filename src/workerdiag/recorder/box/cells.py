@@ -1,6 +1,4 @@
-"""
-Cells of a box: which are whole, and what they say. Made for files that are cut off, damaged or hostile.
-"""
+"""Cells of a box: which are whole, and what they say. Made for files that are cut off, damaged or hostile."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ T = TypeVar("T")
 
 
 class Cell(NamedTuple):
-    """
-    A cell that is whole.
-    """
+    """A cell that is whole."""
 
     #: Of its write, from 1.
     number: int
@@ -46,9 +42,7 @@ TORN = Cell(0, 0, b"")
 
 
 class LinePiece(NamedTuple):
-    """
-    A piece of a line.
-    """
+    """A piece of a line."""
 
     when: float
     number: int
@@ -58,9 +52,7 @@ class LinePiece(NamedTuple):
 
 
 def ring_cells(data: bytes, region: Region) -> tuple[list[Cell], int]:
-    """
-    The whole cells of a region in the order they were written, and how many could not be read.
-    """
+    """The whole cells of a region in the order they were written, and how many could not be read."""
     cells, torn = [], 0
     for index in range(region.cells):
         cell = _read_cell(data, region, index, region.cells)
@@ -71,8 +63,7 @@ def ring_cells(data: bytes, region: Region) -> tuple[list[Cell], int]:
 
 
 def pair_cells(data: bytes, region: Region) -> tuple[list[Cell | None], int]:
-    """
-    The later whole cell of each pair, None where nothing was written, and how many pairs could not be read.
+    """The later whole cell of each pair, None where nothing was written, and how many pairs could not be read.
 
     While one cell of a pair is written the other says what was before, so that the pair can be read.
     """
@@ -87,9 +78,7 @@ def pair_cells(data: bytes, region: Region) -> tuple[list[Cell | None], int]:
 
 
 def _read_cell(data: bytes, region: Region, index: int, turns: int) -> Cell | None:
-    """
-    A cell, None if it was never written, `TORN` if it is not whole.
-    """
+    """A cell, None if it was never written, `TORN` if it is not whole."""
     start = region.offset + index * region.cell_bytes
     raw = data[start : min(start + region.cell_bytes, region.end)]
     if len(raw) < CELL_OVERHEAD:
@@ -105,9 +94,7 @@ def _read_cell(data: bytes, region: Region, index: int, turns: int) -> Cell | No
 
 
 def decode_cells(cells: list[Cell], read: Callable[[Cell], T]) -> Iterator[T | None]:
-    """
-    What each cell says, None for one that has a checksum but no sense.
-    """
+    """What each cell says, None for one that has a checksum but no sense."""
     for cell in cells:
         try:
             yield read(cell)
@@ -119,17 +106,13 @@ def decode_cells(cells: list[Cell], read: Callable[[Cell], T]) -> Iterator[T | N
 
 
 def decode_identity(cell: Cell) -> dict[str, str]:
-    """
-    Names and values, each ended by a zero.
-    """
+    """Names and values, each ended by a zero."""
     parts = [_decode_utf8(each) for each in cell.payload.split(b"\0")]
     return dict(zip(parts[0:-1:2], parts[1::2], strict=False))
 
 
 def decode_stage(cell: Cell) -> tuple[float, Stage, str]:
-    """
-    When it was noted, the stage, and why the worker closes.
-    """
+    """When it was noted, the stage, and why the worker closes."""
     at, _ = _check_finite(*MOMENT.unpack_from(cell.payload))
     noted, _, reason = cell.payload[MOMENT.size :].partition(b"\0")
     for stage in get_args(Stage):
@@ -139,9 +122,7 @@ def decode_stage(cell: Cell) -> tuple[float, Stage, str]:
 
 
 def decode_running_task(cell: Cell, slot: int) -> RunningTask:
-    """
-    The task of a slot that is in use.
-    """
+    """The task of a slot that is in use."""
     started_at, _, thread_id, key_bytes, name_bytes = EXECUTING.unpack_from(cell.payload)
     key, name = _split_texts(cell.payload[EXECUTING.size :], key_bytes, name_bytes)
     _check_finite(started_at)
@@ -156,9 +137,7 @@ def decode_running_task(cell: Cell, slot: int) -> RunningTask:
 
 
 def decode_finished_task(cell: Cell) -> tuple[int, FinishedTask]:
-    """
-    Number of the write that noted the task's beginning, and the task.
-    """
+    """Number of the write that noted the task's beginning, and the task."""
     started_at, ended_at, took, number, slot, key_bytes, outcome_bytes = FINISHED.unpack_from(cell.payload)
     key, outcome = _split_texts(cell.payload[FINISHED.size :], key_bytes, outcome_bytes)
     _check_finite(started_at, ended_at, took)
@@ -174,9 +153,7 @@ def decode_finished_task(cell: Cell) -> tuple[int, FinishedTask]:
 
 
 def decode_sample(cell: Cell) -> Sample:
-    """
-    Return the numbers that this release knows; those of a later release follow them.
-    """
+    """Return the numbers that this release knows; those of a later release follow them."""
     at, _ = _check_finite(*MOMENT.unpack_from(cell.payload))
     count = min((len(cell.payload) - MOMENT.size) // NUMBER.size, len(SAMPLE_NUMBERS))
     values = [NUMBER.unpack_from(cell.payload, MOMENT.size + nth * NUMBER.size)[0] for nth in range(count)]
@@ -185,18 +162,14 @@ def decode_sample(cell: Cell) -> Sample:
 
 
 def decode_lag(cell: Cell) -> Lag:
-    """
-    Event loop and GIL.
-    """
+    """Event loop and GIL."""
     at, _, loop_s, gil = LAG.unpack_from(cell.payload)
     _check_finite(at, loop_s)
     return Lag(at=at, loop_s=loop_s, gil_contention=gil if isfinite(gil) else None)
 
 
 def decode_line_piece(cell: Cell) -> LinePiece:
-    """
-    A piece of a line.
-    """
+    """A piece of a line."""
     when, number, piece = LINE.unpack_from(cell.payload)
     _check_finite(when)
     return LinePiece(when, number, piece, not cell.flags & CONTINUED, cell.payload[LINE.size :])
@@ -209,9 +182,7 @@ def _split_texts(data: bytes, first_bytes: int, second_bytes: int) -> tuple[str,
 
 
 def _decode_utf8(data: bytes) -> str:
-    """
-    The text; a character cut in two at the end is left out.
-    """
+    """The text; a character cut in two at the end is left out."""
     whole = data.decode("utf-8", "replace")
     return whole[:-1] if whole.endswith("\ufffd") and not data.endswith("\ufffd".encode()) else whole
 

@@ -1,6 +1,4 @@
-"""
-Files next to a black box: the dump of faulthandler, the copy of standard error, the undelivered report.
-"""
+"""Files next to a black box: the dump of faulthandler, the copy of standard error, the undelivered report."""
 
 from __future__ import annotations
 
@@ -8,21 +6,15 @@ from pathlib import Path
 
 
 def fault_path(path: Path) -> Path:
-    """
-    The file next to a box to which `faulthandler` writes.
-    """
+    """The file next to a box to which `faulthandler` writes."""
     return path.with_name(path.name + ".fault")
 
 
 def stderr_path(path: Path) -> Path:
-    """
-    The file next to a box to which standard error is copied, if configured.
-    """
+    """The file next to a box to which standard error is copied, if configured."""
     return path.with_name(path.name + ".stderr")
 
 
 def message_path(box: Path) -> Path:
-    """
-    The file next to a box that keeps an undelivered report.
-    """
+    """The file next to a box that keeps an undelivered report."""
     return box.with_name(box.name + ".death")

@@ -1,6 +1,4 @@
-"""
-Atomic creation of a box file: reserved, locked and named, or not created at all.
-"""
+"""Atomic creation of a box file: reserved, locked and named, or not created at all."""
 
 from __future__ import annotations
 
@@ -21,8 +19,7 @@ _MAX_BOXES_PER_PROCESS = 64
 def create_mapped_box(
     directory: Path, known: Mapping[str, str], size_bytes: int, header: bytes
 ) -> tuple[Path, mmap.mmap]:
-    """
-    Path and memory map of a new file, locked (man 2 flock) until the map or this process ends.
+    """Path and memory map of a new file, locked (man 2 flock) until the map or this process ends.
 
     The map duplicates the descriptor and so keeps the lock. Workers that share a process have one file each.
 
@@ -42,9 +39,7 @@ def create_mapped_box(
 def _create_locked_file(
     directory: Path, known: Mapping[str, str], size_bytes: int, header: bytes
 ) -> tuple[Path, int]:
-    """
-    Path and descriptor of a new file, which gets its name after its space, lock and header.
-    """
+    """Path and descriptor of a new file, which gets its name after its space, lock and header."""
     unfinished = directory / f".{box_name(known)}.{get_ident()}.new"
     descriptor = preallocate_file(unfinished, size_bytes)
     try:

@@ -1,5 +1,4 @@
-"""
-The folders of black boxes: where boxes are, which belong to dead processes, and when they are removed.
+"""The folders of black boxes: where boxes are, which belong to dead processes, and when they are removed.
 
 They are never in a worker's local directory, which the nanny deletes before anybody can look. A box is named
 ``<host>-<pid>-<start>.box``, with the start of its process in milliseconds after the start of the machine.
@@ -42,9 +41,7 @@ _NUMBER = re.compile(r"[0-9]{1,16}")
 
 
 class BoxName(NamedTuple):
-    """
-    What the name of a box says.
-    """
+    """What the name of a box says."""
 
     host: str
     pid: int
@@ -53,18 +50,14 @@ class BoxName(NamedTuple):
 
 
 def box_name(identity: Mapping[str, str], nth: int = 1) -> str:
-    """
-    The name of the box of a process; *nth* distinguishes workers that share one.
-    """
+    """The name of the box of a process; *nth* distinguishes workers that share one."""
     host = re.sub(r"[^\w.-]", "_", identity.get("host") or "localhost", flags=re.ASCII)[:64]
     more = f".{nth}" if nth > 1 else ""
     return f"{host}-{identity.get('pid') or os.getpid()}-{identity.get('started_ms') or 0}{more}{SUFFIX}"
 
 
 def parse_box_name(path: Path) -> BoxName | None:
-    """
-    Parse the name of a file; None if it is not the name of a box.
-    """
+    """Parse the name of a file; None if it is not the name of a box."""
     found = _NAME.fullmatch(path.name)
     return BoxName(found["host"], int(found["pid"]), int(found["start"])) if found else None
 
@@ -73,17 +66,13 @@ def parse_box_name(path: Path) -> BoxName | None:
 
 
 def configured_directory() -> Path | None:
-    """
-    The folder that the environment variable, or else Dask's configuration, names.
-    """
+    """The folder that the environment variable, or else Dask's configuration, names."""
     named = os.environ.get(VARIABLE) or setting(SETTING)
     return Path(str(named)).expanduser().absolute() if named else None
 
 
 def box_directories() -> tuple[Path, ...]:
-    """
-    The folders in which boxes of this user may lie, the likeliest first; they need not exist.
-    """
+    """The folders in which boxes of this user may lie, the likeliest first; they need not exist."""
     if configured := configured_directory():
         return (configured,)
     import tempfile
@@ -93,15 +82,12 @@ def box_directories() -> tuple[Path, ...]:
 
 
 def _user_id() -> int:
-    """
-    The number of this user; 0 on Windows, where a folder for temporary files is a user's own.
-    """
+    """The number of this user; 0 on Windows, where a folder for temporary files is a user's own."""
     return os.getuid() if hasattr(os, "getuid") else 0
 
 
 def writable_directory(local_directory: str | None = None) -> Path:
-    """
-    Return the folder for a new box, created if necessary: the first with enough room that is our own.
+    """Return the folder for a new box, created if necessary: the first with enough room that is our own.
 
     Raises:
         OSError: There is none, or it is in *local_directory*, that of the worker.
@@ -134,8 +120,7 @@ def _ensure_directory(directory: Path, local_directory: str | None) -> Path:
 
 
 def find_boxes(folders: Iterable[Path] | None = None, *, pid: int | None = None) -> tuple[Path, ...]:
-    """
-    Return the boxes in *folders* (default: `box_directories`), the latest first, or those of *pid* only.
+    """Return the boxes in *folders* (default: `box_directories`), the latest first, or those of *pid* only.
 
     If a pid was used several times, the process that started last comes first.
     """
@@ -149,9 +134,7 @@ def find_boxes(folders: Iterable[Path] | None = None, *, pid: int | None = None)
 
 
 def find_orphans(folders: Iterable[Path] | None = None) -> tuple[Path, ...]:
-    """
-    The boxes whose processes are gone, the latest first, at most 64. Those that cannot be read are left out.
-    """
+    """The boxes whose processes are gone, the latest first, at most 64. Those that cannot be read are left out."""
     found: list[Path] = []
     for path in find_boxes(folders):
         if len(found) < MAX_RETAINED_BOXES and is_orphan(path):
@@ -160,8 +143,7 @@ def find_orphans(folders: Iterable[Path] | None = None) -> tuple[Path, ...]:
 
 
 def is_orphan(path: Path, *, now: float | None = None) -> bool:
-    """
-    Whether the process that wrote a box is certainly gone; False also if the box cannot be read.
+    """Whether the process that wrote a box is certainly gone; False also if the box cannot be read.
 
     On the same kernel the lock on the file decides, whatever the container of the process. If it is held,
     perhaps by a surviving child, pid and start of the process decide. A box from before a restart of the
@@ -171,9 +153,7 @@ def is_orphan(path: Path, *, now: float | None = None) -> bool:
 
 
 def _writer_state(path: Path, now: float) -> str:
-    """
-    ``alive``, ``dead``, or ``unreadable``.
-    """
+    """``alive``, ``dead``, or ``unreadable``."""
     from workerdiag.errors import BadBoxError
     from workerdiag.recorder.box.reader import read_box, read_identity
 
@@ -191,9 +171,7 @@ def _writer_state(path: Path, now: float) -> str:
 
 
 def _is_process_gone(identity: Mapping[str, str]) -> bool:
-    """
-    Whether no process has this pid and start; False where its pids are not those we see.
-    """
+    """Whether no process has this pid and start; False where its pids are not those we see."""
     if identity.get("pid_namespace") != pid_namespace() or process_start_ms(os.getpid()) is None:
         return False
     pid, started = identity.get("pid", ""), identity.get("started_ms", "")
@@ -203,9 +181,7 @@ def _is_process_gone(identity: Mapping[str, str]) -> bool:
 
 
 def _is_locked(path: Path) -> bool:
-    """
-    Whether a process holds the lock that a writer takes for life.
-    """
+    """Whether a process holds the lock that a writer takes for life."""
     import fcntl
 
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -222,17 +198,14 @@ def _is_locked(path: Path) -> bool:
 
 
 def discard(path: Path) -> None:
-    """
-    Remove a box that was reported, with its companion; what cannot be removed stays.
-    """
+    """Remove a box that was reported, with its companion; what cannot be removed stays."""
     for each in (path, fault_path(path), stderr_path(path)):
         with suppress(OSError):
             each.unlink(missing_ok=True)
 
 
 def sweep(folders: Iterable[Path] | None = None, *, now: float | None = None) -> tuple[Path, ...]:
-    """
-    Remove boxes of dead processes, older than a day or beyond 64 in a folder. Returns the removed ones.
+    """Remove boxes of dead processes, older than a day or beyond 64 in a folder. Returns the removed ones.
 
     A box of a living process is never removed and does not count, however long it has been silent.
     """
@@ -261,9 +234,7 @@ def sweep(folders: Iterable[Path] | None = None, *, now: float | None = None) ->
 
 
 def _is_leftover(path: Path) -> bool:
-    """
-    Whether a file is a companion without its box, or a box that was never finished.
-    """
+    """Whether a file is a companion without its box, or a box that was never finished."""
     name = path.name
     if name.endswith(".new"):
         return name.startswith(".") and SUFFIX in name
@@ -274,8 +245,7 @@ def _is_leftover(path: Path) -> bool:
 
 
 def _regular_files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """
-    The regular files in a folder, as many as may be looked at.
+    """The regular files in a folder, as many as may be looked at.
 
     Others remove theirs meanwhile; what is gone by the time that it is looked at is passed over.
     """

@@ -1,6 +1,4 @@
-"""
-The report of a worker's death from a black box found later, on a volume or in a copy.
-"""
+"""The report of a worker's death from a black box found later, on a volume or in a copy."""
 
 from __future__ import annotations
 
@@ -21,8 +19,7 @@ from workerdiag.wire.messages import DeathReport
 
 
 def death_message(place: str, data: bytes, fault: bytes) -> DeathReport | None:
-    """
-    The report of a worker's death from its box; None if the worker may still run.
+    """The report of a worker's death from its box; None if the worker may still run.
 
     The worker is dead if the box says that it closed or faulthandler wrote a dump. Otherwise, a box on this
     machine must be unlocked or its process gone, and any other box last written ten minutes ago.
@@ -50,8 +47,7 @@ def _has_ended(box: BlackBox) -> bool:
 
 
 def _is_own_box(path: Path, box: BlackBox) -> bool:
-    """
-    Whether a worker of this user wrote the box since this machine booted.
+    """Whether a worker of this user wrote the box since this machine booted.
 
     Any other box could name an arbitrary file of this machine as its standard error.
     """

@@ -1,5 +1,4 @@
-"""
-Where everything lies in a black box: format 1, little-endian. docs/black-box.md has it byte by byte.
+"""Where everything lies in a black box: format 1, little-endian. docs/black-box.md has it byte by byte.
 
 A box is a header, written once, and regions of equal cells. Each cell carries a checksum and the
 number of its write, so that a reader knows a cell that was being written from one that is whole.
@@ -84,9 +83,7 @@ _MIN_CELLS = 16
 
 
 class Region(NamedTuple):
-    """
-    Equal cells, one behind the other. Cell number *n* was last written with a number that leaves *n*.
-    """
+    """Equal cells, one behind the other. Cell number *n* was last written with a number that leaves *n*."""
 
     name: str
     offset: int
@@ -95,16 +92,12 @@ class Region(NamedTuple):
 
     @property
     def end(self) -> int:
-        """
-        The first byte behind it.
-        """
+        """The first byte behind it."""
         return self.offset + self.cell_bytes * self.cells
 
 
 def _cell_bytes(payload_bytes: int) -> int:
-    """
-    Bytes of a cell for such a payload: whole lines of a processor's cache.
-    """
+    """Bytes of a cell for such a payload: whole lines of a processor's cache."""
     return -(-(CELL_OVERHEAD + payload_bytes) // 64) * 64
 
 
@@ -121,8 +114,7 @@ _FINISHED_CELL = _cell_bytes(FINISHED.size + KEY_BYTES + OUTCOME_BYTES)
 
 
 def plan_regions(size_bytes: int, slots: int) -> tuple[int, dict[str, Region]]:
-    """
-    Bytes of the file, and its regions by name, for *slots* threads.
+    """Bytes of the file, and its regions by name, for *slots* threads.
 
     What the fixed regions and the slots leave is shared by finished tasks and lines. The file gets
     larger than asked where it would hold too little to be of use, and never larger than 4 MiB.
@@ -144,9 +136,7 @@ def plan_regions(size_bytes: int, slots: int) -> tuple[int, dict[str, Region]]:
 
 
 def pack_header(size_bytes: int, regions: dict[str, Region], created_at: float) -> bytes:
-    """
-    The header of a box, as it is written at its beginning.
-    """
+    """The header of a box, as it is written at its beginning."""
     body = HEADER_BODY.pack(MAJOR, MINOR, len(regions), size_bytes, created_at)
     table = b"".join(
         HEADER_REGION.pack(each.name.encode(), each.offset, each.cell_bytes, each.cells)
@@ -158,8 +148,7 @@ def pack_header(size_bytes: int, regions: dict[str, Region], created_at: float) 
 
 
 def unpack_header(data: bytes) -> tuple[float, dict[str, Region]]:
-    """
-    Return when the box was created, and its regions.
+    """Return when the box was created, and its regions.
 
     Raises:
         ValueError: This release does not understand the header; the text says why.

@@ -1,5 +1,4 @@
-"""
-Files whose mapped pages can always be written.
+"""Files whose mapped pages can always be written.
 
 A store into a mapped page raises SIGBUS if the disk is full, which would kill the watched worker. So space is
 reserved in advance, and only on file systems that keep the reservation.
@@ -18,8 +17,7 @@ PREALLOCATING_FILESYSTEMS = frozenset({"ext2", "ext3", "ext4", "xfs", "tmpfs", "
 
 
 def preallocate_file(path: Path, size_bytes: int) -> int:
-    """
-    Descriptor of a new zero-filled file with reserved space, readable by this user only.
+    """Descriptor of a new zero-filled file with reserved space, readable by this user only.
 
     Raises:
         OSError: The disk is full, permission is missing, the file exists, or space cannot be reserved.
@@ -40,9 +38,7 @@ def preallocate_file(path: Path, size_bytes: int) -> int:
 
 
 def filesystem_type(folder: Path) -> str:
-    """
-    Type of a folder's file system, such as ``ext4`` (man 5 proc, mountinfo); empty if unknown.
-    """
+    """Type of a folder's file system, such as ``ext4`` (man 5 proc, mountinfo); empty if unknown."""
     try:
         device = folder.stat().st_dev
         with Path("/proc/self/mountinfo").open(encoding="utf-8", errors="surrogateescape") as file:
@@ -59,9 +55,7 @@ def filesystem_type(folder: Path) -> str:
 
 
 def _parse_mountinfo(lines: Iterator[str]) -> Iterator[tuple[str, str, int]]:
-    """
-    Path, type and device number of each mount.
-    """
+    """Path, type and device number of each mount."""
     for line in lines:
         left, _, right = line.partition(" - ")
         fields = left.split()
@@ -70,9 +64,7 @@ def _parse_mountinfo(lines: Iterator[str]) -> Iterator[tuple[str, str, int]]:
 
 
 def _unescape_mount_path(place: str) -> str:
-    """
-    The path with the kernel's octal escapes decoded: blanks, tabs, line feeds and backslashes.
-    """
+    """The path with the kernel's octal escapes decoded: blanks, tabs, line feeds and backslashes."""
     for escape, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         place = place.replace(escape, character)
     return place

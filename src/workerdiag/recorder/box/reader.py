@@ -1,6 +1,4 @@
-"""
-The reading end of a black box: while it is written, after its process was killed, and when it is damaged.
-"""
+"""The reading end of a black box: while it is written, after its process was killed, and when it is damaged."""
 
 from __future__ import annotations
 
@@ -29,8 +27,7 @@ MISSING_PIECE = b"[...]"
 
 
 def read_box(source: str | os.PathLike[str] | bytes) -> BlackBox:
-    """
-    Read a black box, given as a path or as bytes.
+    """Read a black box, given as a path or as bytes.
 
     Damaged or half-written parts are left out, and named in `BlackBox.unreadable_parts`. At most 4 MiB are
     read, and 128 KiB of the companion file of `faulthandler`.
@@ -52,8 +49,7 @@ def read_box(source: str | os.PathLike[str] | bytes) -> BlackBox:
 
 
 def read_identity(path: str | os.PathLike[str]) -> Mapping[str, str]:
-    """
-    Only who wrote a box; empty if that part is damaged.
+    """Only who wrote a box; empty if that part is damaged.
 
     Raises:
         BadBoxError: As `read_box`.
@@ -75,9 +71,7 @@ def _read_file(path: Path, most_bytes: int) -> bytes:
 
 
 def _read_fault(path: Path) -> str:
-    """
-    What `faulthandler` wrote, if anything.
-    """
+    """What `faulthandler` wrote, if anything."""
     try:
         companion = fault_path(path)
         if not stat.S_ISREG(companion.stat().st_mode):
@@ -127,17 +121,13 @@ def _decode_box(data: bytes, *, name: str, fault: str) -> BlackBox:
 def _still_running(
     executing: list[tuple[int, RunningTask]], ended: list[tuple[int, FinishedTask]]
 ) -> tuple[RunningTask, ...]:
-    """
-    The tasks that run: a process may be killed after it said that one ended, and before its slot was freed.
-    """
+    """The tasks that run: a process may be killed after it said that one ended, and before its slot was freed."""
     over = {(each.slot, number) for number, each in ended}
     return tuple(each for number, each in executing if (each.slot, number) not in over)
 
 
 def _join_lines(pieces: list[cells.LinePiece]) -> bytes:
-    """
-    Lines in the order they began, each with a line end, and a mark where pieces of it are missing.
-    """
+    """Lines in the order they began, each with a line end, and a mark where pieces of it are missing."""
     ordered = sorted(pieces, key=lambda each: (each.number, each.piece))
     return b"".join(_join_pieces(list(line)) for _, line in groupby(ordered, lambda each: each.number))
 
@@ -155,9 +145,7 @@ def _join_pieces(pieces: list[cells.LinePiece]) -> bytes:
 
 
 class _BoxDecoder:
-    """
-    One look at the bytes of a box, and what could not be read in it.
-    """
+    """One look at the bytes of a box, and what could not be read in it."""
 
     def __init__(self, data: bytes, regions: Mapping[str, Region]) -> None:
         self._data = data
@@ -165,15 +153,11 @@ class _BoxDecoder:
         self.unreadable_parts: list[UnreadablePart] = []
 
     def identity(self) -> Mapping[str, str]:
-        """
-        Who wrote it.
-        """
+        """Who wrote it."""
         return next(iter(self.pair("identity", cells.decode_identity)), {})
 
     def executing(self) -> list[tuple[int, RunningTask]]:
-        """
-        By slot the number of the write and the task, of slots that are in use.
-        """
+        """By slot the number of the write and the task, of slots that are in use."""
         region = self._regions.get("running")
         if region is None:
             return self._missing("running")
@@ -189,9 +173,7 @@ class _BoxDecoder:
         return read
 
     def pair(self, name: RegionName, read: Callable[[cells.Cell], T]) -> list[T]:
-        """
-        What a single pair says: one value, or none.
-        """
+        """What a single pair says: one value, or none."""
         region = self._regions.get(name)
         if region is None:
             return self._missing(name)
@@ -199,9 +181,7 @@ class _BoxDecoder:
         return self._read(name, [each for each in latest if each is not None], torn, read)
 
     def ring(self, name: RegionName, read: Callable[[cells.Cell], T]) -> list[T]:
-        """
-        What the cells of a ring say, oldest first.
-        """
+        """What the cells of a ring say, oldest first."""
         region = self._regions.get(name)
         if region is None:
             return self._missing(name)

@@ -1,5 +1,4 @@
-"""
-The writer of a black box: notes what a worker does, as it happens.
+"""The writer of a black box: notes what a worker does, as it happens.
 
 The file is mapped into memory, so a note is a copy of some bytes without a system call, and the kernel has it
 even if the process is killed the next instant. Nothing waits for a lock: each thread that runs tasks has its
@@ -60,8 +59,7 @@ _MAX_INT64 = 2**63 - 1
 
 
 class BoxWriter:
-    """
-    A black box that is being written; made by `BoxWriter.create`.
+    """A black box that is being written; made by `BoxWriter.create`.
 
     All methods but `create` never raise for what the system does, and do nothing once the box is
     closed. A forked child of the worker has no box: what it would write is dropped.
@@ -85,8 +83,7 @@ class BoxWriter:
     def create(
         cls, directory: Path | str, *, size_bytes: int = DEFAULT_BYTES, slots: int = 16, **identity: str
     ) -> BoxWriter:
-        """
-        A new box of this process in *directory*, with room for *slots* threads (1 to 256).
+        """A new box of this process in *directory*, with room for *slots* threads (1 to 256).
 
         *identity* is added to what the process knows of itself (see docs/black-box.md for the names).
         The size is raised to what the slots need, and is at most 4 MiB.
@@ -106,21 +103,16 @@ class BoxWriter:
 
     @property
     def slots(self) -> int:
-        """
-        Return the number of threads with their own slot.
-        """
+        """Return the number of threads with their own slot."""
         return len(self._running)
 
     @property
     def fault_path(self) -> Path:
-        """
-        Where the reader looks for what `faulthandler` wrote.
-        """
+        """Where the reader looks for what `faulthandler` wrote."""
         return fault_path(self.path)
 
     def open_fault(self) -> io.FileIO:
-        """
-        A file for `faulthandler.enable`, which must be kept open as long as that is on.
+        """A file for `faulthandler.enable`, which must be kept open as long as that is on.
 
         Raises:
             OSError: It cannot be made.
@@ -129,8 +121,7 @@ class BoxWriter:
         return io.FileIO(os.open(self.fault_path, flags, 0o600), "wb")
 
     def identify(self, **changes: str) -> None:
-        """
-        Note who this is, or that it changed (the address of a worker is known late).
+        """Note who this is, or that it changed (the address of a worker is known late).
 
         All together is at most 4 kB of text; what does not fit is left out, the latest names first.
         """
@@ -143,24 +134,18 @@ class BoxWriter:
         self._note("identity", data)
 
     def stage(self, stage: Stage, reason: str = "") -> None:
-        """
-        Note what the worker is about to do, and why it closes.
-        """
+        """Note what the worker is about to do, and why it closes."""
         text = f"{stage}\0{reason}" if reason else stage
         self._note("state", MOMENT.pack(time(), monotonic()) + _encode_clipped(text, STATE_BYTES))
 
     def lack(self, part: MissingPart, why: str) -> None:
-        """
-        Note that a part is not recorded, with the reason for a person.
-        """
+        """Note that a part is not recorded, with the reason for a person."""
         parts = dict.fromkeys([*self._identity.get("missing", "").split(), part])
         notes = filter(None, (self._identity.get("missing_notes"), why))
         self.identify(missing=" ".join(parts), missing_notes="; ".join(notes))
 
     def started(self, slot: int, key: str, thread_id: int, thread_name: str) -> None:
-        """
-        Note that a task begins on a thread. Only one thread may use a slot.
-        """
+        """Note that a task begins on a thread. Only one thread may use a slot."""
         since, since_monotonic = time(), monotonic()
         data = key[:KEY_BYTES].encode("utf-8", "replace")
         flags = RUNNING
@@ -176,9 +161,7 @@ class BoxWriter:
         return self._note_slot(slot, number, flags, payload)
 
     def finished(self, slot: int, outcome: str) -> None:
-        """
-        Note that the task of a thread ended: ``ok``, ``error``, or any other word of at most 32 bytes.
-        """
+        """Note that the task of a thread ended: ``ok``, ``error``, or any other word of at most 32 bytes."""
         if slot >= len(self._running) or (running := self._running[slot]) is None:
             return
         number, key, flags, since, since_monotonic = running
@@ -195,8 +178,7 @@ class BoxWriter:
         self._note_slot(slot, number + 1, 0, b"")
 
     def sample(self, **numbers: int | None) -> None:
-        """
-        Note the state of process, control group and host, about once a second; the last 64 samples stay.
+        """Note the state of process, control group and host, about once a second; the last 64 samples stay.
 
         The names are those of `layout.SAMPLE_NUMBERS`; None or missing: not known.
 
@@ -212,15 +194,11 @@ class BoxWriter:
         self._note("samples", MOMENT.pack(time(), monotonic()) + data)
 
     def lag(self, loop_s: float, gil: float | None) -> None:
-        """
-        Note how many seconds the event loop was late, and how contended the GIL was, 0 to 1.
-        """
+        """Note how many seconds the event loop was late, and how contended the GIL was, 0 to 1."""
         self._note("lags", LAG.pack(time(), monotonic(), loop_s, _NAN if gil is None else gil))
 
     def line(self, data: bytes) -> None:
-        """
-        Note what was logged or written to standard error; of more than 8 kB the beginning and the end.
-        """
+        """Note what was logged or written to standard error; of more than 8 kB the beginning and the end."""
         if len(data) > _LINE_HEAD_BYTES + _LINE_TAIL_BYTES:
             data = data[:_LINE_HEAD_BYTES] + _LINE_GAP + data[-_LINE_TAIL_BYTES:]
         when, number = time(), next(self._line_numbers)
@@ -230,23 +208,17 @@ class BoxWriter:
             self._note("lines", LINE.pack(when, number, piece) + data[start:end], flags)
 
     def close(self, *, remove: bool) -> None:
-        """
-        Stop writing, and remove the box with its companion if there is nothing to report.
-        """
+        """Stop writing, and remove the box with its companion if there is nothing to report."""
         self._memory.close()
         if remove:
             discard(self.path)
 
     def close_in_child(self) -> None:
-        """
-        Take the box from a forked child, which shares its pages and its lock but is another process.
-        """
+        """Take the box from a forked child, which shares its pages and its lock but is another process."""
         self.close(remove=False)
 
     def _note(self, region: str, payload: bytes, flags: int = 0) -> None:
-        """
-        Write the next cell of a ring, or the older one of a pair.
-        """
+        """Write the next cell of a ring, or the older one of a pair."""
         number = next(self._counts[region])
         _, offset, cell_bytes, cells = self._regions[region]
         self._store(offset + number % cells * cell_bytes, number, flags, payload)
@@ -265,9 +237,7 @@ class BoxWriter:
             return  # closed meanwhile, perhaps by another thread
 
     def missed(self) -> None:
-        """
-        Note, once, that some threads have no slot, so that nobody takes the noted tasks for all of them.
-        """
+        """Note, once, that some threads have no slot, so that nobody takes the noted tasks for all of them."""
         if "tasks-without-slot" not in self._identity.get("missing", ""):
             self.lack("tasks-without-slot", "tasks on some threads: there were more than slots")
 
@@ -277,7 +247,5 @@ def _encode_clipped(text: str, most_bytes: int) -> bytes:
 
 
 def _encode_field(text: str) -> bytes:
-    """
-    At most 512 bytes of the text without the zeros that part names from values.
-    """
+    """At most 512 bytes of the text without the zeros that part names from values."""
     return _encode_clipped(str(text).replace("\0", ""), 512)

@@ -1,5 +1,4 @@
-"""
-Every private part of distributed that the recorder uses, each in one function.
+"""Every private part of distributed that the recorder uses, each in one function.
 
 The watcher and client-side code use these functions too; `workerdiag.sources.internals` holds those for
 sources. If a release lacks the private part, the function returns None and the recorder omits that one fact.
@@ -18,16 +17,12 @@ _ATTRIBUTE = "_workerdiag_recording"
 
 
 def get_recording(server: object) -> Any:
-    """
-    The active recording of a worker or nanny; None if there is none.
-    """
+    """The active recording of a worker or nanny; None if there is none."""
     return getattr(server, _ATTRIBUTE, None)
 
 
 def set_recording(server: object, recording: object) -> None:
-    """
-    Make `get_recording` return *recording*.
-    """
+    """Make `get_recording` return *recording*."""
     if recording is None:
         vars(server).pop(_ATTRIBUTE, None)
     else:

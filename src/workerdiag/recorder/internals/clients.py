@@ -1,5 +1,4 @@
-"""
-Private parts of `distributed.Client`: its handlers of the scheduler's messages, and all clients of a process.
+"""Private parts of `distributed.Client`: its handlers of the scheduler's messages, and all clients of a process.
 
 What runs in a client touches them: notes in exceptions, and the observer of a program's tests.
 """
@@ -15,16 +14,13 @@ if TYPE_CHECKING:
 
 
 def stream_handlers(client: object) -> dict[str, Method]:
-    """
-    What a client calls for each kind of message from the scheduler (``Client._stream_handlers``), or nothing.
-    """
+    """What a client calls for each kind of message from the scheduler (``Client._stream_handlers``), or nothing."""
     handlers = getattr(client, "_stream_handlers", None)
     return handlers if isinstance(handlers, dict) else {}
 
 
 def is_made_asynchronous(client: object) -> bool:
-    """
-    Whether a client was created with ``asynchronous=True`` (``Client._asynchronous``).
+    """Whether a client was created with ``asynchronous=True`` (``Client._asynchronous``).
 
     ``Client.asynchronous`` is also true for synchronous clients in a coroutine on their event loop.
     """
@@ -32,9 +28,7 @@ def is_made_asynchronous(client: object) -> bool:
 
 
 def open_clients() -> list[Any]:
-    """
-    The clients that can be asked from this thread (``Client._instances``), the default one first.
-    """
+    """The clients that can be asked from this thread (``Client._instances``), the default one first."""
     from distributed import Client
     from distributed.client import _get_global_client
 

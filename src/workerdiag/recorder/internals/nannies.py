@@ -1,6 +1,4 @@
-"""
-Private parts of `distributed.Nanny`: the exit of its process, and requests to stop it.
-"""
+"""Private parts of `distributed.Nanny`: the exit of its process, and requests to stop it."""
 
 from __future__ import annotations
 
@@ -14,8 +12,7 @@ if TYPE_CHECKING:
 
 
 def watch_exits(nanny: Nanny, on_exit: Callable[[int], None]) -> Undo | None:
-    """
-    Have *on_exit* called with the exit code of each worker process; returns what ends that, or None.
+    """Have *on_exit* called with the exit code of each worker process; returns what ends that, or None.
 
     ``Nanny._on_worker_exit_sync`` (nanny.py) gets the code and drops it. A `WorkerProcess` keeps
     the method that it was made with as ``on_exit``. A negative code is a signal; 255 is also what
@@ -46,8 +43,7 @@ def watch_exits(nanny: Nanny, on_exit: Callable[[int], None]) -> Undo | None:
 
 
 def watch_stop_requests(nanny: Nanny, on_request: Callable[[], None]) -> Undo | None:
-    """
-    Call *on_request* whenever the nanny asks its worker process to close. Returns an undo function, or None.
+    """Call *on_request* whenever the nanny asks its worker process to close. Returns an undo function, or None.
 
     All such orders go through ``WorkerProcess.kill`` (nanny.py), of the one object that a nanny keeps
     for all its worker processes. None while it has not got it yet.
@@ -74,16 +70,12 @@ def watch_stop_requests(nanny: Nanny, on_request: Callable[[], None]) -> Undo | 
 
 
 def terminated_pid(nanny: Nanny) -> int | None:
-    """
-    The process that the nanny ended last for taking too much memory (worker_memory.py); None if none.
-    """
+    """The process that the nanny ended last for taking too much memory (worker_memory.py); None if none."""
     pid = getattr(getattr(nanny, "memory_manager", None), "_last_terminated_pid", None)
     return pid if isinstance(pid, int) and pid > 0 else None
 
 
 def terminate_fraction(nanny: Nanny) -> float | None:
-    """
-    The share of the limit at which the nanny ends its worker; None where it does not.
-    """
+    """The share of the limit at which the nanny ends its worker; None where it does not."""
     fraction = getattr(getattr(nanny, "memory_manager", None), "memory_terminate_fraction", None)
     return float(fraction) if fraction else None

@@ -1,6 +1,4 @@
-"""
-Private parts of `distributed.Scheduler`: its handlers, its topics, its tasks and workers, and why it closes.
-"""
+"""Private parts of `distributed.Scheduler`: its handlers, its topics, its tasks and workers, and why it closes."""
 
 from __future__ import annotations
 
@@ -15,8 +13,7 @@ if TYPE_CHECKING:
 
 
 def add_handler(scheduler: Scheduler, name: str, handler: Method) -> Undo | None:
-    """
-    Have clients' calls of *name* answered by *handler*; returns what ends that, or None.
+    """Have clients' calls of *name* answered by *handler*; returns what ends that, or None.
 
     ``Server.handlers`` (core.py) has what is called, by operation.
     """
@@ -33,8 +30,7 @@ def add_handler(scheduler: Scheduler, name: str, handler: Method) -> Undo | None
 
 
 def limit_topic(scheduler: Scheduler, topic: str, most: int) -> bool:
-    """
-    Have the scheduler keep the last *most* events of a topic; whether that can be done.
+    """Have the scheduler keep the last *most* events of a topic; whether that can be done.
 
     ``Broker._topics`` (broker.py, since 2024.7.0) has a deque for each, of a thousand by default.
     """
@@ -47,31 +43,24 @@ def limit_topic(scheduler: Scheduler, topic: str, most: int) -> bool:
 
 
 def has_nanny_plugin(scheduler: Scheduler, name: str) -> bool:
-    """
-    Whether nannies get that plugin, those that come later included (``Scheduler.nanny_plugins``).
-    """
+    """Whether nannies get that plugin, those that come later included (``Scheduler.nanny_plugins``)."""
     return name in (getattr(scheduler, "nanny_plugins", None) or ())
 
 
 def allowed_failures(scheduler: Scheduler) -> int | None:
-    """
-    After how many losses more than this Dask gives up on a task (``Scheduler.allowed_failures``).
-    """
+    """After how many losses more than this Dask gives up on a task (``Scheduler.allowed_failures``)."""
     allowed = getattr(scheduler, "allowed_failures", None)
     return allowed if isinstance(allowed, int) else None
 
 
 def suspicious_count(task: object) -> int:
-    """
-    How many losses Dask counts against a task (``TaskState.suspicious``).
-    """
+    """How many losses Dask counts against a task (``TaskState.suspicious``)."""
     count = getattr(task, "suspicious", 0)
     return count if isinstance(count, int) else 0
 
 
 def uncount_failure(task: TaskState) -> bool:
-    """
-    Count one loss less against a task and its prefix, where there is one; whether that was done.
+    """Count one loss less against a task and its prefix, where there is one; whether that was done.
 
     What ``Scheduler.remove_worker`` counted up: ``TaskState.suspicious`` and ``TaskPrefix.suspicious``.
     A task that Dask has given up on stays as it is.
@@ -85,9 +74,7 @@ def uncount_failure(task: TaskState) -> bool:
 
 
 def executing_tasks(state: WorkerState) -> list[tuple[TaskState, float]]:
-    """
-    The tasks that a worker ran at its last heartbeat, and since how many seconds (``WorkerState.executing``).
-    """
+    """The tasks that a worker ran at its last heartbeat, and since how many seconds (``WorkerState.executing``)."""
     running = getattr(state, "executing", None)
     if not isinstance(running, dict):
         return []
@@ -95,24 +82,19 @@ def executing_tasks(state: WorkerState) -> list[tuple[TaskState, float]]:
 
 
 def long_running_tasks(state: WorkerState) -> Collection[TaskState]:
-    """
-    The tasks of a worker that have seceded from its threads (``WorkerState.long_running``).
-    """
+    """The tasks of a worker that have seceded from its threads (``WorkerState.long_running``)."""
     tasks = getattr(state, "long_running", ())
     return tasks if isinstance(tasks, set) else ()
 
 
 def worker_host(state: WorkerState) -> str | None:
-    """
-    The host that a worker has in its address (``WorkerState.host``).
-    """
+    """The host that a worker has in its address (``WorkerState.host``)."""
     host = getattr(state, "host", None)
     return host if isinstance(host, str) else None
 
 
 def figures_reader() -> Callable[[Scheduler], dict[str, int]]:
-    """
-    A function that reads the numbers of ``ClusterFigures``: nested, so that it runs also without workerdiag.
+    """A function that reads the numbers of ``ClusterFigures``: nested, so that it runs also without workerdiag.
 
     ``SchedulerState.running`` has the workers that take tasks, ``unrunnable`` and ``queued`` the tasks that
     have no worker (scheduler.py). Takes some tenths of a millisecond for 1,000 workers.
@@ -136,8 +118,7 @@ def figures_reader() -> Callable[[Scheduler], dict[str, int]]:
 
 
 def closing_reader() -> Callable[[object], str | None]:
-    """
-    A function that reads why a scheduler closes, ``unknown`` if it does not say; None if it does not close.
+    """A function that reads why a scheduler closes, ``unknown`` if it does not say; None if it does not close.
 
     ``Scheduler.close`` (scheduler.py) is given the reason, logs it at INFO, and keeps it nowhere else. The
     last records of the log are in ``Server._deque_handler``; where it is silenced, the call that runs has the
@@ -145,9 +126,7 @@ def closing_reader() -> Callable[[object], str | None]:
     """
 
     def reason_of_call() -> str:
-        """
-        The ``reason`` with which ``Scheduler.close`` runs in a task of this event loop.
-        """
+        """The ``reason`` with which ``Scheduler.close`` runs in a task of this event loop."""
         from asyncio import all_tasks
 
         for task in all_tasks():

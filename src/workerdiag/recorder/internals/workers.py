@@ -1,6 +1,4 @@
-"""
-Private parts of `distributed.Worker`: what it runs and holds, and why it closes.
-"""
+"""Private parts of `distributed.Worker`: what it runs and holds, and why it closes."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ if TYPE_CHECKING:
 def watch_threads(
     worker: Worker, replace: Callable[[dict[int, object]], dict[int, object]]
 ) -> Callable[[], bool] | None:
-    """
-    Put what *replace* makes of it in the place of ``Worker.active_threads``; returns what ends that, or None.
+    """Put what *replace* makes of it in the place of ``Worker.active_threads``; returns what ends that, or None.
 
     That dictionary has, by thread, the key of the task that runs there. The thread itself enters it
     right before the task's function, and removes it right after (``_run_task``, or ``apply_function``
@@ -47,8 +44,7 @@ def watch_threads(
 
 
 def watch_keys(worker: Worker, keys: MutableSet[object]) -> Undo | None:
-    """
-    Put *keys* in the place of ``Worker.active_keys``; returns what ends that, or None.
+    """Put *keys* in the place of ``Worker.active_keys``; returns what ends that, or None.
 
     ``Worker.execute`` adds the key of each task on the event loop, before it runs the task there or
     hands it to an executor, and discards it afterwards.
@@ -67,8 +63,7 @@ def watch_keys(worker: Worker, keys: MutableSet[object]) -> Undo | None:
 
 
 def off_thread_location(worker: Worker, key: object) -> tuple[int, str] | None:
-    """
-    Where a task of ``Worker.active_keys`` runs that no thread enters in ``Worker.active_threads``.
+    """Where a task of ``Worker.active_keys`` runs that no thread enters in ``Worker.active_threads``.
 
     Returns thread and name: ``event loop``, or ``executor <name>`` with 0, as the thread is not known.
     None for all other tasks; to be asked on the event loop. What ``Worker.execute`` goes by (worker.py):
@@ -97,8 +92,7 @@ def _is_coroutine(function: object) -> bool:
 
 
 def held_bytes(worker: Worker) -> tuple[int | None, int | None]:
-    """
-    Bytes of the results that the worker holds in memory, and of what it spilled, on the disk.
+    """Bytes of the results that the worker holds in memory, and of what it spilled, on the disk.
 
     ``Worker.data`` is a plain mapping where nothing is spilled, else a ``SpillBuffer`` (spill.py);
     ``WorkerState.nbytes`` counts what is held either way. Only numbers are read, so any thread may ask.
@@ -110,8 +104,7 @@ def held_bytes(worker: Worker) -> tuple[int | None, int | None]:
 
 
 def memory_thresholds(worker: Worker) -> tuple[float | None, float | None]:
-    """
-    The shares of its limit at which the worker spills results and pauses; None: never, or not known.
+    """The shares of its limit at which the worker spills results and pauses; None: never, or not known.
 
     ``WorkerMemoryManager`` (worker_memory.py) has them as attributes, False where one is switched off.
     """
@@ -122,8 +115,7 @@ def memory_thresholds(worker: Worker) -> tuple[float | None, float | None]:
 
 
 def gil_contention(worker: Worker) -> float | None:
-    """
-    Share of time in which threads wanted the GIL in vain, as gilknocker measured it last (system_monitor.py).
+    """Share of time in which threads wanted the GIL in vain, as gilknocker measured it last (system_monitor.py).
 
     None without gilknocker, or with ``distributed.admin.system-monitor.gil.enabled`` off.
     """
@@ -132,8 +124,7 @@ def gil_contention(worker: Worker) -> float | None:
 
 
 def close_reason(record: logging.LogRecord) -> str | None:
-    """
-    Why a worker closes, if that is what it logs: the last argument of "Stopping worker at %s. Reason: %s".
+    """Why a worker closes, if that is what it logs: the last argument of "Stopping worker at %s. Reason: %s".
 
     ``Worker.close`` (worker.py, since 2022.10.1) is given the reason and keeps it nowhere.
     """

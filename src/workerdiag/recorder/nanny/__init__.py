@@ -1,3 +1,1 @@
-"""
-The flight recorder in a nanny, which records how its worker processes exit.
-"""
+"""The flight recorder in a nanny, which records how its worker processes exit."""

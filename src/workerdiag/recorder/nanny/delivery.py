@@ -1,5 +1,4 @@
-"""
-Delivery of death reports to the scheduler.
+"""Delivery of death reports to the scheduler.
 
 An undelivered report stays in a file next to the box. The next nanny on the host, or the next worker without
 a nanny, delivers it.
@@ -29,9 +28,7 @@ _MAX_BYTES = 256 * 1024
 
 
 def save_report(box: Path, report: DeathReport) -> None:
-    """
-    Save a report until it is delivered; does nothing if the disk is full or read-only.
-    """
+    """Save a report until it is delivered; does nothing if the disk is full or read-only."""
     from workerdiag.wire.messages import encode_message
 
     path = message_path(box)
@@ -42,9 +39,7 @@ def save_report(box: Path, report: DeathReport) -> None:
 
 
 def load_report(box: Path) -> DeathReport | None:
-    """
-    The report saved next to a box; None if it is missing or unreadable.
-    """
+    """The report saved next to a box; None if it is missing or unreadable."""
     from workerdiag.wire.messages import DeathReport, decode_message
 
     try:
@@ -56,17 +51,14 @@ def load_report(box: Path) -> DeathReport | None:
 
 
 def discard_delivered(box: Path) -> None:
-    """
-    Remove a box whose death was reported, with its companion files.
-    """
+    """Remove a box whose death was reported, with its companion files."""
     discard(box)
     with contextlib.suppress(OSError):
         message_path(box).unlink(missing_ok=True)
 
 
 async def deliver(server: Server, report: DeathReport) -> bool:
-    """
-    Send the report; returns whether the scheduler accepted it.
+    """Send the report; returns whether the scheduler accepted it.
 
     Each attempt opens a new connection, because a closing server has closed its own.
 
@@ -94,8 +86,7 @@ async def deliver(server: Server, report: DeathReport) -> bool:
 
 
 class BoxLock(contextlib.AbstractContextManager["BoxLock"]):
-    """
-    The lock on a box, held by its worker and then by the one process that reports it.
+    """The lock on a box, held by its worker and then by the one process that reports it.
 
     Attributes:
         held: Whether this process holds the lock and the box still exists.
@@ -111,9 +102,7 @@ class BoxLock(contextlib.AbstractContextManager["BoxLock"]):
             self.close()
 
     def close(self) -> None:
-        """
-        Release the lock.
-        """
+        """Release the lock."""
         self.held = False
         if self._descriptor >= 0:
             os.close(self._descriptor)

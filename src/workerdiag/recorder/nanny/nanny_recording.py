@@ -1,6 +1,4 @@
-"""
-The recorder in a nanny, which records how its worker processes exit; Dask discards the exit code.
-"""
+"""The recorder in a nanny, which records how its worker processes exit; Dask discards the exit code."""
 
 from __future__ import annotations
 
@@ -33,8 +31,7 @@ _KIB = 1024
 
 
 class NannyRecording(Recording):
-    """
-    The recording in one nanny.
+    """The recording in one nanny.
 
     Args:
         nanny: A ``distributed.Nanny``, which need not have a worker yet.
@@ -58,15 +55,11 @@ class NannyRecording(Recording):
 
     @property
     def is_recording(self) -> bool:
-        """
-        Whether exits are recorded.
-        """
+        """Whether exits are recorded."""
         return self._undo_exits is not None
 
     def start(self) -> None:
-        """
-        Watch the worker process, and report orphaned boxes.
-        """
+        """Watch the worker process, and report orphaned boxes."""
         self._undo_exits = nannies.watch_exits(self._nanny, self._on_exit)
         if self._undo_exits is None:
             self.lack("exit-status", "exit status: this release of distributed does not tell it")
@@ -76,9 +69,7 @@ class NannyRecording(Recording):
         self.spawn(self.report_orphans(self._nanny))
 
     def stop(self) -> None:
-        """
-        Stop watching and undo every change.
-        """
+        """Stop watching and undo every change."""
         for undo in (self._undo_exits, self._undo_stop_requests):
             if undo is not None:
                 undo()
@@ -104,9 +95,7 @@ class NannyRecording(Recording):
         self._asked_to_stop = True
 
     def _on_exit(self, code: int) -> None:
-        """
-        Save the report of the worker process's exit at once, and start its delivery.
-        """
+        """Save the report of the worker process's exit at once, and start its delivery."""
         try:
             self._report_exit(code)
         except Exception:  # the nanny has a worker to restart
@@ -172,9 +161,7 @@ class NannyRecording(Recording):
 
 
 def _find_box(pid: int | None, nanny: str | None) -> tuple[Path | None, BlackBox | None]:
-    """
-    Path and content of the box of this nanny's worker process that has just exited.
-    """
+    """Path and content of the box of this nanny's worker process that has just exited."""
     from workerdiag.errors import BadBoxError
     from workerdiag.recorder.box.directories import find_boxes, is_orphan
     from workerdiag.recorder.box.reader import read_box, read_identity
@@ -192,8 +179,7 @@ def _find_box(pid: int | None, nanny: str | None) -> tuple[Path | None, BlackBox
 
 
 def peak_rss_of_children() -> int | None:
-    """
-    The peak resident memory of any exited child of this process, in bytes (``man 2 getrusage``).
+    """The peak resident memory of any exited child of this process, in bytes (``man 2 getrusage``).
 
     All children count, so it is an upper bound for the last one. None on Windows.
     """
@@ -205,9 +191,7 @@ def peak_rss_of_children() -> int | None:
 
 
 class RecorderNanny(NannyPlugin):
-    """
-    Puts the recorder in nannies; registered by `workerdiag.install`.
-    """
+    """Puts the recorder in nannies; registered by `workerdiag.install`."""
 
     name = PLUGIN_NAME
     idempotent = True
@@ -216,13 +200,9 @@ class RecorderNanny(NannyPlugin):
         self._owner = owner
 
     def setup(self, nanny: object) -> None:
-        """
-        Start recording, before the nanny starts its first worker or later.
-        """
+        """Start recording, before the nanny starts its first worker or later."""
         start_recording(nanny, NannyRecording, self._owner)
 
     def teardown(self, nanny: object) -> None:
-        """
-        Stop recording when the recorder is uninstalled.
-        """
+        """Stop recording when the recorder is uninstalled."""
         stop_recording(nanny, self._owner)

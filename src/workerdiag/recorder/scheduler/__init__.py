@@ -1,3 +1,1 @@
-"""
-The flight recorder on the scheduler: the removals of workers and the reports of nannies.
-"""
+"""The flight recorder on the scheduler: the removals of workers and the reports of nannies."""

@@ -1,5 +1,4 @@
-"""
-The one door from the recorder on a scheduler to what reasons about its deaths, and shows them there.
+"""The one door from the recorder on a scheduler to what reasons about its deaths, and shows them there.
 
 By name: the recorder imports nothing that reasons, and where the dashboard cannot be loaded it records on.
 """
@@ -24,9 +23,7 @@ DASHBOARD: Final = "workerdiag.integrations.dashboard:attach"
 
 
 def open_dashboard(scheduler: Scheduler) -> Callable[[], object] | None:
-    """
-    Show deaths in the scheduler's dashboard; returns what ends that, or None. It does not raise.
-    """
+    """Show deaths in the scheduler's dashboard; returns what ends that, or None. It does not raise."""
     if setting("recorder.dashboard") == "hide":
         return None
     try:

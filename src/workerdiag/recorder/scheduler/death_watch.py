@@ -1,6 +1,4 @@
-"""
-The scheduler's long-poll handler for watchers of deaths; each answer carries a cursor to continue from.
-"""
+"""The scheduler's long-poll handler for watchers of deaths; each answer carries a cursor to continue from."""
 
 from __future__ import annotations
 
@@ -37,8 +35,7 @@ _LATELY_S = 2.0
 
 
 class DeathWatch:
-    """
-    Answers any number of clients, at no cost to the scheduler while no worker dies.
+    """Answers any number of clients, at no cost to the scheduler while no worker dies.
 
     A death is sent once its nanny has reported it, or a second after the removal. It is sent again when a
     later message adds to it.
@@ -71,16 +68,12 @@ class DeathWatch:
         self._asked_lately = Deadline.after(0)
 
     def notify(self) -> None:
-        """
-        Wake all waiting clients after a change of the ring.
-        """
+        """Wake all waiting clients after a change of the ring."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def close(self, closing_reason: str | None) -> None:
-        """
-        Answer all waiting clients, with the reason if the scheduler is closing.
-        """
+        """Answer all waiting clients, with the reason if the scheduler is closing."""
         self._is_over, self._closing_reason = True, closing_reason
         self.notify()
         if closing_reason is not None and (self._waiting_count or not self._asked_lately.is_over):
@@ -95,8 +88,7 @@ class DeathWatch:
         most_bytes: int = MAX_BYTES,
         lookback_s: float | None = None,
     ) -> dict[str, object]:
-        """
-        The deaths after a given change, at once if there are any, else after at most *wait_s* seconds.
+        """The deaths after a given change, at once if there are any, else after at most *wait_s* seconds.
 
         Args:
             since: Number of the last change that the client has.
@@ -147,8 +139,7 @@ class DeathWatch:
     def _settled_since(
         self, first: int, *, most: int, most_bytes: int, not_before: float
     ) -> tuple[list[RecordedDeath], int, bool]:
-        """
-        The deaths for one answer, the number of their last change, and whether there are more.
+        """The deaths for one answer, the number of their last change, and whether there are more.
 
         A death that waits for a report holds back all later changes, so that the cursor skips none.
         """

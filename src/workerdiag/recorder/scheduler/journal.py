@@ -1,5 +1,4 @@
-"""
-Death records on a disk or in an object store, where they outlive the scheduler.
+"""Death records on a disk or in an object store, where they outlive the scheduler.
 
 They are JSON lines (docs/recorder.md) of the scheduler's records and the nannies' reports. The event loop
 queues them and a thread writes them.
@@ -39,8 +38,7 @@ _RETRY_S = 5.0
 
 
 class Journal:
-    """
-    Writes records, from a thread, to a file or below an fsspec URL.
+    """Writes records, from a thread, to a file or below an fsspec URL.
 
     Args:
         target: Path of a file, or URL of a folder (``s3://bucket/deaths``).
@@ -60,18 +58,14 @@ class Journal:
 
     @property
     def target(self) -> str:
-        """
-        The target for display, as an absolute path or as a URL without a possible password.
-        """
+        """The target for display, as an absolute path or as a URL without a possible password."""
         scheme, separator, rest = self._target.partition("://")
         if separator:
             return f"{scheme}{separator}{rest.rpartition('@')[2]}"
         return str(Path(self._target).expanduser().absolute())
 
     def put(self, message: Mapping[str, object]) -> None:
-        """
-        Queue one record. Never waits; if the queue is full, the record is dropped with a note.
-        """
+        """Queue one record. Never waits; if the queue is full, the record is dropped with a note."""
         line = json.dumps(message, default=str).encode() + b"\n"
         try:
             self._pending.put_nowait(line)
@@ -79,9 +73,7 @@ class Journal:
             self._lack("journal-overflow", f"{self._target} is too slow for all records")
 
     def close(self) -> None:
-        """
-        Write the queued records, for at most 5 seconds.
-        """
+        """Write the queued records, for at most 5 seconds."""
         try:
             self._pending.put(None, timeout=_CLOSE_S)
         except queue.Full:
@@ -96,9 +88,7 @@ class Journal:
                 self._write(batch)
 
     def _next_batch(self) -> tuple[bytes, bool]:
-        """
-        The next lines, and whether they are the last. A store gets the lines of two seconds as one batch.
-        """
+        """The next lines, and whether they are the last. A store gets the lines of two seconds as one batch."""
         lines = [self._pending.get()]
         collecting = Deadline.after(_COLLECT_S if self._remote else 0.0)
         while lines[-1] is not None and len(lines) < _MAX_BATCH:
@@ -109,9 +99,7 @@ class Journal:
         return b"".join(line for line in lines if line is not None), lines[-1] is None
 
     def _write(self, data: bytes) -> None:
-        """
-        Write the lines, with one retry; after a second failure they are lost.
-        """
+        """Write the lines, with one retry; after a second failure they are lost."""
         for wait_s in (_RETRY_S, None):
             try:
                 if self._remote:
@@ -138,8 +126,7 @@ class Journal:
 
 
 def append_to_file(path: Path, data: bytes) -> None:
-    """
-    Append to a file that only its owner may read; a large file is rotated first.
+    """Append to a file that only its owner may read; a large file is rotated first.
 
     A truncated last line is ended first, so that the following lines stay readable.
 
@@ -156,9 +143,7 @@ def append_to_file(path: Path, data: bytes) -> None:
 
 
 def _ends_with_line(path: Path) -> bool:
-    """
-    Whether the last line of a file is complete. True if the file is missing or cannot be sought, as a pipe.
-    """
+    """Whether the last line of a file is complete. True if the file is missing or cannot be sought, as a pipe."""
     if not path.is_file() or not path.stat().st_size:
         return True
     with path.open("rb") as file:

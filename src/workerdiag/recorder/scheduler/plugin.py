@@ -1,6 +1,4 @@
-"""
-The recorder on the scheduler, which records each removal of a worker and the reports of nannies.
-"""
+"""The recorder on the scheduler, which records each removal of a worker and the reports of nannies."""
 
 from __future__ import annotations
 
@@ -57,8 +55,7 @@ _NANNY_REPORT_S = 1.0
 
 
 class RecorderScheduler(SchedulerPlugin):
-    """
-    Records each removal of a worker; registered by `workerdiag.install` or by the preload.
+    """Records each removal of a worker; registered by `workerdiag.install` or by the preload.
 
     It does no work per task and opens no file on the event loop. A failure is logged once and does not
     disturb the scheduler.
@@ -87,8 +84,7 @@ class RecorderScheduler(SchedulerPlugin):
         self._report_arrived = asyncio.Event()
 
     async def start(self, scheduler: Any) -> None:
-        """
-        Start recording, including the workers that are already registered.
+        """Start recording, including the workers that are already registered.
 
         A scheduler starts all plugins again after its preloads (``Scheduler.start_unsafe``).
         """
@@ -115,9 +111,7 @@ class RecorderScheduler(SchedulerPlugin):
         self._publish(RecorderState(is_recording=True))
 
     async def close(self) -> None:
-        """
-        Stop when the scheduler closes or the recorder is uninstalled, and flush the journal.
-        """
+        """Stop when the scheduler closes or the recorder is uninstalled, and flush the journal."""
         closing_reason = schedulers.closing_reason(self._scheduler)
         if self._close_dashboard is not None:
             self._close_dashboard()
@@ -139,15 +133,11 @@ class RecorderScheduler(SchedulerPlugin):
         self._unpublished.clear()
 
     def add_worker(self, scheduler: object, worker: str) -> None:  # noqa: ARG002  as of any plugin
-        """
-        Keep the state of a new worker, because the scheduler drops it before plugins learn of the removal.
-        """
+        """Keep the state of a new worker, because the scheduler drops it before plugins learn of the removal."""
         self._track(worker)
 
     def log_event(self, topic: str, msg: object) -> None:
-        """
-        Record removals, reports and status changes; the scheduler calls this for each event.
-        """
+        """Record removals, reports and status changes; the scheduler calls this for each event."""
         if not isinstance(msg, Mapping):
             return
         try:
@@ -163,9 +153,7 @@ class RecorderScheduler(SchedulerPlugin):
             self._lack("events", f"an event of the topic {topic}: {describe_error(problem)}")
 
     def remove_worker(self, scheduler: object, worker: str, **_: object) -> None:  # noqa: ARG002  as of any plugin
-        """
-        Publish the record that `log_event` made, unless the removal was expected.
-        """
+        """Publish the record that `log_event` made, unless the removal was expected."""
         self._workers.pop(worker, None)
         full = self._unpublished.pop(worker, None)
         if full is not None and not full.is_expected:
@@ -179,8 +167,7 @@ class RecorderScheduler(SchedulerPlugin):
         most_bytes: int = 2**20,
         wait_s: float = 0.0,
     ) -> dict[str, object]:
-        """
-        The requested deaths, those of the same tasks, and unexpected ones of the 15 minutes before.
+        """The requested deaths, those of the same tasks, and unexpected ones of the 15 minutes before.
 
         Args:
             about: Addresses of workers; if empty, the latest deaths.
@@ -250,15 +237,11 @@ class RecorderScheduler(SchedulerPlugin):
         self._scheduler.log_event(DEATH_TOPIC, encode_message(message))
 
     def _is_report_pending(self) -> bool:
-        """
-        Whether a nanny is about to report a death.
-        """
+        """Whether a nanny is about to report a death."""
         return any(map(self._is_report_due, self._ring))
 
     def _is_report_due(self, death: RecordedDeath) -> bool:
-        """
-        Whether a nanny is about to report that death, which usually takes less than 0.1 seconds.
-        """
+        """Whether a nanny is about to report that death, which usually takes less than 0.1 seconds."""
         return (
             death.record is not None
             and death.report is None
@@ -274,9 +257,7 @@ class RecorderScheduler(SchedulerPlugin):
         )
 
     def _lack(self, part: MissingPart, why: str) -> None:
-        """
-        Note, once for each part, that it is not recorded.
-        """
+        """Note, once for each part, that it is not recorded."""
         if part not in self.missing:
             self.missing[part] = why
             logger.warning("The flight recorder does without: %s", why)

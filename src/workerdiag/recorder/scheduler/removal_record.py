@@ -1,6 +1,4 @@
-"""
-What a scheduler knows about a worker when it removes it, and drops immediately afterwards.
-"""
+"""What a scheduler knows about a worker when it removes it, and drops immediately afterwards."""
 
 from __future__ import annotations
 
@@ -32,8 +30,7 @@ _MAX_PUBLISHED = 20
 
 
 class TrackedWorker:
-    """
-    A live worker with its state, which the scheduler drops before plugins learn of the removal.
+    """A live worker with its state, which the scheduler drops before plugins learn of the removal.
 
     Attributes:
         state: The scheduler's ``WorkerState``.
@@ -49,9 +46,7 @@ class TrackedWorker:
         self.reason: str | None = None
 
     def note_status(self, at: float, before: object, after: object) -> None:
-        """
-        Add a status change.
-        """
+        """Add a status change."""
         change = StatusChange(at=at, before=str(before)[:50], after=str(after)[:50])
         self.changes = (*self.changes, change)[-MAX_CHANGES:]
 
@@ -59,8 +54,7 @@ class TrackedWorker:
 def removal_record(
     scheduler: Scheduler, tracked: TrackedWorker, event: Reply, *, noticed_at: float
 ) -> RemovalRecord:
-    """
-    The record of one removal; docs/fair-blame.md lists its fields.
+    """The record of one removal; docs/fair-blame.md lists its fields.
 
     Args:
         scheduler: The scheduler, which has not yet moved the worker's tasks elsewhere.
@@ -117,17 +111,13 @@ def removal_record(
 
 
 def abridged_record(full: RemovalRecord) -> RemovalRecord:
-    """
-    The record as published to subscribers, with few task keys.
-    """
+    """The record as published to subscribers, with few task keys."""
     long = ("executing_at_heartbeat", "assigned_keys", "suspects", "given_up", "seceded_keys")
     return evolve(full, **{name: getattr(full, name)[:_MAX_PUBLISHED] for name in long})
 
 
 def _last_heartbeat(state: WorkerState, now: float) -> Heartbeat:
-    """
-    The metrics of its last heartbeat (``Worker.get_metrics`` in worker.py).
-    """
+    """The metrics of its last heartbeat (``Worker.get_metrics`` in worker.py)."""
     metrics: Reply = state.metrics or {}
     spilled = metrics.get("spilled_bytes")
     last = state.last_seen or None
@@ -142,9 +132,7 @@ def _last_heartbeat(state: WorkerState, now: float) -> Heartbeat:
 
 
 def _suspicious_counts(scheduler: Scheduler, keys: Collection[object]) -> dict[object, int]:
-    """
-    The most suspicious tasks, with the number of deaths that Dask counts against each.
-    """
+    """The most suspicious tasks, with the number of deaths that Dask counts against each."""
     tasks = (scheduler.tasks.get(key) for key in islice(keys, _MAX_COUNTED))
     counted = [(schedulers.suspicious_count(task), task.key) for task in tasks if task is not None]
     most = nlargest(_MAX_KEYS, counted, key=lambda each: each[0])
@@ -152,9 +140,7 @@ def _suspicious_counts(scheduler: Scheduler, keys: Collection[object]) -> dict[o
 
 
 def _clipped_keys(keys: Iterable[object]) -> tuple[str, ...]:
-    """
-    The distinct keys as strings, up to the limit.
-    """
+    """The distinct keys as strings, up to the limit."""
     clipped: list[str] = []
     left = _KEYS_CHARS
     for key in dict.fromkeys(map(_clipped_key, keys)):

@@ -1,5 +1,4 @@
-"""
-The latest deaths on a scheduler in bounded memory, with its own records and the received reports.
+"""The latest deaths on a scheduler in bounded memory, with its own records and the received reports.
 
 The ring outlives the scheduler's event topics, which hold a thousand events for an hour.
 """
@@ -25,9 +24,7 @@ _MAX_DROPPED = 100_000
 
 @define
 class RingEntry:
-    """
-    A death in the ring, with the numbers of its changes.
-    """
+    """A death in the ring, with the numbers of its changes."""
 
     death: RecordedDeath
     size_bytes: int = field(init=False)
@@ -40,16 +37,13 @@ class RingEntry:
         self.replace(self.death)
 
     def replace(self, death: RecordedDeath) -> None:
-        """
-        Replace the death by a version of it with more or fewer facts.
-        """
+        """Replace the death by a version of it with more or fewer facts."""
         self.death = death
         self.size_bytes = json_size(to_plain(death))
 
 
 class DeathRing:
-    """
-    The latest deaths. At the limit, the oldest lose their black boxes first and are then dropped.
+    """The latest deaths. At the limit, the oldest lose their black boxes first and are then dropped.
 
     Args:
         most: Largest number of deaths.
@@ -81,28 +75,20 @@ class DeathRing:
 
     @property
     def dropped_count(self) -> int:
-        """
-        The number of dropped deaths.
-        """
+        """The number of dropped deaths."""
         return self._count - len(self._deaths)
 
     def changed_since(self, change: int) -> list[RingEntry]:
-        """
-        The deaths added or changed after *change*, in the order of their last changes.
-        """
+        """The deaths added or changed after *change*, in the order of their last changes."""
         newest_first = takewhile(lambda kept: kept.last_change > change, reversed(self._by_change.values()))
         return list(newest_first)[::-1]
 
     def dropped_since(self, change: int) -> int:
-        """
-        The number of deaths that were added after *change* and dropped since.
-        """
+        """The number of deaths that were added after *change* and dropped since."""
         return sum(1 for _ in takewhile(lambda first: first > change, reversed(self._dropped)))
 
     def add(self, message: DeathMessage) -> bool:
-        """
-        Add a message to its death; returns False if it adds nothing.
-        """
+        """Add a message to its death; returns False if it adds nothing."""
         newest_first = reversed(self._deaths.items())
         found = next(((number, kept) for number, kept in newest_first if kept.death.is_of(message)), None)
         if found is None:

@@ -1,5 +1,4 @@
-"""
-Opt-in: requested stops of workers do not count towards ``allowed-failures``.
+"""Opt-in: requested stops of workers do not count towards ``allowed-failures``.
 
 docs/fair-blame.md says which stops, and what cannot be spared.
 """
@@ -32,9 +31,7 @@ _LONG_FIELDS = ("box", "running_tasks", "stderr")
 
 @define(eq=False)
 class _CountedLoss:
-    """
-    An unexpected removal: the tasks that Dask counted it against.
-    """
+    """An unexpected removal: the tasks that Dask counted it against."""
 
     worker: str
     pid: int | None
@@ -47,8 +44,7 @@ class _CountedLoss:
 
 
 class SparePlatformDeaths(SchedulerPlugin):
-    """
-    Takes back what Dask counts against tasks whose worker was asked to stop or was taken away.
+    """Takes back what Dask counts against tasks whose worker was asked to stop or was taken away.
 
     ::
 
@@ -67,32 +63,24 @@ class SparePlatformDeaths(SchedulerPlugin):
         self._has_failed = False
 
     async def start(self, scheduler: Any) -> None:
-        """
-        Begin, with the current workers.
-        """
+        """Begin, with the current workers."""
         self._scheduler = scheduler
         for address in list(scheduler.workers):
             self.add_worker(scheduler, address)
 
     async def close(self) -> None:
-        """
-        End; what was taken back stays so.
-        """
+        """End; what was taken back stays so."""
         self._losses.clear()
         self._stop_reasons.clear()
         self._pids.clear()
 
     def add_worker(self, scheduler: Any, worker: str) -> None:
-        """
-        Remember its process id, by which nannies know it.
-        """
+        """Remember its process id, by which nannies know it."""
         self._stop_reasons.pop(worker, None)
         self._pids[worker] = getattr(scheduler.workers.get(worker), "pid", None) or None
 
     def log_event(self, topic: str, msg: object) -> None:
-        """
-        Look for removals, and for facts about them, before or after.
-        """
+        """Look for removals, and for facts about them, before or after."""
         if not isinstance(msg, Mapping):
             return
         try:
@@ -111,9 +99,7 @@ class SparePlatformDeaths(SchedulerPlugin):
                 logger.warning("Losses of workers may not be spared", exc_info=True)
 
     def remove_worker(self, scheduler: object, worker: str, **_: object) -> None:  # noqa: ARG002  as of any plugin
-        """
-        Spare the loss at once if the worker itself had announced it.
-        """
+        """Spare the loss at once if the worker itself had announced it."""
         self._pids.pop(worker, None)
         reason = self._stop_reasons.pop(worker, None)
         if reason is not None:
@@ -165,8 +151,7 @@ class SparePlatformDeaths(SchedulerPlugin):
 
 
 def reason_to_spare(message: Message | None) -> str | None:
-    """
-    Why a loss was not the work's doing, where a message says so as a fact; None if it does not.
+    """Why a loss was not the work's doing, where a message says so as a fact; None if it does not.
 
     Facts are: somebody asked the nanny to close, or to stop its worker, and not for memory;
     somebody who watches the platform says that it took the worker or its host.
@@ -179,9 +164,7 @@ def reason_to_spare(message: Message | None) -> str | None:
 
 
 def _counted_tasks(scheduler: Scheduler, keys: Collection[object]) -> tuple[weakref.ref[TaskState], ...]:
-    """
-    The tasks that the removal was counted against and that Dask has not given up on.
-    """
+    """The tasks that the removal was counted against and that Dask has not given up on."""
     allowed = schedulers.allowed_failures(scheduler)
     found = (scheduler.tasks.get(key) for key in keys)
     return tuple(

@@ -1,5 +1,4 @@
-"""
-Redirection of a worker's standard error to a file, enabled by ``workerdiag.recorder.stderr: copy``.
+"""Redirection of a worker's standard error to a file, enabled by ``workerdiag.recorder.stderr: copy``.
 
 A descriptor cannot be watched, so the worker redirects its own to a file next to its box. The nanny forwards
 the content (`workerdiag.recorder.stderr.forwarder`) and holds a lock on the file while it does. The worker
@@ -27,15 +26,12 @@ _UNLOCK_POLL_S = 0.5
 
 
 def is_copy_configured() -> bool:
-    """
-    Whether the configuration enables copies.
-    """
+    """Whether the configuration enables copies."""
     return bool(setting("recorder.stderr") == COPY)
 
 
 def copy_stderr(box: Path, note: Callable[[str], None]) -> DescriptorCopy | None:
-    """
-    The copy of this worker's standard error, which starts with its nanny; None, with a note, if impossible.
+    """The copy of this worker's standard error, which starts with its nanny; None, with a note, if impossible.
 
     None without a note if standard error is a regular file, because that file is read directly.
 
@@ -54,8 +50,7 @@ def copy_stderr(box: Path, note: Callable[[str], None]) -> DescriptorCopy | None
 
 
 def _check_limit() -> None:
-    """
-    Check that file size is unlimited: writes beyond a limit fail (``man 2 setrlimit``, RLIMIT_FSIZE).
+    """Check that file size is unlimited: writes beyond a limit fail (``man 2 setrlimit``, RLIMIT_FSIZE).
 
     Raises:
         OSError: File size is limited.
@@ -67,8 +62,7 @@ def _check_limit() -> None:
 
 
 class DescriptorCopy:
-    """
-    Redirects standard error to a file while the nanny forwards its content.
+    """Redirects standard error to a file while the nanny forwards its content.
 
     Args:
         path: The file to create.
@@ -88,15 +82,11 @@ class DescriptorCopy:
         self._task: asyncio.Task[None] | None = None
 
     def attach(self) -> None:
-        """
-        Redirect once the nanny holds the lock. Call this on the event loop.
-        """
+        """Redirect once the nanny holds the lock. Call this on the event loop."""
         self._task = asyncio.ensure_future(self._run())
 
     def detach(self) -> None:
-        """
-        Restore standard error and remove the file.
-        """
+        """Restore standard error and remove the file."""
         if self._ended:
             return
         self._ended = True
@@ -134,9 +124,7 @@ class DescriptorCopy:
         self._note(f"what C libraries print to standard error: {why}")
 
     def _is_locked(self) -> bool:
-        """
-        Whether the nanny holds the lock (``man 2 flock``). Leaves the file unlocked otherwise.
-        """
+        """Whether the nanny holds the lock (``man 2 flock``). Leaves the file unlocked otherwise."""
         import fcntl
 
         try:

@@ -1,5 +1,4 @@
-"""
-The nanny's thread that forwards a worker's standard error from its file.
+"""The nanny's thread that forwards a worker's standard error from its file.
 
 The thread polls every 50 ms and the worker never waits for it. If more than 4 MiB wait, because the
 nanny's own standard error is not read, the oldest bytes are skipped and a note says so. Disk space is
@@ -41,8 +40,7 @@ _JOIN_S = 0.5
 
 
 class Forwarder:
-    """
-    Forwards one worker's file from a thread, until the worker ends or restores its standard error.
+    """Forwards one worker's file from a thread, until the worker ends or restores its standard error.
 
     Args:
         path: The file.
@@ -74,29 +72,21 @@ class Forwarder:
         self._thread.start()
 
     def finish(self) -> None:
-        """
-        Forward the rest after the worker has ended. Waits at most half a second.
-        """
+        """Forward the rest after the worker has ended. Waits at most half a second."""
         self._ending.set()
         self._thread.join(_JOIN_S)
 
     def withdraw(self) -> None:
-        """
-        Make the worker restore its standard error; forwarding continues until it has.
-        """
+        """Make the worker restore its standard error; forwarding continues until it has."""
         self._withdrawn.set()
 
     @property
     def is_finished(self) -> bool:
-        """
-        Whether forwarding has ended.
-        """
+        """Whether forwarding has ended."""
         return not self._thread.is_alive()
 
     def _claim_file(self) -> None:
-        """
-        Check the file and its file system, then take the lock that tells the worker to redirect.
-        """
+        """Check the file and its file system, then take the lock that tells the worker to redirect."""
         import fcntl
 
         about = os.fstat(self._file)
@@ -124,9 +114,7 @@ class Forwarder:
             os.close(self._sink)
 
     def _has_ended(self) -> bool:
-        """
-        Whether the worker ended, or restored its standard error and removed the file.
-        """
+        """Whether the worker ended, or restored its standard error and removed the file."""
         if self._ending.is_set() or not os.fstat(self._file).st_nlink:
             return True
         if (now := time.monotonic()) < self._next_check:
@@ -135,9 +123,7 @@ class Forwarder:
         return not is_running(*self._process)
 
     def _forward(self, until: float) -> None:
-        """
-        Forward the waiting bytes, or as many as the sink accepts before *until*.
-        """
+        """Forward the waiting bytes, or as many as the sink accepts before *until*."""
         while (waiting := os.fstat(self._file).st_size - self._forwarded) > 0:
             if waiting > MAX_WAITING_BYTES:
                 self._skipped += waiting - RETAINED_BYTES
@@ -163,9 +149,7 @@ class Forwarder:
         return bool(waiting.poll(timeout_s * 1000))
 
     def _write(self, data: bytes) -> int:
-        """
-        The number of bytes written, or of all bytes if the sink is broken.
-        """
+        """The number of bytes written, or of all bytes if the sink is broken."""
         try:
             return os.write(self._sink, data)
         except BlockingIOError:
@@ -175,9 +159,7 @@ class Forwarder:
             return len(data)
 
     def _reserve_ahead(self) -> None:
-        """
-        Reserve space ahead of the end of the file and release what was forwarded.
-        """
+        """Reserve space ahead of the end of the file and release what was forwarded."""
         try:
             size = os.fstat(self._file).st_size
             if size + _AHEAD_BYTES // 2 > self._reserved:
@@ -192,8 +174,7 @@ class Forwarder:
 
 
 def reserve_space(descriptor: int, offset: int, count: int) -> None:
-    """
-    Reserve *count* bytes at *offset*, also past the end of the file, without changing its size.
+    """Reserve *count* bytes at *offset*, also past the end of the file, without changing its size.
 
     Raises:
         OSError: The disk is full, or the file system cannot reserve space.
@@ -202,8 +183,7 @@ def reserve_space(descriptor: int, offset: int, count: int) -> None:
 
 
 def release_space(descriptor: int, offset: int, count: int) -> None:
-    """
-    Release the space of *count* bytes at *offset*, which then read as zeros.
+    """Release the space of *count* bytes at *offset*, which then read as zeros.
 
     Raises:
         OSError: The file system cannot release space.
@@ -219,8 +199,7 @@ def _fallocate(descriptor: int, mode: int, offset: int, count: int) -> None:
 
 @cache
 def _libc_fallocate() -> Any:
-    """
-    The C library's ``fallocate`` with 64-bit offsets.
+    """The C library's ``fallocate`` with 64-bit offsets.
 
     Raises:
         OSError: The system is not Linux.

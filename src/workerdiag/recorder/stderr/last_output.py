@@ -1,5 +1,4 @@
-"""
-The last output of a dead worker's C libraries, without text that other processes wrote.
+"""The last output of a dead worker's C libraries, without text that other processes wrote.
 
 It is read from the end of a file that other processes may write to or replace.
 """
@@ -42,8 +41,7 @@ _MAX_OTHERS = 16
 
 
 def last_stderr(path: Path, box: BlackBox, *, just_now: bool) -> StderrTail | None:
-    """
-    The output on standard error that bypassed Python; None if there is none.
+    """The output on standard error that bypassed Python; None if there is none.
 
     Lines in the box and lines of other workers are omitted. Waits at most one second.
 
@@ -80,9 +78,7 @@ def _read_last_output(path: Path, box: BlackBox, *, just_now: bool) -> StderrTai
 
 
 def _other_writers(path: Path, box: BlackBox, *, just_now: bool) -> Iterator[BlackBox]:
-    """
-    The boxes of other workers that wrote to the same file while this one ran.
-    """
+    """The boxes of other workers that wrote to the same file while this one ran."""
     from workerdiag.errors import BadBoxError
     from workerdiag.recorder.box.reader import read_box
 
@@ -98,18 +94,14 @@ def _other_writers(path: Path, box: BlackBox, *, just_now: bool) -> Iterator[Bla
 
 
 def _later_offsets(path: Path, box: BlackBox) -> Iterator[int]:
-    """
-    The file sizes at which workers that started later began to write.
-    """
+    """The file sizes at which workers that started later began to write."""
     for _, its in _boxes_of_same_file(path, box.identity):
         if _started_later(its, box):
             yield int(_parsed_float(its.get("stderr_offset")))
 
 
 def _started_later(identity: Mapping[str, str], box: BlackBox) -> bool:
-    """
-    Whether a process started after the last write to a box, at most a second before its worker ended.
-    """
+    """Whether a process started after the last write to a box, at most a second before its worker ended."""
     return _parsed_float(identity.get("started")) > box.written_at
 
 
@@ -136,9 +128,7 @@ def _parsed_float(text: str | None) -> float:
 
 
 def _last_lines(lines: list[str]) -> str:
-    """
-    The last lines that fit; if a single line is too long, its end.
-    """
+    """The last lines that fit; if a single line is too long, its end."""
     text = "\n".join(lines)
     while len(json.dumps(text)) > MAX_CHARS:
         text = text[len(text) // 8 + 1 :]
@@ -147,8 +137,7 @@ def _last_lines(lines: list[str]) -> str:
 
 
 def tail(path: Path, *, file: str | None = None, since: int = 0, until: int | None = None) -> str:
-    """
-    The last whole lines, at most 16 KiB, written to a file after its first *since* bytes.
+    """The last whole lines, at most 16 KiB, written to a file after its first *since* bytes.
 
     Empty if the file is missing, is not a regular file, or is shorter than *since*, because a truncated file
     does not show what is new. Links are not followed.

@@ -1,5 +1,4 @@
-"""
-Which lines of a standard error that many share can be one worker's own.
+"""Which lines of a standard error that many share can be one worker's own.
 
 All processes of a job write into one file: nannies, other workers, their children. Python's part of it is
 known better from black boxes; what is left is taken as possibly this worker's only if nothing says that
@@ -31,15 +30,12 @@ _PID = re.compile(
 
 
 def unknown_lines(text: str, known: Collection[str]) -> list[str]:
-    """
-    The lines that are not known already, each without what a terminal would overwrite.
-    """
+    """The lines that are not known already, each without what a terminal would overwrite."""
     return [line for line in _split_lines(text) if line.strip() and line not in known]
 
 
 def possibly_own_lines(text: str, known: Collection[str], who: Mapping[str, str]) -> list[str]:
-    """
-    Of the lines that are not *known*, those that nothing shows to be another's, or to be Dask's log.
+    """Of the lines that are not *known*, those that nothing shows to be another's, or to be Dask's log.
 
     Dask's log of this worker is known from its black box; other records of Dask are of its nanny or of
     other workers, tracebacks behind them included.
@@ -66,23 +62,17 @@ def possibly_own_lines(text: str, known: Collection[str], who: Mapping[str, str]
 
 
 def box_lines(text: str) -> frozenset[str]:
-    """
-    The lines of a black box, to compare with.
-    """
+    """The lines of a black box, to compare with."""
     return frozenset(_split_lines(text))
 
 
 def _split_lines(text: str) -> list[str]:
-    r"""
-    Lines by ``\n`` and ``\r``; other characters that Python takes for ends of lines are left alone.
-    """
+    r"""Lines by ``\n`` and ``\r``; other characters that Python takes for ends of lines are left alone."""
     return re.split(r"[\r\n]+", text)
 
 
 def _names_other_process(line: str, who: Mapping[str, str]) -> bool:
-    """
-    Whether a line names a process or an address, and only such as are not the worker's.
-    """
+    """Whether a line names a process or an address, and only such as are not the worker's."""
     addresses = {found[0].rstrip(":.") for found in _ADDRESS.finditer(line)}
     pids = {next(filter(None, found.groups())) for found in _PID.finditer(line)}
     ours = {who.get("worker"), who.get("pid")}

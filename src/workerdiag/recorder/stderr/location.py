@@ -1,6 +1,4 @@
-"""
-Where a worker's standard error goes, noted at its start, if that is a file.
-"""
+"""Where a worker's standard error goes, noted at its start, if that is a file."""
 
 from __future__ import annotations
 
@@ -16,8 +14,7 @@ _MAX_PATH_BYTES = 500
 
 
 def stderr_location() -> Mapping[str, str]:
-    """
-    Return ``stderr_path``, ``stderr_file`` (see `file_id`) and ``stderr_offset``, its current size in bytes.
+    """Return ``stderr_path``, ``stderr_file`` (see `file_id`) and ``stderr_offset``, its current size in bytes.
 
     Empty if standard error is not a regular file with a name (a pipe, a terminal, a deleted file), or without
     ``/proc`` (``man 5 proc``).
@@ -33,7 +30,5 @@ def stderr_location() -> Mapping[str, str]:
 
 
 def file_id(about: os.stat_result) -> str:
-    """
-    Device and inode of a file as text: the same for every name and descriptor of it.
-    """
+    """Device and inode of a file as text: the same for every name and descriptor of it."""
     return f"{about.st_dev}:{about.st_ino}"

@@ -1,6 +1,4 @@
-"""
-The nanny's part in copying standard error: it finds its worker's file and forwards the content.
-"""
+"""The nanny's part in copying standard error: it finds its worker's file and forwards the content."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ _FILE_TIMEOUT_S = 60.0
 
 
 class StderrWatch:
-    """
-    Forwards the standard error of a nanny's successive worker processes, if configured.
-    """
+    """Forwards the standard error of a nanny's successive worker processes, if configured."""
 
     def __init__(self) -> None:
         self._is_enabled = is_copy_configured()
@@ -31,9 +27,7 @@ class StderrWatch:
         self._forwarder: Forwarder | None = None
 
     def poll(self, pid: int | None) -> None:
-        """
-        Check whether the worker process with this pid has created its file. Call this repeatedly.
-        """
+        """Check whether the worker process with this pid has created its file. Call this repeatedly."""
         if not self._is_enabled or pid is None:
             return
         if pid != self._pid or (self._forwarder is not None and self._forwarder.is_finished):
@@ -43,25 +37,20 @@ class StderrWatch:
             self._forwarder = _start_forwarder(pid)
 
     def finish(self) -> None:
-        """
-        The worker process has ended: pass on the rest, for at most half a second.
-        """
+        """The worker process has ended: pass on the rest, for at most half a second."""
         forwarder, self._forwarder, self._pid = self._forwarder, None, None
         if forwarder is not None:
             forwarder.finish()
 
     def stop(self) -> None:
-        """
-        Withdraw the promise; output until the worker knows is passed on.
-        """
+        """Withdraw the promise; output until the worker knows is passed on."""
         forwarder, self._forwarder, self._is_enabled = self._forwarder, None, False
         if forwarder is not None:
             forwarder.withdraw()
 
 
 def _start_forwarder(pid: int) -> Forwarder | None:
-    """
-    What passes on the standard error of a worker process; None if it asks for nothing, or it cannot be.
+    """What passes on the standard error of a worker process; None if it asks for nothing, or it cannot be.
 
     It must go where ours goes: that is where it is passed on to.
     """

@@ -1,3 +1,1 @@
-"""
-The flight recorder in a worker: its black box and what it writes there.
-"""
+"""The flight recorder in a worker: its black box and what it writes there."""

@@ -1,5 +1,4 @@
-"""
-The last words of a worker: log records, what Python writes to standard error, and faulthandler's dump.
+"""The last words of a worker: log records, what Python writes to standard error, and faulthandler's dump.
 
 Standard error is watched where Python writes to it (``sys.stderr``), not at the file descriptor: what
 C libraries print ("free(): invalid pointer") cannot be copied without first taking it away from where
@@ -29,8 +28,7 @@ Write = Callable[[bytes], None]
 
 
 class LogCapture(logging.Handler):
-    """
-    Copies log records, as Dask would print them, to where *write* leads.
+    """Copies log records, as Dask would print them, to where *write* leads.
 
     Args:
         write: Called with each record as text.
@@ -45,34 +43,27 @@ class LogCapture(logging.Handler):
         self._pid = os.getpid()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """
-        Copy one record, if this is still the worker's own process. Never raises.
-        """
+        """Copy one record, if this is still the worker's own process. Never raises."""
         with contextlib.suppress(Exception):
             if os.getpid() == self._pid:
                 self._write(self.format(record).encode("utf-8", "replace"))
                 self._on_record(record)
 
     def attach(self) -> None:
-        """
-        Begin to copy.
-        """
+        """Begin to copy."""
         for logger in map(logging.getLogger, LOGGERS):
             if logger.hasHandlers():
                 logger.addHandler(self)
 
     def detach(self) -> None:
-        """
-        Stop copying.
-        """
+        """Stop copying."""
         for name in LOGGERS:
             logging.getLogger(name).removeHandler(self)
         self.close()
 
 
 class StderrCapture:
-    """
-    Replaces ``sys.stderr``: passes everything on, and copies it with *write*.
+    """Replaces ``sys.stderr``: passes everything on, and copies it with *write*.
 
     A line may be written in pieces; it is copied when it is complete. Handlers with the earlier stream, above
     all those of Dask's log messages, do not write here, so nothing is copied twice.
@@ -85,9 +76,7 @@ class StderrCapture:
         self._pid = os.getpid()
 
     def write(self, text: str) -> int:
-        """
-        As of any text stream.
-        """
+        """As of any text stream."""
         count: int = self._original.write(text)
         if self._copy is not None:
             with contextlib.suppress(Exception):
@@ -95,9 +84,7 @@ class StderrCapture:
         return count
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """
-        As of any text stream.
-        """
+        """As of any text stream."""
         for line in lines:
             self.write(line)
 
@@ -105,15 +92,11 @@ class StderrCapture:
         return getattr(self._original, name)
 
     def attach(self) -> None:
-        """
-        Begin to copy.
-        """
+        """Begin to copy."""
         sys.stderr = cast("TextIO", self)
 
     def detach(self) -> None:
-        """
-        Stop copying. Later users of the stream keep it, and it only passes text on.
-        """
+        """Stop copying. Later users of the stream keep it, and it only passes text on."""
         self._copy = None
         if sys.stderr is cast("TextIO", self):
             sys.stderr = self._original
@@ -128,8 +111,7 @@ class StderrCapture:
 
 
 class FaulthandlerCapture:
-    """
-    Has faulthandler write the stacks of all threads to a file when a fatal signal comes.
+    """Has faulthandler write the stacks of all threads to a file when a fatal signal comes.
 
     Args:
         file: Stays open until `detach`; faulthandler knows its descriptor alone.
@@ -142,26 +124,20 @@ class FaulthandlerCapture:
         call_in_children(self.leave)
 
     def detach(self) -> None:
-        """
-        Leave the signals as they were.
-        """
+        """Leave the signals as they were."""
         self.leave()
         with contextlib.suppress(OSError):
             self._file.close()
 
     def leave(self) -> None:
-        """
-        Stop watching; also in forked children, whose stacks do not belong in the worker's box.
-        """
+        """Stop watching; also in forked children, whose stacks do not belong in the worker's box."""
         if self._active:
             self._active = False
             faulthandler.disable()
 
 
 def capture_fatal_signals(open_file: Callable[[], io.FileIO]) -> tuple[FaulthandlerCapture | None, str]:
-    """
-    What watches for fatal signals, or None and the reason why nothing does.
-    """
+    """What watches for fatal signals, or None and the reason why nothing does."""
     if faulthandler.is_enabled():
         return None, "faulthandler writes elsewhere already, and is left alone"
     try:

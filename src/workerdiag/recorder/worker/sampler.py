@@ -1,6 +1,4 @@
-"""
-A thread that notes once a second how a worker's process, its control group and its host are doing.
-"""
+"""A thread that notes once a second how a worker's process, its control group and its host are doing."""
 
 from __future__ import annotations
 
@@ -26,8 +24,7 @@ _KIB = 1024
 
 
 class Sampler(threading.Thread):
-    """
-    Samples until it is stopped; a daemon, so that no process waits for it.
+    """Samples until it is stopped; a daemon, so that no process waits for it.
 
     Args:
         worker: Read only, and only what any thread may read.
@@ -46,9 +43,7 @@ class Sampler(threading.Thread):
         self._files: int | None = None
 
     def run(self) -> None:
-        """
-        Sample at once, then once a second.
-        """
+        """Sample at once, then once a second."""
         late_s, rounds = 0.0, 0
         while not self._stopped.is_set():
             with contextlib.suppress(Exception):  # a sample is lost, not the worker
@@ -59,9 +54,7 @@ class Sampler(threading.Thread):
             late_s = max(0.0, monotonic() - asleep - PERIOD_S)
 
     def stop(self) -> None:
-        """
-        Stop sampling; returns at once.
-        """
+        """Stop sampling; returns at once."""
         self._stopped.set()
 
     def _sample_once(self, rounds: int, late_s: float) -> None:
@@ -88,8 +81,7 @@ class Sampler(threading.Thread):
 
 
 class LoopProbe:
-    """
-    Asks an event loop to answer, and measures how long that takes.
+    """Asks an event loop to answer, and measures how long that takes.
 
     Args:
         loop: A tornado ``IOLoop``, whose ``add_callback`` any thread may call.
@@ -101,9 +93,7 @@ class LoopProbe:
         self._lag_s = 0.0
 
     def lag_s(self) -> float:
-        """
-        Seconds that the answer took last time, or that it is overdue by now; asks again.
-        """
+        """Seconds that the answer took last time, or that it is overdue by now; asks again."""
         requested_at = self._requested_at
         if requested_at is not None:
             return monotonic() - requested_at
@@ -118,8 +108,7 @@ class LoopProbe:
 
 
 def _contention_share(late_s: float) -> float:
-    """
-    The share of the last period in which we wanted to run and could not.
+    """The share of the last period in which we wanted to run and could not.
 
     That is the GIL, or the processor: this thread cannot tell which.
     """
@@ -127,9 +116,7 @@ def _contention_share(late_s: float) -> float:
 
 
 def rss_bytes() -> int | None:
-    """
-    Resident memory of this process (``man 5 proc``, statm); None if not known.
-    """
+    """Resident memory of this process (``man 5 proc``, statm); None if not known."""
     try:
         with Path("/proc/self/statm").open("rb") as file:
             return int(file.read(200).split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -138,9 +125,7 @@ def rss_bytes() -> int | None:
 
 
 def host_available_bytes() -> int | None:
-    """
-    Memory that the host could still give without swapping (``man 5 proc``, meminfo); None if not known.
-    """
+    """Memory that the host could still give without swapping (``man 5 proc``, meminfo); None if not known."""
     try:
         with Path("/proc/meminfo").open("rb") as file:
             for line in file:
@@ -152,9 +137,7 @@ def host_available_bytes() -> int | None:
 
 
 def open_files() -> int | None:
-    """
-    File descriptors that this process has open; None if not known.
-    """
+    """File descriptors that this process has open; None if not known."""
     try:
         return sum(1 for _ in os.scandir("/proc/self/fd")) - 1  # without the one that lists
     except OSError:
@@ -162,9 +145,7 @@ def open_files() -> int | None:
 
 
 def open_files_limit() -> int | None:
-    """
-    File descriptors that this process may have open (``man 2 getrlimit``); None if not known.
-    """
+    """File descriptors that this process may have open (``man 2 getrlimit``); None if not known."""
     try:
         import resource
     except ImportError:  # Windows

@@ -1,5 +1,4 @@
-"""
-Which tasks run now: containers that a worker enters its running tasks in, and that note it in the box.
+"""Which tasks run now: containers that a worker enters its running tasks in, and that note it in the box.
 
 This is the hot path: it runs in the worker's threads, twice for each task.
 """
@@ -17,8 +16,7 @@ _ENDED = "ended"
 
 
 class TaskSlots:
-    """
-    Where in the box each running task stands. Taken and given back by any thread, without a lock.
+    """Where in the box each running task stands. Taken and given back by any thread, without a lock.
 
     Args:
         box: What the tasks are noted in.
@@ -33,8 +31,7 @@ class TaskSlots:
         self._taken: dict[object, int] = {}
 
     def begin(self, holder: object, key: object, thread: int, name: str) -> None:
-        """
-        Note that a task begins. *holder* identifies it until it ends.
+        """Note that a task begins. *holder* identifies it until it ends.
 
         A method of an actor that raises never says that it ended; it is taken to have, when the next begins.
         """
@@ -52,9 +49,7 @@ class TaskSlots:
             pass
 
     def end(self, holder: object) -> None:
-        """
-        Note that the task of *holder* ended.
-        """
+        """Note that the task of *holder* ended."""
         slot = self._taken.pop(holder, None)
         if slot is None:
             return
@@ -66,22 +61,17 @@ class TaskSlots:
         self._free.append(slot)
 
     def note_missed(self) -> None:
-        """
-        Note that a task may run that is not noted.
-        """
+        """Note that a task may run that is not noted."""
         if self._box is not None:
             self._box.missed()
 
     def stop(self) -> None:
-        """
-        Note nothing more.
-        """
+        """Note nothing more."""
         self._box = None
 
 
 class ThreadTasks(dict[int, object]):
-    """
-    For the place of ``Worker.active_threads``: the key of the running task, by thread.
+    """For the place of ``Worker.active_threads``: the key of the running task, by thread.
 
     A thread enters itself and removes itself, so the thread found at that moment is the task's.
 
@@ -110,8 +100,7 @@ class ThreadTasks(dict[int, object]):
 
 
 class EarlierTasks:
-    """
-    The tasks that run since before they could be watched: noted when looked at.
+    """The tasks that run since before they could be watched: noted when looked at.
 
     Args:
         threads: Key of the task by thread; what was ``Worker.active_threads``.
@@ -123,9 +112,7 @@ class EarlierTasks:
         self._known: dict[int, object] = {}
 
     def refresh(self) -> None:
-        """
-        Note those that began or ended since the last look.
-        """
+        """Note those that began or ended since the last look."""
         running = dict(self._threads)
         for thread, key in list(self._known.items()):
             if running.get(thread) is not key:
@@ -142,8 +129,7 @@ def _thread_name(thread: int) -> str:
 
 
 class OffThreadTasks(set[object]):
-    """
-    Replaces ``Worker.active_keys``: keys of all running tasks, and notes those without a thread.
+    """Replaces ``Worker.active_keys``: keys of all running tasks, and notes those without a thread.
 
     Args:
         where: Returns thread and name of a task that is in no `ThreadTasks`; None for all others.
@@ -157,9 +143,7 @@ class OffThreadTasks(set[object]):
         self._where = where
 
     def add(self, key: object) -> None:
-        """
-        As of any set.
-        """
+        """As of any set."""
         super().add(key)
         try:
             place = self._where(key)
@@ -170,8 +154,6 @@ class OffThreadTasks(set[object]):
         return None
 
     def discard(self, key: object) -> None:
-        """
-        As of any set.
-        """
+        """As of any set."""
         super().discard(key)
         self._slots.end(("elsewhere", key))

@@ -1,6 +1,4 @@
-"""
-The recorder in a worker, which writes a black box.
-"""
+"""The recorder in a worker, which writes a black box."""
 
 from __future__ import annotations
 
@@ -35,8 +33,7 @@ _EXTRA_SLOTS = 8
 
 
 class WorkerRecording(Recording):
-    """
-    The recording in one worker.
+    """The recording in one worker.
 
     Args:
         worker: A ``distributed.Worker``, which need not be registered yet.
@@ -56,15 +53,11 @@ class WorkerRecording(Recording):
 
     @property
     def is_recording(self) -> bool:
-        """
-        Whether there is a box.
-        """
+        """Whether there is a box."""
         return self.box is not None
 
     def start(self) -> None:
-        """
-        Start recording. Never raises; without a box, nothing is recorded.
-        """
+        """Start recording. Never raises; without a box, nothing is recorded."""
         try:
             self.box = self._new_box()
         except Exception as problem:  # noqa: BLE001  must not stop the worker
@@ -86,8 +79,7 @@ class WorkerRecording(Recording):
             self.spawn(self.report_orphans(self._worker))  # without a nanny the next worker reports the last
 
     def begin_closing(self) -> None:
-        """
-        Continue to record until the worker has closed, and remove the box after a requested exit.
+        """Continue to record until the worker has closed, and remove the box after a requested exit.
 
         In a user's process recording stops at once: the event loop may stop before the worker closes.
         """
@@ -99,9 +91,7 @@ class WorkerRecording(Recording):
             self.spawn(self._finish_closing())
 
     def stop(self, *, remove: bool = True) -> None:
-        """
-        Stop recording and undo every change.
-        """
+        """Stop recording and undo every change."""
         self._undo.close()
         if self.box is not None:
             self.box.close(remove=remove)
@@ -109,9 +99,7 @@ class WorkerRecording(Recording):
         set_recording(self._worker, None)
 
     def lack(self, part: MissingPart, why: str) -> None:
-        """
-        Note that *part* is not recorded, in the box as well.
-        """
+        """Note that *part* is not recorded, in the box as well."""
         super().lack(part, why)
         if self.box is not None:
             self.box.lack(part, why)
@@ -167,9 +155,7 @@ class WorkerRecording(Recording):
             self.lack("fatal-signals", why_not)
 
     def _on_log_record(self, record: logging.LogRecord) -> None:
-        """
-        Record the reason and the stage when the log says that the worker closes.
-        """
+        """Record the reason and the stage when the log says that the worker closes."""
         reason = workers.close_reason(record)
         if reason is not None and self.box is not None:
             self._reason = reason
@@ -189,18 +175,14 @@ class WorkerRecording(Recording):
 
 
 def _undo_when_idle(worker: Worker, undo: Callable[[], object]) -> None:
-    """
-    Call *undo* every second until it returns True, which it does once no task prevents it.
-    """
+    """Call *undo* every second until it returns True, which it does once no task prevents it."""
     if not undo():
         with contextlib.suppress(RuntimeError):  # the loop is closed, and the worker with it
             worker.loop.call_later(1.0, _undo_when_idle, worker, undo)
 
 
 class RecorderWorker(WorkerPlugin):
-    """
-    Puts the recorder in workers; registered by `workerdiag.install`.
-    """
+    """Puts the recorder in workers; registered by `workerdiag.install`."""
 
     name = PLUGIN_NAME
     idempotent = True
@@ -208,13 +190,9 @@ class RecorderWorker(WorkerPlugin):
     transition = "".format  # type: ignore[assignment]
 
     def setup(self, worker: object) -> None:
-        """
-        Start recording, right after the worker has registered.
-        """
+        """Start recording, right after the worker has registered."""
         start_recording(worker, WorkerRecording, "plugin")
 
     def teardown(self, worker: object) -> None:
-        """
-        Stop recording when the worker closes or the recorder is uninstalled.
-        """
+        """Stop recording when the worker closes or the recorder is uninstalled."""
         stop_recording(worker, "plugin")

@@ -1,6 +1,4 @@
-"""
-Memory of the first victim, by time or as it was last seen, against every limit that applied; others small.
-"""
+"""Memory of the first victim, by time or as it was last seen, against every limit that applied; others small."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ _PAUSED_AT = re.compile(r"\bat (\d+%) memory usage")
 
 
 def memory_figure(findings: Findings) -> Figure | None:
-    """
-    Return the drawing of the memory of the first process with samples, and small ones of others; or None.
-    """
+    """Return the drawing of the memory of the first process with samples, and small ones of others; or None."""
     drawable = [each for known in _histories_to_draw(findings) if (each := _Memory(known)).is_worth_drawing]
     if not drawable:
         return None
@@ -61,9 +57,7 @@ def memory_figure(findings: Findings) -> Figure | None:
 
 @frozen
 class _Memory:
-    """
-    What can be drawn of one process.
-    """
+    """What can be drawn of one process."""
 
     known: ProcessHistory
     #: Those with memory in them.
@@ -80,9 +74,7 @@ class _Memory:
 
     @property
     def is_course(self) -> bool:
-        """
-        Whether it can be a line.
-        """
+        """Whether it can be a line."""
         told = [
             each for each in self.samples if each.process_bytes is not None or each.group_bytes is not None
         ]
@@ -90,37 +82,27 @@ class _Memory:
 
     @property
     def is_worth_drawing(self) -> bool:
-        """
-        Whether there is more to show than one number.
-        """
+        """Whether there is more to show than one number."""
         return self.is_course or bool(self.limits)
 
     @property
     def most_bytes(self) -> int:
-        """
-        The largest size to draw.
-        """
+        """The largest size to draw."""
         values = [value for each in self.samples for value in _values(each)]
         sizes = [each.size_bytes for each in self.limits]
         return max([*values, *sizes, self.known.group_peak_bytes or 0, 1])
 
     def plot(self) -> Plot:
-        """
-        A large plot with all limits.
-        """
+        """A large plot with all limits."""
         return Plot.of(self.most_bytes, self.limits)
 
     def small_plot(self, most_bytes: int) -> Plot:
-        """
-        A small one, up to *most_bytes*, with the first limit that ends a process.
-        """
+        """A small one, up to *most_bytes*, with the first limit that ends a process."""
         hard = [each for each in self.limits if each.kind == "hard"]
         return Plot.of(most_bytes, sorted(hard, key=lambda each: each.size_bytes)[:1], _SMALL_PX)
 
     def draw(self, plot: Plot) -> Markup:
-        """
-        The drawing.
-        """
+        """The drawing."""
         return (draw_course if self.is_course else draw_last_seen)(self.known, self.samples, plot)
 
 
@@ -137,18 +119,14 @@ def _caption(known: ProcessHistory, first: ProcessHistory) -> str:
 
 
 def _is_course(times: Sequence[float], *, recorded: bool) -> bool:
-    """
-    Whether a line between these moments shows how memory changed, rather than a guess.
-    """
+    """Whether a line between these moments shows how memory changed, rather than a guess."""
     if not times or times[-1] - times[0] < _LEAST_S:
         return False
     return recorded or all(after - before <= _MAX_APART_S for before, after in pairwise(times))
 
 
 def _histories_to_draw(findings: Findings) -> list[ProcessHistory]:
-    """
-    Histories with memory, in the order of the deaths but first one with a limit; else what a death tells.
-    """
+    """Histories with memory, in the order of the deaths but first one with a limit; else what a death tells."""
     if findings.outcome == "no-death":
         return []
     told = [each for each in findings.timeline.histories if _has_memory(each)]
@@ -163,9 +141,7 @@ def _has_memory(history: ProcessHistory) -> bool:
 
 
 def _history_of_a_death(findings: Findings) -> Iterator[ProcessHistory]:
-    """
-    The first death whose memory is known without a time.
-    """
+    """The first death whose memory is known without a time."""
     for death in [each for each in findings.deaths if each.rss_bytes][:1]:
         yield ProcessHistory(
             identity=death.identity,
@@ -212,9 +188,7 @@ def _limit_notes(known: ProcessHistory, moments: Iterable[Moment]) -> Iterator[s
 
 
 def _thresholds_note(paused: Sequence[Moment]) -> str:
-    """
-    Return what is not known about spilling and pausing, besides what the log says about a pause.
-    """
+    """Return what is not known about spilling and pausing, besides what the log says about a pause."""
     if not paused:
         return "At how much memory the worker spills and pauses is not known, or it never does."
     if share := _PAUSED_AT.search(paused[-1].text):

@@ -1,6 +1,4 @@
-"""
-The lines and bars of a process's memory, below or above the limits that applied.
-"""
+"""The lines and bars of a process's memory, below or above the limits that applied."""
 
 from __future__ import annotations
 
@@ -38,9 +36,7 @@ SERIES: Mapping[str, str] = {
 
 
 def draw_course(known: ProcessHistory, samples: Sequence[MemorySample], plot: Plot) -> Markup:
-    """
-    Memory as lines over time, up to the death.
-    """
+    """Memory as lines over time, up to the death."""
     end = known.when if known.when is not None else samples[-1].at
     across = Scale(samples[0].at, max(end, samples[-1].at))
     parts = [*grid(plot), *_time_axis(plot, across, end, is_death=known.when is not None)]
@@ -57,9 +53,7 @@ def draw_course(known: ProcessHistory, samples: Sequence[MemorySample], plot: Pl
 
 
 def draw_last_seen(known: ProcessHistory, samples: Sequence[MemorySample], plot: Plot) -> Markup:
-    """
-    Memory as it was last seen, as bars.
-    """
+    """Memory as it was last seen, as bars."""
     last = {
         name: size
         for name, attribute in SERIES.items()
@@ -84,9 +78,7 @@ def draw_last_seen(known: ProcessHistory, samples: Sequence[MemorySample], plot:
 
 
 def is_visible(sizes: Sequence[int], up: Scale) -> bool:
-    """
-    Whether one of the sizes is large enough to be seen in the plot.
-    """
+    """Whether one of the sizes is large enough to be seen in the plot."""
     return up(max(sizes)) >= _LEAST_SHARE
 
 
@@ -113,9 +105,7 @@ def _points(
 
 
 def _line(name: str, points: Sequence[tuple[float, float]], plot: Plot) -> list[Markup]:
-    """
-    The line of one kind of memory; managed memory is an area, as it is part of the process.
-    """
+    """The line of one kind of memory; managed memory is an area, as it is part of the process."""
     if not points or max(y for _, y in points) < _LEAST_SHARE:
         return []
     class_ = f"wd-{name.replace(' ', '-')}"

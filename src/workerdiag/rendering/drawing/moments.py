@@ -1,6 +1,4 @@
-"""
-The moments around deaths that a drawing numbers, and how a list below it words them.
-"""
+"""The moments around deaths that a drawing numbers, and how a list below it words them."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ _QUOTED: tuple[MomentKind, ...] = ("blame", "trouble")
 
 @frozen(kw_only=True)
 class Mark:
-    """
-    A numbered moment.
-    """
+    """A numbered moment."""
 
     at: float
     text: str
@@ -57,9 +53,7 @@ class Mark:
 def numbered_marks(
     deaths: Sequence[Death], moments: Iterable[Moment], begin: float
 ) -> tuple[list[Mark], int]:
-    """
-    The deaths and other *moments* since *begin* that get a number, by time, and how many are left out.
-    """
+    """The deaths and other *moments* since *begin* that get a number, by time, and how many are left out."""
     first, last = deaths[0].when or 0.0, deaths[-1].when or 0.0
     ends = [
         Mark(
@@ -83,9 +77,7 @@ def numbered_marks(
 
 
 def _unique_moments(moments: Iterable[Moment]) -> list[Moment]:
-    """
-    Return the moments. Of those with the same message within a second, only one stays, preferably a blame.
-    """
+    """Return the moments. Of those with the same message within a second, only one stays, preferably a blame."""
     unique: list[Moment] = []
     latest: dict[str, int] = {}
     for each in sorted(moments, key=lambda each: each.at):
@@ -116,18 +108,14 @@ def _moment_text(moment: Moment) -> str:
 
 
 def _quote(moment: Moment) -> str:
-    """
-    Its message, without the end of the string that it stood in.
-    """
+    """Its message, without the end of the string that it stood in."""
     text = one_line(shorten_bytes(moment.text))
     whole = _STRING_END.sub("", text) if text.count('"') % 2 else text
     return _PLAINER.get(whole) or clip(whole, _MAX_QUOTE_CHARS)
 
 
 def who_text(identity: Identity) -> str:
-    """
-    Return a name of a worker: its address, else whatever is known.
-    """
+    """Return a name of a worker: its address, else whatever is known."""
     if identity == NO_IDENTITY:
         return "a worker"
     return one_line(identity.worker or identity_text(identity))

@@ -1,6 +1,4 @@
-"""
-The plane on which memory is drawn: round sizes, and every limit that applied with its label.
-"""
+"""The plane on which memory is drawn: round sizes, and every limit that applied with its label."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ _LABEL_PX, _LETTER_PX = 14, 12
 
 @frozen(kw_only=True)
 class Limit:
-    """
-    A line that memory was not to cross.
-    """
+    """A line that memory was not to cross."""
 
     label: str
     size_bytes: int
@@ -37,9 +33,7 @@ class Limit:
 
 @frozen(kw_only=True)
 class Plot:
-    """
-    Where the drawing has which size.
-    """
+    """Where the drawing has which size."""
 
     up: Scale
     limits: tuple[Limit, ...]
@@ -51,9 +45,7 @@ class Plot:
 
     @classmethod
     def of(cls, most_bytes: int, limits: Iterable[Limit], plot_px: int = _PLOT_PX) -> Plot:
-        """
-        A plot up to *most_bytes*, *plot_px* high, with room for the labels of all limits.
-        """
+        """A plot up to *most_bytes*, *plot_px* high, with room for the labels of all limits."""
         up = Scale(0, most_bytes)
         lowest_first = tuple(sorted(limits, key=lambda each: each.size_bytes))
         rows = label_rows([plot_px * (1 - up(each.size_bytes)) for each in lowest_first], _LABEL_PX)
@@ -61,30 +53,22 @@ class Plot:
         return cls(up=up, limits=lowest_first, plot_px=plot_px, top_px=top_px, rows=tuple(rows))
 
     def y(self, share: float) -> float:
-        """
-        The height of a share of the plot, in pixels from the top of the drawing.
-        """
+        """The height of a share of the plot, in pixels from the top of the drawing."""
         return self.top_px + self.plot_px * (1 - share)
 
     @property
     def is_small(self) -> bool:
-        """
-        Whether there are others beside it.
-        """
+        """Whether there are others beside it."""
         return self.plot_px < _PLOT_PX
 
     @property
     def height_px(self) -> float:
-        """
-        Of the whole drawing.
-        """
+        """Of the whole drawing."""
         return self.top_px + self.plot_px + _BOTTOM_PX
 
 
 def limits_of(limits: MemoryLimits) -> Iterator[Limit]:
-    """
-    The lines, those that end a process first.
-    """
+    """The lines, those that end a process first."""
     worker, group = limits.worker_bytes, limits.group_bytes
     if worker and worker == group:
         yield Limit(label="worker and group limit", size_bytes=worker, kind="hard")
@@ -104,9 +88,7 @@ def limits_of(limits: MemoryLimits) -> Iterator[Limit]:
 
 
 def grid(plot: Plot) -> list[Markup]:
-    """
-    Thin lines at round sizes, each with its label in the margin.
-    """
+    """Thin lines at round sizes, each with its label in the margin."""
     parts = []
     for size in byte_ticks(plot.up.last):
         y = plot.y(plot.up(size))
@@ -117,9 +99,7 @@ def grid(plot: Plot) -> list[Markup]:
 
 
 def limit_lines(plot: Plot) -> Iterator[Markup]:
-    """
-    A line for each limit, and above it what it is.
-    """
+    """A line for each limit, and above it what it is."""
     for limit in plot.limits:
         y = plot.y(plot.up(limit.size_bytes))
         yield element("line", x1="0", x2="100%", y1=y, y2=y, class_=f"wd-limit wd-{limit.kind}")
@@ -133,9 +113,7 @@ def _limit_text(limit: Limit) -> str:
 
 
 def limits_text(limits: Sequence[Limit]) -> str:
-    """
-    All limits in one sentence.
-    """
+    """All limits in one sentence."""
     if not limits:
         return "No limit is known."
     return f"Limits: {', '.join(map(_limit_text, limits))}."

@@ -1,6 +1,4 @@
-"""
-How likely each candidate is, as bars.
-"""
+"""How likely each candidate is, as bars."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ _HEIGHT_PX = 10
 
 @frozen(kw_only=True)
 class CandidateBar:
-    """
-    One candidate with its bar.
-    """
+    """One candidate with its bar."""
 
     title: str
     #: Id of the cause; empty for something else.
@@ -36,9 +32,7 @@ class CandidateBar:
 
 
 def candidate_bars(findings: Findings) -> tuple[CandidateBar, ...]:
-    """
-    A bar for each likely cause and for "something else"; none where no cause is a candidate.
-    """
+    """A bar for each likely cause and for "something else"; none where no cause is a candidate."""
     return tuple(_bars(findings)) if findings.causes else ()
 
 

@@ -1,6 +1,4 @@
-"""
-Where values stand on an axis, and which of them are worth a label.
-"""
+"""Where values stand on an axis, and which of them are worth a label."""
 
 from __future__ import annotations
 
@@ -26,33 +24,25 @@ T = TypeVar("T")
 
 @frozen
 class Scale:
-    """
-    Maps values from *first* to *last* to 0 to 1; what lies outside is put at the border.
-    """
+    """Maps values from *first* to *last* to 0 to 1; what lies outside is put at the border."""
 
     first: float
     last: float
 
     def __call__(self, value: float) -> float:
-        """
-        The place of *value*.
-        """
+        """The place of *value*."""
         width = self.last - self.first
         return min(1.0, max(0.0, (value - self.first) / width)) if width > 0 else 0.5
 
 
 def byte_ticks(most: float, count: int = 4) -> list[int]:
-    """
-    About *count* round numbers of bytes from 0 up to *most*: powers of two apart.
-    """
+    """About *count* round numbers of bytes from 0 up to *most*: powers of two apart."""
     step = 2 ** max(0, ceil(log2(max(1.0, most) / count)))
     return [step * number for number in range(int(most) // step + 1)]
 
 
 def time_ticks(first: float, last: float, count: int = 4) -> list[float]:
-    """
-    At most *count* round distances from 0, in seconds, between *first* and *last*.
-    """
+    """At most *count* round distances from 0, in seconds, between *first* and *last*."""
     width = last - first
     step = next((each for each in _TIME_STEPS if width / each <= count), None)
     step = step or ceil(width / count / _DAY_S) * _DAY_S
@@ -60,9 +50,7 @@ def time_ticks(first: float, last: float, count: int = 4) -> list[float]:
 
 
 def offset_text(seconds: float) -> str:
-    """
-    A distance from the death as an axis says it: ``-30 s``, ``+1 min 18 s``, ``0 s``.
-    """
+    """A distance from the death as an axis says it: ``-30 s``, ``+1 min 18 s``, ``0 s``."""
     size = abs(seconds)
     sign = "-" if seconds < 0 else "+"
     if size < 0.05:
@@ -77,8 +65,7 @@ def offset_text(seconds: float) -> str:
 def thin(
     points: Sequence[T], columns: int, place: Callable[[T], float], value: Callable[[T], float]
 ) -> list[T]:
-    """
-    The points that a line shows: the first, least, most and last in each column of pixels.
+    """The points that a line shows: the first, least, most and last in each column of pixels.
 
     *place* gives a point's place from 0 to 1, *value* what the line shows; points are in the order of places.
     """
@@ -101,8 +88,7 @@ def _columns(points: Iterable[T], columns: int, place: Callable[[T], float]) -> 
 
 
 def label_rows(lines: Sequence[float], height: float) -> list[tuple[float, tuple[int, ...]]]:
-    """
-    Rows of labels for horizontal *lines*: where the text stands, and the numbers of the lines.
+    """Rows of labels for horizontal *lines*: where the text stands, and the numbers of the lines.
 
     A row is above its line. Lines that leave no room for a row between them share rows of two, above the
     topmost of them. Lines are distances from the top in pixels, the lowest line first; it comes last.
@@ -122,9 +108,7 @@ def label_rows(lines: Sequence[float], height: float) -> list[tuple[float, tuple
 
 
 def lanes(places: Sequence[float], least: float) -> list[int]:
-    """
-    For places in ascending order the lane of each, so that no two of one lane are closer than *least*.
-    """
+    """For places in ascending order the lane of each, so that no two of one lane are closer than *least*."""
     ends: list[float] = []
     chosen = []
     for each in places:

@@ -1,6 +1,4 @@
-"""
-Elements of SVG, everything in them escaped.
-"""
+"""Elements of SVG, everything in them escaped."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ Value = str | float | int | None
 
 @frozen(kw_only=True)
 class Figure:
-    """
-    One drawing, with what stands above and below it.
-    """
+    """One drawing, with what stands above and below it."""
 
     #: What it shows, in one short line.
     title: str
@@ -40,9 +36,7 @@ class Figure:
 
 
 def element(name: str, *children: object, **attributes: Value) -> Markup:
-    """
-    An element; a trailing underscore of an attribute's name falls away, others become hyphens.
-    """
+    """An element; a trailing underscore of an attribute's name falls away, others become hyphens."""
     given = Markup("").join(
         Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), _number_text(value))
         for key, value in attributes.items()
@@ -56,9 +50,7 @@ def element(name: str, *children: object, **attributes: Value) -> Markup:
 def drawing(
     title: str, description: str, height_px: float, children: Iterable[object], *, class_: str = ""
 ) -> Markup:
-    """
-    A drawing as wide as its place, with its name and its description first.
-    """
+    """A drawing as wide as its place, with its name and its description first."""
     return element(
         "svg",
         element("title", title),
@@ -72,24 +64,18 @@ def drawing(
 
 
 def percent(share: float) -> str:
-    """
-    A position or a width from 0 to 1, as a percentage.
-    """
+    """A position or a width from 0 to 1, as a percentage."""
     return f"{_number_text(100 * share)}%"
 
 
 def path(points: Iterable[tuple[float, float]], *, closed: bool = False) -> str:
-    """
-    Points as the data of a path: lines from each to the next.
-    """
+    """Points as the data of a path: lines from each to the next."""
     text = "L".join(f"{_number_text(x)} {_number_text(y)}" for x, y in points)
     return f"M{text}{'Z' if closed else ''}" if text else ""
 
 
 def _number_text(value: Value) -> str:
-    """
-    A number with at most two digits behind the point; SVG knows no infinity.
-    """
+    """A number with at most two digits behind the point; SVG knows no infinity."""
     if isinstance(value, float):
         return f"{round(value, 2):g}" if isfinite(value) and abs(value) < 1e5 else "0"
     return str(value)

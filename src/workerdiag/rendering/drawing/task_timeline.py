@@ -1,6 +1,4 @@
-"""
-Tasks on the threads of the dead workers, and what happened around their deaths, on one axis of time.
-"""
+"""Tasks on the threads of the dead workers, and what happened around their deaths, on one axis of time."""
 
 from __future__ import annotations
 
@@ -42,18 +40,14 @@ _LEAST_S = 0.15
 
 @frozen(kw_only=True)
 class Lane:
-    """
-    One dead worker with its tasks by thread.
-    """
+    """One dead worker with its tasks by thread."""
 
     death: Death
     threads: tuple[tuple[str, tuple[TaskSpan, ...]], ...] = ()
 
 
 def timeline_figure(findings: Findings) -> Figure | None:
-    """
-    The time around the deaths; None where no time is known, or nothing but one death.
-    """
+    """The time around the deaths; None where no time is known, or nothing but one death."""
     deaths = sorted(
         (each for each in findings.deaths if each.when is not None), key=lambda each: each.when or 0
     )
@@ -97,9 +91,7 @@ def _lane(death: Death, findings: Findings) -> Lane:
 
 
 def _by_thread(history: ProcessHistory) -> Iterator[tuple[str, tuple[TaskSpan, ...]]]:
-    """
-    Group tasks by thread; tasks of unknown threads get separate rows.
-    """
+    """Group tasks by thread; tasks of unknown threads get separate rows."""
     threads: dict[str, list[TaskSpan]] = {}
     for number, span in enumerate(history.tasks):
         threads.setdefault(span.thread or f"?{number}", []).append(span)
@@ -154,9 +146,7 @@ def _numbered_mark(number: int, mark: Mark, x: float, y: float, end: float) -> I
 
 
 def _lane_parts(lane: Lane, across: Scale, top: float, blamed: str | None) -> Iterator[Markup]:
-    """
-    One worker: its name, a row for each thread, and a cross where it died.
-    """
+    """One worker: its name, a row for each thread, and a cross where it died."""
     name = element("text", who_text(lane.death.identity), x=0, y=14)
     yield element("svg", name, y=top, width="100%", height=_HEAD_PX, class_="wd-worker")
     x_death = across(lane.death.when or 0.0)
@@ -202,9 +192,7 @@ def _span_part(span: TaskSpan, across: Scale, y: float, death: float, blamed: st
 
 
 def _labels(key: str, share: float, left_px: float) -> Iterator[Markup]:
-    """
-    The key, or the beginning of it that fits into a bar, on a phone and on wider screens.
-    """
+    """The key, or the beginning of it that fits into a bar, on a phone and on wider screens."""
     shown = {name: _fitting(key, (share * px - left_px) / _CHAR_PX) for name, px in _WIDTHS_PX.items()}
     if len(set(shown.values())) == 1:
         shown = {"": shown["wd-wide"]}

@@ -1,5 +1,4 @@
-"""
-HTCondor: ``condor_q`` for jobs in the queue, including held ones, and ``condor_history`` for the others.
+"""HTCondor: ``condor_q`` for jobs in the queue, including held ones, and ``condor_history`` for the others.
 
 The formats are those of the HTCondor manual (job ClassAd attributes, 23.0).
 """
@@ -27,9 +26,7 @@ _IDLE, _RUNNING = "1", ("2", "6", "7")
 
 
 class HTCondorSource(BatchSource):
-    """
-    Reads the records of the cluster's jobs from HTCondor's schedd.
-    """
+    """Reads the records of the cluster's jobs from HTCondor's schedd."""
 
     name = "HTCondor"
     terms = Terms(
@@ -54,9 +51,7 @@ class HTCondorSource(BatchSource):
 
 
 def _parse_jobs(numbers: Sequence[str], output: str) -> list[JobRecord]:
-    """
-    Return the records of the requested jobs; a number without a process (``881``) means process 0.
-    """
+    """Return the records of the requested jobs; a number without a process (``881``) means process 0."""
     found = []
     for block in re.split(r"\n\s*\n", output):
         fields = dict(re.findall(r"(?m)^(\w+) = (.*)$", block))
@@ -68,9 +63,7 @@ def _parse_jobs(numbers: Sequence[str], output: str) -> list[JobRecord]:
 
 
 def parse_classad(number: str, text: str, fields: dict[str, str]) -> JobRecord:
-    """
-    Return one job's record from its ClassAd.
-    """
+    """Return one job's record from its ClassAd."""
     status = fields.get("JobStatus", "")
     ended = fields.get("EnteredCurrentStatus") or fields.get("CompletionDate")
     limit, used = (_positive_or_none(fields.get(each)) for each in ("RequestMemory", "MemoryUsage"))  # MiB

@@ -1,6 +1,4 @@
-"""
-A batch system's record of one run of a job, and whether that run's end can explain a death.
-"""
+"""A batch system's record of one run of a job, and whether that run's end can explain a death."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ _CTIME = re.compile(r"([A-Z][a-z]{2}) +(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.\d+)?(
 
 @frozen(kw_only=True)
 class JobRecord:
-    """
-    One run of one job, as the batch system recorded it.
-    """
+    """One run of one job, as the batch system recorded it."""
 
     job: str
     text: str
@@ -53,25 +49,20 @@ class JobRecord:
     percent_of_time: float | None = None
 
     def may_explain(self, missed: float | None) -> bool:
-        """
-        Whether the end of this run can explain a death noticed at *missed*; not if the job outlived it.
-        """
+        """Whether the end of this run can explain a death noticed at *missed*; not if the job outlived it."""
         if missed is None or self.ended is None or self.holds_late:
             return True
         return self.ended - missed <= (_CANCELLED_LATE_S if self.cancelled else _ENDED_LATE_S)
 
     def distance_s(self, missed: float) -> float:
-        """
-        Return the seconds by which *missed* lies outside this run; 0 within it.
-        """
+        """Return the seconds by which *missed* lies outside this run; 0 within it."""
         before = self.started - missed if self.started is not None else 0.0
         after = missed - self.ended if self.ended is not None else 0.0
         return max(0.0, before, after)
 
 
 def run_of_death(records: Iterable[JobRecord], missed: float | None) -> JobRecord | None:
-    """
-    Return the run in which a worker died, or None if no run is near; a requeued job has several.
+    """Return the run in which a worker died, or None if no run is near; a requeued job has several.
 
     Without a time it is the last run.
     """
@@ -84,8 +75,7 @@ def run_of_death(records: Iterable[JobRecord], missed: float | None) -> JobRecor
 
 
 def parse_batch_time(text: str) -> float | None:
-    """
-    Parse a UTC time as batch systems write it; return seconds since the epoch, or None.
+    """Parse a UTC time as batch systems write it; return seconds since the epoch, or None.
 
     A time without a year (LSF) is in this year, or in the last one if it would lie in the future.
     """
@@ -113,8 +103,7 @@ def _utc_time(*parts: int) -> float | None:
 
 
 def parse_size(text: str, *, unit: str = "") -> int | None:
-    """
-    Return the bytes of ``364528K``, ``2412340kb``, ``151.734MB`` or ``4G``, in powers of 1024.
+    """Return the bytes of ``364528K``, ``2412340kb``, ``151.734MB`` or ``4G``, in powers of 1024.
 
     A number without a unit has *unit*.
     """
@@ -126,17 +115,13 @@ def parse_size(text: str, *, unit: str = "") -> int | None:
 
 
 def percent_used(used: str, given: str) -> float | None:
-    """
-    Return the percentage *used* of a *given* time, or None if either is unknown.
-    """
+    """Return the percentage *used* of a *given* time, or None if either is unknown."""
     spent, whole = parse_batch_duration(used), parse_batch_duration(given)
     return None if spent is None or not whole else round(100.0 * spent / whole, 1)
 
 
 def parse_batch_duration(text: str) -> float | None:
-    """
-    Return the seconds of ``1-02:03:04``, ``02:03:04``, ``03:04``, ``21s`` or ``20``, or None.
-    """
+    """Return the seconds of ``1-02:03:04``, ``02:03:04``, ``03:04``, ``21s`` or ``20``, or None."""
     found = re.fullmatch(r"\s*(?:(\d{1,9})[-+])?((?:\d+:){1,2}\d+(?:\.\d+)?|\d+(?:\.\d+)?)s?\s*", text)
     if found is None:
         return None

@@ -1,5 +1,4 @@
-"""
-Finds the cluster's batch jobs and the victims in each, for the batch systems of dask-jobqueue (0.9.0).
+"""Finds the cluster's batch jobs and the victims in each, for the batch systems of dask-jobqueue (0.9.0).
 
 The job numbers come from the environment of processes that answered, from dask-jobqueue's cluster object
 (core.py, ``Job.job_id``) and from worker names that contain one. Job names alone do not count: other people
@@ -25,9 +24,7 @@ _ID_IN_NAME = re.compile(r"--(\d[\w.\[\]-]*?)--(?:-?\d+)?$")
 
 @frozen(kw_only=True)
 class BatchSystem:
-    """
-    How to recognise the jobs of one batch system.
-    """
+    """How to recognise the jobs of one batch system."""
 
     name: str
     #: Cluster classes of dask-jobqueue.
@@ -40,16 +37,12 @@ class BatchSystem:
     required_variables: tuple[str, ...] = ()
 
     def valid_job_number(self, number: object) -> str | None:
-        """
-        Return the number as text if it can be one of this system's, else None.
-        """
+        """Return the number as text if it can be one of this system's, else None."""
         text = str(number or "").strip()
         return text if len(text) <= 100 and self.number_pattern.fullmatch(text) else None
 
     def job_of(self, environment: Mapping[str, str]) -> str | None:
-        """
-        Return the job number in a process's environment, or None.
-        """
+        """Return the job number in a process's environment, or None."""
         if self.required_variables and not any(environment.get(each) for each in self.required_variables):
             return None
         found = (self.valid_job_number(environment.get(each)) for each in self.variables)
@@ -58,9 +51,7 @@ class BatchSystem:
 
 @frozen(kw_only=True)
 class BatchJob:
-    """
-    A batch job of this cluster.
-    """
+    """A batch job of this cluster."""
 
     id: str
     #: The victims known to have run in it.
@@ -73,9 +64,7 @@ class BatchJob:
 
 @frozen(kw_only=True)
 class BatchJobs:
-    """
-    The jobs of one cluster in one batch system.
-    """
+    """The jobs of one cluster in one batch system."""
 
     #: Jobs with victims first, the latest first.
     known: tuple[BatchJob, ...] = ()
@@ -86,9 +75,7 @@ class BatchJobs:
 
 
 def find_jobs(scene: Scene, system: BatchSystem) -> BatchJobs | None:
-    """
-    Return the cluster's jobs as far as known without a query; None if the cluster does not use *system*.
-    """
+    """Return the cluster's jobs as far as known without a query; None if the cluster does not use *system*."""
     objects = _job_objects(scene, system)
     if objects is None and not any(_jobs_with_processes(scene, system)):
         return None
@@ -115,9 +102,7 @@ def find_jobs(scene: Scene, system: BatchSystem) -> BatchJobs | None:
 
 
 def _job_objects(scene: Scene, system: BatchSystem) -> list[tuple[str, object]] | None:
-    """
-    Return the cluster object's jobs with their worker names, or None if it is of another kind.
-    """
+    """Return the cluster object's jobs with their worker names, or None if it is of another kind."""
     if not scene.cluster_is(*system.clusters):
         return None
     objects = {
@@ -141,9 +126,7 @@ def _rejected_jobs(scene: Scene) -> tuple[str, ...]:
 def _job_numbers(
     victim: Victim, places: Iterable[Location], objects: Iterable[tuple[str, Any]], system: BatchSystem
 ) -> list[str]:
-    """
-    Return the numbers of the jobs that a victim may have run in.
-    """
+    """Return the numbers of the jobs that a victim may have run in."""
     identity = victim.identity
     for place in places:
         own = place.role in ("worker", "nanny") and (
@@ -166,9 +149,7 @@ def _job_numbers(
 
 
 def _is_worker_of_job(worker: str, job: str) -> bool:
-    """
-    Whether a worker's name is the job's, or that of one of its several workers (``<name>-1``).
-    """
+    """Whether a worker's name is the job's, or that of one of its several workers (``<name>-1``)."""
     return worker == job or re.fullmatch(re.escape(job) + r"-\d+", worker) is not None
 
 
@@ -179,9 +160,7 @@ def _equal_and_known(one: str | None, two: str | None) -> bool:
 def _jobs_without_victims(
     scene: Scene, objects: Iterable[tuple[str, object]], system: BatchSystem, *, known: set[str]
 ) -> list[BatchJob]:
-    """
-    Return jobs without a known victim, the latest first; those without a live worker come first.
-    """
+    """Return jobs without a known victim, the latest first; those without a live worker come first."""
     living = _live_worker_names(scene)
     empty: list[str] = []
     occupied: list[str] = []

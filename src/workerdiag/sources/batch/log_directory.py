@@ -1,5 +1,4 @@
-"""
-Reads the output files of batch jobs, often the only source for slurmstepd and for workers that never joined.
+"""Reads the output files of batch jobs, often the only source for slurmstepd and for workers that never joined.
 
 dask-jobqueue (0.9.0) names the files ``<job name>-%J.err`` (Slurm), ``<worker>-%J.err`` (LSF),
 ``worker-<id>.err`` (HTCondor) in its ``log_directory``, and leaves the name to the system
@@ -50,9 +49,7 @@ _FILES_SHARE = 0.45
 
 
 def output_directories(scene: Scene) -> list[Path]:
-    """
-    Return the configured output directories of the cluster's jobs, or else those they were submitted from.
-    """
+    """Return the configured output directories of the cluster's jobs, or else those they were submitted from."""
     given = dict.fromkeys(_configured_directories(scene))
     if given:
         return [Path(each).expanduser() for each in given]
@@ -70,8 +67,7 @@ def _configured_directories(scene: Scene) -> Iterator[str]:
 
 
 def output_files(directory: Path, number: str) -> list[Path]:
-    """
-    Return the output files of one job in *directory*, stderr first.
+    """Return the output files of one job in *directory*, stderr first.
 
     Raises:
         OSError: The directory cannot be read.
@@ -84,9 +80,7 @@ def output_files(directory: Path, number: str) -> list[Path]:
 
 
 def _job_number_in(name: str) -> str:
-    """
-    Return the job number in the name of an output file; empty without one.
-    """
+    """Return the job number in the name of an output file; empty without one."""
     found = _NUMBERED.search(name)
     return next((each for each in found.groups() if each), "") if found else ""
 
@@ -107,8 +101,7 @@ def _job_output_files(directory: Path) -> Iterator[Path]:
 def match_jobs_by_output(
     jobs: BatchJobs, scene: Scene, system: BatchSystem, deadline: Deadline
 ) -> tuple[BatchJob, ...]:
-    """
-    Return the known jobs, and those whose output contains the address of a victim without a job.
+    """Return the known jobs, and those whose output contains the address of a victim without a job.
 
     Only this finds a job that the cluster object has dropped.
     """
@@ -139,9 +132,7 @@ def _recent_output(places: Iterable[Path], scene: Scene) -> list[Path]:
 
 
 def _known_job_number(number: str, known: Iterable[str], system: BatchSystem) -> str | None:
-    """
-    Return the known form of the number, which may include its server's name, or else a valid number.
-    """
+    """Return the known form of the number, which may include its server's name, or else a valid number."""
     same = (each for each in known if each.partition(".")[0] == number.partition(".")[0])
     return (
         next(same, None)
@@ -151,9 +142,7 @@ def _known_job_number(number: str, known: Iterable[str], system: BatchSystem) ->
 
 
 def _contains_address(content: bytes, victim: Victim) -> bool:
-    """
-    Whether *content* contains the victim's address, not as a part of a longer one.
-    """
+    """Whether *content* contains the victim's address, not as a part of a longer one."""
     address = re.escape(str(victim.identity.worker).encode())
     return re.search(address + rb"(?!\d)", content) is not None
 
@@ -169,9 +158,7 @@ def _head_and_tail(path: Path) -> bytes:
 
 
 class LogDirectorySource:
-    """
-    Reads the output of the victims' jobs, from each victim's start.
-    """
+    """Reads the output of the victims' jobs, from each victim's start."""
 
     name = "log directory"
     terms = Terms(
@@ -185,18 +172,14 @@ class LogDirectorySource:
 
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
-        """
-        Return a source for the batch jobs of *scene*, or None if there are none.
-        """
+        """Return a source for the batch jobs of *scene*, or None if there are none."""
         for system in SYSTEMS:
             if (jobs := find_jobs(scene, system)) is not None:
                 return cls(jobs, system, scene)
         return None
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
-        """
-        Yield the output of the victims' jobs, then of jobs without a worker, within *budget_s* seconds.
-        """
+        """Yield the output of the victims' jobs, then of jobs without a worker, within *budget_s* seconds."""
         deadline = Deadline.of_budget(budget_s)
         jobs = match_jobs_by_output(self._jobs, self._scene, self._system, deadline.share(_FILES_SHARE))
         dead = [job for job in jobs if job.victims]
@@ -266,9 +249,7 @@ class LogDirectorySource:
 
 
 def _since_worker_start(data: bytes, workers: Sequence[str]) -> bytes:
-    """
-    Return the data after the first start of one of *workers*, or only the end without one.
-    """
+    """Return the data after the first start of one of *workers*, or only the end without one."""
     starts = [
         found.start()
         for worker in workers

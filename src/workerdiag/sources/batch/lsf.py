@@ -1,5 +1,4 @@
-"""
-LSF: ``bjobs -l``, which forgets a job about an hour after its end (CLEAN_PERIOD), then ``bhist -l``.
+"""LSF: ``bjobs -l``, which forgets a job about an hour after its end (CLEAN_PERIOD), then ``bhist -l``.
 
 The formats are those of the LSF command reference (10.1).
 """
@@ -24,9 +23,7 @@ _LOST = re.compile(r"\bTERM_ZOMBIE\b|unable to reach the execution host|\bTERM_M
 
 
 class LSFSource(BatchSource):
-    """
-    Reads the records of the cluster's jobs from LSF.
-    """
+    """Reads the records of the cluster's jobs from LSF."""
 
     name = "LSF"
     terms = Terms(
@@ -56,16 +53,12 @@ class LSFSource(BatchSource):
 
 
 def join_wrapped_lines(text: str) -> str:
-    """
-    Return the text without the line breaks that LSF inserts at 80 columns, even within words.
-    """
+    """Return the text without the line breaks that LSF inserts at 80 columns, even within words."""
     return re.sub(r"\n {21}(?=\S)", "", text)
 
 
 def parse_job(number: str, text: str) -> JobRecord:
-    """
-    Return one job's record from ``bjobs -l`` or ``bhist -l``.
-    """
+    """Return one job's record from ``bjobs -l`` or ``bhist -l``."""
     started = ended = None
     for stamp, text_of_event in _TIMED.findall(text):
         if _STARTED.search(text_of_event):

@@ -1,5 +1,4 @@
-"""
-OAR: ``oarstat`` for a job and its events.
+"""OAR: ``oarstat`` for a job and its events.
 
 The formats are those of the manual page and the source (oarstat(1), OAR 2.5).
 """
@@ -20,9 +19,7 @@ _EVENT = re.compile(r"(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d> \w+")
 
 
 class OARSource(BatchSource):
-    """
-    Reads the records of the cluster's jobs from OAR.
-    """
+    """Reads the records of the cluster's jobs from OAR."""
 
     name = "OAR"
     terms = Terms(permission="any user of the frontend", cost="two requests to the OAR database for each job")
@@ -38,9 +35,7 @@ class OARSource(BatchSource):
 
 
 def parse_oarstat(number: str, text: str, events: str) -> JobRecord:
-    """
-    Return one job's record from ``oarstat -f`` and its events.
-    """
+    """Return one job's record from ``oarstat -f`` and its events."""
     fields = {key: value.strip() for key, value in re.findall(r"(?m)^ +(\w+) = (.*)$", text)}
     state = fields.get("state", "")
     times = [parse_batch_time(each) for each in _EVENT.findall(events)]

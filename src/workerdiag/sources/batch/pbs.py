@@ -1,5 +1,4 @@
-"""
-PBS Professional, OpenPBS and Torque: ``qstat`` with finished jobs, then ``tracejob``.
+"""PBS Professional, OpenPBS and Torque: ``qstat`` with finished jobs, then ``tracejob``.
 
 The formats are those of the manual pages (qstat(1B), pbs_job_attributes(7B), tracejob(8)).
 """
@@ -21,9 +20,7 @@ _ENDED_BY_ORDER = ("271", "265")
 
 
 class PBSSource(BatchSource):
-    """
-    Reads the records of the cluster's jobs from a PBS server.
-    """
+    """Reads the records of the cluster's jobs from a PBS server."""
 
     name = "PBS"
     terms = Terms(
@@ -48,9 +45,7 @@ class PBSSource(BatchSource):
 
 
 def parse_qstat(number: str, text: str) -> JobRecord:
-    """
-    Return one job's record from ``qstat -f``.
-    """
+    """Return one job's record from ``qstat -f``."""
     text = re.sub(r"\n\t", "", text)  # long values continue after a tab
     text = _PRIVATE.sub("", text)
     fields = {key.lower(): value.strip() for key, value in re.findall(r"(?m)^ +([\w.]+) = (.*)$", text)}
@@ -73,9 +68,7 @@ def parse_qstat(number: str, text: str) -> JobRecord:
 
 
 def parse_tracejob(number: str, text: str) -> JobRecord:
-    """
-    Return one job's record from the server's logs.
-    """
+    """Return one job's record from the server's logs."""
     times: dict[str, float | None] = {"Job Run": None, "Exit_status": None}
     for line in text.splitlines():
         for words in times:

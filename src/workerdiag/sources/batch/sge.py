@@ -1,5 +1,4 @@
-"""
-Grid Engine: ``qacct`` for finished jobs, ``qstat -j`` for the others.
+"""Grid Engine: ``qacct`` for finished jobs, ``qstat -j`` for the others.
 
 The formats are those of Son of Grid Engine 8.1.9 (accounting(5), qacct(1)).
 Univa's and Altair's write times differently.
@@ -20,9 +19,7 @@ _RULE = re.compile(r"(?m)^={20,}$")
 
 
 class GridEngineSource(BatchSource):
-    """
-    Reads the records of the cluster's jobs from Grid Engine.
-    """
+    """Reads the records of the cluster's jobs from Grid Engine."""
 
     name = "Grid Engine"
     terms = Terms(
@@ -42,9 +39,7 @@ class GridEngineSource(BatchSource):
 
 
 def parse_qacct(number: str, text: str) -> JobRecord | None:
-    """
-    Return one run's record from ``qacct -j``; None if the text has none, or is of another job.
-    """
+    """Return one run's record from ``qacct -j``; None if the text has none, or is of another job."""
     fields = dict(re.findall(r"(?m)^(\w+) +(.*?) *$", text))
     job, _, task = number.partition(".")
     if fields.get("jobnumber") != job or (task and fields.get("taskid") != task):
@@ -66,8 +61,6 @@ def parse_qacct(number: str, text: str) -> JobRecord | None:
 
 
 def parse_qstat(number: str, text: str) -> JobRecord:
-    """
-    Return the record of an unfinished job from ``qstat -j``.
-    """
+    """Return the record of an unfinished job from ``qstat -j``."""
     running = re.search(r"(?m)^usage +\d+: ", text) is not None
     return JobRecord(job=number, text=_PRIVATE.sub("", text), waiting=not running)

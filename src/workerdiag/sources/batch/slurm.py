@@ -1,5 +1,4 @@
-"""
-Slurm: ``scontrol show job``, which forgets a job minutes after its end, and the accounting's ``sacct``.
+"""Slurm: ``scontrol show job``, which forgets a job minutes after its end, and the accounting's ``sacct``.
 
 The formats are those of Slurm 22.05 (sacct and scontrol manual pages), and ``tests/lab_slurm`` runs them.
 Fields that a release lacks are missing.
@@ -31,9 +30,7 @@ _MAX_TIMES = 4
 
 
 class SlurmSource(BatchSource):
-    """
-    Reads the records of the cluster's jobs from Slurm's controller and accounting.
-    """
+    """Reads the records of the cluster's jobs from Slurm's controller and accounting."""
 
     name = "Slurm"
     terms = Terms(
@@ -51,9 +48,7 @@ class SlurmSource(BatchSource):
         return merge_runs(from_accounting, from_controller)
 
     def _controller_record(self, number: str) -> Iterator[JobRecord]:
-        """
-        Yield the controller's record of the latest run, once it is no longer completing.
-        """
+        """Yield the controller's record of the latest run, once it is no longer completing."""
         for _ in range(_MAX_TIMES):
             output = self._output_of("scontrol", "show", "job", number, fails=True)
             if "JobState=COMPLETING" not in output or self._deadline.left_s < 4 * _ENDING_S:
@@ -65,9 +60,7 @@ class SlurmSource(BatchSource):
 
 
 def parse_scontrol(number: str, text: str) -> JobRecord:
-    """
-    Return one job's record from ``scontrol show job``.
-    """
+    """Return one job's record from ``scontrol show job``."""
     fields = dict(re.findall(r"(\w+)=(\S*)", text))
     state = fields.get("JobState", "")
     running = state in ("RUNNING", "SUSPENDED")
@@ -93,9 +86,7 @@ class _SacctRow:
 
     @property
     def numbers(self) -> set[str]:
-        """
-        The job's number; for an array job (``120_3``) also the one in its processes' environment.
-        """
+        """The job's number; for an array job (``120_3``) also the one in its processes' environment."""
         return {self.fields.get(each, "").split(".")[0] for each in ("JobID", "JobIDRaw")}
 
     @property
@@ -108,9 +99,7 @@ class _SacctRow:
 
 
 def parse_sacct(text: str, numbers: Sequence[str]) -> list[JobRecord]:
-    """
-    Return the runs in the table of ``sacct --parsable2``; each keeps the header and its own lines.
-    """
+    """Return the runs in the table of ``sacct --parsable2``; each keeps the header and its own lines."""
     head, *lines = text.splitlines() or [""]
     names = head.split("|")
     if "JobID" not in names:
@@ -148,9 +137,7 @@ def _job_record(number: str, head: str, rows: Sequence[_SacctRow]) -> JobRecord:
 
 
 def merge_runs(accounted: Sequence[JobRecord], shown: Sequence[JobRecord]) -> list[JobRecord]:
-    """
-    Return the accounting's runs, extended by what the controller shows, including runs the former lacks.
-    """
+    """Return the accounting's runs, extended by what the controller shows, including runs the former lacks."""
     records = list(accounted)
     for latest in shown:
         same = [at for at, each in enumerate(records) if each.job == latest.job and _same_run(each, latest)]

@@ -1,6 +1,4 @@
-"""
-The base class of sources that query a batch system for the records of a cluster's jobs.
-"""
+"""The base class of sources that query a batch system for the records of a cluster's jobs."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ _MAX_CHARS = 64 * 1024
 
 
 class BatchSource:
-    """
-    Queries a batch system about a cluster's jobs with its own commands.
-    """
+    """Queries a batch system about a cluster's jobs with its own commands."""
 
     name: ClassVar[str]
     terms: ClassVar[Terms]
@@ -58,16 +54,12 @@ class BatchSource:
 
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
-        """
-        Return a source for the jobs of *scene*, or None if they are not of this batch system.
-        """
+        """Return a source for the jobs of *scene*, or None if they are not of this batch system."""
         jobs = find_jobs(scene, cls.system)
         return None if jobs is None else cls(jobs, scene)
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
-        """
-        Yield the records of the victims' jobs, then of pending and ended jobs, within *budget_s* seconds.
-        """
+        """Yield the records of the victims' jobs, then of pending and ended jobs, within *budget_s* seconds."""
         self._deadline = Deadline.of_budget(budget_s)
         self._gaps, self._fallback_gaps = [], []
         self._failed_commands = set()
@@ -97,14 +89,11 @@ class BatchSource:
         return [run for number in numbers for run in self._runs(number)]
 
     def _runs(self, number: str) -> Iterable[JobRecord]:
-        """
-        Return all runs of one job, the oldest first.
-        """
+        """Return all runs of one job, the oldest first."""
         raise NotImplementedError
 
     def _output_of(self, *command: str, fails: bool = False) -> str:
-        """
-        Return the output of *command* within the time left; if it fails, return "" and note a gap.
+        """Return the output of *command* within the time left; if it fails, return "" and note a gap.
 
         A command that is missing or timed out is not run again. With *fails* there is a fallback command, so
         the gap counts only if that fails too.
@@ -129,9 +118,7 @@ class BatchSource:
         return result.stdout[:_MAX_ANSWER_BYTES].decode("utf-8", errors="replace")
 
     def _note_missing_jobs(self, numbers: Iterable[str], records: Iterable[JobRecord]) -> None:
-        """
-        Note the jobs without a record, unless a query failed.
-        """
+        """Note the jobs without a record, unless a query failed."""
         known = {each.job for each in records}
         unknown = [each for each in numbers if each not in known]
         if unknown and not self._gaps:
@@ -144,9 +131,7 @@ class BatchSource:
         return Gap(source=self.name, reason=reason, detail=detail, remedy=remedy)
 
     def _rejected_jobs(self) -> Iterator[Evidence]:
-        """
-        Yield the rejected jobs; the reason is only in the log of the process with the cluster object.
-        """
+        """Yield the rejected jobs; the reason is only in the log of the process with the cluster object."""
         count = len(self._jobs.rejected)
         for name in self._jobs.rejected[:1]:
             fields: dict[str, EventValue] = {"state": "never-submitted", "jobs": count, "system": self.name}
@@ -160,9 +145,7 @@ class BatchSource:
     def _record_evidence(
         self, record: JobRecord, identity: Identity, missed: float | None
     ) -> Iterator[Evidence]:
-        """
-        Yield the evidence in one run's record about a victim, noticed at *missed*, or about the job alone.
-        """
+        """Yield the evidence in one run's record about a victim, noticed at *missed*, or about the job alone."""
         if identity.worker and (record.limit_bytes or record.rss_bytes):
             yield MemoryReading(
                 identity=identity,
@@ -190,9 +173,7 @@ class BatchSource:
 
 
 def split_blocks(text: str, starts: Iterable[str]) -> list[str]:
-    """
-    Split *text* before each line that begins with one of *starts*, and drop what precedes the first.
-    """
+    """Split *text* before each line that begins with one of *starts*, and drop what precedes the first."""
     found: list[list[str]] = []
     for line in text.splitlines():
         if line.startswith(tuple(starts)):

@@ -1,6 +1,4 @@
-"""
-Code that the AWS sources share: the region, and boto3 clients with a deadline.
-"""
+"""Code that the AWS sources share: the region, and boto3 clients with a deadline."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ _ARN_REGION = re.compile(r"arn:[\w-]+:ecs:(?P<region>[\w-]+):")
 
 
 def region_of(scene: Scene) -> str | None:
-    """
-    Return the cluster's region from its object, hosts or environment; None leaves it to the SDK.
-    """
+    """Return the cluster's region from its object, hosts or environment; None leaves it to the SDK."""
     cluster = scene.cluster
     arn = _ARN_REGION.match(str(getattr(cluster, "cluster_arn", "") or ""))
     stated = getattr(cluster, "region", None) or aws_region(cluster)
@@ -44,9 +40,7 @@ def region_of(scene: Scene) -> str | None:
 
 
 def aws_client(service: str, region: str | None, deadline: Deadline) -> Sdk:
-    """
-    Return a boto3 client with its own session, no retries, and time-outs within *deadline*.
-    """
+    """Return a boto3 client with its own session, no retries, and time-outs within *deadline*."""
     request_s = request_timeout_s(deadline)
     config = import_sdk("botocore.config").Config(
         connect_timeout=request_s, read_timeout=request_s, retries={"total_max_attempts": 1}
@@ -56,9 +50,7 @@ def aws_client(service: str, region: str | None, deadline: Deadline) -> Sdk:
 
 
 def clock_ahead_s(answer: AwsAnswer) -> float:
-    """
-    Return by how many seconds AWS's clock (header ``Date``) is ahead of ours; 0 if unknown.
-    """
+    """Return by how many seconds AWS's clock (header ``Date``) is ahead of ours; 0 if unknown."""
     date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
     try:
         ahead = parsedate_to_datetime(date).timestamp() - time.time()

@@ -1,6 +1,4 @@
-"""
-Azure: the activity log and the states of the machines of dead workers.
-"""
+"""Azure: the activity log and the states of the machines of dead workers."""
 
 from __future__ import annotations
 
@@ -40,8 +38,7 @@ _CLOUD = "https://management.azure.com"
 
 @frozen
 class AzureSource(ProviderSource):
-    """
-    Reads the activity log (evicted, deallocated, deleted, host failure) and states of dead workers' machines.
+    """Reads the activity log (evicted, deallocated, deleted, host failure) and states of dead workers' machines.
 
     *endpoint* is Azure Resource Manager; national clouds have another.
     """
@@ -59,9 +56,7 @@ class AzureSource(ProviderSource):
 
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
-        """
-        Return the source for an ``AzureVMCluster``, which names its machines after the workers, else None.
-        """
+        """Return the source for an ``AzureVMCluster``, which names its machines after the workers, else None."""
         cluster = scene.cluster
         known = getattr(cluster, "subscription_id", None) and getattr(cluster, "resource_group", None)
         lost = machine_attribution.scene_of_lost_machines(scene)
@@ -123,9 +118,7 @@ class AzureSource(ProviderSource):
             yield Inspected(identity=victim.identity)
 
     def _may_explain_loss(self, event: Sdk, victim: Victim) -> bool:
-        """
-        Whether *event* may have ended the worker, and is not the cluster object's clean-up.
-        """
+        """Whether *event* may have ended the worker, and is not the cluster object's clean-up."""
         operation = _value(event.operation_name)
         late_s = 0.0 if _BY_A_PERSON.search(operation) else _LATE_S
         missed = self._missed(victim)
@@ -134,9 +127,7 @@ class AzureSource(ProviderSource):
         return in_time and _ENDING.search(operation) is not None
 
     def _power_states(self, compute: Sdk, group: str) -> Iterator[Evidence]:
-        """
-        Yield the deallocated machines; any other state may be a consequence of the worker's end.
-        """
+        """Yield the deallocated machines; any other state may be a consequence of the worker's end."""
         for victim in self._victims_by_machine().values():
             name = str(victim.identity.name)
             try:
@@ -164,9 +155,7 @@ def _value(localizable: object) -> str:
 
 
 def _activity_chunk(event: Sdk, identity: Identity) -> LogChunk:
-    """
-    Return an entry as ``az monitor activity-log list`` prints it, without claims and tokens.
-    """
+    """Return an entry as ``az monitor activity-log list`` prints it, without claims and tokens."""
     entry = {
         "eventTimestamp": event.event_timestamp,
         "operationName": {"value": _value(event.operation_name)},

@@ -1,6 +1,4 @@
-"""
-Amazon EC2: how the instances of dead workers ended, and their scheduled events.
-"""
+"""Amazon EC2: how the instances of dead workers ended, and their scheduled events."""
 
 from __future__ import annotations
 
@@ -53,9 +51,7 @@ _LAUNCH_FAILURES = (
 
 @frozen
 class Ec2Source(ProviderSource):
-    """
-    Reads state, state reason, spot request, scheduled events and console of the dead workers' instances.
-    """
+    """Reads state, state reason, spot request, scheduled events and console of the dead workers' instances."""
 
     name: ClassVar[str] = "EC2"
     terms: ClassVar[Terms] = Terms(
@@ -68,9 +64,7 @@ class Ec2Source(ProviderSource):
 
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
-        """
-        Return the source for an ``EC2Cluster`` or hosts with private names of EC2, else None.
-        """
+        """Return the source for an ``EC2Cluster`` or hosts with private names of EC2, else None."""
         named = scene.victims and any(map(EC2_NAME.fullmatch, machine_attribution.known_machine_names(scene)))
         lost = machine_attribution.scene_of_lost_machines(scene)
         return cls(lost) if lost and (named or scene.cluster_is("EC2Cluster")) else None
@@ -154,9 +148,7 @@ class Ec2Source(ProviderSource):
         ]
 
     def _ends_with_its_worker(self) -> bool:
-        """
-        Whether an instance shuts itself down after its worker (dask-cloudprovider 2025.9.0).
-        """
+        """Whether an instance shuts itself down after its worker (dask-cloudprovider 2025.9.0)."""
         return bool(getattr(self.scene.cluster, "auto_shutdown", False))
 
 
@@ -169,9 +161,7 @@ def _instance_filter(host: str) -> tuple[str, str]:
 
 
 def _is_victims_instance(answer: AwsAnswer, victim: Victim) -> bool:
-    """
-    Whether an instance has the victim's name, or its id or an address of it is the victim's host.
-    """
+    """Whether an instance has the victim's name, or its id or an address of it is the victim's host."""
     if victim.identity.name is not None and _tag(answer, "Dask Cluster"):
         return _tag(answer, "Name") == victim.identity.name
     own = {answer.get(key) for key in ("InstanceId", "PrivateIpAddress", "PublicIpAddress")}
@@ -191,9 +181,7 @@ def _state_changed_at(answer: AwsAnswer) -> float | None:
 
 
 def _end_evidence(machine: Ec2Instance, with_its_worker: bool) -> Iterator[Evidence]:  # noqa: FBT001
-    """
-    Yield the state reason, unless the instance still runs or stopped because its worker had died.
-    """
+    """Yield the state reason, unless the instance still runs or stopped because its worker had died."""
     reason = _state_reason(machine.answer)
     followed = (
         reason == "Client.InstanceInitiatedShutdown" and with_its_worker

@@ -1,6 +1,4 @@
-"""
-Further EC2 queries about a dead worker's instance: its spot request, status checks and console.
-"""
+"""Further EC2 queries about a dead worker's instance: its spot request, status checks and console."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ _REQUEST_KEYS = ("SpotInstanceRequestId", "InstanceId", "State", "Status", "Faul
 
 @frozen(kw_only=True)
 class Ec2Instance:
-    """
-    An instance and its worker; without one, it belongs to the cluster but never joined.
-    """
+    """An instance and its worker; without one, it belongs to the cluster but never joined."""
 
     answer: AwsAnswer
     identity: Identity
@@ -32,16 +28,12 @@ class Ec2Instance:
 
     @property
     def id(self) -> str:
-        """
-        The instance id, e.g. ``i-0a1b2c3d4e5f60718``.
-        """
+        """The instance id, e.g. ``i-0a1b2c3d4e5f60718``."""
         return str(self.answer["InstanceId"])
 
 
 def spot_requests(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
-    """
-    Yield the status of spot requests whose instances were reclaimed near the time of death.
-    """
+    """Yield the status of spot requests whose instances were reclaimed near the time of death."""
     by_request = {str(each.answer.get("SpotInstanceRequestId") or ""): each for each in found}
     by_request.pop("", None)
     if not by_request:
@@ -58,9 +50,7 @@ def spot_requests(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
 
 
 def status_checks(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
-    """
-    Yield due scheduled events and failed system status checks of instances that still exist.
-    """
+    """Yield due scheduled events and failed system status checks of instances that still exist."""
     if not found:
         return
     by_id = {each.id: each for each in found}
@@ -85,9 +75,7 @@ def _was_due(event: AwsAnswer, missed: float | None) -> bool:
 
 
 def _failed_check(status: AwsAnswer, missed: float | None) -> AwsAnswer:
-    """
-    Return the system status check if it had failed by then, else nothing.
-    """
+    """Return the system status check if it had failed by then, else nothing."""
     since = [
         machine_attribution.to_timestamp(each.get("ImpairedSince")) for each in status.get("Details", ())
     ]
@@ -98,9 +86,7 @@ def _failed_check(status: AwsAnswer, missed: float | None) -> AwsAnswer:
 
 
 def consoles(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
-    """
-    Yield kernel output near the deaths; EC2 keeps the console for an hour after the instance's end.
-    """
+    """Yield kernel output near the deaths; EC2 keeps the console for an hour after the instance's end."""
     for machine in found:
         answer = ec2.get_console_output(InstanceId=machine.id)
         text = str(answer.get("Output", ""))
@@ -111,8 +97,6 @@ def consoles(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
 
 
 def instance_chunk(record: AwsAnswer, keys: Iterable[str], command: str, machine: Ec2Instance) -> LogChunk:
-    """
-    Return some *keys* of a response as ``aws ec2`` prints them.
-    """
+    """Return some *keys* of a response as ``aws ec2`` prints them."""
     origin = f"aws ec2 {command} ({machine.id})"
     return machine_attribution.provider_chunk(origin, record, machine.identity, keys=keys)

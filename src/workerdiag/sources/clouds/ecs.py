@@ -1,6 +1,4 @@
-"""
-Amazon ECS and Fargate: how the tasks of dead workers stopped.
-"""
+"""Amazon ECS and Fargate: how the tasks of dead workers stopped."""
 
 from __future__ import annotations
 
@@ -43,9 +41,7 @@ _CONTAINER = "dask-worker"
 
 @frozen
 class EcsSource(ProviderSource):
-    """
-    Reads stop code, stop reason and container exits of the dead workers' tasks, which ECS keeps for an hour.
-    """
+    """Reads stop code, stop reason and container exits of the dead workers' tasks, which ECS keeps for an hour."""
 
     name: ClassVar[str] = "ECS"
     terms: ClassVar[Terms] = Terms(
@@ -57,9 +53,7 @@ class EcsSource(ProviderSource):
 
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
-        """
-        Return the source for a started ``ECSCluster`` or ``FargateCluster``, else None.
-        """
+        """Return the source for a started ``ECSCluster`` or ``FargateCluster``, else None."""
         known = scene.cluster_is("ECSCluster") and getattr(scene.cluster, "cluster_arn", None)
         lost = machine_attribution.scene_of_lost_machines(scene)
         return cls(lost) if lost and known else None
@@ -88,9 +82,7 @@ class EcsSource(ProviderSource):
                 yield from _task_evidence(task, victim.identity, missed)
 
     def _is_victims_task(self, task: Mapping[str, object], victim: Victim, missed: float | None) -> bool:
-        """
-        Whether a task had the victim's address, or else its name and its cluster's task definition.
-        """
+        """Whether a task had the victim's address, or else its name and its cluster's task definition."""
         began = machine_attribution.to_timestamp(task.get("startedAt") or task.get("createdAt"))
         ended = machine_attribution.to_timestamp(task.get("stoppedAt"))
         if not machine_attribution.may_be_workers_machine(missed, began=began, ended=ended):
@@ -104,9 +96,7 @@ class EcsSource(ProviderSource):
         return is_ours and name is not None and name == _worker_name(task)
 
     def _never_started(self, stopped: Sequence[Mapping[str, object]]) -> Iterator[Evidence]:
-        """
-        Yield tasks of this cluster's task definitions that recently failed to start.
-        """
+        """Yield tasks of this cluster's task definitions that recently failed to start."""
         names = ("worker_task_definition_arn", "scheduler_task_definition_arn")
         definitions = {getattr(self.scene.cluster, name, None) for name in names} - {None}
         for task in stopped:
@@ -128,9 +118,7 @@ class EcsSource(ProviderSource):
 
 
 def _stopped_tasks(ecs: Sdk, cluster: str) -> tuple[list[AwsAnswer], float]:
-    """
-    Return the tasks that are stopping or stopped within the last hour, and `clock_ahead_s`.
-    """
+    """Return the tasks that are stopping or stopped within the last hour, and `clock_ahead_s`."""
     tasks: list[AwsAnswer] = []
     ahead_s = 0.0
     more: dict[str, str] = {}
@@ -146,8 +134,7 @@ def _stopped_tasks(ecs: Sdk, cluster: str) -> tuple[list[AwsAnswer], float]:
 
 
 def _task_evidence(task: AwsAnswer, identity: Identity, missed: float | None) -> Iterator[Evidence]:
-    """
-    Yield why the task stopped, unless the cluster object stopped it because its worker was lost.
+    """Yield why the task stopped, unless the cluster object stopped it because its worker was lost.
 
     The exit status is the container's, whose first process may not be the worker's.
     """
@@ -168,9 +155,7 @@ def _task_evidence(task: AwsAnswer, identity: Identity, missed: float | None) ->
 
 
 def _worker_container(containers: Sequence[Mapping[str, object]]) -> Mapping[str, object] | None:
-    """
-    Return the container that runs Dask, by its name or because it is the only one.
-    """
+    """Return the container that runs Dask, by its name or because it is the only one."""
     named = [each for each in containers if each.get("name") == _CONTAINER]
     if named or len(containers) == 1:
         return (named or list(containers))[0]

@@ -1,6 +1,4 @@
-"""
-Google Compute Engine: operations on the instances of dead workers, and their kernels' output.
-"""
+"""Google Compute Engine: operations on the instances of dead workers, and their kernels' output."""
 
 from __future__ import annotations
 
@@ -56,9 +54,7 @@ class _GcpProject:
 
 @frozen
 class GcpSource(ProviderSource):
-    """
-    Reads operations on the victims' instances (preempted, host error, stopped, deleted), and their consoles.
-    """
+    """Reads operations on the victims' instances (preempted, host error, stopped, deleted), and their consoles."""
 
     name: ClassVar[str] = "Compute Engine"
     terms: ClassVar[Terms] = Terms(
@@ -73,9 +69,7 @@ class GcpSource(ProviderSource):
 
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
-        """
-        Return the source for a ``GCPCluster`` or hosts with internal names of Compute Engine, else None.
-        """
+        """Return the source for a ``GCPCluster`` or hosts with internal names of Compute Engine, else None."""
         lost = machine_attribution.scene_of_lost_machines(scene)
         return cls(lost) if lost and _project_of(lost) is not None else None
 
@@ -197,9 +191,7 @@ def _list_operations(
 
 
 def _operation_chunk(operation: Sdk, identity: Identity) -> LogChunk:
-    """
-    Return an operation as ``gcloud compute operations describe`` prints it, without who is charged for it.
-    """
+    """Return an operation as ``gcloud compute operations describe`` prints it, without who is charged for it."""
     error = "; ".join(f"{each.code}: {each.message}" for each in operation.error.errors)
     fields = {
         "endTime": operation.end_time,

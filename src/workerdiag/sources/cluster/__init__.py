@@ -1,6 +1,4 @@
-"""
-Evidence from a live cluster, queried through a Dask client.
-"""
+"""Evidence from a live cluster, queried through a Dask client."""
 
 from __future__ import annotations
 
@@ -19,8 +17,7 @@ from workerdiag.sources.cluster.session import ClusterSession
 
 
 class ClusterSource:
-    """
-    Reads what a scheduler and its nannies remember, with bounded calls that change nothing.
+    """Reads what a scheduler and its nannies remember, with bounded calls that change nothing.
 
     It requests the event topics of the dead workers and those that report causes, the logs of the
     scheduler and of at most four nannies, the workers' states (above 500 workers only the relevant ones,
@@ -45,8 +42,7 @@ class ClusterSource:
         self._asker = asker or Asker(client)
 
     def next_round(self, *, about: tuple[Identity, ...] | None = None) -> ClusterSource:
-        """
-        Return a source that keeps this one's answers and requests only what is missing.
+        """Return a source that keeps this one's answers and requests only what is missing.
 
         Args:
             about: Other workers in question; None keeps the present ones.
@@ -55,8 +51,7 @@ class ClusterSource:
         return ClusterSource(self._client, question, asker=self._asker.next_round())
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
-        """
-        Yield what the cluster remembers, within *budget_s* seconds.
+        """Yield what the cluster remembers, within *budget_s* seconds.
 
         On the client's own event loop this would block, so it yields a gap.
         """
@@ -70,9 +65,7 @@ class ClusterSource:
         yield from session.evidence()
 
     async def collect_async(self, *, budget_s: float) -> list[Evidence]:
-        """
-        Return the same evidence from within the client's event loop.
-        """
+        """Return the same evidence from within the client's event loop."""
         deadline = Deadline.of_budget(budget_s)
         session = self._new_session(deadline)
         try:

@@ -1,6 +1,4 @@
-"""
-Requests to one scheduler, each sent once with a deadline, and none after it stops responding.
-"""
+"""Requests to one scheduler, each sent once with a deadline, and none after it stops responding."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ TOPICS = ("worker-restart-memory", "scheduler", "worker-fail-hard")
 
 @frozen(kw_only=True)
 class ClusterQuestion:
-    """
-    What to ask a cluster.
-    """
+    """What to ask a cluster."""
 
     #: The workers that an exception names; if empty, those removed recently.
     about: tuple[Identity, ...] = ()
@@ -43,8 +39,7 @@ class ClusterQuestion:
 
 
 class Asker:
-    """
-    Remembers answers, so that a second round requests only what the first one did not get.
+    """Remembers answers, so that a second round requests only what the first one did not get.
 
     Args:
         client: The client of the scheduler to ask.
@@ -61,22 +56,17 @@ class Asker:
         self.gaps: list[Gap] = []
 
     def next_round(self) -> Asker:
-        """
-        Return an asker for the next round, which keeps the answers.
-        """
+        """Return an asker for the next round, which keeps the answers."""
         return Asker(self._client, self._answered)
 
     def begin_round(self, deadline: Deadline) -> None:
-        """
-        Begin a round with a new *deadline* and no gaps.
-        """
+        """Begin a round with a new *deadline* and no gaps."""
         self._deadline = deadline.share(_ASKING_SHARE)
         self.is_responsive = True
         self.gaps = []
 
     async def ask(self, what: str, call: Callable[[], Awaitable[object]], *, place: Place) -> Any:
-        """
-        Return the answer, or None and note a gap.
+        """Return the answer, or None and note a gap.
 
         Args:
             what: A unique name for the request.
@@ -100,34 +90,24 @@ class Asker:
         return answer
 
     def gap(self, place: Place, reason: GapReason, detail: str, remedy: str) -> None:
-        """
-        Note a gap.
-        """
+        """Note a gap."""
         self.gaps.append(Gap(source=place, place=place, reason=reason, detail=detail, remedy=remedy))
 
     def abort(self, problem: Exception) -> None:
-        """
-        Note a gap for the whole round, which failed with *problem*.
-        """
+        """Note a gap for the whole round, which failed with *problem*."""
         self.is_responsive = False
         self.gaps.append(queries.query_gap("scheduler", problem, place="scheduler", status=self.status()))
 
     def request_deadline(self) -> Deadline:
-        """
-        Return the deadline of a request sent now.
-        """
+        """Return the deadline of a request sent now."""
         share = _SHARE if self.status() == "running" else _SHARE_UNCONNECTED
         return self._deadline.share(share)
 
     def status(self) -> str:
-        """
-        Return the client's connection status, such as ``running``.
-        """
+        """Return the client's connection status, such as ``running``."""
         return str(getattr(self._client, "status", "unknown"))
 
 
 def _is_silence(problem: Exception) -> bool:
-    """
-    Whether nothing answered: a time-out or another error of the connection; a refusal is an answer.
-    """
+    """Whether nothing answered: a time-out or another error of the connection; a refusal is an answer."""
     return isinstance(problem, OSError) and not is_disallowed(problem)

@@ -1,6 +1,4 @@
-"""
-Connects to a scheduler by its address.
-"""
+"""Connects to a scheduler by its address."""
 
 from __future__ import annotations
 
@@ -11,8 +9,7 @@ if TYPE_CHECKING:
 
 
 def connect(address: str, *, timeout_s: float, name: str = "workerdiag") -> Client:
-    """
-    Return a synchronous client that is not the default client; the caller closes it.
+    """Return a synchronous client that is not the default client; the caller closes it.
 
     Raises:
         Exception: Whatever Dask raises for an invalid address, or if no scheduler answers there.

@@ -1,5 +1,4 @@
-"""
-Readers of a scheduler's events for the snapshot, cut to size.
+"""Readers of a scheduler's events for the snapshot, cut to size.
 
 The event of a worker lost with 100,000 tasks names them all. A snapshot carries at most 100 of them, and
 fewer if there are a thousand such events. Each function here returns a nested function that runs on the
@@ -23,9 +22,7 @@ MAX_MEMBERS_IN_ALL = 10_000
 
 
 class EventRequest(TypedDict):
-    """
-    Which events to return, and how much of each.
-    """
+    """Which events to return, and how much of each."""
 
     keys: list[object]
     topics: list[str]
@@ -33,13 +30,10 @@ class EventRequest(TypedDict):
 
 
 def event_cutter() -> Method:
-    """
-    Return a function that truncates an event.
-    """
+    """Return a function that truncates an event."""
 
     def sendable(value: object, most_chars: int = 500) -> object:
-        """
-        Return the value with its texts clipped, and scheduler objects replaced by their addresses or names.
+        """Return the value with its texts clipped, and scheduler objects replaced by their addresses or names.
 
         ``Client.replicate`` and ``scatter(broadcast=True)`` put worker states into events. Those cannot be
         pickled: the scheduler would close the connection instead of answering.
@@ -55,8 +49,7 @@ def event_cutter() -> Method:
         return str(getattr(value, "address", value))[:200]
 
     def cut(message: object, keys: Sequence[object], most: int) -> tuple[object, dict[str, int]]:
-        """
-        Return the message with long collections truncated, and their sizes; tasks in question come first.
+        """Return the message with long collections truncated, and their sizes; tasks in question come first.
 
         Only a lost worker's tasks may have more than 20 members, which is the number that evidence names.
         """
@@ -77,9 +70,7 @@ def event_cutter() -> Method:
 
 
 def events_reader() -> Method:
-    """
-    Return a function for events by topic: ``all``, the requested ones, and those of the latest lost workers.
-    """
+    """Return a function for events by topic: ``all``, the requested ones, and those of the latest lost workers."""
     cut, begin, topics_of = event_cutter(), pauses(), topics_reader()
     most_in_all = MAX_MEMBERS_IN_ALL
 

@@ -1,6 +1,4 @@
-"""
-Converts a cluster's replies to evidence: flat, bounded, each item with an identity.
-"""
+"""Converts a cluster's replies to evidence: flat, bounded, each item with an identity."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ _FIELD_NAMES = {"processing-tasks": "processing"}
 def event_evidence(
     topic: str, entries: Iterable[tuple[float, object]], known: Mapping[str, Identity]
 ) -> Iterator[Evidence]:
-    """
-    Yield the events of one topic as evidence; *known* holds identities by worker address.
-    """
+    """Yield the events of one topic as evidence; *known* holds identities by worker address."""
     for when, message in entries:
         message_fields = message if isinstance(message, Mapping) else {"message": message}
         fields = flatten_fields(message_fields)
@@ -41,9 +37,7 @@ def event_evidence(
 
 
 def _workers_in(topic: str, message: Reply) -> list[str | None]:
-    """
-    Return the addresses of the workers that an event is about: one, or each in ``workers``.
-    """
+    """Return the addresses of the workers that an event is about: one, or each in ``workers``."""
     if message.get("action") == "worker-ttl-timed-out":
         return [str(each) for each in list(message.get("workers", ()))[:_MAX_NAMED]] or [None]
     worker = message.get("worker") or (topic if "://" in topic else None)
@@ -61,9 +55,7 @@ def _extra_evidence(topic: str, message: Reply, when: float, identity: Identity)
 
 
 def flatten_fields(message: Mapping[object, object]) -> dict[str, EventValue]:
-    """
-    Return plain values unchanged, and collections as text of at most 20 members plus ``<key>_count``.
-    """
+    """Return plain values unchanged, and collections as text of at most 20 members plus ``<key>_count``."""
     fields: dict[str, EventValue] = {}
     for key, value in list(message.items())[:50]:
         name = _FIELD_NAMES.get(str(key), str(key)[:100])
@@ -83,8 +75,7 @@ def flatten_fields(message: Mapping[object, object]) -> dict[str, EventValue]:
 def worker_state_events(
     state: ClusterState, *, silent: Collection[str] = (), known: Mapping[str, Identity]
 ) -> Iterator[Event]:
-    """
-    Yield the state of each unhealthy worker, or of all workers if there are at most 20.
+    """Yield the state of each unhealthy worker, or of all workers if there are at most 20.
 
     Args:
         state: The scheduler's view of the cluster.

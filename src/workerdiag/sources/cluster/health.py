@@ -1,6 +1,4 @@
-"""
-Tells a healthy worker by what its scheduler knows of it.
-"""
+"""Tells a healthy worker by what its scheduler knows of it."""
 
 from __future__ import annotations
 
@@ -10,9 +8,7 @@ from workerdiag.model.normalize import EventValue
 
 
 def is_healthy(fields: Mapping[str, EventValue], *, interval_s: float) -> bool:
-    """
-    Whether a worker is running, below 70 % of its memory limit, and has sent a heartbeat recently.
-    """
+    """Whether a worker is running, below 70 % of its memory limit, and has sent a heartbeat recently."""
     memory, limit = fields.get("memory_bytes") or 0, fields.get("limit_bytes") or 0
     silent_s = fields.get("seconds_since_heartbeat") or 0.0
     full = bool(limit) and float(memory) > 0.7 * float(limit)
@@ -20,9 +16,7 @@ def is_healthy(fields: Mapping[str, EventValue], *, interval_s: float) -> bool:
 
 
 def heartbeat_interval_s(count: int) -> float:
-    """
-    Return the heartbeat interval in seconds among *count* workers (``heartbeat_interval`` in scheduler.py).
-    """
+    """Return the heartbeat interval in seconds among *count* workers (``heartbeat_interval`` in scheduler.py)."""
     if count <= 10:
         return 0.5
     if count < 50:

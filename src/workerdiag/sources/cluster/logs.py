@@ -1,6 +1,4 @@
-"""
-Converts the logs that a scheduler and its nannies keep to evidence, with times in UTC and an identity.
-"""
+"""Converts the logs that a scheduler and its nannies keep to evidence, with times in UTC and an identity."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ _LOGGERS = {"nanny": "distributed.nanny", "scheduler": "distributed.scheduler"}
 def log_evidence(
     log: ServerLog, *, others: Collection[str | None], without: Collection[ServerLogRecord], since: float
 ) -> list[Evidence]:
-    """
-    Return a log as text, then an `Inspected` or a gap.
+    """Return a log as text, then an `Inspected` or a gap.
 
     There is a gap if the level hides exits, as WARNING does, or if relevant records were not read.
 
@@ -57,8 +54,7 @@ def log_evidence(
 def records_chunk(
     origin: str, records: Iterable[ServerLogRecord], *, stream: Stream, identity: Identity
 ) -> LogChunk | None:
-    """
-    Return log records as text, or None if there are none.
+    """Return log records as text, or None if there are none.
 
     Each record's time is rewritten in UTC: a server writes its local time without a zone, whereas
     events carry seconds since the epoch.
@@ -83,8 +79,7 @@ def _format_record(record: ServerLogRecord, logger: str) -> str:
 
 
 def shares_log(nanny: str, records: Iterable[ServerLogRecord], others: Collection[str | None]) -> bool:
-    """
-    Whether other nannies write to the same log, so that its lines may be about any worker of the host.
+    """Whether other nannies write to the same log, so that its lines may be about any worker of the host.
 
     All nannies in one process share a logger, as in a LocalCluster or ``dask worker --nworkers 4``.
     """

@@ -1,5 +1,4 @@
-"""
-Counts the workers lost unexpectedly, inside the scheduler or from the events that it keeps.
+"""Counts the workers lost unexpectedly, inside the scheduler or from the events that it keeps.
 
 The topic ``all`` holds a thousand events, so it has only the last of ten thousand losses. Each worker also
 has its own topic, which the scheduler keeps for an hour: a function inside the scheduler counts those.
@@ -36,9 +35,7 @@ _MAX_KINDS = 100
 
 @frozen(kw_only=True)
 class Losses:
-    """
-    The workers lost unexpectedly during the relevant time.
-    """
+    """The workers lost unexpectedly during the relevant time."""
 
     count: int = 0
     #: Whether some removals may not have been counted.
@@ -52,8 +49,7 @@ class Losses:
 def count_losses(
     snapshot: Reply, entries: TimedEvents, *, since: float, asked_to_close: Collection[str]
 ) -> Losses:
-    """
-    Return the losses counted inside the scheduler, or else those in the events of the topic ``all``.
+    """Return the losses counted inside the scheduler, or else those in the events of the topic ``all``.
 
     Args:
         snapshot: The scheduler snapshot; empty without one.
@@ -68,9 +64,7 @@ def count_losses(
 
 
 def losses_in_snapshot(removals: Reply) -> Losses:
-    """
-    Return the losses counted inside the scheduler (`removals_reader`).
-    """
+    """Return the losses counted inside the scheduler (`removals_reader`)."""
     lost = [
         numbers
         for expected, reason, *numbers in removals["kinds"]
@@ -85,8 +79,7 @@ def losses_in_snapshot(removals: Reply) -> Losses:
 
 
 def losses_in_events(removals: Sequence[Removal], entries: TimedEvents, *, is_lower_bound: bool) -> Losses:
-    """
-    Return the losses in the events of the topic ``all``.
+    """Return the losses in the events of the topic ``all``.
 
     Args:
         removals: The removals of the relevant time.
@@ -108,8 +101,7 @@ def _losses(count: int, moments: Sequence[float], *, left_at_once: int, is_lower
 
 
 def removals_reader(cut: Method) -> Method:
-    """
-    Return a function for ``since``, ``kinds`` (counts by reason), ``some`` (first and last) and ``whole``.
+    """Return a function for ``since``, ``kinds`` (counts by reason), ``some`` (first and last) and ``whole``.
 
     The function runs inside the scheduler. It is nested, so it is pickled by value.
 
@@ -174,9 +166,7 @@ def _topic_reader() -> Method:
     def of_topic(
         events: deque[tuple[float, Any]],
     ) -> Iterable[tuple[float, bool, str, bool, dict[str, object]]]:
-        """
-        Yield the removals in a worker's own topic: when, expected, close reason, whether brief, message.
-        """
+        """Yield the removals in a worker's own topic: when, expected, close reason, whether brief, message."""
         from itertools import islice
         from re import sub
 

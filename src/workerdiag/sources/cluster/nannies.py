@@ -1,5 +1,4 @@
-"""
-Reads the nannies' logs, over the network or in this process.
+"""Reads the nannies' logs, over the network or in this process.
 
 The scheduler notices the closed connection first. The nanny learns the exit status 10 to 60 ms later, and
 KilledWorker may reach an ``except`` block between the two. Hence a short wait.
@@ -35,8 +34,7 @@ NannyAnswer = Sequence[ServerLogRecord] | BaseException
 
 
 class NannyLogs:
-    """
-    The nannies that may know how a worker ended.
+    """The nannies that may know how a worker ended.
 
     Args:
         client: The client of the cluster; a LocalCluster's nannies live in this process.
@@ -54,9 +52,7 @@ class NannyLogs:
         self.found = 0
 
     async def local_logs(self) -> list[ServerLog]:
-        """
-        Return the logs of the nannies in this process, once they have logged the exits in question.
-        """
+        """Return the logs of the nannies in this process, once they have logged the exits in question."""
         logs = self._local_logs()
         if logs:
             await wait_for_exits(self._local_records, self._pids, self._asker.request_deadline())
@@ -65,8 +61,7 @@ class NannyLogs:
         return logs
 
     def asking(self, nannies: Sequence[str]) -> asyncio.Future[list[NannyAnswer]]:
-        """
-        Begin to fetch their records; the future holds records or an exception for each nanny.
+        """Begin to fetch their records; the future holds records or an exception for each nanny.
 
         The scheduler takes 30 s to notice that a nanny is gone.
         """
@@ -80,9 +75,7 @@ class NannyLogs:
         )
 
     def answered_logs(self, nannies: Sequence[str], answers: Sequence[NannyAnswer]) -> list[ServerLog]:
-        """
-        Return the logs of the nannies that answered; note a gap for each other.
-        """
+        """Return the logs of the nannies that answered; note a gap for each other."""
         logs = []
         for nanny, answer in zip(nannies, answers, strict=True):
             if isinstance(answer, BaseException):
@@ -93,9 +86,7 @@ class NannyLogs:
         return logs
 
     def _pids_of(self, nanny: str) -> tuple[int, ...]:
-        """
-        Return the pids in question that belong to this nanny.
-        """
+        """Return the pids in question that belong to this nanny."""
         return tuple(each.pid for each in self._about if each.nanny == nanny and each.pid is not None)
 
     def _local_logs(self) -> list[ServerLog]:
@@ -108,8 +99,7 @@ class NannyLogs:
 async def wait_for_exits(
     read: Callable[[], Awaitable[Sequence[ServerLogRecord]]], pids: Collection[int], deadline: Deadline
 ) -> Sequence[ServerLogRecord]:
-    """
-    Return the records of *read* once they show the exits of all *pids*, or after `EXIT_WAIT_S`.
+    """Return the records of *read* once they show the exits of all *pids*, or after `EXIT_WAIT_S`.
 
     Args:
         read: Returns the records of a nanny's log.
@@ -125,9 +115,7 @@ async def wait_for_exits(
 
 
 def _are_ends_noted(records: Iterable[ServerLogRecord], pids: Collection[int]) -> bool:
-    """
-    Whether the log has the exits of all *pids*, and what the nanny did after one with status 1.
-    """
+    """Whether the log has the exits of all *pids*, and what the nanny did after one with status 1."""
     noted: set[int] = set()
     is_next_due = False
     for each in records:

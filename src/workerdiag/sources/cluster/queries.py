@@ -1,6 +1,4 @@
-"""
-Single requests to a live cluster, each bounded in time and size, none harmful if it fails.
-"""
+"""Single requests to a live cluster, each bounded in time and size, none harmful if it fails."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ _T = TypeVar("_T")
 
 @frozen
 class ServerLogRecord:
-    """
-    One record of a server's log.
-    """
+    """One record of a server's log."""
 
     #: Seconds since the epoch, by the clock of the server.
     created: float
@@ -41,9 +37,7 @@ class ServerLogRecord:
 
 @frozen(eq=False)
 class ServerLog:
-    """
-    The last records of one server's log, oldest first.
-    """
+    """The last records of one server's log, oldest first."""
 
     records: Sequence[ServerLogRecord]
     #: Address of the nanny that keeps the log; None for the scheduler.
@@ -51,22 +45,17 @@ class ServerLog:
 
     @property
     def name(self) -> str:
-        """
-        The name of the log in gaps and findings.
-        """
+        """The name of the log in gaps and findings."""
         return f"nanny log of {self.nanny}" if self.nanny else "scheduler log"
 
     @property
     def is_cut(self) -> bool:
-        """
-        Whether the log may have more records than were read.
-        """
+        """Whether the log may have more records than were read."""
         return len(self.records) >= (NANNY_RECORDS if self.nanny else SCHEDULER_RECORDS)
 
 
 async def answer_in_time(call: Callable[[], Awaitable[_T]], deadline: Deadline) -> _T:
-    """
-    Return what *call* returns, or raise what it raises; on time even if it cannot be cancelled.
+    """Return what *call* returns, or raise what it raises; on time even if it cannot be cancelled.
 
     Raises:
         TimeoutError: There is no answer by the deadline.
@@ -87,31 +76,24 @@ async def answer_in_time(call: Callable[[], Awaitable[_T]], deadline: Deadline) 
 
 
 def _consume_exception(task: asyncio.Future[_T]) -> None:
-    """
-    Retrieve the exception of an abandoned task, so that asyncio does not log it.
-    """
+    """Retrieve the exception of an abandoned task, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()
 
 
 async def fetch_events(client: Client, topic: str) -> list[tuple[float, object]]:
-    """
-    Return the events that the scheduler keeps under *topic*, at most 1000, oldest first.
-    """
+    """Return the events that the scheduler keeps under *topic*, at most 1000, oldest first."""
     reply = await client.scheduler.events(topic=topic)
     return [(float(when), message) for when, message in reply]
 
 
 async def fetch_scheduler_log(client: Client) -> list[ServerLogRecord]:
-    """
-    Return the last records of the scheduler's log, oldest first.
-    """
+    """Return the last records of the scheduler's log, oldest first."""
     return parse_records(await client.scheduler.logs(n=SCHEDULER_RECORDS, timestamps=True))
 
 
 async def fetch_nanny_log(client: Client, nanny: str) -> list[ServerLogRecord]:
-    """
-    Return the last records of a nanny's log, oldest first, even while it has no worker.
+    """Return the last records of a nanny's log, oldest first, even while it has no worker.
 
     ``broadcast`` connects to any address, including a nanny's. ``Client.get_worker_logs(workers=[nanny])``
     does the same, but cannot request the time of each record.
@@ -127,9 +109,7 @@ async def fetch_nanny_log(client: Client, nanny: str) -> list[ServerLogRecord]:
 
 
 async def fetch_worker_versions(client: Client, workers: Sequence[str]) -> Reply:
-    """
-    Return the package versions of at most five workers, by address; those that do not answer are missing.
-    """
+    """Return the package versions of at most five workers, by address; those that do not answer are missing."""
     reply = await client.scheduler.broadcast(
         msg={"op": "versions"}, workers=list(workers[:_MAX_ASKED]), on_error="ignore"
     )
@@ -137,18 +117,14 @@ async def fetch_worker_versions(client: Client, workers: Sequence[str]) -> Reply
 
 
 def parse_records(reply: Sequence[tuple[float, str, str]]) -> list[ServerLogRecord]:
-    """
-    Convert a server's reply, newest first, to records, oldest first.
-    """
+    """Convert a server's reply, newest first, to records, oldest first."""
     return [
         ServerLogRecord(float(created), str(level), str(text)) for created, level, text in reversed(reply)
     ]
 
 
 def local_server_logs(client: Client) -> Iterator[ServerLog]:
-    """
-    Yield the logs of a LocalCluster's scheduler and nannies, which live in this process.
-    """
+    """Yield the logs of a LocalCluster's scheduler and nannies, which live in this process."""
     cluster = getattr(client, "cluster", None)
     workers = getattr(cluster, "workers", None)
     servers: list[tuple[str | None, Any, int]] = [
@@ -168,9 +144,7 @@ def local_server_logs(client: Client) -> Iterator[ServerLog]:
 
 
 def query_gap(source: str, problem: BaseException, *, place: Place = "other", status: str = "") -> Gap:
-    """
-    Return the gap for a request that failed with *problem*, with a remedy.
-    """
+    """Return the gap for a request that failed with *problem*, with a remedy."""
     description = describe_error(problem, most_chars=300)
     if status:
         description += f" (client: {status})"

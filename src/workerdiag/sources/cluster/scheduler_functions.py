@@ -1,5 +1,4 @@
-"""
-What functions that run inside a scheduler need: to let others on, to send a large reply, to leave no trace.
+"""What functions that run inside a scheduler need: to let others on, to send a large reply, to leave no trace.
 
 Each function here returns one that runs there: nested, so that it is pickled by value.
 """
@@ -14,8 +13,7 @@ from workerdiag.sources.internals import topics_reader
 
 
 def pauses() -> Method:
-    """
-    Return a function that begins a round of work and returns a coroutine function to await after each item.
+    """Return a function that begins a round of work and returns a coroutine function to await after each item.
 
     The coroutine yields to the event loop after 1 ms of work.
     """
@@ -38,9 +36,7 @@ def pauses() -> Method:
 
 
 def packer() -> Method:
-    """
-    Return a function that pickles items one by one: pickling a large answer at once would block the loop.
-    """
+    """Return a function that pickles items one by one: pickling a large answer at once would block the loop."""
     begin = pauses()
 
     async def packed(things: Iterable[object]) -> bytes:
@@ -56,8 +52,7 @@ def packer() -> Method:
 
 
 def forgetter() -> Method:
-    """
-    Return a function that removes our own calls from the scheduler's events.
+    """Return a function that removes our own calls from the scheduler's events.
 
     A scheduler logs each function that it runs, with its code, among the last thousand events of ``all``.
     Without removal, frequent requests would push out the events that matter.
@@ -65,9 +60,7 @@ def forgetter() -> Method:
     topics_of = topics_reader()
 
     def is_ours(message: object, *, most_bytes: int) -> bool:
-        """
-        Whether an event logs a snapshot of ours, or a probe (``sources/host/remote_call.py``, short code).
-        """
+        """Whether an event logs a snapshot of ours, or a probe (``sources/host/remote_call.py``, short code)."""
         if not isinstance(message, dict) or message.get("action") != "run-function":
             return False
         function = message.get("function")
@@ -76,9 +69,7 @@ def forgetter() -> Method:
         return b"workerdiag_looks" in function or b"asyncio.threads" in function
 
     def forget(scheduler: Scheduler) -> None:
-        """
-        Remove the event of this call, and those of earlier probes.
-        """
+        """Remove the event of this call, and those of earlier probes."""
         topics = topics_of(scheduler) or {}
         noted: Any = getattr(topics.get("all"), "events", ())
         last = len(noted) - 1

@@ -1,6 +1,4 @@
-"""
-Selects the workers that died recently and the nannies that may know why, without any I/O.
-"""
+"""Selects the workers that died recently and the nannies that may know why, without any I/O."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ TimedEvents = Sequence[tuple[float, object]]
 
 @frozen(kw_only=True)
 class Removal:
-    """
-    The scheduler's removal of one worker.
-    """
+    """The scheduler's removal of one worker."""
 
     worker: str
     when: float
@@ -41,9 +37,7 @@ class Removal:
 
 
 def find_removals(entries: TimedEvents) -> list[Removal]:
-    """
-    Return the removals among the events of the topic ``all``, newest first.
-    """
+    """Return the removals among the events of the topic ``all``, newest first."""
     found = [
         Removal(
             worker=str(message.get("worker")),
@@ -57,9 +51,7 @@ def find_removals(entries: TimedEvents) -> list[Removal]:
 
 
 def recent_removals(entries: TimedEvents, *, since: float, asked_to_close: Collection[str]) -> list[Removal]:
-    """
-    Return the removals after *since*; those of workers in *asked_to_close* count as expected.
-    """
+    """Return the removals after *since*; those of workers in *asked_to_close* count as expected."""
     return [
         evolve(each, expected=each.expected or each.worker in asked_to_close)
         for each in find_removals(entries)
@@ -68,9 +60,7 @@ def recent_removals(entries: TimedEvents, *, since: float, asked_to_close: Colle
 
 
 def last_noted(workers: Mapping[str, Reply], entries: TimedEvents) -> float:
-    """
-    Return the time of the latest heartbeat or event, by the scheduler's clock; 0.0 without any.
-    """
+    """Return the time of the latest heartbeat or event, by the scheduler's clock; 0.0 without any."""
     last_seen = [worker.get("last_seen") for worker in workers.values()]
     return max(
         [*(float(each) for each in last_seen if each), *(when for when, _ in entries[-1:])], default=0.0
@@ -78,17 +68,13 @@ def last_noted(workers: Mapping[str, Reply], entries: TimedEvents) -> float:
 
 
 def relevant_since(gone: Sequence[Removal], about: Sequence[Identity], *, now: float) -> float:
-    """
-    Return the time before which events cannot belong to the removals in question, or to the present.
-    """
+    """Return the time before which events cannot belong to the removals in question, or to the present."""
     in_question = {each.worker for each in about}
     return min([now, *(each.when for each in gone if each.worker in in_question)]) - RECENT_S
 
 
 def count_left_at_once(entries: TimedEvents, gone: Sequence[Removal]) -> int:
-    """
-    Return how many unexpected removals in *gone* are of workers that had just joined.
-    """
+    """Return how many unexpected removals in *gone* are of workers that had just joined."""
     came = _joined(entries)
     return sum(
         not each.expected and 0 <= each.when - came.get(each.worker, float("-inf")) <= SHORT_LIFE_S
@@ -97,9 +83,7 @@ def count_left_at_once(entries: TimedEvents, gone: Sequence[Removal]) -> int:
 
 
 def was_asked_to_close(entries: TimedEvents) -> bool:
-    """
-    Whether a worker's own topic says that the worker was asked to close.
-    """
+    """Whether a worker's own topic says that the worker was asked to close."""
     return any(
         is_dask_stop_request(str(message.get("reason")))
         for _, message in with_action(entries, "closing-worker")
@@ -107,8 +91,7 @@ def was_asked_to_close(entries: TimedEvents) -> bool:
 
 
 def recently_dead(gone: Sequence[Removal], about: Sequence[Identity], *, now: float) -> list[Identity]:
-    """
-    Return the workers to ask about: those in question, then those lost recently, unexpected ones first.
+    """Return the workers to ask about: those in question, then those lost recently, unexpected ones first.
 
     A worker that had the same task as one in question counts however long ago it was lost.
     """
@@ -126,23 +109,17 @@ def recently_dead(gone: Sequence[Removal], about: Sequence[Identity], *, now: fl
 
 
 def last_events(entries: TimedEvents) -> TimedEvents:
-    """
-    Return the last 100 events.
-    """
+    """Return the last 100 events."""
     return entries[-_MAX_EVENTS:]
 
 
 def may_lack_events(entries: TimedEvents, *, since: float) -> bool:
-    """
-    Whether the topic may have dropped events after *since*.
-    """
+    """Whether the topic may have dropped events after *since*."""
     return len(entries) >= _FULL_TOPIC and entries[0][0] > since
 
 
 def relevant_events(entries: TimedEvents, dead: Collection[Identity], *, since: float) -> TimedEvents:
-    """
-    Return the first and last events that report ends, after *since* or of the *dead*; at most 100.
-    """
+    """Return the first and last events that report ends, after *since* or of the *dead*; at most 100."""
     addresses = {each.worker for each in dead}
     matching = [
         (when, message)
@@ -156,16 +133,13 @@ def relevant_events(entries: TimedEvents, dead: Collection[Identity], *, since: 
 
 
 def recent_events(entries: TimedEvents, *, since: float) -> TimedEvents:
-    """
-    Return the last events after *since*, without those of graphs submitted without an error.
-    """
+    """Return the last events after *since*, without those of graphs submitted without an error."""
     routine = {id(each) for _, each in with_action(entries, "update-graph") if each.get("status") == "OK"}
     return last_events([each for each in entries if each[0] >= since and id(each[1]) not in routine])
 
 
 def select_nannies(dead: Sequence[Identity], workers: Mapping[str, Reply], entries: TimedEvents) -> list[str]:
-    """
-    Return at most four nanny addresses: those of the dead, or else of workers that may be their successors.
+    """Return at most four nanny addresses: those of the dead, or else of workers that may be their successors.
 
     A nanny outlives its worker and starts another one on the same host. So workers that joined there after
     a removal come first, then other workers of the host, then unhealthy ones, then any. A nanny that only
@@ -200,16 +174,12 @@ def select_nannies(dead: Sequence[Identity], workers: Mapping[str, Reply], entri
 
 
 def _joined(entries: TimedEvents) -> dict[object, float]:
-    """
-    Return when each worker joined, by address.
-    """
+    """Return when each worker joined, by address."""
     return {message.get("worker"): when for when, message in with_action(entries, "add-worker")}
 
 
 def with_action(entries: TimedEvents, *actions: str) -> Iterator[tuple[float, Reply]]:
-    """
-    Yield the *entries* with one of these actions.
-    """
+    """Yield the *entries* with one of these actions."""
     for when, message in entries:
         if isinstance(message, Mapping) and message.get("action") in actions:
             yield when, message

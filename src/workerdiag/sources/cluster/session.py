@@ -1,6 +1,4 @@
-"""
-One round of requests to a cluster, in the order in which answers expire.
-"""
+"""One round of requests to a cluster, in the order in which answers expire."""
 
 from __future__ import annotations
 
@@ -26,8 +24,7 @@ _RESTART_S = 1.5
 
 
 class ClusterSession:
-    """
-    One round of requests; answers are kept however the round ends.
+    """One round of requests; answers are kept however the round ends.
 
     Args:
         client: The client of the cluster.
@@ -60,9 +57,7 @@ class ClusterSession:
         self._since = 0.0
 
     def can_begin(self) -> bool:
-        """
-        Whether the client is open; if not, note a gap.
-        """
+        """Whether the client is open; if not, note a gap."""
         status = self._asker.status()
         if status in ("closed", "closing", "newly-created") or self._client.scheduler is None:
             self._asker.is_responsive = False
@@ -71,9 +66,7 @@ class ClusterSession:
         return self._asker.is_responsive
 
     def would_block(self) -> bool:
-        """
-        Whether waiting here would block the event loop that receives the answers; if so, note a gap.
-        """
+        """Whether waiting here would block the event loop that receives the answers; if so, note a gap."""
         if self._client.asynchronous:
             self._asker.is_responsive = False
             remedy = "await workerdiag.explain(exc, client)"
@@ -82,18 +75,14 @@ class ClusterSession:
         return False
 
     def evidence(self) -> list[Evidence]:
-        """
-        Return all evidence so far; if the scheduler is unresponsive, also logs of servers in this process.
-        """
+        """Return all evidence so far; if the scheduler is unresponsive, also logs of servers in this process."""
         local = [] if self._asker.is_responsive else queries.local_server_logs(self._client)
         text = self._log_evidence(list(local))
         cluster = versions_and_settings.cluster_object_events(self._client)
         return [*self._evidence, *self._asker.gaps, *text, *cluster]
 
     async def ask_all(self) -> None:
-        """
-        Send every request, until the scheduler stops responding or the time is up.
-        """
+        """Send every request, until the scheduler stops responding or the time is up."""
         await self._take_snapshot()
         for each in self._about:
             await self._ask_own_topic(each)
@@ -110,9 +99,7 @@ class ClusterSession:
         self._evidence += self._log_evidence(self._nannies.answered_logs(nannies, await answers))
 
     async def _take_snapshot(self) -> None:
-        """
-        Take a snapshot if the scheduler can run our function.
-        """
+        """Take a snapshot if the scheduler can run our function."""
         ask = self._asker.ask
         versions = partial(versions_and_settings.fetch_versions, self._client)
         self._versions = await ask("versions", versions, place="versions") or {}
@@ -150,9 +137,7 @@ class ClusterSession:
             self._asker.gap("scheduler events", "expired", detail, "install the flight recorder beforehand")
 
     async def _ask_workers(self, what: str) -> None:
-        """
-        Update what is known of the workers; without an answer nothing changes.
-        """
+        """Update what is known of the workers; without an answer nothing changes."""
         if what == "workers" and "workers" in self._snapshot:
             found: Reply | None = self._snapshot
         else:
@@ -169,9 +154,7 @@ class ClusterSession:
             self._known[address] = identity.merged_with(self._known.get(address, identity))
 
     def _select_dead(self) -> None:
-        """
-        Select the dead workers to ask about, and the start of the relevant time.
-        """
+        """Select the dead workers to ask about, and the start of the relevant time."""
         entries = self._all_events or ()
         now = selection.last_noted(self._workers, entries)
         gone = selection.find_removals(entries)
@@ -179,9 +162,7 @@ class ClusterSession:
         self._since = selection.relevant_since(gone, self._about, now=now)
 
     async def _select_nannies(self) -> list[str]:
-        """
-        Return the nannies to ask over the network; read the logs of those in this process.
-        """
+        """Return the nannies to ask over the network; read the logs of those in this process."""
         if local := await self._nannies.local_logs():
             self._evidence += self._log_evidence(local)
             return []
@@ -223,9 +204,7 @@ class ClusterSession:
             self._evidence += self._log_evidence([queries.ServerLog(records)])
 
     async def _ask_states(self) -> None:
-        """
-        Add the states of tasks and workers; a snapshot adds the scheduler's clock, versions and settings.
-        """
+        """Add the states of tasks and workers; a snapshot adds the scheduler's clock, versions and settings."""
         counts: Reply | None = self._snapshot or None
         if counts is None:
             call = partial(tasks.count_states, self._client)
@@ -269,9 +248,7 @@ class ClusterSession:
         )
 
     def _log_evidence(self, server_logs: Sequence[queries.ServerLog]) -> list[Evidence]:
-        """
-        Return evidence from logs not read before; nannies in one process share a log.
-        """
+        """Return evidence from logs not read before; nannies in one process share a log."""
         nannies = {worker.get("nanny") for worker in self._workers.values()}
         nannies |= {each.nanny for each in self._dead} | {each.nanny for each in server_logs}
         known: set[queries.ServerLogRecord] = set()

@@ -1,6 +1,4 @@
-"""
-Waits a moment for heartbeats of workers that seem silent.
-"""
+"""Waits a moment for heartbeats of workers that seem silent."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ _LISTENING_S = 1.2
 
 
 async def still_silent(client: Client, asker: Asker, state: ClusterState) -> frozenset[str]:
-    """
-    Return the workers that seem silent and send no heartbeat during the wait.
+    """Return the workers that seem silent and send no heartbeat during the wait.
 
     The wait lets a busy scheduler process the heartbeats in its queue.
     """

@@ -1,5 +1,4 @@
-"""
-Reads a scheduler's events, log, workers and tasks with one function, in place of a dozen requests.
+"""Reads a scheduler's events, log, workers and tasks with one function, in place of a dozen requests.
 
 The function runs on the scheduler's event loop, which serves the whole cluster. So it yields to the loop
 after each ms of work, pickles its answer piece by piece, and returns at most 100 tasks of a lost worker.
@@ -24,9 +23,7 @@ from workerdiag.sources.internals import log_handler_reader, topics_reader
 
 
 class SnapshotRequest(TypedDict):
-    """
-    What a snapshot should hold.
-    """
+    """What a snapshot should hold."""
 
     keys: list[object]
     executing: list[object]
@@ -43,9 +40,7 @@ MAX_MEMBERS = 100
 
 
 class TruncatedList(list[object]):
-    """
-    The first members of a larger collection.
-    """
+    """The first members of a larger collection."""
 
     def __init__(self, members: Sequence[object], whole: int) -> None:
         super().__init__(members)
@@ -62,8 +57,7 @@ async def take_snapshot(
     topics: Collection[str],
     records: int,
 ) -> Reply:
-    """
-    Return what `_snapshot_function` reads, by name.
+    """Return what `_snapshot_function` reads, by name.
 
     Args:
         client: A client of a scheduler with our release of Python (`tasks.has_same_python`).
@@ -87,9 +81,7 @@ async def take_snapshot(
 
 
 def _unpacked(pickled: bytes) -> Reply:
-    """
-    Return the reply, with its long parts unpickled too.
-    """
+    """Return the reply, with its long parts unpickled too."""
     reply = pickle.loads(pickled)  # noqa: S301  trusted
     return {
         **reply,
@@ -100,9 +92,7 @@ def _unpacked(pickled: bytes) -> Reply:
 
 
 def unpickled(packed: bytes) -> list[Any]:
-    """
-    Return the objects in concatenated pickles; like all replies of a scheduler, they are trusted.
-    """
+    """Return the objects in concatenated pickles; like all replies of a scheduler, they are trusted."""
     found, file = [], BytesIO(packed)
     while file.tell() < len(packed):
         found.append(pickle.load(file))  # noqa: S301  trusted
@@ -110,24 +100,18 @@ def unpickled(packed: bytes) -> list[Any]:
 
 
 async def look_at_topic(client: Client, topic: str) -> list[tuple[float, object]]:
-    """
-    Return the untruncated events of one topic; unlike ``get_events``, this never creates the topic.
-    """
+    """Return the untruncated events of one topic; unlike ``get_events``, this never creates the topic."""
     return [(float(when), message) for when, message in await client.run_on_scheduler(_topic_looker(), topic)]
 
 
 def snapshot_events(snapshot: Reply, topic: str) -> list[tuple[float, object]] | None:
-    """
-    Return the events of a topic; None if the snapshot lacks it.
-    """
+    """Return the events of a topic; None if the snapshot lacks it."""
     found = snapshot.get("events", {}).get(topic)
     return None if found is None else _restored_events(found)
 
 
 def early_removals(snapshot: Reply) -> list[tuple[float, object]]:
-    """
-    Return the first relevant removals that the topic ``all`` has already dropped.
-    """
+    """Return the first relevant removals that the topic ``all`` has already dropped."""
     removals = snapshot.get("removals")
     if not removals:
         return []
@@ -146,9 +130,7 @@ def _restore_counts(message: object, counts: Mapping[str, int]) -> object:
 
 
 def _snapshot_function() -> Method:
-    """
-    Return the snapshot function; it and its helpers are nested, so the scheduler needs no workerdiag.
-    """
+    """Return the snapshot function; it and its helpers are nested, so the scheduler needs no workerdiag."""
     forget, events, log = forgetter(), events_reader(), _log_function()
     states, workers, versions = states_reader(), workers_reader(), versions_reader()
     removals, packed = removals_reader(event_cutter()), packer()
@@ -204,9 +186,7 @@ def _log_function() -> Method:
     begin, handler_of = pauses(), log_handler_reader()
 
     async def log(scheduler: Scheduler, records: int) -> list[tuple[float, str, str]] | None:
-        """
-        Return the last log records, newest first, like the scheduler's ``logs`` handler; None without a log.
-        """
+        """Return the last log records, newest first, like the scheduler's ``logs`` handler; None without a log."""
         handler = handler_of(scheduler)
         if handler is None:
             return None

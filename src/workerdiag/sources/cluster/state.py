@@ -1,6 +1,4 @@
-"""
-The present state of a cluster: its workers, the silent ones, what runs, and what the client waits for.
-"""
+"""The present state of a cluster: its workers, the silent ones, what runs, and what the client waits for."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ _WAITING = ("queued", "no-worker", "waiting")
 
 @frozen(kw_only=True)
 class ClusterState:
-    """
-    The scheduler's view of the cluster at one moment.
-    """
+    """The scheduler's view of the cluster at one moment."""
 
     #: By address, as in `Client.scheduler_info` or a snapshot; of a large cluster only the relevant ones.
     workers: Mapping[str, Reply]
@@ -62,15 +58,12 @@ class ClusterState:
 
     @cached_property
     def _freshest(self) -> list[tuple[str, float]]:
-        """
-        The two most recent heartbeats.
-        """
+        """The two most recent heartbeats."""
         return nsmallest(2, self.ages_s.items(), key=lambda each: each[1])
 
     @property
     def waiting(self) -> int:
-        """
-        Lower bound of the tasks that no worker has yet.
+        """Lower bound of the tasks that no worker has yet.
 
         Where the scheduler counts only some states, it is the number of the client's pending futures.
         """
@@ -80,27 +73,20 @@ class ClusterState:
 
     @property
     def in_trouble(self) -> bool:
-        """
-        Whether the client or the scheduler noticed a failure.
-        """
+        """Whether the client or the scheduler noticed a failure."""
         return self.gave_up or self.losses.count > 0 or (not self.workers and self.waiting > 0)
 
     @property
     def heartbeat_interval_s(self) -> float:
-        """
-        Seconds between heartbeats of one worker.
-        """
+        """Seconds between heartbeats of one worker."""
         return heartbeat_interval_s(self.worker_count or len(self.workers))
 
     def others_heartbeat_age_s(self, address: str) -> float | None:
-        """
-        Return the age of the most recent heartbeat of any other worker; None without others.
-        """
+        """Return the age of the most recent heartbeat of any other worker; None without others."""
         return next((age for each, age in self._freshest if each != address), None)
 
     def maybe_silent(self) -> list[str]:
-        """
-        Return workers whose last heartbeat is old, also compared with the others'.
+        """Return workers whose last heartbeat is old, also compared with the others'.
 
         A blocked scheduler receives no heartbeats at all.
         """
@@ -114,9 +100,7 @@ class ClusterState:
 
 
 def scheduler_clock(snapshot: Reply, workers: Mapping[str, Reply]) -> float | None:
-    """
-    Return the scheduler's clock from a snapshot, or else the latest of several heartbeats.
-    """
+    """Return the scheduler's clock from a snapshot, or else the latest of several heartbeats."""
     last_seen = [worker["last_seen"] for worker in workers.values() if worker.get("last_seen")]
     now: float | None = snapshot.get("now") or (max(last_seen) if len(last_seen) > 1 else None)
     return now
@@ -125,8 +109,7 @@ def scheduler_clock(snapshot: Reply, workers: Mapping[str, Reply]) -> float | No
 def state_events(
     state: ClusterState, *, silent: Collection[str], known: Mapping[str, Identity]
 ) -> Iterator[Event]:
-    """
-    Yield one event for the whole cluster, and one for each task that the client waits for.
+    """Yield one event for the whole cluster, and one for each task that the client waits for.
 
     Args:
         state: The scheduler's view of the cluster.
@@ -185,9 +168,7 @@ def _what_runs(task: Reply, state: ClusterState) -> str:
 
 
 def _running_s(task: Reply, state: ClusterState) -> float | None:
-    """
-    Return the seconds that a task has run: up to the last heartbeat, plus the heartbeat's age.
-    """
+    """Return the seconds that a task has run: up to the last heartbeat, plus the heartbeat's age."""
     ran_s = task.get("running_s")
     if not isinstance(ran_s, int | float):
         return None
@@ -195,9 +176,7 @@ def _running_s(task: Reply, state: ClusterState) -> float | None:
 
 
 def describe_executing(worker: Reply) -> str | None:
-    """
-    Describe what a worker ran at its last heartbeat, and for how long; None without a snapshot.
-    """
+    """Describe what a worker ran at its last heartbeat, and for how long; None without a snapshot."""
     listed = worker.get("executing")
     if not isinstance(listed, list | tuple):
         return None

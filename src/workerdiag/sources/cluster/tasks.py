@@ -1,6 +1,4 @@
-"""
-The states of a cluster's tasks, from a snapshot or from the scheduler's own counts.
-"""
+"""The states of a cluster's tasks, from a snapshot or from the scheduler's own counts."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ MAX_KEYS = 50
 
 
 def wanted_keys(client: Client) -> list[object]:
-    """
-    Return the keys of the client's failed and pending futures, failed ones first.
-    """
+    """Return the keys of the client's failed and pending futures, failed ones first."""
     futures = list(getattr(client, "futures", {}).items())
     states = {key: getattr(state, "status", "") for key, state in futures}
     failed = [key for key, status in states.items() if status == "error"]
@@ -27,17 +23,13 @@ def wanted_keys(client: Client) -> list[object]:
 
 
 def pending_count(client: Client) -> int:
-    """
-    Return the number of the client's pending futures.
-    """
+    """Return the number of the client's pending futures."""
     futures = list(getattr(client, "futures", {}).values())
     return sum(getattr(each, "status", "") == "pending" for each in futures)
 
 
 async def count_states(client: Client) -> Reply:
-    """
-    Return only the number of tasks in each ordinary state, without running a function on the scheduler.
-    """
+    """Return only the number of tasks in each ordinary state, without running a function on the scheduler."""
     states: dict[str, int] = {}
     for prefix in (await client.scheduler.get_task_prefix_states()).values():
         for state, count in prefix.items():
@@ -46,9 +38,7 @@ async def count_states(client: Client) -> Reply:
 
 
 def parsed_key(text: str) -> object:
-    """
-    Return the key whose ``str()`` is *text*; keys of collections are tuples, such as ``('x', 0)``.
-    """
+    """Return the key whose ``str()`` is *text*; keys of collections are tuples, such as ``('x', 0)``."""
     if not text.startswith("("):
         return text
     try:
@@ -58,9 +48,7 @@ def parsed_key(text: str) -> object:
 
 
 def finished_kind_events(reply: Reply, keys: Collection[str]) -> Iterator[Event]:
-    """
-    Yield one event for each of the *keys* of whose task prefix at least one task has finished.
-    """
+    """Yield one event for each of the *keys* of whose task prefix at least one task has finished."""
     finished = {task["key"] for task in reply.get("tasks", ()) if task.get("kind_finished")}
     for key in keys:
         if key in finished:
@@ -68,9 +56,7 @@ def finished_kind_events(reply: Reply, keys: Collection[str]) -> Iterator[Event]
 
 
 def task_state_events(reply: Reply) -> Iterator[Event]:
-    """
-    Yield one event for each task state, with the most suspicious task as its example.
-    """
+    """Yield one event for each task state, with the most suspicious task as its example."""
     for state, count in reply.get("states", {}).items():
         if not count or state == "forgotten":
             continue
@@ -95,8 +81,7 @@ def _most_common(texts: Collection[str]) -> str | None:
 
 
 def states_reader() -> Method:
-    """
-    Return a function for ``states`` (task counts), ``whole`` (whether all were counted) and ``tasks`` (some).
+    """Return a function for ``states`` (task counts), ``whole`` (whether all were counted) and ``tasks`` (some).
 
     It also reads ``plugins``, the number of worker plugins that clients registered, and counts tasks that
     may never finish: ``starved_count``, ``threads_taken_s``, ``overdue_count`` and ``idle_count``.
@@ -134,8 +119,7 @@ def _waits_reader() -> Method:
     begin = pauses()
 
     async def waits(scheduler: Scheduler) -> dict[str, object]:
-        """
-        Count the tasks that may never finish.
+        """Count the tasks that may never finish.
 
         ``starved_count``: tasks that other tasks wait for (``get_client``) and no thread runs;
         ``threads_taken_s``: for how long every thread has been busy. Both are 0 if a thread is free.

@@ -1,5 +1,4 @@
-"""
-The versions and settings of a scheduler, and version conflicts with its workers and clients.
+"""The versions and settings of a scheduler, and version conflicts with its workers and clients.
 
 They come from replies that are requested anyway. Only the settings in `SETTINGS` are read: others can be
 secrets.
@@ -38,8 +37,7 @@ _MAX_CHARS = 100
 def environment_events(
     versions: Reply, snapshot: Reply, of_workers: Reply | None, *, address: object, in_trouble: bool
 ) -> Iterator[Event]:
-    """
-    Yield the versions and settings of a scheduler, and its version conflicts.
+    """Yield the versions and settings of a scheduler, and its version conflicts.
 
     Args:
         versions: The reply of ``Scheduler.versions``.
@@ -55,18 +53,14 @@ def environment_events(
 
 
 def version_events(reply: Reply, address: object) -> Iterator[Event]:
-    """
-    Yield the versions in a reply of ``Scheduler.versions``.
-    """
+    """Yield the versions in a reply of ``Scheduler.versions``."""
     packages = _package_versions(reply.get("packages"))
     if packages:
         yield Event(topic="versions", fields={"of": "scheduler", "address": str(address), **packages})
 
 
 def setting_events(snapshot: Reply, address: object) -> Iterator[Event]:
-    """
-    Yield the settings in a snapshot; times are in seconds where the scheduler keeps them so.
-    """
+    """Yield the settings in a snapshot; times are in seconds where the scheduler keeps them so."""
     settings = snapshot.get("settings")
     known = {
         name: each
@@ -78,9 +72,7 @@ def setting_events(snapshot: Reply, address: object) -> Iterator[Event]:
 
 
 def cluster_object_events(client: Client) -> Iterator[Event]:
-    """
-    Yield one event about the client's cluster object, if this process has one.
-    """
+    """Yield one event about the client's cluster object, if this process has one."""
     cluster = getattr(client, "cluster", None)
     if cluster is None:
         return
@@ -94,9 +86,7 @@ def cluster_object_events(client: Client) -> Iterator[Event]:
 
 
 def with_worker_versions(snapshot: Reply, of_workers: Reply | None) -> Reply:
-    """
-    Return the snapshot; without one, the versions that workers reported, and our own as the client's.
-    """
+    """Return the snapshot; without one, the versions that workers reported, and our own as the client's."""
     if snapshot:
         return snapshot
     from distributed.versions import get_versions
@@ -107,8 +97,7 @@ def with_worker_versions(snapshot: Reply, of_workers: Reply | None) -> Reply:
 
 
 def version_conflict_events(reply: Reply, snapshot: Reply, *, in_trouble: bool = False) -> Iterator[Event]:
-    """
-    Yield one event if scheduler, workers and clients have different versions, with who has which.
+    """Yield one event if scheduler, workers and clients have different versions, with who has which.
 
     Dask compares them when a worker or a client connects, and warns there (``error_message`` in versions.py).
 
@@ -135,18 +124,14 @@ def version_conflict_events(reply: Reply, snapshot: Reply, *, in_trouble: bool =
 
 
 def _months_apart(releases: Iterable[str]) -> int:
-    """
-    Return the months between the oldest and the newest of distributed's *releases* (``2026.8.0``).
-    """
+    """Return the months between the oldest and the newest of distributed's *releases* (``2026.8.0``)."""
     found = [re.match(r"(20\d\d)\.(\d{1,2})\.", each) for each in releases]
     months = [12 * int(each[1]) + int(each[2]) for each in found if each]
     return max(months) - min(months) if months else 0
 
 
 def _describe_versions(name: str, packages_by_role: Iterable[tuple[str, int, Mapping[str, str]]]) -> str:
-    """
-    Return who has which version of a package; empty if all have the same.
-    """
+    """Return who has which version of a package; empty if all have the same."""
     has: dict[str, dict[str, int]] = {}
     for who, count, packages in packages_by_role:
         if who != "scheduler" or name not in _NOT_OF_SCHEDULERS:
@@ -175,25 +160,19 @@ def _package_versions(packages: object) -> dict[str, str]:
 
 
 async def fetch_versions(client: Client) -> Reply:
-    """
-    Return the scheduler's versions of Python, system and packages.
-    """
+    """Return the scheduler's versions of Python, system and packages."""
     reply: Reply = await client.scheduler.versions()
     return {**reply, "python": str(reply["host"]["python"])}
 
 
 def has_same_python(reply: Reply) -> bool:
-    """
-    Whether a scheduler with these versions runs our release of Python; byte code of another can crash it.
-    """
+    """Whether a scheduler with these versions runs our release of Python; byte code of another can crash it."""
     version = str(reply["python"]).split(".")
     return version[:2] == [str(part) for part in sys.version_info[:2]]
 
 
 def versions_reader() -> Method:
-    """
-    Return a function for ``settings``, ``worker_versions`` and ``client_versions`` (without our own clients).
-    """
+    """Return a function for ``settings``, ``worker_versions`` and ``client_versions`` (without our own clients)."""
     begin = pauses()
 
     async def kinds(servers: list[object]) -> list[tuple[int, dict[str, object]]]:

@@ -1,6 +1,4 @@
-"""
-Reads the states of a scheduler's workers: all of them up to 500, else only the relevant ones.
-"""
+"""Reads the states of a scheduler's workers: all of them up to 500, else only the relevant ones."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ _MAX_OF_A_KIND = 200
 
 
 async def fetch_workers(client: Client, *, near: Collection[str | None] = ()) -> Reply:
-    """
-    Return ``workers`` by address, at most `MAX_DESCRIBED`, and ``worker_count``, the number of all.
+    """Return ``workers`` by address, at most `MAX_DESCRIBED`, and ``worker_count``, the number of all.
 
     Args:
         client: The client of the scheduler.
@@ -40,9 +37,7 @@ async def fetch_workers(client: Client, *, near: Collection[str | None] = ()) ->
 
 
 async def fetch_identity(client: Client, *, most_workers: int) -> Reply:
-    """
-    Return the scheduler's ``identity`` with its workers (0.7 kB each).
-    """
+    """Return the scheduler's ``identity`` with its workers (0.7 kB each)."""
     try:
         reply = await client.scheduler.identity(n_workers=most_workers)
     except TypeError:  # up to 2025.3.1 it takes no argument and returns all workers
@@ -64,8 +59,7 @@ def _worker_looker() -> Method:
 
 
 def workers_reader() -> Method:
-    """
-    Return a function for ``workers`` by address (identity, pid, tasks at the last heartbeat) and counts.
+    """Return a function for ``workers`` by address (identity, pid, tasks at the last heartbeat) and counts.
 
     The function runs inside the scheduler. It is nested, so it is pickled by value.
     """
@@ -84,9 +78,7 @@ def workers_reader() -> Method:
     async def select(
         everyone: list[WorkerState], addresses: frozenset[str], hosts: frozenset[str]
     ) -> list[WorkerState]:
-        """
-        Return the workers in question, unhealthy ones (longest silent first), those on the hosts, others.
-        """
+        """Return the workers in question, unhealthy ones (longest silent first), those on the hosts, others."""
         from heapq import nsmallest
 
         pause = begin()

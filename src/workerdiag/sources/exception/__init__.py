@@ -1,6 +1,4 @@
-"""
-Reads the exception that the caller caught: types, texts, tasks, workers, and its traceback as text.
-"""
+"""Reads the exception that the caller caught: types, texts, tasks, workers, and its traceback as text."""
 
 from __future__ import annotations
 
@@ -30,8 +28,7 @@ _MIN_S = 0.005
 
 
 def exception_facts(exc: BaseException, deadline: Deadline = NO_DEADLINE) -> list[Evidence]:
-    """
-    Return the exception and all linked ones as evidence. Never raises.
+    """Return the exception and all linked ones as evidence. Never raises.
 
     Each is read in its own thread, as its class may run any code. One that is late or fails is a `Gap`, and
     only its class is known.
@@ -54,9 +51,7 @@ def exception_facts(exc: BaseException, deadline: Deadline = NO_DEADLINE) -> lis
 
 
 def _linked_exceptions(exc: BaseException, readings: list[ExceptionReport]) -> Iterator[ExceptionLink]:
-    """
-    Yield the exception and those linked to it, nearest first, each once; the caller extends *readings*.
-    """
+    """Yield the exception and those linked to it, nearest first, each once; the caller extends *readings*."""
     seen = {id(exc)}
     waiting = deque([ExceptionLink(relation="raised", exc=exc)])
     for _ in range(MAX_EXCEPTIONS):

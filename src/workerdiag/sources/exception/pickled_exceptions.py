@@ -1,5 +1,4 @@
-"""
-Reads a pickled exception without unpickling it.
+"""Reads a pickled exception without unpickling it.
 
 If client and scheduler have different releases, or the client lacks a class, the client gets
 ``Exception(<pickled bytes>)`` (``clean_exception`` in distributed/core.py, all releases up to 2026.8.0).
@@ -35,9 +34,7 @@ _MARK = object()
 
 @define(eq=False)
 class PickledObject:
-    """
-    A stand-in for what the pickle would create by calling a class or function.
-    """
+    """A stand-in for what the pickle would create by calling a class or function."""
 
     #: ``distributed.scheduler.KilledWorker``
     type: str
@@ -46,16 +43,12 @@ class PickledObject:
     state: list[object] = field(factory=list)
 
     def attribute(self, name: str) -> object:
-        """
-        Return the value of one attribute, or None.
-        """
+        """Return the value of one attribute, or None."""
         pairs = zip(self.state[::2], self.state[1::2], strict=False)
         return next((value for key, value in pairs if isinstance(key, str) and key == name), None)
 
     def plain_values(self) -> Iterator[str | int | float]:
-        """
-        Yield the text and numbers in its arguments and state, in order; those of each part once.
-        """
+        """Yield the text and numbers in its arguments and state, in order; those of each part once."""
         waiting: list[object] = [self]
         seen: set[int] = set()
         while waiting:
@@ -74,8 +67,7 @@ class _Global:
 
 
 def read_pickled(data: bytes) -> PickledObject | None:
-    """
-    Return the exception in *data* if it is a pickled instance of a class, else None.
+    """Return the exception in *data* if it is a pickled instance of a class, else None.
 
     A truncated pickle yields the class and the complete arguments.
     """
@@ -96,9 +88,7 @@ def _rebuilt_by_tblib(call: PickledObject) -> PickledObject | None:
 
 
 def _root(stack: list[object]) -> PickledObject | None:
-    """
-    Return the bottom of the stack: the result of a complete pickle, else the pending call.
-    """
+    """Return the bottom of the stack: the result of a complete pickle, else the pending call."""
     values = [each for each in stack if each is not _MARK]
     if values and isinstance(values[0], _Global):
         return PickledObject(values[0].name, tuple(values[1:]))
@@ -106,18 +96,14 @@ def _root(stack: list[object]) -> PickledObject | None:
 
 
 class _Stack:
-    """
-    The stack of the pickle machine, with `PickledObject`, `_Global`, tuples and plain values on it.
-    """
+    """The stack of the pickle machine, with `PickledObject`, `_Global`, tuples and plain values on it."""
 
     def __init__(self) -> None:
         self._items: list[object] = []
         self._memo: dict[int, object] = {}
 
     def run(self, data: bytes) -> list[object]:
-        """
-        Follow the opcodes to the end, or as far as they are valid; return the stack.
-        """
+        """Follow the opcodes to the end, or as far as they are valid; return the stack."""
         try:
             for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
                 if opcode.name == "STOP" or count >= _MAX_OPCODES:
@@ -150,24 +136,18 @@ class _Stack:
             self._items.append(self._memo[at])
 
     def call(self) -> PickledObject:
-        """
-        Return the object of calling the class or function with the arguments on top of the stack.
-        """
+        """Return the object of calling the class or function with the arguments on top of the stack."""
         callee, args = self.pop(2)
         called = callee.name if isinstance(callee, _Global) else "?"
         return PickledObject(called, args if isinstance(args, tuple) else ())
 
     def name_global(self) -> _Global:
-        """
-        Return the class or function whose module and name are on top of the stack.
-        """
+        """Return the class or function whose module and name are on top of the stack."""
         texts = [each if isinstance(each, str) else "?" for each in self.pop(2)]
         return _Global(".".join(each[:_MAX_NAME_CHARS] for each in texts))
 
     def _follow_any_other(self, opcode: pickletools.OpcodeInfo, argument: object) -> None:
-        """
-        Pop what the opcode pops, and push a plain or an unknown value.
-        """
+        """Pop what the opcode pops, and push a plain or an unknown value."""
         if pickletools.markobject in opcode.stack_before:
             self.pop_to_mark()
         else:
@@ -178,9 +158,7 @@ class _Stack:
             self._items.append(PickledObject("?", ()) if is_container else plain)
 
     def pop(self, count: int) -> list[object]:
-        """
-        Pop the topmost *count* values.
-        """
+        """Pop the topmost *count* values."""
         if len(self._items) < count:
             raise ValueError("the stack is empty")
         popped = self._items[len(self._items) - count :]
@@ -188,9 +166,7 @@ class _Stack:
         return popped
 
     def pop_to_mark(self) -> list[object]:
-        """
-        Pop the topmost mark and all values above it.
-        """
+        """Pop the topmost mark and all values above it."""
         at = next(at for at in reversed(range(len(self._items))) if self._items[at] is _MARK)
         popped = self._items[at + 1 :]
         del self._items[at:]
@@ -218,8 +194,6 @@ _MAKERS: dict[str, Callable[[_Stack, object], object]] = {
 
 
 def _state_items(state: object) -> list[object]:
-    """
-    Return the attributes in a state: a mapping, or a pair of mappings for a class with slots.
-    """
+    """Return the attributes in a state: a mapping, or a pair of mappings for a class with slots."""
     parts = state if isinstance(state, tuple) else (state,)
     return [item for part in parts if isinstance(part, PickledObject) for item in part.state]

@@ -1,5 +1,4 @@
-"""
-Reads one exception: its class and text, and the worker and task that it names.
+"""Reads one exception: its class and text, and the worker and task that it names.
 
 Classes are recognised by name, not by import: the exception may be of any release of distributed.
 All of this may run foreign code, so it is called in its own thread.
@@ -41,9 +40,7 @@ _OF_PROGRAMS = (LookupError, ValueError, TypeError, AttributeError, NameError, A
 
 @frozen(kw_only=True)
 class ExceptionLink:
-    """
-    An exception and its relation to the caught one.
-    """
+    """An exception and its relation to the caught one."""
 
     relation: ExceptionRelation
     exc: BaseException
@@ -53,9 +50,7 @@ class ExceptionLink:
 
 @frozen(kw_only=True)
 class ExceptionReport:
-    """
-    The facts of one exception.
-    """
+    """The facts of one exception."""
 
     facts: ExceptionFacts
     #: As Python prints it, without linked exceptions.
@@ -65,9 +60,7 @@ class ExceptionReport:
 
 
 def read_exception(link: ExceptionLink) -> ExceptionReport:
-    """
-    Read one exception; runs code of its class.
-    """
+    """Read one exception; runs code of its class."""
     from_task = link.carried or raised_in_task(link.exc)
     facts = _make_facts(link.relation, link.exc, from_task=from_task)
     facts = evolve(facts, maybe_dask=_may_be_of_dask(link.exc, facts))
@@ -83,9 +76,7 @@ def read_exception(link: ExceptionLink) -> ExceptionReport:
 
 
 def read_exception_class(link: ExceptionLink) -> ExceptionReport:
-    """
-    Read only the class of an exception whose code does not return.
-    """
+    """Read only the class of an exception whose code does not return."""
     facts = ExceptionFacts(type=slots.type_name(link.exc), text="", relation=link.relation)
     return ExceptionReport(
         facts=facts, printed="", further=tuple(linked_exceptions(link, from_task=link.carried))
@@ -95,9 +86,7 @@ def read_exception_class(link: ExceptionLink) -> ExceptionReport:
 def linked_exceptions(
     link: ExceptionLink, *, from_task: bool, members: tuple[BaseException, ...] = ()
 ) -> Iterator[ExceptionLink]:
-    """
-    Yield the cause, or else the context, and the members of a group.
-    """
+    """Yield the cause, or else the context, and the members of a group."""
     if (cause := slots.cause_of(link.exc)) is not None:
         yield ExceptionLink(relation="cause", exc=cause, carried=from_task)
     elif (context := slots.context_of(link.exc)) is not None:
@@ -114,9 +103,7 @@ def _members(exc: BaseException) -> tuple[BaseException, ...]:
 
 
 def _first_items(values: Any) -> Iterator[object]:
-    """
-    Yield the first items of an iterable, which may be endless.
-    """
+    """Yield the first items of an iterable, which may be endless."""
     try:
         yield from islice(values or (), MAX_MEMBERS)
     except Exception:  # noqa: BLE001  a Mock, or a property of a foreign class
@@ -154,9 +141,7 @@ def _make_facts(relation: ExceptionRelation, exc: BaseException, *, from_task: b
 
 
 def _killed_worker_facts(relation: ExceptionRelation, exc: BaseException, text: str) -> ExceptionFacts:
-    """
-    Read a KilledWorker by its attributes (since 1.x; ``allowed_failures`` since 2022.9.2) or its text.
-    """
+    """Read a KilledWorker by its attributes (since 1.x; ``allowed_failures`` since 2022.9.2) or its text."""
     args = (*slots.args_of(exc)[:3], None, None, None)
     task = _task_key(_attribute_or(exc, "task", args[0]))
     last = _attribute_or(exc, "last_worker", args[1])
@@ -236,8 +221,7 @@ def _is_dask_exception(exc: BaseException) -> bool:
 
 
 def _may_be_of_dask(exc: BaseException, facts: ExceptionFacts) -> bool:
-    """
-    Whether an exception may be about a lost worker, by its class, a worker it names, or where it was raised.
+    """Whether an exception may be about a lost worker, by its class, a worker it names, or where it was raised.
 
     A future cancelled for lost workers says so (``FutureCancelledError``, 2024.7.0 to 2026.8.0).
     """
@@ -262,9 +246,7 @@ def _attribute_or(owner: object, name: str, default: object) -> object:
 
 
 def _task_key(task: object) -> str | None:
-    """
-    Return a key as Dask writes it in logs and events: text, or the repr of a tuple.
-    """
+    """Return a key as Dask writes it in logs and events: text, or the repr of a tuple."""
     if task is None or not isinstance(task, str | bytes | int | float | tuple):
         return None
     return _safe_str(task)[:1000]

@@ -1,5 +1,4 @@
-"""
-Reads an exception and its class without running their code.
+"""Reads an exception and its class without running their code.
 
 A class may define properties such as ``__cause__`` or ``args``, and a metaclass its own ``__name__``. The
 interpreter uses slots, which cannot be replaced.
@@ -19,33 +18,25 @@ _CLASS = vars(type)
 
 
 def cause_of(exc: BaseException) -> BaseException | None:
-    """
-    Return the exception's cause.
-    """
+    """Return the exception's cause."""
     cause: BaseException | None = _slot(exc, "__cause__")
     return cause
 
 
 def context_of(exc: BaseException) -> BaseException | None:
-    """
-    Return the exception's context, or None if it is suppressed.
-    """
+    """Return the exception's context, or None if it is suppressed."""
     context: BaseException | None = _slot(exc, "__context__")
     return None if _slot(exc, "__suppress_context__") else context
 
 
 def traceback_of(exc: BaseException) -> TracebackType | None:
-    """
-    Return the exception's traceback.
-    """
+    """Return the exception's traceback."""
     raised_at: TracebackType | None = _slot(exc, "__traceback__")
     return raised_at
 
 
 def members_of(exc: BaseException) -> tuple[BaseException, ...]:
-    """
-    Return the members of an exception group; none of any other exception.
-    """
+    """Return the members of an exception group; none of any other exception."""
     if not isinstance(exc, BaseExceptionGroup):
         return ()
     members: tuple[BaseException, ...] = vars(BaseExceptionGroup)["exceptions"].__get__(exc)
@@ -53,32 +44,24 @@ def members_of(exc: BaseException) -> tuple[BaseException, ...]:
 
 
 def args_of(exc: BaseException) -> tuple[object, ...]:
-    """
-    Return the exception's arguments.
-    """
+    """Return the exception's arguments."""
     args: tuple[object, ...] = _slot(exc, "args")
     return args
 
 
 def classes_of(exc: BaseException) -> Iterator[tuple[str, str]]:
-    """
-    Yield module and name of the exception's class and its base classes.
-    """
+    """Yield module and name of the exception's class and its base classes."""
     for cls in _CLASS["__mro__"].__get__(type(exc)):
         yield _module(cls), _CLASS["__name__"].__get__(cls)
 
 
 def packages_of(exc: BaseException) -> set[str]:
-    """
-    Return the packages that define those classes.
-    """
+    """Return the packages that define those classes."""
     return {module.partition(".")[0] for module, _ in classes_of(exc)}
 
 
 def type_name(exc: BaseException) -> str:
-    """
-    Return the class as Python prints it: ``ValueError``, ``distributed.scheduler.KilledWorker``.
-    """
+    """Return the class as Python prints it: ``ValueError``, ``distributed.scheduler.KilledWorker``."""
     module, name = _module(type(exc)), _CLASS["__qualname__"].__get__(type(exc))
     return utf8_safe(name if module == "builtins" else f"{module}.{name}")[:_MAX_CHARS]
 

@@ -1,6 +1,4 @@
-"""
-Reads from a traceback where an exception was raised: the frames, the task, and its line.
-"""
+"""Reads from a traceback where an exception was raised: the frames, the task, and its line."""
 
 from __future__ import annotations
 
@@ -53,9 +51,7 @@ _NEIGHBOURS, _LINE_CHARS = 2, 200
 
 
 def printed_frames(raised_at: TracebackType | None) -> str:
-    """
-    Return the innermost frames as text; empty if they cannot be printed.
-    """
+    """Return the innermost frames as text; empty if they cannot be printed."""
     walked = deque(islice(_walk(raised_at), _MAX_DEPTH), maxlen=_PRINTED_FRAMES)
     try:
         plain = all(_is_source(frame.f_code.co_filename) for frame, _ in walked)
@@ -66,9 +62,7 @@ def printed_frames(raised_at: TracebackType | None) -> str:
 
 
 def _walk(raised_at: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
-    """
-    Yield the frames with their lines, outermost first.
-    """
+    """Yield the frames with their lines, outermost first."""
     while raised_at is not None:
         yield raised_at.tb_frame, raised_at.tb_lineno
         raised_at = raised_at.tb_next
@@ -80,9 +74,7 @@ def _without_lines(walked: deque[tuple[FrameType, int]]) -> traceback.StackSumma
 
 
 def _is_source(file: str) -> bool:
-    """
-    Whether the file is missing or a regular file of a source file's size.
-    """
+    """Whether the file is missing or a regular file of a source file's size."""
     if file in linecache.cache:
         return True
     try:
@@ -93,8 +85,7 @@ def _is_source(file: str) -> bool:
 
 
 def raised_in_task(exc: BaseException) -> bool:
-    """
-    Whether a task raised the exception and Dask transferred it here.
+    """Whether a task raised the exception and Dask transferred it here.
 
     A worker removes its own frames from a traceback before pickling it (``get_traceback`` in
     distributed/utils.py). So the signs are frames rebuilt by tblib, which begin at the task's function. If
@@ -119,8 +110,7 @@ def raised_in_task(exc: BaseException) -> bool:
 
 
 def passed_dask(raised_at: TracebackType | None, *, from_task: bool) -> bool:
-    """
-    Whether an exception passed code of distributed other than what runs tasks and fetches results.
+    """Whether an exception passed code of distributed other than what runs tasks and fetches results.
 
     For a task's own exception this is code that the task called; for any other, the code that raised it.
     """
@@ -140,30 +130,23 @@ def _is_of_distributed(frame: FrameType) -> bool:
 
 
 def _short_path(frame: FrameType) -> str:
-    """
-    Return the last two parts of the file's path: ``distributed/client.py``.
-    """
+    """Return the last two parts of the file's path: ``distributed/client.py``."""
     return "/".join(frame.f_code.co_filename.replace("\\", "/").rsplit("/", 2)[-2:])
 
 
 def _is_rebuilt_frame(frame: FrameType) -> bool:
-    """
-    Whether tblib rebuilt the frame: all its frames run the statement ``raise __traceback_maker``.
-    """
+    """Whether tblib rebuilt the frame: all its frames run the statement ``raise __traceback_maker``."""
     return "__traceback_maker" in frame.f_code.co_names
 
 
 def _is_client_error(exc: BaseException) -> bool:
-    """
-    Whether a client itself raises such errors: cancelled, timed out, killed, disconnected.
-    """
+    """Whether a client itself raises such errors: cancelled, timed out, killed, disconnected."""
     packages = ("distributed", "asyncio", "concurrent", "tornado")
     return isinstance(exc, TimeoutError) or not slots.packages_of(exc).isdisjoint(packages)
 
 
 def task_line(raised_at: TracebackType | None) -> tuple[str, tuple[str, ...]]:
-    """
-    Return the innermost line of a task outside libraries, as ``function (file:line)``, and its neighbours.
+    """Return the innermost line of a task outside libraries, as ``function (file:line)``, and its neighbours.
 
     A transferred exception's task frames are the rebuilt ones, or else those after the client's own. Both
     results are empty without any.
@@ -184,9 +167,7 @@ def task_line(raised_at: TracebackType | None) -> tuple[str, tuple[str, ...]]:
 
 
 def _file_in_main(name: str, line: int) -> str:
-    """
-    Return the file of the main module's function with that name and line, or "".
-    """
+    """Return the file of the main module's function with that name and line, or ""."""
     try:
         values = list(islice(vars(sys.modules["__main__"]).values(), _MAX_NAMES))
     except (KeyError, RuntimeError, TypeError):  # another thread changes it, or it is not a module

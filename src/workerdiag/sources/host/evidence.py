@@ -1,6 +1,4 @@
-"""
-Converts a machine's probe answers to evidence, attributed to the dead workers.
-"""
+"""Converts a machine's probe answers to evidence, attributed to the dead workers."""
 
 from __future__ import annotations
 
@@ -43,9 +41,7 @@ _GROUP_FIELDS = tuple(
 
 
 def answer_evidence(answer: Answer, respondent: Respondent) -> Iterator[Evidence]:
-    """
-    Yield the evidence in one machine's answer, the most important first.
-    """
+    """Yield the evidence in one machine's answer, the most important first."""
     respondent = evolve(respondent, subjects=with_noted_pids(respondent.subjects, _noted_exits(answer)))
     log = kernel_log(answer)
     attributed = log.about(respondent.subjects)
@@ -62,9 +58,7 @@ def answer_evidence(answer: Answer, respondent: Respondent) -> Iterator[Evidence
 
 
 def kernel_log(answer: Answer) -> KernelLog:
-    """
-    Return the kernel log and the nannies' logged exits in an answer; no lines if the log was unreadable.
-    """
+    """Return the kernel log and the nannies' logged exits in an answer; no lines if the log was unreadable."""
     section, groups = answer.get("kernel", {}), answer.get("control_groups", {})
     return KernelLog(
         lines=tuple((float(when), str(text)) for when, text in section.get("lines", ())),
@@ -78,18 +72,14 @@ def kernel_log(answer: Answer) -> KernelLog:
 
 
 def is_doubtful(answer: Answer, respondent: Respondent) -> bool:
-    """
-    Whether a kill in the kernel log may be a victim's although no pid or cgroup says so.
-    """
+    """Whether a kill in the kernel log may be a victim's although no pid or cgroup says so."""
     return kernel_log(answer).leaves_doubt(respondent.subjects)
 
 
 def with_noted_pids(
     subjects: Sequence[Subject], ends: Sequence[tuple[int, int, float]]
 ) -> tuple[Subject, ...]:
-    """
-    Return the dead workers; one without a pid gets that of the exit logged when it died.
-    """
+    """Return the dead workers; one without a pid gets that of the exit logged when it died."""
     used_pids = {each.identity.pid for each in subjects}
     found = []
     for each in subjects:
@@ -106,17 +96,13 @@ def with_noted_pids(
 
 
 def _noted_exits(answer: Answer) -> list[tuple[int, int, float]]:
-    """
-    Return pid, signal and time of the exits that nannies logged, the latest first.
-    """
+    """Return pid, signal and time of the exits that nannies logged, the latest first."""
     exits = answer.get("nannies", {}).get("ends", ())
     return [(int(pid), int(signal), float(when)) for pid, signal, when in exits]
 
 
 def covers_deaths(answer: Answer) -> bool:
-    """
-    Whether the kernel log covers the time from before the deaths until now.
-    """
+    """Whether the kernel log covers the time from before the deaths until now."""
     return bool(answer.get("kernel", {}).get("reaches_back"))
 
 
@@ -137,8 +123,7 @@ def _kernel_chunks(attributed: AttributedLines, respondent: Respondent) -> Itera
 
 
 def _cgroup_events(group: Reply, subject: Subject, *, killed: bool, spared: bool) -> Iterator[Evidence]:
-    """
-    Yield the counters of the cgroup that the dead process was in.
+    """Yield the counters of the cgroup that the dead process was in.
 
     A kill counted there may be another process's, or an old one. It counts only if the cgroup has its own
     limit and neither the kernel log nor the nanny contradicts.
@@ -188,9 +173,7 @@ def _host_event(host: Reply, respondent: Respondent, subject: Subject) -> Event:
 
 
 def _limit_fields(limits: Reply) -> _Fields:
-    """
-    Return the finite limits; processor time also if unlimited.
-    """
+    """Return the finite limits; processor time also if unlimited."""
     fields: _Fields = {name: value for name, value in limits.items() if value is not None}
     if "cpu_soft" in limits:
         fields["cpu_limited"] = "no" if limits["cpu_soft"] is None and limits["cpu_hard"] is None else "yes"

@@ -1,5 +1,4 @@
-"""
-Attributes the lines of a machine's kernel log to dead workers.
+"""Attributes the lines of a machine's kernel log to dead workers.
 
 The kernel logs every process of the machine. A kill counts for the worker with its pid; where pids cannot be
 compared (a container has its own), for a worker that died at that moment in that cgroup. A crash line
@@ -65,9 +64,7 @@ KernelLine = tuple[float, str]
 
 @frozen(kw_only=True)
 class AttributedLines:
-    """
-    The kernel lines about one machine's dead workers.
-    """
+    """The kernel lines about one machine's dead workers."""
 
     #: The lines of each dead worker, in the order given.
     own: tuple[tuple[KernelLine, ...], ...]
@@ -77,9 +74,7 @@ class AttributedLines:
 
 @frozen(kw_only=True)
 class KernelLog:
-    """
-    A kernel log, and how its pids, cgroups and times compare with the victims'.
-    """
+    """A kernel log, and how its pids, cgroups and times compare with the victims'."""
 
     lines: tuple[KernelLine, ...]
     #: Whether the kernel uses the same pids as the victims.
@@ -96,9 +91,7 @@ class KernelLog:
     noted_until: float = 0.0
 
     def about(self, subjects: Sequence[Subject]) -> AttributedLines:
-        """
-        Return the lines about *subjects* or their machine, without those about other processes.
-        """
+        """Return the lines about *subjects* or their machine, without those about other processes."""
         own: list[list[KernelLine]] = [[] for _ in subjects]
         common: list[KernelLine] = []
         crashes: list[KernelLine] = []
@@ -122,8 +115,7 @@ class KernelLog:
         return AttributedLines(own=tuple(tuple(each) for each in own), common=tuple(common))
 
     def leaves_doubt(self, subjects: Sequence[Subject]) -> bool:
-        """
-        Whether a process other than the nanny reports a kill at the moment of a death.
+        """Whether a process other than the nanny reports a kill at the moment of a death.
 
         That process may be in another pid namespace, so pids do not compare.
         """
@@ -132,9 +124,7 @@ class KernelLog:
         return any(self._near(when, others) for when in kills)
 
     def _blocks(self) -> Iterator[list[KernelLine]]:
-        """
-        Yield all lines of one OOM kill together, and every other line by itself.
-        """
+        """Yield all lines of one OOM kill together, and every other line by itself."""
         block: list[KernelLine] = []
         for line in self.lines:
             of_kill = _OOM_LINE.search(line[1]) is not None
@@ -151,9 +141,7 @@ class KernelLog:
     def _victim_of_kill(
         self, block: Sequence[KernelLine], subjects: Sequence[Subject], *, taken: Container[int]
     ) -> int | None:
-        """
-        Return the index of the worker that an OOM kill ended, or None; workers in *taken* match by pid only.
-        """
+        """Return the index of the worker that an OOM kill ended, or None; workers in *taken* match by pid only."""
         text, when = _joined_text(block), block[-1][0]
         pids = {int(pid) for pid in _KILLED_PID.findall(text)}
         near = self._near(when, subjects, within_s=NAMELESS_S)
@@ -172,18 +160,14 @@ class KernelLog:
         return next(fitting, None) if _PYTHON.search(text) else None
 
     def may_have_ended_by(self, signal: int, subject: Subject) -> bool:
-        """
-        Whether no nanny logged another exit of *subject* than by *signal*.
-        """
+        """Whether no nanny logged another exit of *subject* than by *signal*."""
         noted = self.signals.get(subject.pid or 0)
         if noted is not None:
             return noted == signal
         return not subject.own or subject.when is None or subject.when > self.noted_until
 
     def _crash_lines(self, lines: Iterable[KernelLine], subjects: Sequence[Subject]) -> dict[int, KernelLine]:
-        """
-        Return the crash line of each death: the nearest, in the order of the deaths, no line twice.
-        """
+        """Return the crash line of each death: the nearest, in the order of the deaths, no line twice."""
         candidates = {line: list(self._crash_candidates(line, subjects)) for line in lines}
         found: dict[int, KernelLine] = {}
         for line, index in sorted(
@@ -197,8 +181,7 @@ class KernelLog:
         return in_order if all(index in candidates[line] for index, line in in_order.items()) else found
 
     def _crash_candidates(self, line: KernelLine, subjects: Sequence[Subject]) -> Iterator[int]:
-        """
-        Yield the workers that may have crashed: the signal fits, and the thread id is no lower than the pid.
+        """Yield the workers that may have crashed: the signal fits, and the thread id is no lower than the pid.
 
         A crash is noticed once the core is written. If no nanny logged a worker's exit, only a Python that
         crashed at the same moment counts. The clock's full drift applies only if a nanny logged the signal.
@@ -236,22 +219,17 @@ class KernelLog:
 
 
 def format_lines(lines: Iterable[KernelLine]) -> bytes:
-    """
-    Return the lines as ``dmesg --time-format=iso`` prints them, in UTC.
-    """
+    """Return the lines as ``dmesg --time-format=iso`` prints them, in UTC."""
     return "".join(f"{_iso_time(when)} {text}\n" for when, text in lines).encode("utf-8", errors="replace")
 
 
 def has_oom_kill(lines: Iterable[KernelLine]) -> bool:
-    """
-    Whether one of the lines reports an OOM kill.
-    """
+    """Whether one of the lines reports an OOM kill."""
     return any(_KILLED_PID.search(text) for _, text in lines)
 
 
 def _is_group(group: str, named: Collection[str], subject: Subject) -> bool:
-    """
-    Whether *named* has the answering process's cgroup, which the machine's workers share.
+    """Whether *named* has the answering process's cgroup, which the machine's workers share.
 
     If the kernel uses another path for that cgroup, only the worker's own nanny can tell.
     """

@@ -1,6 +1,4 @@
-"""
-Finds the machines of dead workers by asking nannies, the scheduler and this process.
-"""
+"""Finds the machines of dead workers by asking nannies, the scheduler and this process."""
 
 from __future__ import annotations
 
@@ -48,8 +46,7 @@ _FORBIDDEN_REMEDY = "take run (nanny) and run_function (scheduler) out of distri
 def find_locations(
     client: Client, victims: Sequence[Victim], deadline: Deadline
 ) -> tuple[list[Location], list[Gap]]:
-    """
-    Return the machines, containers and jobs of surviving processes near *victims*, and gaps for silent ones.
+    """Return the machines, containers and jobs of surviving processes near *victims*, and gaps for silent ones.
 
     It asks the victims' nannies (at most four; in place of a lost one another nanny on its host), the
     scheduler and this process. It must not be called from the client's own event loop.
@@ -65,9 +62,7 @@ def find_locations(
 
 
 def is_this_machine(host: str | None) -> bool:
-    """
-    Whether *host*, a name or an address in Dask's form, is this machine.
-    """
+    """Whether *host*, a name or an address in Dask's form, is this machine."""
     if not host:
         return False
     if is_loopback(host):
@@ -78,23 +73,17 @@ def is_this_machine(host: str | None) -> bool:
 
 
 def is_loopback(host: str | None) -> bool:
-    """
-    Whether *host* is a loopback address, which every machine has.
-    """
+    """Whether *host* is a loopback address, which every machine has."""
     return host is not None and (host in ("localhost", "::1") or host.startswith("127."))
 
 
 def local_nannies() -> dict[str, object]:
-    """
-    Return this process's nannies (those of a LocalCluster), by address.
-    """
+    """Return this process's nannies (those of a LocalCluster), by address."""
     return {str(each.address_safe): each for each in nannies_here() if getattr(each, "address_safe", None)}
 
 
 class _LocationInquiry:
-    """
-    One round of requests; answers are kept however the round ends.
-    """
+    """One round of requests; answers are kept however the round ends."""
 
     def __init__(self, client: Client, victims: Sequence[Victim], deadline: Deadline) -> None:
         self._client = client
@@ -108,9 +97,7 @@ class _LocationInquiry:
         return getattr(self._client, "status", None) == "running"
 
     def probe_here(self) -> None:
-        """
-        Add this process's own location, also for the nannies and the scheduler in it.
-        """
+        """Add this process's own location, also for the nannies and the scheduler in it."""
         location = probe_here(LOCATION_PROBES, {})["location"]
         hosts = [each.identity.host for each in self._victims if is_this_machine(each.identity.host)]
         identity = Identity(pid=os.getpid(), host=next(iter(hosts), None))
@@ -123,9 +110,7 @@ class _LocationInquiry:
             self.locations.append(_make_location("scheduler", identity, location, ahead_s=0.0))
 
     async def ask_others(self) -> None:
-        """
-        Ask nannies and the scheduler in other processes concurrently.
-        """
+        """Ask nannies and the scheduler in other processes concurrently."""
         wanted = await self._others()
         calls = [partial(self._ask_with_clock, role, identity) for role, identity in wanted]
         answers = await gather_answers(calls)
@@ -150,9 +135,7 @@ class _LocationInquiry:
         return location
 
     async def _others(self) -> list[tuple[LocationRole, Identity]]:
-        """
-        Return the processes to ask: the victims' nannies, one nanny on each other host, the scheduler.
-        """
+        """Return the processes to ask: the victims' nannies, one nanny on each other host, the scheduler."""
         answered = {place.identity.nanny for place in self.locations if place.identity.nanny}
         gone = [each for each in self._victims if each.identity.nanny not in answered]
         wanted: list[tuple[LocationRole, Identity]] = []
@@ -176,9 +159,7 @@ class _LocationInquiry:
         return wanted
 
     async def _workers(self, near: Sequence[str | None]) -> Reply:
-        """
-        Return the scheduler's workers by address, those on the hosts of *near* first; empty if it is silent.
-        """
+        """Return the scheduler's workers by address, those on the hosts of *near* first; empty if it is silent."""
         try:
             found = await queries.answer_in_time(
                 partial(fetch_workers, self._client, near=near),
@@ -227,9 +208,7 @@ def _location_gap(place: str, problem: BaseException) -> Gap:
 
 
 def _is_own_address(host: str) -> bool:
-    """
-    Whether a socket can be bound to *host*, which only works for the machine's own addresses.
-    """
+    """Whether a socket can be bound to *host*, which only works for the machine's own addresses."""
     try:
         family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
         with socket.socket(family, socket.SOCK_DGRAM) as probe:

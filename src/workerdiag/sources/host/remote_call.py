@@ -1,5 +1,4 @@
-"""
-Runs probes in this process directly, and in others through Dask, as source text.
+"""Runs probes in this process directly, and in others through Dask, as source text.
 
 Byte code of another release of Python can crash a server, so text is sent. It runs in a thread, so the event
 loop continues, and returns JSON.
@@ -49,9 +48,7 @@ def answer(texts, asked):
 
 
 class Request(TypedDict, total=False):
-    """
-    The argument of a probe.
-    """
+    """The argument of a probe."""
 
     #: How far back to search, and how long a probe may take, in seconds.
     since_s: float
@@ -69,15 +66,11 @@ Answer = dict[str, dict[str, Any]]
 
 
 class UnreadableAnswerError(ValueError):
-    """
-    A process returned something that no probe returns.
-    """
+    """A process returned something that no probe returns."""
 
 
 def probe_here(probes: Sequence[str], request: Request) -> Answer:
-    """
-    Run probes in this process; return the result of each, or its ``problem``.
-    """
+    """Run probes in this process; return the result of each, or its ``problem``."""
     answers: Answer = {}
     for name in probes:
         try:
@@ -90,8 +83,7 @@ def probe_here(probes: Sequence[str], request: Request) -> Answer:
 async def probe_elsewhere(
     client: Client, nanny: str | None, probes: Sequence[str], request: Request, deadline: Deadline
 ) -> Answer:
-    """
-    Return the answer of another process: a nanny, by its address, or the scheduler (None).
+    """Return the answer of another process: a nanny, by its address, or the scheduler (None).
 
     The scheduler's ``broadcast`` connects to any address, including that of a nanny whose worker is
     gone (distributed 2024.8.1 to 2026.8.0: ``Scheduler.broadcast``, ``Nanny.run``, ``worker.run``).
@@ -113,8 +105,7 @@ async def probe_elsewhere(
 def run_in_client_loop(
     client: Client, call: Callable[[], Coroutine[object, object, object]], deadline: Deadline
 ) -> None:
-    """
-    Run *call* on the client's event loop, and wait for it in this other thread.
+    """Run *call* on the client's event loop, and wait for it in this other thread.
 
     The loop creates the coroutine: a stopped loop would never await one created here.
     """
@@ -153,16 +144,12 @@ def _cancel(tasks: Sequence[asyncio.Task[object]]) -> None:
 async def gather_answers(
     calls: Sequence[Callable[[], Awaitable[Answer]]],
 ) -> list[Answer | BaseException]:
-    """
-    Run *calls* concurrently; return their results or exceptions.
-    """
+    """Run *calls* concurrently; return their results or exceptions."""
     return await asyncio.gather(*(call() for call in calls), return_exceptions=True)
 
 
 def _call_arguments(probes: Sequence[str], request: Request) -> dict[str, object]:
-    """
-    Return arguments of the handler ``run``; they unpickle in any release of Python.
-    """
+    """Return arguments of the handler ``run``; they unpickle in any release of Python."""
     namespace = {
         "texts": {name: _probe_source(name) for name in probes},
         "asked": request,

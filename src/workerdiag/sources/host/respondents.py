@@ -1,5 +1,4 @@
-"""
-Selects the processes to probe about dead workers' machines, and the dead workers that each can speak for.
+"""Selects the processes to probe about dead workers' machines, and the dead workers that each can speak for.
 
 If no worker died but work stands still, nannies answer for their live workers.
 """
@@ -36,9 +35,7 @@ MAX_RESPONDENTS = 4
 
 @frozen(kw_only=True)
 class Subject:
-    """
-    A dead worker, as one respondent can speak of it.
-    """
+    """A dead worker, as one respondent can speak of it."""
 
     identity: Identity
     #: When it died, by the respondent's clock; None if unknown or alive.
@@ -50,17 +47,13 @@ class Subject:
 
     @property
     def pid(self) -> int | None:
-        """
-        Its pid from Dask, or else from the nanny's log.
-        """
+        """Its pid from Dask, or else from the nanny's log."""
         return self.identity.pid if self.identity.pid is not None else self.noted_pid
 
 
 @frozen(kw_only=True)
 class Respondent:
-    """
-    A process that answers probes, and the workers it answers for.
-    """
+    """A process that answers probes, and the workers it answers for."""
 
     place: Location
     subjects: tuple[Subject, ...]
@@ -71,29 +64,21 @@ class Respondent:
 
     @property
     def title(self) -> str:
-        """
-        The machine's name in reports.
-        """
+        """The machine's name in reports."""
         return self.place.identity.host or self.place.hostname or "this machine"
 
     @property
     def is_this_process(self) -> bool:
-        """
-        Whether the respondent is this process.
-        """
+        """Whether the respondent is this process."""
         here = self.place.identity
         return here.pid == os.getpid() and (here.nanny is None or here.nanny in local_nannies())
 
     def probe_here(self, request: Request) -> Answer:
-        """
-        Run the probes in this process.
-        """
+        """Run the probes in this process."""
         return probe_here(self._probes, request)
 
     async def ask(self, client: Client, request: Request, deadline: Deadline) -> Answer:
-        """
-        Run the probes in another process through Dask; raises as `probe_elsewhere`.
-        """
+        """Run the probes in another process through Dask; raises as `probe_elsewhere`."""
         nanny = None if self.place.role == "scheduler" else str(self.place.identity.nanny)
         return await probe_elsewhere(client, nanny, self._probes, request, deadline)
 
@@ -103,9 +88,7 @@ class Respondent:
 
 
 def respondents(scene: Scene) -> tuple[list[Respondent], list[Victim]]:
-    """
-    Return the respondents, the one closest to the latest death first, and the victims without one.
-    """
+    """Return the respondents, the one closest to the latest death first, and the victims without one."""
     spoken_for: dict[int, list[Subject]] = {}  # by the number of the location
     sure: dict[int, bool] = {}
     left: list[Victim] = []
@@ -129,9 +112,7 @@ def respondents(scene: Scene) -> tuple[list[Respondent], list[Victim]]:
 
 
 async def live_respondents(scene: Scene, deadline: Deadline) -> list[Respondent]:
-    """
-    Return one nanny of each host, at most four, those of paused workers first; the scheduler's errors pass.
-    """
+    """Return one nanny of each host, at most four, those of paused workers first; the scheduler's errors pass."""
     answer = await queries.answer_in_time(partial(fetch_workers, scene.client), deadline)
     workers: Reply = answer["workers"]
     found: dict[str | None, Respondent] = {}
@@ -171,9 +152,7 @@ def _location_for(victim: Victim, scene: Scene) -> Location | None:
 
 
 def _is_elsewhere(host: str | None, here: Location, scene: Scene) -> bool:
-    """
-    Whether a loopback address belongs to the scheduler's machine, and that is not this one.
-    """
+    """Whether a loopback address belongs to the scheduler's machine, and that is not this one."""
     boots = {each.boot_id for each in scene.locations if each.role == "scheduler" and each.boot_id}
     return is_loopback(host) and bool(boots) and here.boot_id not in boots
 

@@ -1,6 +1,4 @@
-"""
-Probes the machine that a worker died on through a process that still runs there.
-"""
+"""Probes the machine that a worker died on through a process that still runs there."""
 
 from __future__ import annotations
 
@@ -38,8 +36,7 @@ _BY_HAND = "dmesg -T | grep -iE 'killed process|segfault'; uptime"
 
 
 class HostSource:
-    """
-    Reads kernel log, cgroup, disks, limits and uptime of the machines of dead workers, or of live ones.
+    """Reads kernel log, cgroup, disks, limits and uptime of the machines of dead workers, or of live ones.
 
     The probes run in this process if the nanny is in it. Otherwise they run in a thread of the victim's
     nanny, another nanny on the host, or the scheduler on the host; at most four processes are probed.
@@ -62,15 +59,11 @@ class HostSource:
 
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
-        """
-        Return the source for *scene*; None without both a victim and a client.
-        """
+        """Return the source for *scene*; None without both a victim and a client."""
         return cls(scene) if scene.victims or scene.client is not None else None
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
-        """
-        Yield the machines' evidence, and a gap for each that cannot be probed.
-        """
+        """Yield the machines' evidence, and a gap for each that cannot be probed."""
         self._deadline = Deadline.of_budget(budget_s)
         targets, left = respondents(self._scene) if self._scene.victims else (self._live_respondents(), [])
         answers = self._answers(targets)
@@ -86,9 +79,7 @@ class HostSource:
         yield from self._gaps(targets, answers, left)
 
     def _live_respondents(self) -> list[Respondent]:
-        """
-        Return nannies of live workers, paused ones first; none if the scheduler does not answer in time.
-        """
+        """Return nannies of live workers, paused ones first; none if the scheduler does not answer in time."""
         found: list[Respondent] = []
 
         async def ask() -> None:
@@ -102,9 +93,7 @@ class HostSource:
         return found
 
     def _answers(self, targets: Sequence[Respondent]) -> list[Answer | BaseException]:
-        """
-        Return each answer or exception; this process is probed last, while the others work.
-        """
+        """Return each answer or exception; this process is probed last, while the others work."""
         found: dict[int, Answer | BaseException] = {}
         remote = [index for index, each in enumerate(targets) if not each.is_this_process]
 
@@ -145,9 +134,7 @@ class HostSource:
     def _kernel_log_evidence(
         self, targets: Sequence[Respondent], answers: Sequence[object], left: Sequence[Victim]
     ) -> Iterator[Evidence]:
-        """
-        Yield gaps of kernel logs, or `Inspected` if all were read completely.
-        """
+        """Yield gaps of kernel logs, or `Inspected` if all were read completely."""
         pairs = [
             (each, answer)
             for each, answer in zip(targets, answers, strict=True)
@@ -181,9 +168,7 @@ class HostSource:
 
 
 def machine_gap(title: str, problem: BaseException) -> Gap:
-    """
-    Return the gap of a machine that could not be probed.
-    """
+    """Return the gap of a machine that could not be probed."""
     reason: GapReason
     reason, remedy = "unreachable", f"on {title}: {_BY_HAND}"
     if isinstance(problem, TimeoutError):
@@ -197,9 +182,7 @@ def machine_gap(title: str, problem: BaseException) -> Gap:
 
 
 def uncertain_machine_gap(title: str) -> Gap:
-    """
-    Return the gap of a machine known by a loopback address only, where only lines with the pid count.
-    """
+    """Return the gap of a machine known by a loopback address only, where only lines with the pid count."""
     return Gap(
         source=f"host {title}",
         reason="unreachable",
@@ -209,9 +192,7 @@ def uncertain_machine_gap(title: str) -> Gap:
 
 
 def kernel_gap(answer: Answer, respondent: Respondent) -> Gap | None:
-    """
-    Return the gap of a kernel log that was not read completely; None if it was.
-    """
+    """Return the gap of a kernel log that was not read completely; None if it was."""
     section = answer.get("kernel", {})
     if section.get("reaches_back"):
         return None

@@ -1,6 +1,4 @@
-"""
-Evidence from the Kubernetes API about the pods, containers and nodes of dead workers.
-"""
+"""Evidence from the Kubernetes API about the pods, containers and nodes of dead workers."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ _WAITING_SHARE = 0.95
 
 
 class KubernetesSource:
-    """
-    Queries the API server about the victims' pods, their events, nodes and logs; changes nothing.
-    """
+    """Queries the API server about the victims' pods, their events, nodes and logs; changes nothing."""
 
     name: ClassVar[str] = SOURCE_NAME
     terms: ClassVar[Terms] = Terms(
@@ -39,16 +35,12 @@ class KubernetesSource:
 
     @classmethod
     def of(cls, scene: Scene) -> KubernetesSource | None:
-        """
-        Return the source for *scene*; None without a sign of Kubernetes.
-        """
+        """Return the source for *scene*; None without a sign of Kubernetes."""
         target = target_of(scene)
         return None if target is None else cls(target)
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
-        """
-        Yield the API server's evidence, pods first, within *budget_s* seconds.
-        """
+        """Yield the API server's evidence, pods first, within *budget_s* seconds."""
         deadline, asking = Deadline.after(_WAITING_SHARE * budget_s), Deadline.of_budget(budget_s)
         found: list[Evidence] = []
         try:

@@ -1,5 +1,4 @@
-"""
-A read-only client of the Kubernetes API, with few requests bounded in time and bytes; failures become gaps.
+"""A read-only client of the Kubernetes API, with few requests bounded in time and bytes; failures become gaps.
 
 kr8s (0.20), which dask-kubernetes also uses, finds the credentials inside and outside a cluster.
 """
@@ -40,9 +39,7 @@ _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class KubernetesApi:
-    """
-    The API server, for one round of requests; *note* is called with every gap.
-    """
+    """The API server, for one round of requests; *note* is called with every gap."""
 
     def __init__(self, note: Callable[[Gap], None], deadline: Deadline) -> None:
         self._note = note
@@ -56,9 +53,7 @@ class KubernetesApi:
         self.ahead_s: float | None = None
 
     async def open(self) -> None:
-        """
-        Find credentials and check the server; raises UnansweredError without a server.
-        """
+        """Find credentials and check the server; raises UnansweredError without a server."""
         try:
             from kr8s.asyncio import api
         except ImportError:
@@ -76,9 +71,7 @@ class KubernetesApi:
 
     @property
     def namespace(self) -> str:
-        """
-        The namespace of this pod, or else of the kubeconfig's context.
-        """
+        """The namespace of this pod, or else of the kubeconfig's context."""
         try:
             inside = not self._api.auth.active_context and _OWN_NAMESPACE.read_text().strip()
         except OSError:
@@ -88,9 +81,7 @@ class KubernetesApi:
     async def items(
         self, kind: str, *, namespace: str, labels: str = "", fields: str = "", most: int
     ) -> tuple[list[dict[str, object]], bool]:
-        """
-        Return at most *most* objects of a kind (``pods``), and whether these are all; raises UnansweredError.
-        """
+        """Return at most *most* objects of a kind (``pods``), and whether these are all; raises UnansweredError."""
         selectors = {"labelSelector": labels, "fieldSelector": fields}
         params = {"limit": str(most), **{key: text for key, text in selectors.items() if text}}
         answer = await self._object(kind, "list", namespace, kind, params)
@@ -104,15 +95,11 @@ class KubernetesApi:
         return [each for each in items if isinstance(each, dict)], complete
 
     async def item(self, kind: str, name: str, *, namespace: str = "") -> dict[str, object] | None:
-        """
-        Return one object, or None if none has that name; raises UnansweredError.
-        """
+        """Return one object, or None if none has that name; raises UnansweredError."""
         return await self._object(kind, "get", namespace, f"{kind}/{name}", {})
 
     async def log(self, pod: str, *, namespace: str, params: Mapping[str, str], most_bytes: int) -> bytes:
-        """
-        Return a container's log, at most *most_bytes*; raises UnansweredError.
-        """
+        """Return a container's log, at most *most_bytes*; raises UnansweredError."""
         path = f"pods/{pod}/log"
         try:
             async with asyncio.timeout(_LOG_S):
@@ -146,9 +133,7 @@ class KubernetesApi:
     async def _get(
         self, kind: str, verb: str, namespace: str, path: str, params: Mapping[str, str], most_bytes: int
     ) -> tuple[int, bytes, bool]:
-        """
-        Return status, body, and whether the body was cut.
-        """
+        """Return status, body, and whether the body was cut."""
         try:
             async with self._turn, asyncio.timeout(min(self._request_s, self._deadline.left_s)):
                 status, body, cut = await self._read(namespace, path, params, most_bytes)

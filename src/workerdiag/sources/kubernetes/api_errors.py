@@ -1,6 +1,4 @@
-"""
-Reasons why the API server did not answer, each with one command that helps.
-"""
+"""Reasons why the API server did not answer, each with one command that helps."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ _CLUSTER_WIDE = ("nodes",)
 
 @define(eq=False)
 class UnansweredError(Exception):
-    """
-    The API server did not answer a request.
-    """
+    """The API server did not answer a request."""
 
     #: As in `Gap.reason`.
     reason: GapReason
@@ -32,9 +28,7 @@ class UnansweredError(Exception):
 
 
 def connection_failure(problem: Exception) -> UnansweredError:
-    """
-    Return why there was no response, from an exception of kr8s or its HTTP client.
-    """
+    """Return why there was no response, from an exception of kr8s or its HTTP client."""
     name = type(problem).__name__
     detail = f"{name}: {error_text(problem)}"[:500].rstrip(": ")
     if isinstance(problem, TimeoutError) or "Timeout" in name:
@@ -51,8 +45,7 @@ def connection_failure(problem: Exception) -> UnansweredError:
 def http_failure(
     status: int, body: bytes, *, verb: str, kind: str, namespace: str, path: str
 ) -> UnansweredError:
-    """
-    Return why the server refused, with the command that grants the permission.
+    """Return why the server refused, with the command that grants the permission.
 
     *verb* and *kind* are as in roles (``list``, ``pods/log``); *namespace* is empty for objects without one.
     """
@@ -68,9 +61,7 @@ def http_failure(
 
 
 def kubectl_command(path: str, namespace: str) -> str:
-    """
-    Return the ``kubectl`` command for the same request.
-    """
+    """Return the ``kubectl`` command for the same request."""
     scope = f"-n {shlex.quote(namespace)} " if namespace else ""
     if path.endswith("/log"):
         return f"kubectl {scope}logs {shlex.quote(path.split('/')[1])}"
@@ -86,9 +77,7 @@ def _status_message(body: bytes) -> str:
 
 
 def _grant_command(kind: str, namespace: str, user: str) -> str:
-    """
-    Return the command with which an administrator lets *user* read that kind.
-    """
+    """Return the command with which an administrator lets *user* read that kind."""
     if kind in _CLUSTER_WIDE:
         role, scope = "clusterrole", ""
     else:

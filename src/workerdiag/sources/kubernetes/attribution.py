@@ -1,6 +1,4 @@
-"""
-Matches victims to pods by name and address, and to container terminations by time.
-"""
+"""Matches victims to pods by name and address, and to container terminations by time."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ _SUFFIX = re.compile(r"-[a-z0-9]{1,10}-[a-z0-9]{5}")
 
 @frozen(kw_only=True)
 class VictimPod:
-    """
-    A victim, its pod, and the termination of its container.
-    """
+    """A victim, its pod, and the termination of its container."""
 
     victim: Victim
     namespace: str
@@ -53,17 +49,14 @@ class VictimPod:
 
     @property
     def identity(self) -> Identity:
-        """
-        The victim without its pid: the container's exit is that of its first process.
-        """
+        """The victim without its pid: the container's exit is that of its first process."""
         known = self.victim.identity
         container = Identity(container=f"{self.namespace}/{self.name}")
         return (evolve(known, pid=None) if known.worker else known).merged_with(container)
 
 
 def match_pods(victims: Sequence[Victim], pods: Sequence[Pod], own: Mapping[Victim, str]) -> list[VictimPod]:
-    """
-    Return the victims whose pod is among *pods*, each with its container's termination if reported.
+    """Return the victims whose pod is among *pods*, each with its container's termination if reported.
 
     *own* holds the pods that nannies report for their workers.
     """
@@ -90,9 +83,7 @@ def match_pods(victims: Sequence[Victim], pods: Sequence[Pod], own: Mapping[Vict
 def _rank(
     victim: Victim, pod: Pod, ends: Mapping[tuple[Victim, str], Termination]
 ) -> tuple[bool, bool, bool]:
-    """
-    Return a sort key, lower for a likelier pod: it ended then, has the address, and is not a left-over.
-    """
+    """Return a sort key, lower for a likelier pod: it ended then, has the address, and is not a left-over."""
     known_end = (victim, pod.uid) in ends
     return not known_end, victim.identity.host not in pod.addresses, pod.failed
 
@@ -105,9 +96,7 @@ def match_deleted_pods(
     *,
     namespace: str,
 ) -> list[VictimPod]:
-    """
-    Return the victims whose pod is gone but has events that report its end.
-    """
+    """Return the victims whose pod is gone but has events that report its end."""
     uids = {pod.uid for pod in there}
     ending = [
         each for each in events if each.kind == "Pod" and each.reason in END_REASONS and each.uid not in uids
@@ -122,9 +111,7 @@ def match_deleted_pods(
 
 
 def is_victims_pod(pod: Pod, victim: Victim, own: str | None) -> bool:
-    """
-    Whether the victim ran in *pod*, by names and addresses.
-    """
+    """Whether the victim ran in *pod*, by names and addresses."""
     if own is not None:
         return pod.name == own
     identity, named = victim.identity, pod.worker_name
@@ -148,8 +135,7 @@ def _is_named_for(pod: str, victim: Victim, own: str | None) -> bool:
 
 
 def _assign_terminations(pairs: Iterable[tuple[Victim, Pod]]) -> dict[tuple[Victim, str], Termination]:
-    """
-    Assign each termination to the victim nearest in time, and one termination to each victim.
+    """Assign each termination to the victim nearest in time, and one termination to each victim.
 
     Of equally near ones the last victim gets the last termination: earlier ones soon expire.
     """
@@ -178,9 +164,7 @@ def _seconds_from_end(end: Termination, victim: Victim) -> float:
 
 
 def _may_be_victims_end(end: Termination, pod: Pod, victim: Victim) -> bool:
-    """
-    Whether this termination may be a victim's.
-    """
+    """Whether this termination may be a victim's."""
     if victim.when is None:
         return not end.earlier or not any(not each.earlier for each in pod.terminations)
     if end.finished is None or end.finished > victim.when + pod.grace_s + SKEW_S:
@@ -201,8 +185,7 @@ def _next_run_started(end: Termination, pod: Pod) -> float | None:
 
 
 def _existed_then(pod: Pod, victim: Victim) -> bool:
-    """
-    Whether the pod existed when the victim joined and died, and had not failed long before.
+    """Whether the pod existed when the victim joined and died, and had not failed long before.
 
     A deployment creates the next pod while the last one is terminating, with the same address on a host
     network.
@@ -219,9 +202,7 @@ def _existed_then(pod: Pod, victim: Victim) -> bool:
 
 
 def _started_after(pod: Pod, victim: Victim) -> bool:
-    """
-    Whether the pod's latest run began after the victim's death.
-    """
+    """Whether the pod's latest run began after the victim's death."""
     began = pod.running_since
     if began is None:
         began = max((each.started for each in pod.terminations if each.started is not None), default=None)

@@ -1,5 +1,4 @@
-"""
-Formats pods, events and nodes like ``kubectl describe`` and ``kubectl get events`` (kubectl 1.20 to 1.34).
+"""Formats pods, events and nodes like ``kubectl describe`` and ``kubectl get events`` (kubectl 1.20 to 1.34).
 
 People paste that output, so the rules match it, and live answers use the same rules. Commands, arguments
 and environment variables, which may hold secrets, are left out.
@@ -32,8 +31,7 @@ _TAINTS_OF_TROUBLE = (
 
 
 def describe_pod(pod: Pod, end: Termination | None, *, all_ends: bool = False) -> str:
-    """
-    Return the pod and its container that runs Dask, as ``kubectl describe pod`` prints them.
+    """Return the pod and its container that runs Dask, as ``kubectl describe pod`` prints them.
 
     It describes the termination *end*, or with *all_ends* all terminations and failed init containers.
     """
@@ -41,9 +39,7 @@ def describe_pod(pod: Pod, end: Termination | None, *, all_ends: bool = False) -
 
 
 def describe_events(events: Iterable[KubernetesEvent], *, now: float) -> str:
-    """
-    Return the events as ``kubectl get events`` prints them, the oldest first.
-    """
+    """Return the events as ``kubectl get events`` prints them, the oldest first."""
     lines = ["LAST SEEN   TYPE      REASON                    OBJECT       MESSAGE"]
     for event in sorted(events, key=lambda each: each.last or 0.0):
         age = _format_age(now - event.last) if event.last is not None else "<unknown>"
@@ -55,9 +51,7 @@ def describe_events(events: Iterable[KubernetesEvent], *, now: float) -> str:
 
 
 def describe_node(node: dict[str, object], *, until: float | None) -> str:
-    """
-    Return a node's bad conditions and taints up to *until*, as ``kubectl describe node`` prints them.
-    """
+    """Return a node's bad conditions and taints up to *until*, as ``kubectl describe node`` prints them."""
     bad = [
         each
         for each in mappings_at(mapping_at(node, "status"), "conditions")
@@ -163,9 +157,7 @@ def _termination_lines(title: str, end: Termination) -> Iterator[str]:
 
 
 def _condition_lines(conditions: list[dict[str, object]]) -> Iterator[str]:
-    """
-    Yield the table of conditions, then the reasons that it omits, as in ``kubectl get pod -o yaml``.
-    """
+    """Yield the table of conditions, then the reasons that it omits, as in ``kubectl get pod -o yaml``."""
     if conditions:
         yield "Conditions:"
         yield "  Type              Status"
@@ -189,9 +181,7 @@ def _is_bad_condition(condition: dict[str, object], until: float | None) -> bool
 
 
 def _is_trouble_taint(taint: dict[str, object], until: float | None) -> bool:
-    """
-    Whether a taint marks an unhealthy or departing node; others reserve nodes for some pods.
-    """
+    """Whether a taint marks an unhealthy or departing node; others reserve nodes for some pods."""
     is_trouble = text_at(taint, "key").startswith(_TAINTS_OF_TROUBLE)
     return is_trouble and _began_by(time_at(taint, "timeAdded"), until)
 

@@ -1,6 +1,4 @@
-"""
-Converts pods, their events and nodes to evidence, for victims and for unhealthy pods.
-"""
+"""Converts pods, their events and nodes to evidence, for victims and for unhealthy pods."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ _MOST = 3
 
 
 def container_evidence(found: VictimPod) -> Iterator[Evidence]:
-    """
-    Yield the exit of the victim's container and its memory limit.
-    """
+    """Yield the exit of the victim's container and its memory limit."""
     end, pod = found.end, found.pod
     if end is not None and _is_workers_exit(end, found.victim):
         who, when = found.identity, end.finished
@@ -55,8 +51,7 @@ def container_evidence(found: VictimPod) -> Iterator[Evidence]:
 def pod_evidence(
     found: VictimPod, among: Sequence[VictimPod], listed: Sequence[KubernetesEvent] | None, *, now: float
 ) -> Iterator[Evidence]:
-    """
-    Yield the victim's pod as kubectl describes it, with the *listed* events of this death.
+    """Yield the victim's pod as kubectl describes it, with the *listed* events of this death.
 
     *among* has all victims that were found; *now* is by the API server's clock.
     """
@@ -77,39 +72,29 @@ def pod_evidence(
 
 
 def describe_node_events(events: Sequence[KubernetesEvent], found: VictimPod, *, now: float) -> str:
-    """
-    Return a node's events that may concern this death, as ``kubectl get events`` prints them.
-    """
+    """Return a node's events that may concern this death, as ``kubectl get events`` prints them."""
     relevant = [each for each in events if _may_concern(each, found)]
     return describe_events(relevant, now=now) if relevant else ""
 
 
 def text_chunks(origin: str, text: str, identity: Identity) -> Iterator[LogChunk]:
-    """
-    Yield one Kubernetes text, unless it is empty.
-    """
+    """Yield one Kubernetes text, unless it is empty."""
     if text:
         yield LogChunk(origin=origin, data=text.encode(), stream="kubernetes", identity=identity)
 
 
 def logs_command(pod: Pod) -> str:
-    """
-    Return the command for the log of the container that runs Dask.
-    """
+    """Return the command for the log of the container that runs Dask."""
     return shlex.join(["kubectl", "-n", pod.namespace, "logs", pod.name, "-c", pod.container_name])
 
 
 def pod_identity(pod: Pod) -> Identity:
-    """
-    Return the identity of a pod without a known worker.
-    """
+    """Return the identity of a pod without a known worker."""
     return Identity(container=f"{pod.namespace}/{pod.name}")
 
 
 def log_identity(found: VictimPod) -> Identity:
-    """
-    Return the identity for a container's log: the victim, or the whole container if it still runs.
-    """
+    """Return the identity for a container's log: the victim, or the whole container if it still runs."""
     known = found.identity
     return (
         known
@@ -119,9 +104,7 @@ def log_identity(found: VictimPod) -> Identity:
 
 
 def _is_workers_exit(end: Termination, victim: Victim) -> bool:
-    """
-    Whether the container's exit is the worker's; with a nanny only a kill is, as it ends all processes.
-    """
+    """Whether the container's exit is the worker's; with a nanny only a kill is, as it ends all processes."""
     return victim.identity.nanny is None or end.exit_code == 137
 
 
@@ -144,9 +127,7 @@ def _nearest_victim(event: KubernetesEvent, rivals: Sequence[VictimPod]) -> Vict
 
 
 def _may_concern(event: KubernetesEvent, found: VictimPod) -> bool:
-    """
-    Whether a node's event may concern this death; an OOM kill only at the same moment.
-    """
+    """Whether a node's event may concern this death; an OOM kill only at the same moment."""
     if event.reason not in _KILLS_FOR_MEMORY:
         return not event.reason.startswith(_HARMLESS_REASONS)
     when = found.end.finished if found.end is not None else found.victim.when
@@ -154,9 +135,7 @@ def _may_concern(event: KubernetesEvent, found: VictimPod) -> bool:
 
 
 def unhealthy_pods(pods: Iterable[Pod], *, since: float | None) -> list[Pod]:
-    """
-    Return the latest pod with each kind of failure, at most three, without those healthy after *since*.
-    """
+    """Return the latest pod with each kind of failure, at most three, without those healthy after *since*."""
     found: dict[str, Pod] = {}
     for pod in sorted(pods, key=lambda each: -(each.created or 0.0)):
         if trouble := pod.trouble(since=since):
@@ -167,9 +146,7 @@ def unhealthy_pods(pods: Iterable[Pod], *, since: float | None) -> list[Pod]:
 def unhealthy_evidence(
     pods: Iterable[Pod], listed: Sequence[KubernetesEvent], *, now: float
 ) -> Iterator[Evidence]:
-    """
-    Yield unhealthy *pods* as kubectl describes them, with their events.
-    """
+    """Yield unhealthy *pods* as kubectl describes them, with their events."""
     for pod in pods:
         mine = [each for each in listed if each.uid == pod.uid]
         description = describe_pod(pod, None, all_ends=True) + (
@@ -182,8 +159,7 @@ def unhealthy_evidence(
 def owner_evidence(
     cluster: str, pods: Iterable[Pod], listed: Iterable[KubernetesEvent], *, namespace: str, now: float
 ) -> Iterator[Evidence]:
-    """
-    Yield the events of the deployments, replica sets and worker groups that own a cluster's pods.
+    """Yield the events of the deployments, replica sets and worker groups that own a cluster's pods.
 
     *cluster* is its name in the operator; if empty, nothing is yielded.
     """

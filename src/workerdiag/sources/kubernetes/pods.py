@@ -1,6 +1,4 @@
-"""
-Pods with the container that runs Dask, and events, parsed from the API server's JSON.
-"""
+"""Pods with the container that runs Dask, and events, parsed from the API server's JSON."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ _GRACE_S = 30.0
 
 @frozen(kw_only=True)
 class KubernetesEvent:
-    """
-    An event that a component of Kubernetes recorded about an object.
-    """
+    """An event that a component of Kubernetes recorded about an object."""
 
     #: ``Normal`` or ``Warning``.
     type: str
@@ -61,9 +57,7 @@ class KubernetesEvent:
 
 
 def parse_event(raw: Mapping[str, object]) -> KubernetesEvent:
-    """
-    Parse an event of the API server.
-    """
+    """Parse an event of the API server."""
     metadata, about = mapping_at(raw, "metadata"), mapping_at(raw, "involvedObject")
     message = text_at(raw, "message")
     assigned = _ASSIGNED.match(message)
@@ -93,9 +87,7 @@ def _first_time(stamps: Iterable[str]) -> float | None:
 
 @frozen(kw_only=True)
 class Termination:
-    """
-    The end of one run of a container.
-    """
+    """The end of one run of a container."""
 
     #: The kubelet's reason, such as ``OOMKilled`` or ``Error``.
     reason: str
@@ -111,9 +103,7 @@ class Termination:
 
 @frozen(kw_only=True)
 class Pod:
-    """
-    A pod. Its container here is the one that runs Dask; times are in seconds since the epoch.
-    """
+    """A pod. Its container here is the one that runs Dask; times are in seconds since the epoch."""
 
     name: str
     namespace: str
@@ -151,24 +141,18 @@ class Pod:
 
     @property
     def failed(self) -> bool:
-        """
-        Whether the pod has failed for good and is only left over.
-        """
+        """Whether the pod has failed for good and is only left over."""
         return self.status.get("phase") == "Failed"
 
     @property
     def changed(self) -> float | None:
-        """
-        The time of the last change in its status, or None.
-        """
+        """The time of the last change in its status, or None."""
         times = [time_at(each, "lastTransitionTime") for each in mappings_at(self.status, "conditions")]
         times += [each.finished for each in self.terminations]
         return max((each for each in times if each is not None), default=None)
 
     def trouble(self, *, since: float | None) -> str:
-        """
-        Return the reason why it is unhealthy; "" if it is healthy, or was restarted before *since*.
-        """
+        """Return the reason why it is unhealthy; "" if it is healthy, or was restarted before *since*."""
         if self.failed:
             return text_at(self.status, "reason") or "Failed"
         for key in ("containerStatuses", "initContainerStatuses"):
@@ -183,9 +167,7 @@ class Pod:
 
 
 def parse_pod(raw: Mapping[str, object]) -> Pod:
-    """
-    Parse a pod of the API server.
-    """
+    """Parse a pod of the API server."""
     metadata, spec, status = (mapping_at(raw, key) for key in ("metadata", "spec", "status"))
     name, labels = text_at(metadata, "name"), mapping_at(metadata, "labels")
     default = text_at(mapping_at(metadata, "annotations"), _DEFAULT_CONTAINER)
@@ -221,9 +203,7 @@ def parse_pod(raw: Mapping[str, object]) -> Pod:
 def parse_termination(
     terminated: Mapping[str, object], *, exit_code: int, earlier: bool = False
 ) -> Termination:
-    """
-    Parse the termination of a container.
-    """
+    """Parse the termination of a container."""
     return Termination(
         reason=text_at(terminated, "reason"),
         message=text_at(terminated, "message"),
@@ -255,9 +235,7 @@ def _terminations(container_status: Mapping[str, object]) -> Iterator[Terminatio
 
 
 def dask_container(containers: Sequence[dict[str, object]], *, default: str) -> dict[str, object]:
-    """
-    Return the container that runs Dask, by its command, variables or name, else *default*; empty if unclear.
-    """
+    """Return the container that runs Dask, by its command, variables or name, else *default*; empty if unclear."""
     choices = (
         [each for each in containers if _RUNS_DASK.search(" ".join(command_words(each)))],
         [each for each in containers if _variables(each).intersection(_DASK_VARIABLES)],
@@ -270,9 +248,7 @@ def dask_container(containers: Sequence[dict[str, object]], *, default: str) -> 
 
 
 def command_words(container: object) -> list[str]:
-    """
-    Return the command and arguments of a container.
-    """
+    """Return the command and arguments of a container."""
     lists = [container.get(key) for key in ("command", "args")] if isinstance(container, dict) else []
     return [str(word) for each in lists if isinstance(each, list) for word in each]
 

@@ -1,5 +1,4 @@
-"""
-Finds the Kubernetes cluster of a scene, and the victims' pods with few requests however many pods exist.
+"""Finds the Kubernetes cluster of a scene, and the victims' pods with few requests however many pods exist.
 
 The dask-kubernetes operator (2026.3.0, ``controller.py``) labels pods with ``dask.org/cluster-name``,
 names workers after their deployment, and gives them the scheduler address
@@ -41,9 +40,7 @@ _MIN_APART_S = 2.0
 
 @frozen(kw_only=True)
 class KubernetesTarget:
-    """
-    The cluster and the victims to query Kubernetes about.
-    """
+    """The cluster and the victims to query Kubernetes about."""
 
     victims: tuple[Victim, ...] = ()
     #: None stands for the namespace of the credentials.
@@ -62,9 +59,7 @@ class KubernetesTarget:
 
 
 def target_of(scene: Scene) -> KubernetesTarget | None:
-    """
-    Return the target of the queries, or None without a sign of Kubernetes.
-    """
+    """Return the target of the queries, or None without a sign of Kubernetes."""
     address = _service_address(scene)
     object_ = scene.cluster if scene.cluster_is("dask_kubernetes", "KubeCluster", "HelmCluster") else None
     if object_ is None and address is None and not _ran_in_pods(scene):
@@ -89,16 +84,12 @@ def target_of(scene: Scene) -> KubernetesTarget | None:
 
 
 def name_or_none(name: object) -> str | None:
-    """
-    Return *name* if it is a valid Kubernetes name, else None.
-    """
+    """Return *name* if it is a valid Kubernetes name, else None."""
     return name if isinstance(name, str) and _NAME.fullmatch(name) else None
 
 
 def _ran_in_pods(scene: Scene) -> bool:
-    """
-    Whether the victims ran in pods; without a surviving process near them, whether this one does.
-    """
+    """Whether the victims ran in pods; without a surviving process near them, whether this one does."""
     near = [each for each in scene.locations if each.role in ("worker", "nanny", "neighbour")]
     return any(
         each.environment.get("KUBERNETES_SERVICE_HOST")
@@ -130,9 +121,7 @@ def _cluster_and_labels(object_: object, address: re.Match[str] | None, scene: S
 
 
 def _own_pod(identity: Identity, places: tuple[Location, ...]) -> str | None:
-    """
-    Return the pod that the victim's nanny, or another process that speaks for it, reports.
-    """
+    """Return the pod that the victim's nanny, or another process that speaks for it, reports."""
     for place in places:
         if place.role not in ("worker", "nanny") or not _is_same_process(place.identity, identity):
             continue
@@ -147,9 +136,7 @@ def _is_same_process(speaker: Identity, identity: Identity) -> bool:
 
 
 class PodSearch:
-    """
-    The pods listed so far, matched to victims.
-    """
+    """The pods listed so far, matched to victims."""
 
     def __init__(self, api: KubernetesApi, target: KubernetesTarget) -> None:
         self._api = api
@@ -159,21 +146,16 @@ class PodSearch:
 
     @property
     def pods(self) -> list[Pod]:
-        """
-        All listed pods.
-        """
+        """All listed pods."""
         return list(self._pods.values())
 
     @property
     def victims(self) -> tuple[Victim, ...]:
-        """
-        The victims, with times by the API server's clock.
-        """
+        """The victims, with times by the API server's clock."""
         return tuple(map(self._on_api_clock, self._target.victims))
 
     async def list_pods(self) -> None:
-        """
-        List the cluster's pods; of many, those with the victims' names or addresses and unhealthy ones.
+        """List the cluster's pods; of many, those with the victims' names or addresses and unhealthy ones.
 
         Raises UnansweredError if a request was not answered; the other answers are kept.
         """
@@ -193,37 +175,27 @@ class PodSearch:
                 raise answer
 
     def names(self) -> list[str]:
-        """
-        Possible names of the victims' pods.
-        """
+        """Possible names of the victims' pods."""
         named = {name_or_none(each.identity.name) for each in self._target.victims}
         return sorted({each for each in (*named, *self._target.pods.values()) if each})
 
     def found(self) -> list[VictimPod]:
-        """
-        Return the victims whose pod was listed.
-        """
+        """Return the victims whose pod was listed."""
         return match_pods(self.victims, self.pods, self._own_pods())
 
     def gone(self, found: Sequence[VictimPod], events: Sequence[KubernetesEvent]) -> list[VictimPod]:
-        """
-        Return the other victims whose pod is gone but has events.
-        """
+        """Return the other victims whose pod is gone but has events."""
         known = {each.victim for each in found}
         left = [each for each in self.victims if each not in known]
         return match_deleted_pods(left, events, self.pods, self._own_pods(), namespace=self.namespace)
 
     def to_api_clock(self, when: float | None) -> float | None:
-        """
-        Convert a scheduler's time to the API server's clock, if the two are known to differ.
-        """
+        """Convert a scheduler's time to the API server's clock, if the two are known to differ."""
         apart_s = (self._api.ahead_s or 0.0) - self._target.scheduler_ahead_s
         return when if when is None or abs(apart_s) < _MIN_APART_S else when + apart_s
 
     def is_in_window(self, event: KubernetesEvent) -> bool:
-        """
-        Whether an event is within the relevant time.
-        """
+        """Whether an event is within the relevant time."""
         since, until = self.to_api_clock(self._target.since), self.to_api_clock(self._target.until)
         last, first = event.last, event.first
         if last is None or first is None:
@@ -231,9 +203,7 @@ class PodSearch:
         return (since is None or last >= since) and (until is None or first <= until)
 
     def now(self) -> float:
-        """
-        Return seconds since the epoch by the API server's clock.
-        """
+        """Return seconds since the epoch by the API server's clock."""
         return time.time() + (self._api.ahead_s or 0.0)
 
     def _on_api_clock(self, victim: Victim) -> Victim:
@@ -258,7 +228,5 @@ class PodSearch:
 
 
 def _may_be_pod_address(host: str) -> bool:
-    """
-    Whether a host may be a pod's address: no loopback, and without a selector's special characters.
-    """
+    """Whether a host may be a pod's address: no loopback, and without a selector's special characters."""
     return not host.startswith("127.") and not {",", "=", "!"}.intersection(host)

@@ -1,6 +1,4 @@
-"""
-One round of requests to the Kubernetes API, the most short-lived data first.
-"""
+"""One round of requests to the Kubernetes API, the most short-lived data first."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ _EVENTS_S = 3600.0
 
 
 class KubernetesSession:
-    """
-    One round of requests; each piece of evidence goes to *emit* at once, so none is lost at the deadline.
-    """
+    """One round of requests; each piece of evidence goes to *emit* at once, so none is lost at the deadline."""
 
     def __init__(
         self, target: KubernetesTarget, emit: Callable[[Evidence], None], deadline: Deadline
@@ -51,9 +47,7 @@ class KubernetesSession:
         self._search: PodSearch
 
     async def ask_all(self) -> None:
-        """
-        Send every request, until the time is up.
-        """
+        """Send every request, until the time is up."""
         try:
             await self._api.open()
         except UnansweredError:
@@ -91,9 +85,7 @@ class KubernetesSession:
     # ------------------------------------------------------------------------------ events
 
     async def _events(self) -> list[KubernetesEvent] | None:
-        """
-        Return the namespace's events, or the relevant ones of many; None without an answer.
-        """
+        """Return the namespace's events, or the relevant ones of many; None without an answer."""
         try:
             items, complete = await self._list_events()
             if not complete:
@@ -111,9 +103,7 @@ class KubernetesSession:
         )
 
     async def _events_in_question(self) -> list[dict[str, object]]:
-        """
-        Return events of found and unhealthy pods, and events that report ends of pods.
-        """
+        """Return events of found and unhealthy pods, and events that report ends of pods."""
         found = {each.name for each in self._search.found()}
         names = sorted({*self._search.names(), *found, *(each.name for each in self._unhealthy())})
         fields = [f"involvedObject.kind=Pod,involvedObject.name={each}" for each in names]
@@ -163,9 +153,7 @@ class KubernetesSession:
             )
 
     async def _ask_log(self, found: VictimPod) -> None:
-        """
-        Emit the end of the log of a victim's container, or of its previous run.
-        """
+        """Emit the end of the log of a victim's container, or of its previous run."""
         pod, end = found.pod, found.end
         if pod is None or found.is_end_expired or (end is None and pod.running_since is None):
             return
@@ -201,9 +189,7 @@ class KubernetesSession:
     def _emit_missing_pods(
         self, found: Sequence[VictimPod], listed: Sequence[KubernetesEvent] | None, *, complete: bool
     ) -> None:
-        """
-        Emit the unhealthy pods if there are no victims, else gaps for the victims without a pod.
-        """
+        """Emit the unhealthy pods if there are no victims, else gaps for the victims without a pod."""
         if not self._target.victims:
             self._emit_unhealthy(listed or ())
             return

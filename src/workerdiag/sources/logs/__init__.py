@@ -1,6 +1,4 @@
-"""
-Reads log text from any input of the caller, in bounded memory and bounded time.
-"""
+"""Reads log text from any input of the caller, in bounded memory and bounded time."""
 
 from __future__ import annotations
 
@@ -32,8 +30,7 @@ __all__ = ["LogInput", "LogSource", "Unbox", "Unbundle"]
 
 
 class LogSource:
-    """
-    Reads the caller's logs: paths, globs, folders, fsspec URLs, ``-``, open files, `LogText`.
+    """Reads the caller's logs: paths, globs, folders, fsspec URLs, ``-``, open files, `LogText`.
 
     It yields each log as `LogChunk` pieces of about 1 MiB, in order, followed by an `Inspected`
     (place ``log``). Compressed data (gzip, zstd, bzip2, xz, recognised by content) is decompressed;
@@ -77,9 +74,7 @@ class LogSource:
         self.unread: list[Gap] = []
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
-        """
-        Yield the text of all inputs, in the order given, within *budget_s* seconds.
-        """
+        """Yield the text of all inputs, in the order given, within *budget_s* seconds."""
         self.has_read_any = False
         self.unread = []
         records: RecordCollection | None = None
@@ -122,9 +117,7 @@ class LogSource:
     def _received_pieces(
         self, reader: InputReader, given: LogInput, inputs_left: int
     ) -> Iterator[Evidence | BundlePiece | RecordPiece]:
-        """
-        Yield what *reader* reads, in chunks of about 1 MiB, until it is done or time is up.
-        """
+        """Yield what *reader* reads, in chunks of about 1 MiB, until it is done or time is up."""
         chunk: _ChunkBuilder | None = None
         while True:
             try:
@@ -147,9 +140,7 @@ class LogSource:
 
 
 class _ChunkBuilder:
-    """
-    Joins the blocks of one log to chunks of about 1 MiB.
-    """
+    """Joins the blocks of one log to chunks of about 1 MiB."""
 
     def __init__(self, log: LogHandle, stream: Stream | None) -> None:
         self.log = log

@@ -1,5 +1,4 @@
-"""
-Decompresses files, converts text to UTF-8, and checks that it is text.
+"""Decompresses files, converts text to UTF-8, and checks that it is text.
 
 The first bytes of a file tell its kind, never its name. Memory is bounded whatever the decompressed size.
 """
@@ -40,8 +39,7 @@ _SAMPLED_BYTES = 64 * 1024
 
 
 def decoded_blocks(name: str, file: Readable) -> Iterator[bytes]:
-    """
-    Yield the content of a file in blocks, decompressed, and as UTF-8 if it has a byte order mark.
+    """Yield the content of a file in blocks, decompressed, and as UTF-8 if it has a byte order mark.
 
     Raises:
         UnreadableInputError: The compressed data is broken, or the file holds neither text nor
@@ -68,9 +66,7 @@ def decoded_blocks(name: str, file: Readable) -> Iterator[bytes]:
 
 
 class _PeekableFile:
-    """
-    A file whose first bytes can be read in advance.
-    """
+    """A file whose first bytes can be read in advance."""
 
     def __init__(self, file: Readable) -> None:
         self._file = file
@@ -101,9 +97,7 @@ def _unpack(name: str, file: _PeekableFile) -> Iterator[bytes]:
 
 
 def _translate_errors(name: str, kind: str, blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """
-    Yield the blocks; convert errors in the compressed data, and let those in reading the file pass.
-    """
+    """Yield the blocks; convert errors in the compressed data, and let those in reading the file pass."""
     try:
         yield from blocks
     except ImportError:
@@ -116,9 +110,7 @@ def _translate_errors(name: str, kind: str, blocks: Iterator[bytes]) -> Iterator
 
 
 class _Gunzip:
-    """
-    A gzip decompressor with the interface of `bz2.BZ2Decompressor`.
-    """
+    """A gzip decompressor with the interface of `bz2.BZ2Decompressor`."""
 
     def __init__(self) -> None:
         self._unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)  # with gzip's header and checks
@@ -140,9 +132,7 @@ class _Gunzip:
 
 
 def _decompress(file: _PeekableFile, new: Callable[[], Any]) -> Iterator[bytes]:
-    """
-    Yield the decompressed streams of a file; *new* makes a decompressor like `bz2.BZ2Decompressor`.
-    """
+    """Yield the decompressed streams of a file; *new* makes a decompressor like `bz2.BZ2Decompressor`."""
     unpacker, data, ended = new(), file.read(_FEED_BYTES), False
     while True:
         block = unpacker.decompress(data, BLOCK_BYTES)

@@ -1,5 +1,4 @@
-"""
-Detects the encoding of a text and converts it to UTF-8.
+"""Detects the encoding of a text and converts it to UTF-8.
 
 On Windows ``>`` writes UTF-16 in one shell and ASCII in another, and ``>>`` appends either to the other.
 """
@@ -22,16 +21,12 @@ _WIDE = re.compile(rb"(?:[\t\n\r -~]\0{1,3}){24,}")
 
 
 def encoding_of(first: bytes) -> str | None:
-    """
-    Return the encoding that a byte order mark shows; None without one, and for UTF-8.
-    """
+    """Return the encoding that a byte order mark shows; None without one, and for UTF-8."""
     return next((encoding for bom, encoding in _BOMS if first.startswith(bom)), None)
 
 
 def reencoded(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
-    """
-    Yield text with a byte order mark as UTF-8; once ASCII was appended, only ASCII is kept.
-    """
+    """Yield text with a byte order mark as UTF-8; once ASCII was appended, only ASCII is kept."""
     decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
     is_mixed = False
     for block in blocks:
@@ -48,9 +43,7 @@ def reencoded(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
 
 
 def narrowed(block: bytes) -> bytes:
-    """
-    Return 8-bit text with appended UTF-16 converted to ASCII.
-    """
+    """Return 8-bit text with appended UTF-16 converted to ASCII."""
     if b"\0" not in block:
         return block
     return _WIDE.sub(lambda wide: wide[0].replace(b"\0", b""), block)

@@ -1,6 +1,4 @@
-"""
-Gaps of logs that could not be read completely, with their remedies.
-"""
+"""Gaps of logs that could not be read completely, with their remedies."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ _LINE = re.compile(r"\n| - | \w+: ")
 
 
 def log_gap(name: str, problem: BaseException, count: int) -> Gap:
-    """
-    Return why reading a log failed after *count* bytes.
-    """
+    """Return why reading a log failed after *count* bytes."""
     reason, detail, remedy = _explain_problem(problem)
     if isinstance(problem, FileNotFoundError) and _LINE.search(name):
         remedy = "a path is wanted; log text itself goes in as workerdiag.LogText(text)"
@@ -53,16 +49,12 @@ def _explain_problem(problem: BaseException) -> tuple[GapReason, str, str]:
 
 
 def timeout_gap(name: str, detail: str) -> Gap:
-    """
-    Return the gap of a log that could not be read completely in time.
-    """
+    """Return the gap of a log that could not be read completely in time."""
     return Gap(source=name, place="log", reason="timed-out", detail=detail, remedy=_MORE_TIME)
 
 
 def unread_gap(given: Sequence[object]) -> Gap:
-    """
-    Return the gap of inputs that were not read at all for lack of time.
-    """
+    """Return the gap of inputs that were not read at all for lack of time."""
     names = [input_name(each) for each in given[:_MAX_NAMED]]
     more = f" and {len(given) - _MAX_NAMED} more" if len(given) > _MAX_NAMED else ""
     detail = f"no time was left for {', '.join(names)}{more}"
@@ -70,24 +62,18 @@ def unread_gap(given: Sequence[object]) -> Gap:
 
 
 def empty_gap(name: str) -> Gap:
-    """
-    Return the gap of an empty log.
-    """
+    """Return the gap of an empty log."""
     remedy = "check that the process writes its log there"
     return Gap(source=name, place="log", reason="never-recorded", detail="it is empty", remedy=remedy)
 
 
 def unusable_gap(name: str, why: str, remedy: str) -> Gap:
-    """
-    Return the gap of an unreadable death bundle or black box.
-    """
+    """Return the gap of an unreadable death bundle or black box."""
     return Gap(source=name, place="log", reason="malformed", detail=why[:500], remedy=remedy)
 
 
 def in_use_gap(names: Sequence[str]) -> Gap:
-    """
-    Return the gap of black boxes that may still be in use.
-    """
+    """Return the gap of black boxes that may still be in use."""
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
     detail = f"still in use, as far as can be seen from here: {', '.join(names[:_MAX_NAMED])}{more}"
     remedy = "ask again when the worker has ended; on another machine than its own, ten minutes later"
@@ -95,7 +81,5 @@ def in_use_gap(names: Sequence[str]) -> Gap:
 
 
 def format_byte_count(count: int) -> str:
-    """
-    Return a count such as ``1,234 bytes``.
-    """
+    """Return a count such as ``1,234 bytes``."""
     return f"{count:,} bytes"

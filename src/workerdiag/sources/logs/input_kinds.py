@@ -1,6 +1,4 @@
-"""
-Tells the kind of an input by its first bytes, never by its name, and has the types read from each kind.
-"""
+"""Tells the kind of an input by its first bytes, never by its name, and has the types read from each kind."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ Unbox = Callable[[str, bytes, bytes], "DeathReport | None"]
 
 
 def sniff(head: bytes) -> InputKind:
-    """
-    Return the kind of an input whose decompressed content begins with *head*.
-    """
+    """Return the kind of an input whose decompressed content begins with *head*."""
     if head.startswith(_ZIP_MAGIC):
         return "bundle"
     if head.startswith(BOX_MAGIC):
@@ -51,9 +47,7 @@ def sniff(head: bytes) -> InputKind:
 
 
 def sniff_blocks(blocks: Iterator[bytes]) -> tuple[InputKind, Iterator[bytes]]:
-    """
-    Return the kind of an input, and all its non-empty blocks.
-    """
+    """Return the kind of an input, and all its non-empty blocks."""
     head = b""
     for block in blocks:
         head += block
@@ -63,9 +57,7 @@ def sniff_blocks(blocks: Iterator[bytes]) -> tuple[InputKind, Iterator[bytes]]:
 
 
 def read_at_most(blocks: Iterator[bytes], most_bytes: int) -> bytes:
-    """
-    Return the whole input, or nothing if it is larger than *most_bytes*.
-    """
+    """Return the whole input, or nothing if it is larger than *most_bytes*."""
     data = bytearray()
     for block in blocks:
         data += block
@@ -75,21 +67,15 @@ def read_at_most(blocks: Iterator[bytes], most_bytes: int) -> bytes:
 
 
 class Readable(Protocol):
-    """
-    The part of a file's interface that reading needs.
-    """
+    """The part of a file's interface that reading needs."""
 
     def read(self, size: int, /) -> bytes | None:
-        """
-        Return at most *size* bytes; none at the end.
-        """
+        """Return at most *size* bytes; none at the end."""
 
 
 @frozen(kw_only=True)
 class LogHandle:
-    """
-    One unopened log.
-    """
+    """One unopened log."""
 
     #: Path, URL or other name under which a person finds it again, without passwords.
     origin: str
@@ -104,35 +90,27 @@ class LogHandle:
 
 
 class ContainerOpeners(NamedTuple):
-    """
-    Functions that read files other than logs; None for none.
-    """
+    """Functions that read files other than logs; None for none."""
 
     unbundle: Unbundle | None = None
     unbox: Unbox | None = None
 
 
 class LogBlock(NamedTuple):
-    """
-    The next bytes of a log.
-    """
+    """The next bytes of a log."""
 
     log: LogHandle
     data: bytes
 
 
 class BundlePiece(NamedTuple):
-    """
-    A piece of evidence from a bundle.
-    """
+    """A piece of evidence from a bundle."""
 
     piece: Evidence
 
 
 class RecordPiece(NamedTuple):
-    """
-    One death record.
-    """
+    """One death record."""
 
     record: ParsedRecord
 

@@ -1,6 +1,4 @@
-"""
-Resolves the caller's inputs to logs: paths, globs, folders, URLs, open files, text.
-"""
+"""Resolves the caller's inputs to logs: paths, globs, folders, URLs, open files, text."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ from workerdiag.sources.logs.openers import OpenFile, Stdin, encode_text
 
 
 class FileSystem(Protocol):
-    """
-    An fsspec file system; fsspec is untyped.
-    """
+    """An fsspec file system; fsspec is untyped."""
 
     open: Callable[..., IO[bytes]]
     cat_file: Callable[..., bytes]
@@ -57,8 +53,7 @@ _COMPANION = re.compile(r"\.box\.(?!death$)")
 
 
 def resolve_logs(given: LogInput, number: int) -> list[LogHandle]:
-    """
-    Return the logs that one input stands for; *number* counts the inputs of its kind, from 1.
+    """Return the logs that one input stands for; *number* counts the inputs of its kind, from 1.
 
     A folder stands for the files directly in it that look like logs, by name
     (``worker.log.1.gz``, ``slurm-12.out``, ``job.e123``, ``stderr``) or by lines of distributed
@@ -88,18 +83,14 @@ def resolve_logs(given: LogInput, number: int) -> list[LogHandle]:
 
 
 def input_type(given: LogInput) -> str:
-    """
-    Return the name of an input's kind, for inputs without a name.
-    """
+    """Return the name of an input's kind, for inputs without a name."""
     if isinstance(given, LogText):
         return "LogText"
     return "path" if isinstance(given, str | os.PathLike) else "file"
 
 
 def input_name(given: object) -> str:
-    """
-    Return the name of an input before it is resolved.
-    """
+    """Return the name of an input before it is resolved."""
     if isinstance(given, str | Path):
         return url_without_secrets(str(given))[:300]
     name = given.name if isinstance(given, io.IOBase) and hasattr(given, "name") else None
@@ -107,16 +98,12 @@ def input_name(given: object) -> str:
 
 
 def is_companion(name: str) -> bool:
-    """
-    Whether a file of that name accompanies a black box, and so is not a log.
-    """
+    """Whether a file of that name accompanies a black box, and so is not a log."""
     return _COMPANION.search(name) is not None
 
 
 def url_without_secrets(place: str) -> str:
-    """
-    Return a URL without its password and query values: a signed URL is a credential.
-    """
+    """Return a URL without its password and query values: a signed URL is a credential."""
     if "://" not in place:
         return place
     try:
@@ -188,8 +175,7 @@ def _logs_in_folder(folder: Path) -> list[Path]:
 
 
 def files_of_folder(folder: Path) -> tuple[list[Path], list[Path]]:
-    """
-    Return the files of a folder that are read as logs, and the others.
+    """Return the files of a folder that are read as logs, and the others.
 
     Empty files count as logs only without any other: batch systems also create an output file for a job that
     writes nothing.
@@ -207,17 +193,13 @@ def files_of_folder(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _sort_key(name: str) -> tuple[int, int, str]:
-    """
-    Sort by name, but batches of records by age, the newest first: there may not be time for all.
-    """
+    """Sort by name, but batches of records by age, the newest first: there may not be time for all."""
     batch = _BATCH_NAME.search(name)
     return (-int(batch[1]), -int(batch[2]), name) if batch else (0, 0, name)
 
 
 def _has_log_lines(path: Path) -> bool:
-    """
-    Whether a file begins like a log of Dask or a file of the flight recorder.
-    """
+    """Whether a file begins like a log of Dask or a file of the flight recorder."""
     if is_companion(path.name):
         return False
     try:

@@ -1,6 +1,4 @@
-"""
-Opens inputs: the caller's open files, standard input, and URLs with the package that each needs.
-"""
+"""Opens inputs: the caller's open files, standard input, and URLs with the package that each needs."""
 
 from __future__ import annotations
 
@@ -33,17 +31,14 @@ _EXTRAS: Mapping[str, str] = {
 
 
 class Stdin:
-    """
-    Standard input, read as data arrives.
+    """Standard input, read as data arrives.
 
     It avoids ``sys.stdin.buffer`` if possible: a thread that waits there holds a lock that the interpreter
     needs to exit.
     """
 
     def read(self, size: int) -> bytes:
-        """
-        Return at most *size* bytes; none at the end.
-        """
+        """Return at most *size* bytes; none at the end."""
         try:
             return os.read(sys.stdin.fileno(), size)
         except (OSError, ValueError, AttributeError):  # replaced, as by pytest or click's test runner
@@ -51,26 +46,20 @@ class Stdin:
 
 
 class OpenFile:
-    """
-    The caller's open file, text or binary, read from its position and left open.
-    """
+    """The caller's open file, text or binary, read from its position and left open."""
 
     def __init__(self, file: Any) -> None:
         self._file: Readable = file
         self._read = getattr(file, "read1", file.read)
 
     def read(self, size: int) -> bytes:
-        """
-        Return at most *size* bytes or characters, as UTF-8; none at the end.
-        """
+        """Return at most *size* bytes or characters, as UTF-8; none at the end."""
         data: bytes | str | None = self._read(size)
         return encode_text(data) if isinstance(data, str) else bytes(data or b"")
 
 
 def encode_text(text: str) -> bytes:
-    """
-    Encode text as UTF-8; undecodable bytes, read as surrogates, are restored.
-    """
+    """Encode text as UTF-8; undecodable bytes, read as surrogates, are restored."""
     try:
         return text.encode("utf-8", errors="surrogateescape")
     except UnicodeEncodeError:
@@ -79,8 +68,7 @@ def encode_text(text: str) -> bytes:
 
 @contextmanager
 def naming_packages(url: str) -> Iterator[None]:
-    """
-    Convert the errors of a missing package for *url*.
+    """Convert the errors of a missing package for *url*.
 
     Raises:
         ImportError: The package is missing; the message says what to install.

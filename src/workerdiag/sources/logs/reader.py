@@ -1,6 +1,4 @@
-"""
-Reads one input in a thread: its logs, bundles, black boxes and records.
-"""
+"""Reads one input in a thread: its logs, bundles, black boxes and records."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ _IS_BOX = ("looks binary (a black box of a worker)", "workerdiag blackbox prints
 
 
 class InputReader:
-    """
-    Reads one input in a thread until it is stopped; text in memory needs no thread.
-    """
+    """Reads one input in a thread until it is stopped; text in memory needs no thread."""
 
     def __init__(
         self, given: LogInput, number: int, names: LogNames, deadline: Deadline, openers: ContainerOpeners
@@ -67,15 +63,12 @@ class InputReader:
             self._thread = HelperThread("workerdiag-log", lambda: self._pieces, read_ahead=_READ_AHEAD)
 
     def stop(self) -> None:
-        """
-        Make the thread end at its next piece.
-        """
+        """Make the thread end at its next piece."""
         if self._thread is not None:
             self._thread.stop()
 
     def next_piece(self, inputs_left: int) -> ReaderPiece | None:
-        """
-        Return the next piece, or None after the last one.
+        """Return the next piece, or None after the last one.
 
         Raises:
             TimeoutError: No piece arrived in the time for this input.
@@ -131,9 +124,7 @@ class InputReader:
                 assert_never(opened.kind)
 
     def _read_text(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
-        """
-        Yield the text of a log, then an `Inspected` or a gap.
-        """
+        """Yield the text of a log, then an `Inspected` or a gap."""
         log = opened.log
         for data in self._blocks_in_time(opened):
             yield LogBlock(log, data)
@@ -141,9 +132,7 @@ class InputReader:
         yield opened.broken or (is_whole if opened.read_bytes else empty_gap(log.origin))
 
     def _read_records(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
-        """
-        Yield the records in a file, then a gap if it was not read completely.
-        """
+        """Yield the records in a file, then a gap if it was not read completely."""
         from workerdiag.sources.recorder.record_lines import RecordParser
 
         lines = RecordParser()
@@ -162,9 +151,7 @@ class InputReader:
                 break
 
     def _read_bundle(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
-        """
-        Yield the evidence of a death bundle; its logs keep their names unless these are taken.
-        """
+        """Yield the evidence of a death bundle; its logs keep their names unless these are taken."""
         origin, unbundle, pieces = opened.log.origin, self._openers.unbundle, None
         data = read_at_most(opened.blocks(), MAX_BUNDLE_BYTES)
         if unbundle is not None and data and not opened.broken:
@@ -188,9 +175,7 @@ class InputReader:
             yield BundlePiece(piece)
 
     def _read_box(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
-        """
-        Yield the report of a worker's death from its black box.
-        """
+        """Yield the report of a worker's death from its black box."""
         from workerdiag.sources.recorder.record_lines import ParsedRecord
 
         log, data = opened.log, read_at_most(opened.blocks(), MAX_BOX_BYTES)
@@ -211,9 +196,7 @@ class InputReader:
 
 
 class _OpenedLog:
-    """
-    One log while it is read: its kind, its blocks, and why they ended early.
-    """
+    """One log while it is read: its kind, its blocks, and why they ended early."""
 
     def __init__(self, log: LogHandle) -> None:
         self.log = log
@@ -223,9 +206,7 @@ class _OpenedLog:
         self.kind, self._blocks = sniff_blocks(self._read())
 
     def blocks(self) -> Iterator[bytes]:
-        """
-        Yield the blocks; a failure ends them.
-        """
+        """Yield the blocks; a failure ends them."""
         for data in self._blocks:
             self.read_bytes += len(data)
             yield data
@@ -240,27 +221,21 @@ class _OpenedLog:
 
 
 class LogNames:
-    """
-    Remembers the logs already read and the names in use: chunks of one name belong to one log.
-    """
+    """Remembers the logs already read and the names in use: chunks of one name belong to one log."""
 
     def __init__(self) -> None:
         self._keys: set[str] = set()
         self._taken: Counter[str] = Counter()
 
     def claim(self, log: LogHandle) -> LogHandle | None:
-        """
-        Return the log under a unique name; None if it was read before.
-        """
+        """Return the log under a unique name; None if it was read before."""
         if log.key is not None and log.key in self._keys:
             return None
         self._keys.add(log.key or "")
         return evolve(log, origin=self.free_name(log.origin))
 
     def free_name(self, origin: str) -> str:
-        """
-        Return *origin*, with a number appended if it is taken, and reserve the name.
-        """
+        """Return *origin*, with a number appended if it is taken, and reserve the name."""
         self._taken[origin] += 1
         times = self._taken[origin]
         return origin if times == 1 else f"{origin} ({times})"

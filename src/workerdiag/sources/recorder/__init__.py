@@ -1,6 +1,4 @@
-"""
-Reads the flight recorder's death records from the scheduler through a client.
-"""
+"""Reads the flight recorder's death records from the scheduler through a client."""
 
 from __future__ import annotations
 
@@ -30,8 +28,7 @@ _MAX_BYTES = 2**20
 
 
 class RecorderSource:
-    """
-    Reads the records of relevant deaths if `workerdiag.install` or a preload installed the recorder.
+    """Reads the records of relevant deaths if `workerdiag.install` or a preload installed the recorder.
 
     Without a recorder it sends two small requests to the scheduler and yields nothing, not even a gap.
 
@@ -49,9 +46,7 @@ class RecorderSource:
         self._tasks = tuple(dict.fromkeys(tasks))
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
-        """
-        Yield the recorded deaths, within *budget_s* seconds; nothing on the client's own event loop.
-        """
+        """Yield the recorded deaths, within *budget_s* seconds; nothing on the client's own event loop."""
         if not self._is_open() or self._client.asynchronous:
             return
         from workerdiag.sources.cluster.queries import (
@@ -66,15 +61,11 @@ class RecorderSource:
         yield from evidence
 
     async def collect_async(self, *, budget_s: float) -> list[Evidence]:
-        """
-        Return the same evidence from within the client's event loop.
-        """
+        """Return the same evidence from within the client's event loop."""
         return await self._ask(Deadline.of_budget(budget_s)) if self._is_open() else []
 
     def _is_open(self) -> bool:
-        """
-        Whether the client is connected; if not, the cluster source has the gap.
-        """
+        """Whether the client is connected; if not, the cluster source has the gap."""
         return self._client.status == "running" and self._client.scheduler is not None
 
     async def _ask(self, deadline: Deadline) -> list[Evidence]:
@@ -97,9 +88,7 @@ class RecorderSource:
         return self._evidence_of(answer, dropped)
 
     async def _entries(self) -> list[tuple[float, object]]:
-        """
-        Return the events of the recorder's topic; ``events`` would create the topic, so it comes last.
-        """
+        """Return the events of the recorder's topic; ``events`` would create the topic, so it comes last."""
         from workerdiag.sources.cluster import queries, snapshot, versions_and_settings
 
         versions = await versions_and_settings.fetch_versions(self._client)
@@ -145,9 +134,7 @@ class RecorderSource:
 
 
 def _decoded(entries: Sequence[tuple[float, object]]) -> Iterator[Message]:
-    """
-    Yield the messages in the topic's events; one without a time gets that of its event.
-    """
+    """Yield the messages in the topic's events; one without a time gets that of its event."""
     for at, plain in entries:
         message = decode_message(plain)
         if isinstance(message, RemovalRecord | DeathReport) and message.identity.noticed_at is None:
@@ -157,23 +144,17 @@ def _decoded(entries: Sequence[tuple[float, object]]) -> Iterator[Message]:
 
 
 def is_recording(entries: Sequence[tuple[float, object]]) -> bool:
-    """
-    Whether a scheduler with these events in the recorder's topic is recording.
-    """
+    """Whether a scheduler with these events in the recorder's topic is recording."""
     return _has_ring(list(_decoded(entries)))
 
 
 def _has_ring(messages: Sequence[Message]) -> bool:
-    """
-    Whether the scheduler itself is recording, by the last of its own messages.
-    """
+    """Whether the scheduler itself is recording, by the last of its own messages."""
     own = [each for each in messages if isinstance(each, RecorderState | RemovalRecord)]
     return bool(own) and own[-1] != RecorderState(is_recording=False)
 
 
 def _deaths_of_topic(messages: Sequence[Message], *, now: float) -> DeathsAnswer:
-    """
-    Return the deaths in the topic alone, for a scheduler without a ring.
-    """
+    """Return the deaths in the topic alone, for a scheduler without a ring."""
     deaths = [each for each in messages if isinstance(each, RemovalRecord | DeathReport)]
     return DeathsAnswer(deaths=merge_messages(deaths), now=now)

@@ -1,6 +1,4 @@
-"""
-Converts recorded deaths to evidence: flat, bounded, each fact with its identity.
-"""
+"""Converts recorded deaths to evidence: flat, bounded, each fact with its identity."""
 
 from __future__ import annotations
 
@@ -35,17 +33,13 @@ _DUMP = "Fatal Python error: "
 
 
 def death_evidence(deaths: Sequence[RecordedDeath]) -> Iterator[Evidence]:
-    """
-    Yield the evidence of each death, oldest first.
-    """
+    """Yield the evidence of each death, oldest first."""
     for death in deaths:
         yield from evidence_of_one(death, deaths)
 
 
 def evidence_of_one(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> Iterator[Evidence]:
-    """
-    Yield the evidence of one of the *deaths*.
-    """
+    """Yield the evidence of one of the *deaths*."""
     identity, report = identity_of_death(death), death.report
     if death.record is not None:
         yield _removal_event(death.record, death, identity)
@@ -68,9 +62,7 @@ def evidence_of_one(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> It
 
 
 def _event(topic: str, fields: Mapping[str, EventValue], death: RecordedDeath, identity: Identity) -> Event:
-    """
-    Return an event with the known fields, each text cut to size.
-    """
+    """Return an event with the known fields, each text cut to size."""
     known = {
         name: value[:_TEXT_CHARS] if isinstance(value, str) else value
         for name, value in fields.items()
@@ -80,9 +72,7 @@ def _event(topic: str, fields: Mapping[str, EventValue], death: RecordedDeath, i
 
 
 def _removal_event(record: RemovalRecord, death: RecordedDeath, identity: Identity) -> Event:
-    """
-    Return the scheduler's removal event as `workerdiag.sources.cluster`, which has it for an hour, words it.
-    """
+    """Return the scheduler's removal event as `workerdiag.sources.cluster`, which has it for an hour, words it."""
     fields: dict[str, EventValue] = {
         "action": "remove-worker",
         "processing": ", ".join(sorted(record.assigned_keys)[:_MAX_NAMED])[:4000],
@@ -94,9 +84,7 @@ def _removal_event(record: RemovalRecord, death: RecordedDeath, identity: Identi
 
 
 def _death_fields(death: RecordedDeath, others: Sequence[str]) -> dict[str, EventValue]:
-    """
-    Return the fields of the event about the death.
-    """
+    """Return the fields of the event about the death."""
     record, report = death.record, death.report
     heartbeat = record.last_heartbeat if record is not None else Heartbeat()
     last = _last_sample(report)
@@ -141,9 +129,7 @@ def _report_fields(report: DeathReport) -> dict[str, EventValue]:
 
 
 def _ended_suddenly(report: DeathReport) -> bool:
-    """
-    Whether the process died without running any more code: its box would show a signal that can be caught.
-    """
+    """Whether the process died without running any more code: its box would show a signal that can be caught."""
     box = report.box
     return (
         report.kind == "box-found"
@@ -156,8 +142,7 @@ def _ended_suddenly(report: DeathReport) -> bool:
 
 
 def _end(report: DeathReport, death: RecordedDeath, identity: Identity) -> Iterator[Event | ProcessExit]:
-    """
-    Yield the stop request, if there was one, and the exit as far as known.
+    """Yield the stop request, if there was one, and the exit as far as known.
 
     A process that only its nanny knew, and that was asked to stop, is not a death.
     """
@@ -185,17 +170,13 @@ def _end(report: DeathReport, death: RecordedDeath, identity: Identity) -> Itera
 
 
 def _stop_request(name: str, why: str | None, death: RecordedDeath, identity: Identity) -> Event:
-    """
-    Return the event of a request to stop the worker, or to its nanny to stop it or to close.
-    """
+    """Return the event of a request to stop the worker, or to its nanny to stop it or to close."""
     fields: dict[str, EventValue] = {"action": "asked-to-stop", name: why[:200] if why else None}
     return Event(topic="recorder", fields=fields, when=death.at, identity=identity)
 
 
 def _memory_readings(death: RecordedDeath, identity: Identity) -> Iterator[MemoryReading]:
-    """
-    Yield the last reading: the process's own, taken each second, or else that of its last heartbeat.
-    """
+    """Yield the last reading: the process's own, taken each second, or else that of its last heartbeat."""
     record, report, last = death.record, death.report, _last_sample(death.report)
     heartbeat = record.last_heartbeat if record is not None else Heartbeat()
     limits = (last.memory_limit_bytes, *(each.memory_limit_bytes for each in (record, report) if each))
@@ -207,8 +188,7 @@ def _memory_readings(death: RecordedDeath, identity: Identity) -> Iterator[Memor
 
 
 def _cgroup_events(report: DeathReport, death: RecordedDeath, identity: Identity) -> Iterator[Event]:
-    """
-    Yield what the cgroup counted between the last sample, or the process's start, and its end.
+    """Yield what the cgroup counted between the last sample, or the process's start, and its end.
 
     A kill is this process's if it died of SIGKILL and the cgroup has its own limit. The cgroup of a whole
     machine or login also counts the kills of others.
@@ -237,8 +217,7 @@ def _cgroup_events(report: DeathReport, death: RecordedDeath, identity: Identity
 
 
 def _output_chunks(report: DeathReport, identity: Identity) -> Iterator[LogChunk]:
-    """
-    Yield the worker's last log lines, faulthandler's dump, and text written to stderr outside Python.
+    """Yield the worker's last log lines, faulthandler's dump, and text written to stderr outside Python.
 
     Text in a file that other workers also write to is attributed to the host alone.
     """
@@ -263,9 +242,7 @@ def _chunk(title: str, text: str, identity: Identity) -> Iterator[LogChunk]:
 
 
 def _first_dump(text: str) -> str:
-    """
-    Return faulthandler's dump of the first signal: it can itself crash while it walks other threads' stacks.
-    """
+    """Return faulthandler's dump of the first signal: it can itself crash while it walks other threads' stacks."""
     again = text.find(_DUMP, text.find(_DUMP) + 1)
     return text if again < 0 else text[:again]
 
@@ -280,9 +257,7 @@ def _either(one: int | None, other: int | None) -> int | None:
 
 
 def _lost_together(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> list[str]:
-    """
-    Return the addresses of other workers on its host that were lost unexpectedly within seconds of it.
-    """
+    """Return the addresses of other workers on its host that were lost unexpectedly within seconds of it."""
     host = death.record.address_host if death.record is not None else None
     return [
         each.identity.worker

@@ -1,6 +1,4 @@
-"""
-Reconstructs the last minutes of a dead worker: its memory, limits, and the tasks that ran when it was lost.
-"""
+"""Reconstructs the last minutes of a dead worker: its memory, limits, and the tasks that ran when it was lost."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ _THREAD_CHARS = 100
 
 
 def process_history(death: RecordedDeath, identity: Identity) -> ProcessHistory | None:
-    """
-    Return memory, limits and tasks from a worker's black box; None without one.
-    """
+    """Return memory, limits and tasks from a worker's black box; None without one."""
     report = death.report
     if report is None or report.box is None:
         return None
@@ -64,9 +60,7 @@ def _memory_limits(report: DeathReport, box: BlackBox) -> MemoryLimits:
 
 
 def _fraction(names: Mapping[str, str], name: str) -> float | None:
-    """
-    Return a fraction of the memory limit from the box; None if it is missing or switched off.
-    """
+    """Return a fraction of the memory limit from the box; None if it is missing or switched off."""
     try:
         value = float(names.get(name, ""))
     except ValueError:
@@ -75,9 +69,7 @@ def _fraction(names: Mapping[str, str], name: str) -> float | None:
 
 
 def _task_spans(report: DeathReport, box: BlackBox) -> Iterator[TaskSpan]:
-    """
-    Yield the tasks, oldest first; a thread of unknown name is named by its slot.
-    """
+    """Yield the tasks, oldest first; a thread of unknown name is named by its slot."""
     running = report.running_tasks or ()
     names = {each.slot: each.thread_name for each in running if each.slot is not None and each.thread_name}
     spans = [
@@ -111,8 +103,7 @@ def _thread(names: Mapping[int, str], slot: int | None) -> str:
 
 
 def tasks_at_loss(death: RecordedDeath, identity: Identity) -> TasksAtLoss | None:
-    """
-    Return the tasks that were on the worker; None if neither scheduler nor black box knows.
+    """Return the tasks that were on the worker; None if neither scheduler nor black box knows.
 
     A task that ran at the last heartbeat and was unfinished at the loss was still running. Other assigned
     tasks may have begun since, unless all threads already had a task.
@@ -151,18 +142,14 @@ def tasks_at_loss(death: RecordedDeath, identity: Identity) -> TasksAtLoss | Non
 
 
 def _exactly_running(report: DeathReport | None) -> tuple[RunningTask, ...] | None:
-    """
-    Return the running tasks, if the box has all of them; a box too long to be sent had all.
-    """
+    """Return the running tasks, if the box has all of them; a box too long to be sent had all."""
     if report is None or (report.box is not None and not report.box.has_all_running_tasks):
         return None
     return report.running_tasks
 
 
 def _full_key(task: RunningTask, known: Collection[str]) -> str:
-    """
-    Return the key of a task; a key truncated in the box is completed if only one known key begins so.
-    """
+    """Return the key of a task; a key truncated in the box is completed if only one known key begins so."""
     if not task.is_clipped:
         return task.key
     begun = [each for each in dict.fromkeys(known) if each.startswith(task.key)]
@@ -170,9 +157,7 @@ def _full_key(task: RunningTask, known: Collection[str]) -> str:
 
 
 def _end_time(report: DeathReport, running: Sequence[RunningTask]) -> float | None:
-    """
-    Return when the process ended, by its machine's clock, which box and nanny share.
-    """
+    """Return when the process ended, by its machine's clock, which box and nanny share."""
     written_at = report.box.written_at if report.box is not None else None
     times = [report.noticed_at, written_at, *(each.started_at for each in running)]
     return max((each for each in times if each is not None), default=None)
@@ -185,9 +170,7 @@ def _running_s(task: RunningTask, end: float | None) -> float | None:
 
 
 def _running_s_by_heartbeat(task: HeartbeatTask, record: RemovalRecord) -> float | None:
-    """
-    Return the seconds that a task had run at the loss: up to the heartbeat, plus the heartbeat's age.
-    """
+    """Return the seconds that a task had run at the loss: up to the heartbeat, plus the heartbeat's age."""
     age_s = record.last_heartbeat.age_s or 0.0
     return None if task.running_s is None else round(task.running_s + age_s, 3)
 

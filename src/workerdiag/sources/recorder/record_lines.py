@@ -1,6 +1,4 @@
-"""
-Parses the death records that the scheduler's recorder appends as JSON lines, even from damaged files.
-"""
+"""Parses the death records that the scheduler's recorder appends as JSON lines, even from damaged files."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ _WORDS: Mapping[BadLineKind, str] = {
 
 
 class ParsedRecord(NamedTuple):
-    """
-    One parsed line.
-    """
+    """One parsed line."""
 
     message: DeathMessage
     size_bytes: int
@@ -47,9 +43,7 @@ class ParsedRecord(NamedTuple):
 
 
 class BadLineError(ValueError):
-    """
-    A line is not a record, or is of an unknown schema.
-    """
+    """A line is not a record, or is of an unknown schema."""
 
     def __init__(self, kind: BadLineKind, schema: str = "") -> None:
         super().__init__(kind, schema)
@@ -58,9 +52,7 @@ class BadLineError(ValueError):
 
 
 def is_record_file(head: bytes) -> bool:
-    """
-    Whether a file that begins with *head* holds records: its first object has ``schema`` and ``kind``.
-    """
+    """Whether a file that begins with *head* holds records: its first object has ``schema`` and ``kind``."""
     line, end, _ = head.lstrip().partition(b"\n")
     if not line.startswith(b"{"):
         return False
@@ -74,8 +66,7 @@ def is_record_file(head: bytes) -> bool:
 
 
 def parse_record(line: bytes) -> ParsedRecord:
-    """
-    Return the record in a line.
+    """Return the record in a line.
 
     Raises:
         BadLineError: The line is not a usable record.
@@ -109,9 +100,7 @@ def _parse_line(line: bytes) -> Mapping[str, object]:
 
 
 class RecordParser:
-    """
-    Parses the records of one file from its blocks, in bounded memory.
-    """
+    """Parses the records of one file from its blocks, in bounded memory."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -124,9 +113,7 @@ class RecordParser:
         self._dropped: dict[str, None] = {}
 
     def take(self, data: bytes) -> Iterator[ParsedRecord]:
-        """
-        Yield the records that *data* completes.
-        """
+        """Yield the records that *data* completes."""
         *whole, self._rest = (self._rest + data).split(b"\n")
         for line in whole:
             yield from self._read(line)
@@ -134,17 +121,13 @@ class RecordParser:
             self._rest, self._too_long = b"", True
 
     def end(self) -> Iterator[ParsedRecord]:
-        """
-        Yield the last record, if it has no line end.
-        """
+        """Yield the last record, if it has no line end."""
         line, self._rest = self._rest, b""
         if line or self._too_long:
             yield from self._read(line)
 
     def gap(self, origin: str) -> Gap | None:
-        """
-        Return the gap of unusable lines, or None if all were usable.
-        """
+        """Return the gap of unusable lines, or None if all were usable."""
         parts = []
         if self._bad_count:
             problems = (_problem_text(kind, schema, lines) for (kind, schema), lines in self._bad.items())

@@ -1,6 +1,4 @@
-"""
-Collects the deaths described by record files and black boxes, in bounded memory.
-"""
+"""Collects the deaths described by record files and black boxes, in bounded memory."""
 
 from __future__ import annotations
 
@@ -26,8 +24,7 @@ _SAME_CLUSTER_S, _AFTER_S = 24 * 3600.0, 60.0
 
 
 class RecordCollection:
-    """
-    Collects records and reports in any order, and yields their evidence once all are read.
+    """Collects records and reports in any order, and yields their evidence once all are read.
 
     Args:
         about: Addresses of the workers in question. Without *about* and *tasks* the last death, and those in
@@ -44,9 +41,7 @@ class RecordCollection:
         self._bytes = self._dropped_count = 0
 
     def add(self, record: ParsedRecord) -> None:
-        """
-        Keep a record; if there is no room, drop the least important one.
-        """
+        """Keep a record; if there is no room, drop the least important one."""
         death = RecordedDeath.of(record.message)
         rank = 2 if self._is_in_question(death) else int(not death.is_expected)
         heapq.heappush(self._heap, (rank, death.time, next(self._numbers), record))
@@ -56,9 +51,7 @@ class RecordCollection:
             self._dropped_count += 1
 
     def evidence(self) -> Iterator[Evidence]:
-        """
-        Yield the evidence of the selected deaths; nothing without records.
-        """
+        """Yield the evidence of the selected deaths; nothing without records."""
         if not self._heap:
             return
         messages = [record.message for *_, record in sorted(self._heap, key=lambda each: each[1])]
@@ -91,8 +84,7 @@ class RecordCollection:
 def select_archived(
     deaths: Iterable[RecordedDeath], *, about: Collection[str], tasks: Collection[str]
 ) -> list[RecordedDeath]:
-    """
-    Select the relevant deaths from an archive, which many schedulers may have written; oldest first.
+    """Select the relevant deaths from an archive, which many schedulers may have written; oldest first.
 
     Without workers or tasks they are the last unexpected death and those in the quarter of an hour before, or
     the last death if all were expected. Addresses and keys may be reused, so deaths more than a day before

@@ -1,3 +1,1 @@
-"""
-Log stores, which keep the logs of machines and containers after their end.
-"""
+"""Log stores, which keep the logs of machines and containers after their end."""

@@ -1,6 +1,4 @@
-"""
-CloudWatch Logs: the logs of dead workers' containers, found by the address that a worker logs.
-"""
+"""CloudWatch Logs: the logs of dead workers' containers, found by the address that a worker logs."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ _ADDRESS = re.compile(r"(?:tcp|tls|ucx|ws|wss)://[\w.\[\]:-]+")
 
 @frozen
 class CloudWatchSource(ProviderSource):
-    """
-    Reads the end of the log streams of the dead workers' containers.
-    """
+    """Reads the end of the log streams of the dead workers' containers."""
 
     name: ClassVar[str] = "CloudWatch Logs"
     terms: ClassVar[Terms] = Terms(
@@ -49,9 +45,7 @@ class CloudWatchSource(ProviderSource):
 
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
-        """
-        Return the source for an ``ECSCluster`` or ``FargateCluster`` with a log group, else None.
-        """
+        """Return the source for an ``ECSCluster`` or ``FargateCluster`` with a log group, else None."""
         known = scene.cluster_is("ECSCluster") and getattr(scene.cluster, "cloudwatch_logs_group", None)
         return cls(scene) if known and scene.victims else None
 
@@ -99,9 +93,7 @@ def _stream_evidence(logs: Sdk, group: str, victim: Victim, missed: float | None
 
 
 def _find_start(logs: Sdk, group: str, address: str, missed: float | None) -> AwsAnswer | None:
-    """
-    Return the last start of a worker at this address before the death; addresses are reused.
-    """
+    """Return the last start of a worker at this address before the death; addresses are reused."""
     params: dict[str, object] = {"filterPattern": f'"{_START_LINE.format(address=address)}"'}
     if missed is not None:
         params["startTime"] = int((missed - _LIFE_S) * 1000)

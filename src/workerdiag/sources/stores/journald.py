@@ -1,6 +1,4 @@
-"""
-The systemd journal of this machine: what a dead worker's service wrote, and systemd about it.
-"""
+"""The systemd journal of this machine: what a dead worker's service wrote, and systemd about it."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ _MANAGER = re.compile(r"user@\d+\.service|init\.scope")
 
 @frozen
 class JournalSource:
-    """
-    Reads the journal of a dead worker's unit on this machine, or else of its process.
-    """
+    """Reads the journal of a dead worker's unit on this machine, or else of its process."""
 
     name: ClassVar[str] = "journal"
     terms: ClassVar[Terms] = Terms(
@@ -44,16 +40,12 @@ class JournalSource:
 
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
-        """
-        Return the source if a worker died here in a systemd unit or wrote to the journal, else None.
-        """
+        """Return the source if a worker died here in a systemd unit or wrote to the journal, else None."""
         here = tuple((each, match) for each in scene.victims if (match := _journal_match(scene, each)))
         return cls(scene, here) if here else None
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
-        """
-        Yield the journal from a quarter of an hour before the deaths to a minute after.
-        """
+        """Yield the journal from a quarter of an hour before the deaths to a minute after."""
         deadline = Deadline.of_budget(budget_s)
         queried: set[tuple[str, int]] = set()
         for index, (victim, match) in enumerate(self._here):
@@ -98,9 +90,7 @@ def _unit_evidence(victim: Victim, match: str, missed: int, deadline: Deadline) 
 
 
 def _journal_match(scene: Scene, victim: Victim) -> str | None:
-    """
-    Return the match for the victim's unit or process; None if it ran elsewhere or wrote to no journal.
-    """
+    """Return the match for the victim's unit or process; None if it ran elsewhere or wrote to no journal."""
     here = next((each for each in scene.locations if each.role == "client"), None)
     if here is None or not _lived_here(here, victim):
         return None

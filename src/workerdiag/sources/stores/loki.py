@@ -1,6 +1,4 @@
-"""
-Grafana Loki: the logs of dead workers, found by their names in stream labels.
-"""
+"""Grafana Loki: the logs of dead workers, found by their names in stream labels."""
 
 from __future__ import annotations
 
@@ -41,8 +39,7 @@ _MAX_BYTES = 4 * 2**20
 
 @frozen
 class LokiSource(ProviderSource):
-    """
-    Reads the end of streams whose labels name a dead worker, or else lines about it in its host's streams.
+    """Reads the end of streams whose labels name a dead worker, or else lines about it in its host's streams.
 
     The address is ``workerdiag.loki.url`` in Dask's configuration, or ``LOKI_ADDR`` as for logcli;
     ``LOKI_BEARER_TOKEN`` and ``LOKI_ORG_ID`` are passed on.
@@ -59,9 +56,7 @@ class LokiSource(ProviderSource):
 
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
-        """
-        Return the source if Loki's address is configured and a worker died, else None.
-        """
+        """Return the source if Loki's address is configured and a worker died, else None."""
         url = setting("loki.url") or os.environ.get("LOKI_ADDR")
         known = isinstance(url, str) and urlsplit(url).scheme in ("http", "https")
         return cls(scene, str(url).rstrip("/")) if known and scene.victims else None
@@ -88,9 +83,7 @@ def _query_argument(victim: Victim) -> str:
 
 
 class _SameHostRedirects(HTTPRedirectHandler):
-    """
-    Refuses redirects to another host, which must not get the token and the tenant.
-    """
+    """Refuses redirects to another host, which must not get the token and the tenant."""
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
@@ -103,9 +96,7 @@ class _SameHostRedirects(HTTPRedirectHandler):
 
 @frozen
 class _LokiApi:
-    """
-    A client of Loki's HTTP API, v1.
-    """
+    """A client of Loki's HTTP API, v1."""
 
     url: str
     deadline: Deadline
@@ -143,9 +134,7 @@ def _fetch_labels(api: _LokiApi, labels: list[str]) -> Iterator[Evidence]:
 def _worker_evidence(
     api: _LokiApi, labels: Sequence[str], victim: Victim, missed: float
 ) -> Iterator[Evidence]:
-    """
-    Yield the worker's own streams, or else the lines of its host that name it.
-    """
+    """Yield the worker's own streams, or else the lines of its host that name it."""
     window: dict[str, str | int] = {
         "start": int((missed - _BEFORE_S) * 1e9),
         "end": int((missed + _AFTER_S) * 1e9),
@@ -170,9 +159,7 @@ def _worker_evidence(
 
 
 def _selectors(labels: Sequence[str], identity: Identity) -> Iterator[tuple[str, bool]]:
-    """
-    Yield queries to try, each with whether its streams are the worker's own.
-    """
+    """Yield queries to try, each with whether its streams are the worker's own."""
     for known in (identity.container, identity.name):
         for label in _OWN_LABELS:
             # Short names such as "0" occur in every cluster.

@@ -1,3 +1,1 @@
-"""
-Report what kills the workers of a whole fleet, from tables of triage and state files of watchers.
-"""
+"""Report what kills the workers of a whole fleet, from tables of triage and state files of watchers."""

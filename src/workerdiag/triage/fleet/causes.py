@@ -1,6 +1,4 @@
-"""
-The share, cost, first occurrence and trend of each cause.
-"""
+"""The share, cost, first occurrence and trend of each cause."""
 
 from __future__ import annotations
 
@@ -36,8 +34,7 @@ TREND_METHOD = (
 def cause_shares(
     losses: Sequence[JointLoss], titles: Mapping[str, str], span: Span, period: Period
 ) -> tuple[CauseShare, ...]:
-    """
-    Return the causes of the deaths, most deaths first; unknown causes come last.
+    """Return the causes of the deaths, most deaths first; unknown causes come last.
 
     Args:
         losses: All joint losses.
@@ -72,9 +69,7 @@ def cause_shares(
 
 
 def _with_particulars(share: CauseShare, deaths: Sequence[DeathRow], period: Period) -> CauseShare:
-    """
-    Return the share with its hosts, times and cost.
-    """
+    """Return the share with its hosts, times and cost."""
     lost_compute_s, lost_known_count = cost_of(deaths)
     first_at, last_at = span_of(deaths) or (None, None)
     return evolve(
@@ -91,9 +86,7 @@ def _with_particulars(share: CauseShare, deaths: Sequence[DeathRow], period: Per
 def _with_trends(
     shares: Sequence[CauseShare], times: Mapping[str | None, Sequence[float]], span: Span
 ) -> tuple[CauseShare, ...]:
-    """
-    Return the shares with their trends, where there are enough deaths.
-    """
+    """Return the shares with their trends, where there are enough deaths."""
     changes = {
         each.cause: _change(times[each.cause], *span)
         for each in shares
@@ -113,8 +106,7 @@ def _with_trends(
 
 
 def _change(times: Sequence[float], begin: float, end: float) -> tuple[Trend, float]:
-    """
-    Return the likelier change of a rate, and its p-value: how likely it is if the rate did not change.
+    """Return the likelier change of a rate, and its p-value: how likely it is if the rate did not change.
 
     There are two tests, so the smaller p-value is doubled (Bonferroni).
     """

@@ -1,6 +1,4 @@
-"""
-Read the deaths in folders and files, and note what could not be read.
-"""
+"""Read the deaths in folders and files, and note what could not be read."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ _LOOK_AGAIN = "triage them again"
 
 @define
 class Collector:
-    """
-    Reads files one by one. A file that cannot be read becomes a gap; reading continues with the next.
-    """
+    """Reads files one by one. A file that cannot be read becomes a gap; reading continues with the next."""
 
     tables: list[FleetTable] = field(factory=list)
     #: The deaths and stops of each table.
@@ -47,8 +43,7 @@ class Collector:
     _inputs: list[tuple[Path, InputRow]] = field(factory=list)
 
     def read(self, places: Iterable[str | os.PathLike[str]]) -> None:
-        """
-        Read all tables and state files in folders (with all below them), and the files named.
+        """Read all tables and state files in folders (with all below them), and the files named.
 
         Raises:
             UnreadableInputError: A place does not exist, or none of them holds a table or state file.
@@ -119,9 +114,7 @@ class Collector:
 
     @contextmanager
     def _adding(self, path: Path, kind: TableKind, rows: Sequence[DeathRow]) -> Iterator[None]:
-        """
-        Add the *rows* read within. A file from which nothing can be read does not count as a table.
-        """
+        """Add the *rows* read within. A file from which nothing can be read does not count as a table."""
         try:
             yield
         except (TableError, StateFileError):
@@ -135,9 +128,7 @@ class Collector:
         self.deaths.append([_dated(each) for each in rows])
 
     def _miss_inputs(self) -> None:
-        """
-        Note the logs that no triage could read. A log counts as read if one of several triages could read it.
-        """
+        """Note the logs that no triage could read. A log counts as read if one of several triages could read it."""
         done = {(each.url, each.first_byte) for _, each in self._inputs if each.status != "failed"}
         failed: dict[Path, list[InputRow]] = {}
         for path, each in self._inputs:
@@ -163,9 +154,7 @@ class Collector:
 
 
 def _is_database(path: Path) -> bool:
-    """
-    Whether the file begins as a database. A file that cannot be opened says why when it is read.
-    """
+    """Whether the file begins as a database. A file that cannot be opened says why when it is read."""
     try:
         with path.open("rb") as file:
             return file.read(len(_DATABASE_HEAD)) == _DATABASE_HEAD
@@ -174,16 +163,12 @@ def _is_database(path: Path) -> bool:
 
 
 def _dated(row: DeathRow) -> DeathRow:
-    """
-    Return the row without a time before 1970, which is invalid: Python's calendar begins in the year 1.
-    """
+    """Return the row without a time before 1970, which is invalid: Python's calendar begins in the year 1."""
     return evolve(row, died_at=None) if row.died_at is not None and row.died_at < 0 else row
 
 
 def death_row(death: KeptDeath) -> DeathRow:
-    """
-    Return the row of a death in a watcher's state. Its place is its id, which is the same in each state file.
-    """
+    """Return the row of a death in a watcher's state. Its place is its id, which is the same in each state file."""
     who = death.identity
     return DeathRow(
         case=death.case_key or f"not judged: {death.id}",

@@ -1,6 +1,4 @@
-"""
-``workerdiag.fleet()``: the function that users call.
-"""
+"""``workerdiag.fleet()``: the function that users call."""
 
 from __future__ import annotations
 
@@ -21,8 +19,7 @@ from workerdiag.triage.rows import DeathRow
 
 
 def fleet(*places: str | os.PathLike[str]) -> FleetReport:
-    """
-    Report what kills workers, from tables of triage and state files of watchers.
+    """Report what kills workers, from tables of triage and state files of watchers.
 
     A death in several of them counts once. A stop that somebody asked for is not a loss. What cannot be read
     becomes a gap of the report, and its numbers are then "at least".
@@ -49,9 +46,7 @@ def fleet(*places: str | os.PathLike[str]) -> FleetReport:
 
 
 def _with_stop(row: DeathRow, book: Rulebook) -> DeathRow:
-    """
-    Return the row as a requested stop if a rule says so, although the scheduler was not told.
-    """
+    """Return the row as a requested stop if a rule says so, although the scheduler was not told."""
     if row.stop_requested or row.cause is None:
         return row
     death = Death(identity=NO_IDENTITY, cause=row.cause, probability=row.probability)

@@ -1,6 +1,4 @@
-"""
-Find hosts that lose far more workers than others.
-"""
+"""Find hosts that lose far more workers than others."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ HOST_METHOD = (
 
 
 def host_loads(losses: Sequence[JointLoss]) -> tuple[HostLoad, ...]:
-    """
-    Return the hosts with enough deaths to be ranked, most deaths first.
-    """
+    """Return the hosts with enough deaths to be ranked, most deaths first."""
     deaths: dict[str, list[DeathRow]] = {}
     loss_counts: Counter[str] = Counter()
     for loss in losses:
@@ -50,9 +46,7 @@ def host_loads(losses: Sequence[JointLoss]) -> tuple[HostLoad, ...]:
 
 
 def _load(host: str, deaths: Sequence[DeathRow], loss_counts: Counter[str]) -> HostLoad:
-    """
-    Return the load of one host, not yet corrected for the number of hosts.
-    """
+    """Return the load of one host, not yet corrected for the number of hosts."""
     count, total, host_count = loss_counts[host], loss_counts.total(), len(loss_counts)
     cause, cause_count = main_cause(deaths)
     return HostLoad(

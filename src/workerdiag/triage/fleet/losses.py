@@ -1,6 +1,4 @@
-"""
-Group workers that were lost together. They are one observation, because the others add no information.
-"""
+"""Group workers that were lost together. They are one observation, because the others add no information."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from workerdiag.triage.rows import DeathRow
 
 @frozen(kw_only=True)
 class JointLoss:
-    """
-    Deaths on one cluster within seconds, from the same trouble.
-    """
+    """Deaths on one cluster within seconds, from the same trouble."""
 
     #: The deaths, earliest first.
     deaths: tuple[DeathRow, ...]
@@ -30,8 +26,7 @@ class JointLoss:
 
 
 def group_losses(deaths: Iterable[DeathRow]) -> tuple[JointLoss, ...]:
-    """
-    Group deaths into joint losses: same run, same case, at most `TOGETHER_S` seconds after the first.
+    """Group deaths into joint losses: same run, same case, at most `TOGETHER_S` seconds after the first.
 
     A death without a time is a separate loss.
     """

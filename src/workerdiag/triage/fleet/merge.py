@@ -1,6 +1,4 @@
-"""
-Count deaths that several tables report once, by the same rule that merges the recorder's messages.
-"""
+"""Count deaths that several tables report once, by the same rule that merges the recorder's messages."""
 
 from __future__ import annotations
 
@@ -22,17 +20,14 @@ _SAME_PLACE = -1.0
 
 @frozen(kw_only=True)
 class MergedDeaths:
-    """
-    The deaths of all tables, without duplicates.
-    """
+    """The deaths of all tables, without duplicates."""
 
     deaths: tuple[DeathRow, ...]
     duplicate_count: int
 
 
 def merge_tables(tables: Iterable[Sequence[DeathRow]]) -> MergedDeaths:
-    """
-    Merge the deaths of several tables, in the order of the tables. Each is there once, with all known data.
+    """Merge the deaths of several tables, in the order of the tables. Each is there once, with all known data.
 
     Two different rows of one table are two deaths, because its writer has already merged them. So a worker
     that dies repeatedly under one address and one pid, as in a container, counts each time.
@@ -43,9 +38,7 @@ def merge_tables(tables: Iterable[Sequence[DeathRow]]) -> MergedDeaths:
 
 
 class _KnownDeaths:
-    """
-    Deaths, with an index to find those that another report may describe.
-    """
+    """Deaths, with an index to find those that another report may describe."""
 
     def __init__(self) -> None:
         self.deaths: list[DeathRow] = []
@@ -53,9 +46,7 @@ class _KnownDeaths:
         self._index: dict[Hashable, list[tuple[float, int]]] = {}
 
     def add_table(self, rows: Sequence[DeathRow]) -> int:
-        """
-        Add the rows of one table. Return how many of them were already known.
-        """
+        """Add the rows of one table. Return how many of them were already known."""
         unique = list(dict.fromkeys(rows))
         pairs = sorted(
             (apart_s, number, place)
@@ -79,9 +70,7 @@ class _KnownDeaths:
         return len(rows) - len(unique) + len(place_of)
 
     def _candidates(self, row: DeathRow) -> Iterator[tuple[float, int]]:
-        """
-        Yield the known deaths that *row* may describe, with their distance from it in seconds.
-        """
+        """Yield the known deaths that *row* may describe, with their distance from it in seconds."""
         at = row.died_at if row.died_at is not None else 0.0
         for key in _keys(row):
             entries = self._index.get(key, ())
@@ -98,9 +87,7 @@ class _KnownDeaths:
 
 
 def _keys(row: DeathRow) -> Iterator[Hashable]:
-    """
-    Yield the keys that find other reports of the same death. Undated reports match only undated reports.
-    """
+    """Yield the keys that find other reports of the same death. Undated reports match only undated reports."""
     dated = row.died_at is not None
     yield "place", row.url, row.offset
     if row.worker is not None:
@@ -110,9 +97,7 @@ def _keys(row: DeathRow) -> Iterator[Hashable]:
 
 
 def _report_distance_s(known: DeathRow, row: DeathRow) -> float | None:
-    """
-    Return the seconds between two reports of one death, or None if they describe two deaths.
-    """
+    """Return the seconds between two reports of one death, or None if they describe two deaths."""
     one, other = _identity(known), _identity(row)
     if (known.url, known.offset) == (row.url, row.offset):
         return None if one.conflicts_with(other) or differ(known.worker, row.worker) else _SAME_PLACE
@@ -138,16 +123,12 @@ def _identity(row: DeathRow) -> DeathIdentity:
 
 
 def _address(scheduler: str | None) -> str | None:
-    """
-    Return the scheduler if it is an address: a watcher may know it only by its cluster's name.
-    """
+    """Return the scheduler if it is an address: a watcher may know it only by its cluster's name."""
     return scheduler if scheduler is not None and "://" in scheduler else None
 
 
 def _merged(known: DeathRow, row: DeathRow) -> DeathRow:
-    """
-    Merge both reports. The surer cause counts, and so does whatever only one of them knows.
-    """
+    """Merge both reports. The surer cause counts, and so does whatever only one of them knows."""
     first, second = (row, known) if _sureness(row) > _sureness(known) else (known, row)
     changes: dict[str, Any] = {
         name: value

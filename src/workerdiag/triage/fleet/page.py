@@ -1,6 +1,4 @@
-"""
-A fleet report as a self-contained HTML page.
-"""
+"""A fleet report as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ class _Bar:
 
 
 def fleet_page(report: FleetReport) -> str:
-    """
-    Return the report as one HTML page in ASCII that loads nothing. All foreign text is escaped.
-    """
+    """Return the report as one HTML page in ASCII that loads nothing. All foreign text is escaped."""
     report = printable_object(report)
     text = (
         html_environment()
@@ -52,9 +48,7 @@ def fleet_page(report: FleetReport) -> str:
 
 
 def _with_something_in_columns(view: FleetView) -> FleetView:
-    """
-    Return the view without columns that are empty in all rows.
-    """
+    """Return the view without columns that are empty in all rows."""
     return evolve(view, tables=tuple(map(_narrowed, view.tables)))
 
 
@@ -68,9 +62,7 @@ def _narrowed(table: TableView) -> TableView:
 
 
 def _bar(share: CauseShare) -> _Bar:
-    """
-    Return the share as a bar, with a thin line over its interval.
-    """
+    """Return the share as a bar, with a thin line over its interval."""
     text = f"{share_text(share.share)} ({interval_text(share.interval)})"
     kind = "unknown" if share.cause is None else "top"
     middle = _HEIGHT_PX / 2

@@ -1,5 +1,4 @@
-"""
-The statistics of a fleet report: intervals of shares, and tests corrected for multiple comparisons.
+"""The statistics of a fleet report: intervals of shares, and tests corrected for multiple comparisons.
 
 They need only the standard library. Each method names its source.
 """
@@ -22,17 +21,14 @@ _share = and_(ge(0.0), le(1.0))
 
 @frozen(kw_only=True)
 class Interval:
-    """
-    The 95 % confidence interval of a share, from 0 to 1.
-    """
+    """The 95 % confidence interval of a share, from 0 to 1."""
 
     low: float = field(validator=_share)
     high: float = field(validator=_share)
 
 
 def wilson_interval(share: float, size: float) -> Interval:
-    """
-    Return the interval of a *share* observed in a sample of *size* independent observations.
+    """Return the interval of a *share* observed in a sample of *size* independent observations.
 
     Wilson's score interval (E. B. Wilson, Journal of the American Statistical Association 22, 1927, 209-212).
     It stays within 0 and 1 and is valid for small samples, unlike the share plus or minus two standard errors
@@ -49,8 +45,7 @@ def wilson_interval(share: float, size: float) -> Interval:
 
 
 def effective_size(group_sizes: Iterable[int]) -> float:
-    """
-    Return the number of independent observations worth as much as groups of identical observations.
+    """Return the number of independent observations worth as much as groups of identical observations.
 
     Kish's approximation, the square of the sum over the sum of squares (L. Kish, Survey Sampling, 1965).
     """
@@ -59,8 +54,7 @@ def effective_size(group_sizes: Iterable[int]) -> float:
 
 
 def binomial_tail(count: int, trials: int, chance: float) -> float:
-    """
-    Return the probability that at least *count* of *trials* succeed, each with the same *chance*.
+    """Return the probability that at least *count* of *trials* succeed, each with the same *chance*.
 
     This is the exact one-sided binomial test.
     """
@@ -84,8 +78,7 @@ def binomial_tail(count: int, trials: int, chance: float) -> float:
 
 
 def halves_p_value(early: int, late: int) -> float:
-    """
-    Return the probability that two equal spans differ at least this much by chance, at the same rate.
+    """Return the probability that two equal spans differ at least this much by chance, at the same rate.
 
     This is the exact two-sided test of two Poisson rates, given their sum (J. Przyborowski and H. Wilenski,
     Biometrika 31, 1940, 313-323).
@@ -94,8 +87,7 @@ def halves_p_value(early: int, late: int) -> float:
 
 
 def holm(p_values: Sequence[float], comparisons: int | None = None) -> list[float]:
-    """
-    Return the p-values of several comparisons, corrected for their number.
+    """Return the p-values of several comparisons, corrected for their number.
 
     If no comparison has an effect, the probability that any falls below a level is at most that level (S.
     Holm, Scandinavian Journal of Statistics 6, 1979, 65-70).

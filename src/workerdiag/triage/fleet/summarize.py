@@ -1,6 +1,4 @@
-"""
-Summarize deaths in a fleet report: arithmetic only.
-"""
+"""Summarize deaths in a fleet report: arithmetic only."""
 
 from __future__ import annotations
 
@@ -28,8 +26,7 @@ _INTERVAL_METHOD = (
 
 
 def summarize(merged: MergedDeaths, titles: Mapping[str, str], **facts: Any) -> FleetReport:
-    """
-    Return the report of all deaths.
+    """Return the report of all deaths.
 
     Args:
         merged: The deaths and stops of all tables, each once.

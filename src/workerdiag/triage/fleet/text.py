@@ -1,6 +1,4 @@
-"""
-A fleet report for a terminal.
-"""
+"""A fleet report for a terminal."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 
 def render_fleet(report: FleetReport, *, width: int = 80, color: bool = False) -> str:
-    """
-    Return the report as lines of at most *width* columns, without a final newline.
+    """Return the report as lines of at most *width* columns, without a final newline.
 
     Args:
         report: The report to show.
@@ -73,9 +70,7 @@ def _columns_lines(table: TableView, width: int, *, color: bool) -> Iterator[str
 
 
 def _columns_that_fit(rows: Sequence[Sequence[str]], width: int) -> list[tuple[int, int]]:
-    """
-    Return place and size of the columns to show: from the left, those that are not empty and fit.
-    """
+    """Return place and size of the columns to show: from the left, those that are not empty and fit."""
     left, kept = width - len(_INDENT), []
     for place, (_, *cells) in enumerate(zip(*rows, strict=True)):
         size = max(len(row[place]) for row in rows)
@@ -86,9 +81,7 @@ def _columns_that_fit(rows: Sequence[Sequence[str]], width: int) -> list[tuple[i
 
 
 def _cells_text(cells: Sequence[str], kept: Sequence[tuple[int, int]]) -> str:
-    """
-    Return the cells side by side, right-aligned like numbers.
-    """
+    """Return the cells side by side, right-aligned like numbers."""
     return _INDENT + _BETWEEN.join(f"{cells[place]:>{size}}" for place, size in kept)
 
 

@@ -1,6 +1,4 @@
-"""
-The values of a fleet report: how many workers were lost, to what, where, with which versions, since when.
-"""
+"""The values of a fleet report: how many workers were lost, to what, where, with which versions, since when."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ Package = Literal["distributed", "python"]
 
 @frozen(kw_only=True)
 class FleetTable:
-    """
-    A file that was read.
-    """
+    """A file that was read."""
 
     path: str
     kind: TableKind
@@ -43,9 +39,7 @@ class FleetTable:
 
 @frozen(kw_only=True)
 class FleetGap:
-    """
-    Something that could not be read or seen. All counts are then "at least".
-    """
+    """Something that could not be read or seen. All counts are then "at least"."""
 
     part: MissingPart
     path: str
@@ -56,9 +50,7 @@ class FleetGap:
 
 @frozen(kw_only=True)
 class PeriodCount:
-    """
-    The number of workers lost in one day or week.
-    """
+    """The number of workers lost in one day or week."""
 
     #: Its first day in UTC, such as ``2026-11-23``; a week begins on Monday.
     begin: str
@@ -67,9 +59,7 @@ class PeriodCount:
 
 @frozen(kw_only=True)
 class CauseShare:
-    """
-    One cause, with its share of all deaths.
-    """
+    """One cause, with its share of all deaths."""
 
     #: Id of the cause; None: deaths with unknown causes, or causes that are only a guess.
     cause: str | None
@@ -98,9 +88,7 @@ class CauseShare:
 
 @frozen(kw_only=True)
 class HostLoad:
-    """
-    A host on which at least five workers were lost.
-    """
+    """A host on which at least five workers were lost."""
 
     host: str
     death_count: int
@@ -118,9 +106,7 @@ class HostLoad:
 
 @frozen(kw_only=True)
 class VersionShare:
-    """
-    The deaths under one version of a package.
-    """
+    """The deaths under one version of a package."""
 
     package: Package
     #: The version; None: deaths with an unknown version.
@@ -136,9 +122,7 @@ class VersionShare:
 
 @frozen(kw_only=True)
 class FleetReport:
-    """
-    What kills the workers of a fleet, as text (``str()``), JSON (`to_json`) or HTML (`to_html`).
-    """
+    """What kills the workers of a fleet, as text (``str()``), JSON (`to_json`) or HTML (`to_html`)."""
 
     #: Number of workers lost, without those that were asked to stop.
     death_count: int
@@ -173,33 +157,25 @@ class FleetReport:
         return self.to_text()
 
     def to_text(self, *, width: int = 80) -> str:
-        """
-        Return the report for a terminal of *width* columns, at least 40.
-        """
+        """Return the report for a terminal of *width* columns, at least 40."""
         from workerdiag.triage.fleet.text import render_fleet
 
         return render_fleet(self, width=width)
 
     def to_dict(self) -> dict[str, Any]:
-        """
-        Return the report as plain values, with the key ``schema`` first.
-        """
+        """Return the report as plain values, with the key ``schema`` first."""
         from workerdiag.triage.fleet.json import fleet_to_dict
 
         return fleet_to_dict(self)
 
     def to_json(self) -> str:
-        """
-        Return the report as JSON in ASCII.
-        """
+        """Return the report as JSON in ASCII."""
         from workerdiag.triage.fleet.json import fleet_to_json
 
         return fleet_to_json(self)
 
     def to_html(self) -> str:
-        """
-        Return the report as one HTML page that loads nothing.
-        """
+        """Return the report as one HTML page that loads nothing."""
         from workerdiag.triage.fleet.page import fleet_page
 
         return fleet_page(self)

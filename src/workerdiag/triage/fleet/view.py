@@ -1,6 +1,4 @@
-"""
-A fleet report in words and tables, for text and HTML.
-"""
+"""A fleet report in words and tables, for text and HTML."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ _TRENDS: Mapping[Trend, str] = {
 
 @frozen(kw_only=True)
 class TableRow:
-    """
-    Short cells, with a text that says what they describe.
-    """
+    """Short cells, with a text that says what they describe."""
 
     cells: tuple[str, ...]
     text: str
@@ -53,9 +49,7 @@ class TableRow:
 
 @frozen(kw_only=True)
 class TableView:
-    """
-    One table, with a column for each cell and one for the text.
-    """
+    """One table, with a column for each cell and one for the text."""
 
     title: str
     #: Column titles; a plain list of texts has none.
@@ -67,9 +61,7 @@ class TableView:
 
 @frozen(kw_only=True)
 class FleetView:
-    """
-    A whole report.
-    """
+    """A whole report."""
 
     headline: str
     #: Sentences that say what the numbers include and what they do not.
@@ -78,9 +70,7 @@ class FleetView:
 
 
 def fleet_view(report: FleetReport) -> FleetView:
-    """
-    Return the view of a report. Hosts and files are made harmless for a terminal.
-    """
+    """Return the view of a report. Hosts and files are made harmless for a terminal."""
     report = printable_object(report)
     tables = (
         _cause_table(report),
@@ -258,16 +248,12 @@ def _method_texts(report: FleetReport) -> Iterator[str]:
 
 
 def share_text(share: float) -> str:
-    """
-    Return a share as text. Unlike a probability, it may be exactly 100%.
-    """
+    """Return a share as text. Unlike a probability, it may be exactly 100%."""
     return "<1%" if 0 < share < 0.005 else ">99%" if 0.995 <= share < 1 else f"{share:.0%}"
 
 
 def interval_text(interval: Interval) -> str:
-    """
-    Return both ends of an interval as text.
-    """
+    """Return both ends of an interval as text."""
     return f"{interval.low:.0%} to {interval.high:.0%}"
 
 
@@ -276,9 +262,7 @@ def _date(when: float | None) -> str:
 
 
 def _curve(share: CauseShare, report: FleetReport) -> str:
-    """
-    Return deaths over the time of the report as a sparkline; a dot means none. Empty for a single moment.
-    """
+    """Return deaths over the time of the report as a sparkline; a dot means none. Empty for a single moment."""
     first, last = _date(report.first_at), _date(report.last_at)
     if first == last:
         return ""

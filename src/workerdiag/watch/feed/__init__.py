@@ -1,6 +1,4 @@
-"""
-Where the watcher's deaths come from: a scheduler with the flight recorder, or the events of one without.
-"""
+"""Where the watcher's deaths come from: a scheduler with the flight recorder, or the events of one without."""
 
 from __future__ import annotations
 

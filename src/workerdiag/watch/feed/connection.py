@@ -1,6 +1,4 @@
-"""
-The scheduler to ask, and a light connection to it that registers no client.
-"""
+"""The scheduler to ask, and a light connection to it that registers no client."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ _CLOSE_S = 1.0
 
 @define(kw_only=True)
 class Target:
-    """
-    A scheduler, at whatever address it has now.
-    """
+    """A scheduler, at whatever address it has now."""
 
     #: Its name for people; stable for a target.
     cluster_name: str
@@ -54,8 +50,7 @@ class Target:
     last_address: str = ""
 
     async def address(self) -> str:
-        """
-        Return the current address of the scheduler.
+        """Return the current address of the scheduler.
 
         Raises:
             SchedulerUnreachableError: It cannot be found.
@@ -79,16 +74,13 @@ class Target:
 
     @property
     def is_closed(self) -> bool:
-        """
-        Whether the cluster object says that the cluster was closed.
-        """
+        """Whether the cluster object says that the cluster was closed."""
         status = getattr(getattr(self.cluster, "status", None), "name", "")
         return status in ("closing", "closed")
 
 
 def read_target(target: object, *, name: str | None = None, security: object = None) -> Target:
-    """
-    Return the scheduler to ask.
+    """Return the scheduler to ask.
 
     Args:
         target: A ``distributed.Client``, an address, the path of a scheduler file (``--scheduler-file``), or
@@ -125,9 +117,7 @@ def read_target(target: object, *, name: str | None = None, security: object = N
 
 
 def _of_client(client: Any, name: str | None, security: object) -> Target:
-    """
-    Return the scheduler of a client. A cluster object knows its address even after it has moved.
-    """
+    """Return the scheduler of a client. A cluster object knows its address even after it has moved."""
     cluster = getattr(client, "cluster", None)
     last = str(getattr(client.scheduler, "address", None) or "")
 
@@ -150,8 +140,7 @@ def _of_client(client: Any, name: str | None, security: object) -> Target:
 
 
 def _address_in_file(path: Path) -> str:
-    """
-    Return the address in a scheduler file.
+    """Return the address in a scheduler file.
 
     Raises:
         ValueError: It is not a scheduler file, or is being written.
@@ -177,8 +166,7 @@ def _connection_args(security: Any) -> Mapping[str, object]:
 
 
 def _configured_refusal() -> str:
-    """
-    Return why a scheduler with the configuration of this process runs no functions; empty if it does.
+    """Return why a scheduler with the configuration of this process runs no functions; empty if it does.
 
     Clusters often share a configuration. The first refusal costs a scheduler some 40 ms.
     """
@@ -193,8 +181,7 @@ def _configured_refusal() -> str:
 
 
 class Connection:
-    """
-    A light substitute for a ``distributed.Client`` for `workerdiag.sources.cluster`.
+    """A light substitute for a ``distributed.Client`` for `workerdiag.sources.cluster`.
 
     Args:
         address: Address of the scheduler.
@@ -219,8 +206,7 @@ class Connection:
         self._refusal = _configured_refusal()
 
     async def _run_on_scheduler(self, function: Method, *args: object) -> object:
-        """
-        Run *function* on the scheduler, and return its result or raise its exception.
+        """Run *function* on the scheduler, and return its result or raise its exception.
 
         After one refusal nothing more is sent: each refusal is a traceback in the scheduler's log.
 
@@ -248,8 +234,7 @@ class Connection:
         return response["result"]
 
     async def has_same_python(self) -> bool:
-        """
-        Whether the scheduler runs our release of Python, and so can run our functions.
+        """Whether the scheduler runs our release of Python, and so can run our functions.
 
         Both sides say so when they connect (``handshake_info`` in comm/core.py). Without that, the scheduler
         is asked for all its versions, which takes it some 10 ms the first time.
@@ -263,9 +248,7 @@ class Connection:
         return tuple(python[:2]) == sys.version_info[:2]
 
     async def close(self) -> None:
-        """
-        Close the connection, even if the scheduler does not answer.
-        """
+        """Close the connection, even if the scheduler does not answer."""
         self.status = "closed"
         with contextlib.suppress(Exception):
             await asyncio.wait_for(self._rpc.close_rpc(), _CLOSE_S)

@@ -1,6 +1,4 @@
-"""
-The values of a feed: deaths, cursors and standstills of a cluster.
-"""
+"""The values of a feed: deaths, cursors and standstills of a cluster."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from workerdiag.wire.watch_answer import ClusterFigures
 
 @frozen(kw_only=True)
 class Cursor:
-    """
-    The position up to which the deaths of a cluster were read.
-    """
+    """The position up to which the deaths of a cluster were read."""
 
     #: Identifies the run of the scheduler: a restarted one counts from the beginning.
     epoch: str
@@ -27,9 +23,7 @@ class Cursor:
 
 @frozen(kw_only=True)
 class FeedBatch:
-    """
-    The result of one question to the scheduler.
-    """
+    """The result of one question to the scheduler."""
 
     #: Name of the cluster for people, else the address of its scheduler.
     cluster: str
@@ -46,9 +40,7 @@ class FeedBatch:
 
 @frozen(kw_only=True)
 class StoredDeaths:
-    """
-    The journal of a scheduler that is gone.
-    """
+    """The journal of a scheduler that is gone."""
 
     #: Oldest first.
     deaths: tuple[WatchedDeath, ...] = ()
@@ -57,13 +49,10 @@ class StoredDeaths:
 
 
 class DeathFeed(Protocol):
-    """
-    A source of deaths. It connects and reconnects automatically, and keeps no cluster alive.
-    """
+    """A source of deaths. It connects and reconnects automatically, and keeps no cluster alive."""
 
     async def poll(self, after: Cursor | None, *, wait_s: float) -> FeedBatch:
-        """
-        Return the deaths since *after*, at once if there are any, else after at most *wait_s* seconds.
+        """Return the deaths since *after*, at once if there are any, else after at most *wait_s* seconds.
 
         Raises:
             SchedulerUnreachableError: The scheduler does not answer; it may again.
@@ -71,21 +60,15 @@ class DeathFeed(Protocol):
         """
 
     async def stored(self, after: Cursor | None) -> StoredDeaths:
-        """
-        Return the deaths in the journal of a scheduler that is gone (the recorder's ``append-to``).
-        """
+        """Return the deaths in the journal of a scheduler that is gone (the recorder's ``append-to``)."""
 
     async def close(self) -> None:
-        """
-        Close the connection.
-        """
+        """Close the connection."""
 
 
 @frozen(kw_only=True)
 class Look:
-    """
-    The result of one question to a recorder, or of reading events.
-    """
+    """The result of one question to a recorder, or of reading events."""
 
     cursor: Cursor
     #: The scheduler's clock, in seconds since the epoch.

@@ -1,5 +1,4 @@
-"""
-A copy of the scheduler's events of ``all``, for schedulers that cannot be asked for new events only.
+"""A copy of the scheduler's events of ``all``, for schedulers that cannot be asked for new events only.
 
 A removal names all tasks of its worker, and Dask sends all events whole: after many removals, one answer
 holds the scheduler's event loop for tens of milliseconds. The scheduler's log has one line for each worker
@@ -32,9 +31,7 @@ _CHANGE = re.compile(r"(Register|Remove) worker (?:addr: |<WorkerState ')([^\s',
 
 @frozen
 class _WorkerChange:
-    """
-    A worker that was added or removed, by the scheduler's log.
-    """
+    """A worker that was added or removed, by the scheduler's log."""
 
     when: float
     has_come: bool
@@ -42,8 +39,7 @@ class _WorkerChange:
 
 
 class EventCopy:
-    """
-    The events of ``all``: sent by the scheduler while they are small, else updated from its log.
+    """The events of ``all``: sent by the scheduler while they are small, else updated from its log.
 
     The log must account for the number of workers. If it does not, because its level is above INFO or too
     much happened at once, the scheduler is asked for all events, even if they are large.
@@ -67,14 +63,11 @@ class EventCopy:
 
     @property
     def entries(self) -> Sequence[Entry]:
-        """
-        The events at the last `refresh`, oldest first.
-        """
+        """The events at the last `refresh`, oldest first."""
         return self._entries or ()
 
     async def refresh(self, worker_count: int) -> Sequence[Entry]:
-        """
-        Return the events until now, oldest first.
+        """Return the events until now, oldest first.
 
         Args:
             worker_count: The current number of workers, by the scheduler.
@@ -92,9 +85,7 @@ class EventCopy:
         return self._entries
 
     async def _read_log(self) -> Sequence[_WorkerChange] | None:
-        """
-        Return the workers added and removed since the last time; None if the log may be incomplete.
-        """
+        """Return the workers added and removed since the last time; None if the log may be incomplete."""
         if (since := self._logged_at) is None:
             return None
         try:
@@ -115,9 +106,7 @@ class EventCopy:
         return changes if self._is_told and len(reply) < _MOST_RECORDS else None
 
     async def _is_accounted_for(self, changes: Collection[_WorkerChange], worker_count: int) -> bool:
-        """
-        Whether the changes explain the current number of workers, which may be changing.
-        """
+        """Whether the changes explain the current number of workers, which may be changing."""
         by_log = self._worker_count + sum(1 if each.has_come else -1 for each in changes)
         later = worker_count
         if by_log != worker_count:
@@ -128,9 +117,7 @@ class EventCopy:
         return is_known
 
     async def _new_entries(self, changes: Collection[_WorkerChange]) -> list[Entry]:
-        """
-        Return the events of these changes, as in ``all``.
-        """
+        """Return the events of these changes, as in ``all``."""
         new: list[Entry] = [
             (each.when, {"action": "add-worker", "worker": each.worker}) for each in changes if each.has_come
         ]

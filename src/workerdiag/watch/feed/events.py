@@ -1,6 +1,4 @@
-"""
-Reads deaths from the events of a scheduler without the recorder, with further evidence that it still has.
-"""
+"""Reads deaths from the events of a scheduler without the recorder, with further evidence that it still has."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ _COUNTED, _TIMED = "events", "times"
 
 @frozen
 class Removed:
-    """
-    A removal in the scheduler's events.
-    """
+    """A removal in the scheduler's events."""
 
     when: float
     #: Why the worker closes, in its own words; None: not known.
@@ -44,9 +40,7 @@ class Removed:
     message: Reply = field(hash=False)
 
     def death(self) -> WatchedDeath:
-        """
-        Return the death, with the removal as its only evidence.
-        """
+        """Return the death, with the removal as its only evidence."""
         worker = str(self.message.get("worker"))
         announced = bool(self.message.get("expected"))
         pid, nanny, name = self.who or (None, None, None)
@@ -63,8 +57,7 @@ class Removed:
 
 
 class EventReader:
-    """
-    Reads the removals of one scheduler, and asks at once for the perishable evidence of unexpected ones.
+    """Reads the removals of one scheduler, and asks at once for the perishable evidence of unexpected ones.
 
     Args:
         client: A connection to the scheduler.
@@ -80,8 +73,7 @@ class EventReader:
         self._can_look: bool | None = None
 
     async def look(self, after: Cursor | None, *, wait_s: float, or_recorder: bool) -> Look | None:
-        """
-        Return the removals after a cursor; without one, those of the last seconds. None: there is a recorder.
+        """Return the removals after a cursor; without one, those of the last seconds. None: there is a recorder.
 
         Args:
             after: The cursor.
@@ -110,9 +102,7 @@ class EventReader:
     async def _with_evidence_or_farewell(
         self, deaths: Sequence[WatchedDeath], reply: LookReply
     ) -> tuple[tuple[WatchedDeath, ...], str | None]:
-        """
-        Return the deaths with evidence, and why the scheduler closes if it begins to meanwhile.
-        """
+        """Return the deaths with evidence, and why the scheduler closes if it begins to meanwhile."""
         asking = self.with_evidence(deaths, known_events=self._plain.entries)
         is_short = not self.is_behind and all(each.is_expected for each in deaths)
         if is_short or not self._can_look:
@@ -130,8 +120,7 @@ class EventReader:
     async def with_evidence(
         self, deaths: Sequence[WatchedDeath], *, known_events: Sequence[tuple[float, object]] = ()
     ) -> tuple[WatchedDeath, ...]:
-        """
-        Return the deaths, unexpected ones with the evidence that the scheduler and its nannies still have.
+        """Return the deaths, unexpected ones with the evidence that the scheduler and its nannies still have.
 
         At most a dozen are asked about at a time. The others are returned again when their evidence is known.
         """
@@ -141,15 +130,11 @@ class EventReader:
 
     @property
     def is_behind(self) -> bool:
-        """
-        Whether deaths wait to be asked about, so that the next question must not wait.
-        """
+        """Whether deaths wait to be asked about, so that the next question must not wait."""
         return self._perishable.is_behind
 
     async def _reply(self, after: Cursor | None, *, wait_s: float) -> tuple[str, LookReply]:
-        """
-        Return how the scheduler counts, and its reply.
-        """
+        """Return how the scheduler counts, and its reply."""
         if self._can_look is None:
             self._can_look = await self._is_look_installed()
         if self._can_look:
@@ -159,9 +144,7 @@ class EventReader:
         return _TIMED, await self._plain.ask(self._request(after, _TIMED, wait_s))
 
     async def _is_look_installed(self) -> bool:
-        """
-        Install the handler of `LOOK`; False if our functions cannot or may not run.
-        """
+        """Install the handler of `LOOK`; False if our functions cannot or may not run."""
         if not await self._client.has_same_python():
             return False
         try:
@@ -173,9 +156,7 @@ class EventReader:
         return True
 
     def _request(self, after: Cursor | None, kind: str, wait_s: float) -> LookRequest:
-        """
-        Return the request. A cursor with another way of counting is ignored.
-        """
+        """Return the request. A cursor with another way of counting is ignored."""
         counts, _, scheduler_id = after.epoch.partition(" ") if after is not None else ("", "", "")
         is_usable = after is not None and counts == kind
         return LookRequest(

@@ -1,6 +1,4 @@
-"""
-Notices that a scheduler closes while it is asked about deaths: programs often end soon after one.
-"""
+"""Notices that a scheduler closes while it is asked about deaths: programs often end soon after one."""
 
 from __future__ import annotations
 
@@ -19,8 +17,7 @@ _T = TypeVar("_T")
 
 
 async def with_farewell(asking: Awaitable[_T], listening: Awaitable[Reply]) -> tuple[_T, str | None]:
-    """
-    Return the result of *asking*, and why the scheduler began to close meanwhile; None if unknown.
+    """Return the result of *asking*, and why the scheduler began to close meanwhile; None if unknown.
 
     Args:
         asking: The questions.

@@ -1,6 +1,4 @@
-"""
-Reads the journal of a scheduler that is gone: deaths that it appended to a file or a store.
-"""
+"""Reads the journal of a scheduler that is gone: deaths that it appended to a file or a store."""
 
 from __future__ import annotations
 
@@ -25,8 +23,7 @@ _Worker = tuple[str | None, int | None]
 
 
 def read_journal(target: str, *, since: float | None, lookback_s: float) -> StoredDeaths:
-    """
-    Return the newest deaths in a journal, and the number of further ones.
+    """Return the newest deaths in a journal, and the number of further ones.
 
     Args:
         target: The value of ``workerdiag.recorder.append-to``.
@@ -49,9 +46,7 @@ def read_journal(target: str, *, since: float | None, lookback_s: float) -> Stor
 
 
 def _counting(messages: Iterable[DeathMessage], counted: dict[_Worker, float]) -> Iterator[DeathMessage]:
-    """
-    Yield the messages, and store the last time of each worker in *counted*.
-    """
+    """Yield the messages, and store the last time of each worker in *counted*."""
     for each in messages:
         if len(counted) < _MAX_COUNTED:
             counted[_worker(each)] = max(_time(each), counted.get(_worker(each), 0.0))
@@ -67,9 +62,7 @@ def _time(message: DeathMessage) -> float:
 
 
 def _messages(files: Iterable[Iterable[bytes]]) -> Iterator[DeathMessage]:
-    """
-    Yield the messages in files. Torn lines, such as the last one, are skipped.
-    """
+    """Yield the messages in files. Torn lines, such as the last one, are skipped."""
     for blocks in files:
         parser = RecordParser()
         for block in blocks:
@@ -78,9 +71,7 @@ def _messages(files: Iterable[Iterable[bytes]]) -> Iterator[DeathMessage]:
 
 
 def _file_blocks(path: Path) -> Iterator[Iterator[bytes]]:
-    """
-    Yield the blocks of the rotated file, and then of the current one.
-    """
+    """Yield the blocks of the rotated file, and then of the current one."""
     aside = path.with_name(f"{path.name}.1")
     for each in (aside, path) if aside.exists() else (path,):
         yield _blocks_of(each)
@@ -95,9 +86,7 @@ def _blocks_of(path: Path) -> Iterator[bytes]:
 
 
 def _store_blocks(target: str) -> Iterator[list[bytes]]:
-    """
-    Yield the newest objects of a store. Their names end with the start time of the scheduler.
-    """
+    """Yield the newest objects of a store. Their names end with the start time of the scheduler."""
     import fsspec
 
     filesystem, folder = fsspec.core.url_to_fs(target)

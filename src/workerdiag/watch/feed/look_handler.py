@@ -1,5 +1,4 @@
-"""
-The handler that the feed installs in a scheduler without the recorder, which needs no workerdiag for it.
+"""The handler that the feed installs in a scheduler without the recorder, which needs no workerdiag for it.
 
 The installing function runs once for each connection. A handler is better than running functions, since each
 run of a function costs a line in the log, an event, and unpickling on the event loop. The scheduler counts
@@ -22,9 +21,7 @@ LOOK = "workerdiag_look_3"
 
 
 class LookRequest(TypedDict):
-    """
-    The request of a look.
-    """
+    """The request of a look."""
 
     #: Number of the last known event, and the id of its scheduler; empty: none.
     since: int
@@ -38,9 +35,7 @@ class LookRequest(TypedDict):
 
 
 class LookReply(TypedDict):
-    """
-    The reply of a look.
-    """
+    """The reply of a look."""
 
     scheduler_id: str
     #: Number of the last event read.
@@ -59,8 +54,7 @@ class LookReply(TypedDict):
 
 
 def look_installer() -> Method:
-    """
-    Return the function that installs the handler of `LOOK` in the scheduler.
+    """Return the function that installs the handler of `LOOK` in the scheduler.
 
     The handler takes a `LookRequest` as *wanted* and returns a `LookReply`.
     """
@@ -129,8 +123,7 @@ def _forgetter() -> Method:
     topics_of = topics_reader()
 
     def forget(scheduler: Scheduler) -> None:
-        """
-        Remove the event of the running function, which nobody has counted yet.
+        """Remove the event of the running function, which nobody has counted yet.
 
         Other events stay: otherwise a watcher that was away would receive earlier deaths again.
         """
@@ -146,9 +139,7 @@ def _forgetter() -> Method:
 
 def _event_reader() -> Method:
     def shorten(message: Reply) -> dict[str, object]:
-        """
-        Return a removal with at most 20 keys of the tasks on the worker, and their number.
-        """
+        """Return a removal with at most 20 keys of the tasks on the worker, and their number."""
         keys = message.get("processing-tasks") or ()
         shortened = {**message, "processing_count": len(keys)}
         shortened["processing-tasks"] = [str(key)[:200] for _, key in zip(range(20), keys, strict=False)]
@@ -157,8 +148,7 @@ def _event_reader() -> Method:
         return shortened
 
     def read(topic: Topic, since: int, most: int, not_before: float) -> tuple[list[object], int, int]:
-        """
-        Return removals after an event, the last number, and the number of overwritten events.
+        """Return removals after an event, the last number, and the number of overwritten events.
 
         Removed events of functions make numbers too high, never too low.
         """
@@ -184,9 +174,7 @@ def _reason_reader() -> Method:
     topics_of = topics_reader()
 
     def reason_of(scheduler: Scheduler, removal: Reply) -> str | None:
-        """
-        Return why the worker closes, in its own words; None if it did not say.
-        """
+        """Return why the worker closes, in its own words; None if it did not say."""
         topics = topics_of(scheduler)
         worker = str(removal.get("worker"))
         if worker not in topics:

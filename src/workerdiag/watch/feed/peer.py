@@ -1,5 +1,4 @@
-"""
-Recognizes other programs at the address of a scheduler.
+"""Recognizes other programs at the address of a scheduler.
 
 Only a peer that never answered like a scheduler is asked for its identity: that of a large scheduler names
 all its workers.
@@ -23,29 +22,22 @@ _CHECK = (
 
 
 class WrongPeerError(WorkerdiagError):
-    """
-    A worker, a nanny or another Dask server answers instead of a scheduler.
-    """
+    """A worker, a nanny or another Dask server answers instead of a scheduler."""
 
 
 class PeerCheck:
-    """
-    Checks whether a scheduler answers at the address.
-    """
+    """Checks whether a scheduler answers at the address."""
 
     def __init__(self) -> None:
         #: The last address of a scheduler, and the last address of something else.
         self._scheduler = self._other = ""
 
     def answered(self, address: str) -> None:
-        """
-        Note that a scheduler answers at the address.
-        """
+        """Note that a scheduler answers at the address."""
         self._scheduler, self._other = address, ""
 
     async def check_again(self, connection: Connection) -> None:
-        """
-        Ask for its identity again, if it was not a scheduler: other questions cause tracebacks in its log.
+        """Ask for its identity again, if it was not a scheduler: other questions cause tracebacks in its log.
 
         Raises:
             WrongPeerError: It is still not a scheduler.
@@ -54,9 +46,7 @@ class PeerCheck:
             raise WrongPeerError(problem)
 
     async def explain(self, connection: Connection | None, problem: Exception) -> str:
-        """
-        Return the message for people about a failed question.
-        """
+        """Return the message for people about a failed question."""
         if isinstance(problem, WrongPeerError):
             return str(problem)
         said = await _described(problem, connection)
@@ -70,8 +60,7 @@ class PeerCheck:
 
 
 async def _described(problem: Exception, connection: Connection | None) -> str:
-    """
-    Return the problem with the error of the system: to Dask every failure to connect is a time-out.
+    """Return the problem with the error of the system: to Dask every failure to connect is a time-out.
 
     Dask's last attempt may have had too little time to fail by itself (comm/core.py, 2024.8.1 to 2026.8.0).
     """
@@ -82,9 +71,7 @@ async def _described(problem: Exception, connection: Connection | None) -> str:
 
 
 async def _connection_error(address: str) -> str:
-    """
-    Return the error of the system for a plain connection, such as "Connection refused"; empty without one.
-    """
+    """Return the error of the system for a plain connection, such as "Connection refused"; empty without one."""
     from distributed.comm.addressing import get_address_host_port
 
     try:
@@ -97,9 +84,7 @@ async def _connection_error(address: str) -> str:
 
 
 async def _other_server(connection: Connection) -> str | None:
-    """
-    Return the Dask server that answers instead of a scheduler; None for a scheduler, or if it does not say.
-    """
+    """Return the Dask server that answers instead of a scheduler; None for a scheduler, or if it does not say."""
     try:
         reply = await asyncio.wait_for(connection.scheduler.identity(), _ASK_S)
     except Exception:  # noqa: BLE001  the failure before it is reported
@@ -114,16 +99,12 @@ async def _other_server(connection: Connection) -> str | None:
 
 
 def _may_be_foreign(problem: Exception) -> bool:
-    """
-    Whether no reply came that Dask can read.
-    """
+    """Whether no reply came that Dask can read."""
     from distributed.comm.core import CommClosedError
 
     return isinstance(problem, TimeoutError | CommClosedError | MemoryError)
 
 
 def _is_nobody_there(problem: Exception) -> bool:
-    """
-    Whether no connection was made.
-    """
+    """Whether no connection was made."""
     return isinstance(problem, OSError) and not _may_be_foreign(problem)

@@ -1,6 +1,4 @@
-"""
-Perishable evidence: what a scheduler and its nannies still know about a worker that has just died.
-"""
+"""Perishable evidence: what a scheduler and its nannies still know about a worker that has just died."""
 
 from __future__ import annotations
 
@@ -29,8 +27,7 @@ _MAX_KEPT = 100
 
 
 class PerishableEvidence:
-    """
-    Asks like `workerdiag.explain`, for a few deaths at a time, and remembers the evidence.
+    """Asks like `workerdiag.explain`, for a few deaths at a time, and remembers the evidence.
 
     Args:
         client: A connection to the scheduler.
@@ -44,16 +41,13 @@ class PerishableEvidence:
 
     @property
     def is_behind(self) -> bool:
-        """
-        Whether deaths wait to be asked about.
-        """
+        """Whether deaths wait to be asked about."""
         return bool(self._waiting)
 
     async def ask(
         self, deaths: Sequence[WatchedDeath], *, known_events: Sequence[tuple[float, object]] = ()
     ) -> tuple[WatchedDeath, ...]:
-        """
-        Return the *deaths*, the first dozen with evidence, and earlier ones that waited; takes seconds.
+        """Return the *deaths*, the first dozen with evidence, and earlier ones that waited; takes seconds.
 
         Args:
             deaths: The deaths to ask about.
@@ -82,18 +76,14 @@ class PerishableEvidence:
 
 
 def removal_evidence(when: float, message: Reply, identity: Identity) -> tuple[Evidence, ...]:
-    """
-    Return the scheduler's event as evidence.
-    """
+    """Return the scheduler's event as evidence."""
     worker = str(identity.worker)
     own = {name: each for name, each in message.items() if name != "worker"}
     return tuple(event_evidence(worker, [(when, own)], {worker: identity}))
 
 
 def _evidence_of(death: WatchedDeath, pieces: Sequence[Evidence]) -> Iterator[Evidence]:
-    """
-    Yield the pieces that can be about this death: of logs only the records around it.
-    """
+    """Yield the pieces that can be about this death: of logs only the records around it."""
     others = frozenset(
         each.identity.worker
         for each in pieces

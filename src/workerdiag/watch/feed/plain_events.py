@@ -1,5 +1,4 @@
-"""
-The same as a look, with the handlers of any scheduler: for another Python there, or forbidden functions.
+"""The same as a look, with the handlers of any scheduler: for another Python there, or forbidden functions.
 
 It is asked every five seconds, and for all its events while these are small (`EventCopy`). Their times, in
 microseconds, replace their numbers. Whether it closes, and which workers are paused, is not known.
@@ -29,8 +28,7 @@ _MAX_KNOWN = 20_000
 
 
 class PlainEvents:
-    """
-    Reads the removals of one scheduler with handlers that every scheduler has.
+    """Reads the removals of one scheduler with handlers that every scheduler has.
 
     Args:
         client: A connection to the scheduler.
@@ -44,15 +42,11 @@ class PlainEvents:
 
     @property
     def entries(self) -> Sequence[tuple[float, object]]:
-        """
-        The events of ``all`` at the last question, oldest first; empty before that.
-        """
+        """The events of ``all`` at the last question, oldest first; empty before that."""
         return self._copy.entries
 
     async def ask(self, wanted: LookRequest) -> LookReply:
-        """
-        Return the removals after a time, at once if there are any, else after ``wait_s`` seconds.
-        """
+        """Return the removals after a time, at once if there are any, else after ``wait_s`` seconds."""
         deadline = Deadline.after(wanted["wait_s"])
         while True:
             reply = await self._ask_once(wanted)
@@ -105,9 +99,7 @@ class PlainEvents:
 
 
 async def _close_reason(client: Client, removal: Reply) -> str | None:
-    """
-    Return why the worker closes, in its own words; None if it did not say.
-    """
+    """Return why the worker closes, in its own words; None if it did not say."""
     if removal.get("expected"):
         return None
     events: Sequence[tuple[float, object]] = await queries.fetch_events(client, str(removal.get("worker")))

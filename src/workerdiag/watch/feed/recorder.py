@@ -1,6 +1,4 @@
-"""
-Reads deaths from the flight recorder on the scheduler, by a long poll.
-"""
+"""Reads deaths from the flight recorder on the scheduler, by a long poll."""
 
 from __future__ import annotations
 
@@ -20,14 +18,11 @@ from workerdiag.wire.watch_answer import WatchAnswer
 
 
 class NoRecorderError(Exception):
-    """
-    The scheduler does not record, or has an unknown version of the recorder.
-    """
+    """The scheduler does not record, or has an unknown version of the recorder."""
 
 
 async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: float, lookback_s: float) -> Look:
-    """
-    Return the deaths after a cursor; without one, those of the last *lookback_s* seconds.
+    """Return the deaths after a cursor; without one, those of the last *lookback_s* seconds.
 
     Raises:
         NoRecorderError: There is no recorder any more.
@@ -64,9 +59,7 @@ async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: floa
 
 
 async def listen_to_recorder(client: Client, after: Cursor) -> Reply:
-    """
-    Wait for an answer without deaths, which comes as soon as the scheduler closes.
-    """
+    """Wait for an answer without deaths, which comes as soon as the scheduler closes."""
     answer: Reply = await client.scheduler.workerdiag_watch(
         since=sys.maxsize, epoch=after.epoch, wait_s=LISTEN_S
     )

@@ -1,6 +1,4 @@
-"""
-The feed of a live cluster, with or without the recorder.
-"""
+"""The feed of a live cluster, with or without the recorder."""
 
 from __future__ import annotations
 
@@ -44,8 +42,7 @@ class _LastWord:
 
 
 class SchedulerFeed:
-    """
-    The deaths of one cluster. It registers no client, connects again by itself, and keeps no cluster alive.
+    """The deaths of one cluster. It registers no client, connects again by itself, and keeps no cluster alive.
 
     A death is returned when its nanny has reported it, or a second after the removal, and again, with the
     same id, when more becomes known. Without the recorder it has the evidence that the scheduler and its
@@ -84,14 +81,11 @@ class SchedulerFeed:
 
     @property
     def cluster(self) -> str:
-        """
-        Name of the cluster for people.
-        """
+        """Name of the cluster for people."""
         return self._target.cluster_name
 
     async def poll(self, after: Cursor | None, *, wait_s: float) -> FeedBatch:
-        """
-        Return the deaths since *after*, at once if there are any, else after at most *wait_s* seconds.
+        """Return the deaths since *after*, at once if there are any, else after at most *wait_s* seconds.
 
         Without a cursor it returns at once.
 
@@ -120,8 +114,7 @@ class SchedulerFeed:
         return self._batch(look, standstill, address)
 
     async def stored(self, after: Cursor | None) -> StoredDeaths:
-        """
-        Return the deaths in the journal of a scheduler that is gone; some of them may be known.
+        """Return the deaths in the journal of a scheduler that is gone; some of them may be known.
 
         Empty if there is no journal that can be found from here.
 
@@ -142,9 +135,7 @@ class SchedulerFeed:
             raise OSError(f"cannot read the journal {journal}: {describe_error(problem)}") from None
 
     async def close(self) -> None:
-        """
-        Close the connection; the next question connects again.
-        """
+        """Close the connection; the next question connects again."""
         connection, self._connection, self._events = self._connection, None, None
         self._is_recorded = self._is_unknown_recorder = False
         if connection is not None:
@@ -161,9 +152,7 @@ class SchedulerFeed:
     async def _look(
         self, connection: Connection, events: EventReader, after: Cursor | None, *, wait_s: float
     ) -> Look:
-        """
-        Ask the recorder, or read the events if there is none; it may come and go.
-        """
+        """Ask the recorder, or read the events if there is none; it may come and go."""
         was_recorded = self._is_recorded
         if not self._is_recorded:
             or_recorder = not self._is_unknown_recorder
@@ -189,8 +178,7 @@ class SchedulerFeed:
         return evolve(look, deaths=by_time, closing_reason=look.closing_reason or farewell)
 
     def _batch(self, look: Look, standstill: Sequence[Evidence], address: str) -> FeedBatch:
-        """
-        Return the batch of a look.
+        """Return the batch of a look.
 
         Raises:
             SchedulerUnreachableError: A signal stops the scheduler.
@@ -214,9 +202,7 @@ class SchedulerFeed:
         )
 
     def _note_word(self, look: Look) -> None:
-        """
-        Note when a scheduler last answered, and its journal: its successor does not know that.
-        """
+        """Note when a scheduler last answered, and its journal: its successor does not know that."""
         before = self._last_words.pop(look.cursor.epoch, None)
         journal = look.journal or (before.journal if before is not None else None)
         self._last_words[look.cursor.epoch] = _LastWord(look.now, journal)
@@ -237,8 +223,7 @@ def open_feed(
     lookback_s: float = RECENT_S,
     standstill_s: float = STANDSTILL_S,
 ) -> SchedulerFeed:
-    """
-    Return the feed of a cluster. It connects at the first question, and raises nothing before that.
+    """Return the feed of a cluster. It connects at the first question, and raises nothing before that.
 
     Args:
         target: A ``distributed.Client``, an address, the path of a scheduler file, or a callable that returns

@@ -1,6 +1,4 @@
-"""
-Notices a standstill, work that does not go on although tasks wait, by cheap figures; then collects evidence.
-"""
+"""Notices a standstill, work that does not go on although tasks wait, by cheap figures; then collects evidence."""
 
 from __future__ import annotations
 
@@ -15,8 +13,7 @@ _ASK_S = 5.0
 
 
 class StandstillWatch:
-    """
-    Remembers since when work has stood still.
+    """Remembers since when work has stood still.
 
     Args:
         least_s: Minimum duration of a standstill, in seconds: workers may be on their way.
@@ -32,8 +29,7 @@ class StandstillWatch:
 
     @property
     def due_in_s(self) -> float | None:
-        """
-        Return the seconds from the last answer until it counts as a standstill.
+        """Return the seconds from the last answer until it counts as a standstill.
 
         None if work goes on, or it counts already.
         """
@@ -42,8 +38,7 @@ class StandstillWatch:
         return max(0.0, self._least_s - (self._now - self._since))
 
     async def evidence(self, figures: ClusterFigures, client: Client, *, now: float) -> tuple[Evidence, ...]:
-        """
-        Return the evidence of a standstill; empty without one.
+        """Return the evidence of a standstill; empty without one.
 
         Args:
             figures: The current figures of the cluster.
@@ -66,9 +61,7 @@ class StandstillWatch:
 
 
 def stands_still(figures: ClusterFigures) -> bool:
-    """
-    Whether tasks wait and nothing runs: no workers, none that takes tasks, or none that fits.
-    """
+    """Whether tasks wait and nothing runs: no workers, none that takes tasks, or none that fits."""
     if figures.executing_count or not (figures.waiting_count or figures.assigned_count):
         return False
     return figures.running_worker_count == 0 or figures.assigned_count == 0

@@ -1,5 +1,4 @@
-"""
-Who the removed workers of a scheduler were: their processes, nannies and names, which it forgets.
+"""Who the removed workers of a scheduler were: their processes, nannies and names, which it forgets.
 
 A plugin on the scheduler notes them as they join. Looks from outside would miss a worker that dies within
 moments, and would take the next worker with its address for it.
@@ -17,8 +16,7 @@ WORKER_IDENTITIES = "workerdiag_worker_identities_1"
 
 
 def worker_identities() -> Method:
-    """
-    Return a function that runs in the scheduler and returns the plugin, which it adds if it is not there.
+    """Return a function that runs in the scheduler and returns the plugin, which it adds if it is not there.
 
     The plugin stays when a watcher goes: others use it. Its ``who_was(removal)`` returns process, nanny and
     name of the worker in a removal, an event of the scheduler, or None.

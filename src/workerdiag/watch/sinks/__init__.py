@@ -1,5 +1,4 @@
-"""
-Where notices go: a function, a signed webhook, Slack, PagerDuty, Teams, e-mail, Apprise.
+"""Where notices go: a function, a signed webhook, Slack, PagerDuty, Teams, e-mail, Apprise.
 
 The public names are imported when first used.
 """

@@ -1,6 +1,4 @@
-"""
-Every service that Apprise knows, by its URL. Needs the extra ``notify``.
-"""
+"""Every service that Apprise knows, by its URL. Needs the extra ``notify``."""
 
 from __future__ import annotations
 
@@ -53,17 +51,13 @@ def _service_of(url: str) -> Apprise:
 
 
 def _kind_of(url: object) -> str:
-    """
-    The service, ``discord`` of ``discord://...``.
-    """
+    """The service, ``discord`` of ``discord://...``."""
     return str(url).partition("://")[0][:20]
 
 
 @frozen
 class AppriseSink:
-    """
-    A message for each notice, which is never edited: Apprise hands over no id of it.
-    """
+    """A message for each notice, which is never edited: Apprise hands over no id of it."""
 
     url: str = field(repr=False, validator=_url_given)
     name: str = name_field(
@@ -72,9 +66,7 @@ class AppriseSink:
     timeout_s: float = timeout_field("notify")
 
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
-        """
-        Send it; nothing is noted for the next time.
-        """
+        """Send it; nothing is noted for the next time."""
         try:
             limit = Deadline.after(self.timeout_s)
             problem = call_in_time(f"workerdiag-{self.name}", lambda: self._notify(delivery.notice), limit)
@@ -85,9 +77,7 @@ class AppriseSink:
         return {}
 
     def _notify(self, notice: Notice) -> str:
-        """
-        Why it could not be sent; empty if it was.
-        """
+        """Why it could not be sent; empty if it was."""
         card = card_of(notice)
         service = _service_of(self.url)
         with _Warnings() as warnings:
@@ -108,9 +98,7 @@ class AppriseSink:
 
 
 def without_mentions(text: str) -> str:
-    """
-    The text in which nobody is mentioned: after ``@``, and in ``<!channel>``, stands a character of no width.
-    """
+    """The text in which nobody is mentioned: after ``@``, and in ``<!channel>``, stands a character of no width."""
     return _MENTION.sub(lambda found: f"{found[0]}\N{ZERO WIDTH SPACE}", text)
 
 
@@ -131,8 +119,7 @@ def _type_of(reason: NoticeReason) -> NotifyType:
 
 
 class _Warnings(logging.Filter):
-    """
-    Keeps to itself what Apprise logs in this thread: it may show a URL that it cannot read.
+    """Keeps to itself what Apprise logs in this thread: it may show a URL that it cannot read.
 
     Before 2.2 that is also where alone Apprise says what went wrong.
     """

@@ -1,6 +1,4 @@
-"""
-Posts to a service by HTTP, and says in a `DeliveryError` what went wrong.
-"""
+"""Posts to a service by HTTP, and says in a `DeliveryError` what went wrong."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ _DIGITS = re.compile(r"\d{1,9}")
 
 @frozen(kw_only=True)
 class Endpoint:
-    """
-    An address that one sink posts to.
-    """
+    """An address that one sink posts to."""
 
     #: Name of the sink, which begins each message.
     sink: str
@@ -53,8 +49,7 @@ class Endpoint:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def post(self, body: bytes, headers: Mapping[str, str]) -> bytes:
-        """
-        Post *body*, and return the answer's body.
+        """Post *body*, and return the answer's body.
 
         A redirect is followed to the same host only. Proxies are those of the environment.
 
@@ -119,15 +114,12 @@ class Endpoint:
         return f"{self.sink}: {self.shown(problem)}"
 
     def shown(self, text: str) -> str:
-        """
-        The *text* on one line, without secrets and without anything a terminal acts upon.
-        """
+        """The *text* on one line, without secrets and without anything a terminal acts upon."""
         return without_secrets(text, *self.secrets)
 
 
 def without_secrets(text: str, *secrets: str) -> str:
-    """
-    The *text* on one line without the *secrets*, or what looks like another one.
+    """The *text* on one line without the *secrets*, or what looks like another one.
 
     Of an address the path and the query are secret, too.
     """
@@ -140,9 +132,7 @@ def without_secrets(text: str, *secrets: str) -> str:
 
 
 class _SameHostRepeats(HTTPRedirectHandler):
-    """
-    Repeats the whole request where a redirect asks for that at the same place, and follows no other one.
-    """
+    """Repeats the whole request where a redirect asks for that at the same place, and follows no other one."""
 
     def redirect_request(
         self, req: Request, fp: object, code: int, msg: str, headers: object, newurl: str
@@ -155,9 +145,7 @@ class _SameHostRepeats(HTTPRedirectHandler):
 
 
 def _detail_of(refusal: HTTPError) -> str:
-    """
-    The beginning of what a refusal says.
-    """
+    """The beginning of what a refusal says."""
     try:
         said = refusal.read(4 * _MAX_DETAIL_CHARS)
     except (OSError, HTTPException):
@@ -174,9 +162,7 @@ def _phrase(status: int) -> str:
 
 
 def retry_after_s(headers: Message) -> float | None:
-    """
-    ``Retry-After``: a number of seconds, or a date (RFC 9110, section 10.2.3); None if it says neither.
-    """
+    """``Retry-After``: a number of seconds, or a date (RFC 9110, section 10.2.3); None if it says neither."""
     said = (headers.get("Retry-After") or "").strip()
     if _DIGITS.fullmatch(said):
         return min(float(said), _MAX_RETRY_AFTER_S)

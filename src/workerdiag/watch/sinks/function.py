@@ -1,6 +1,4 @@
-"""
-A plain function as a sink.
-"""
+"""A plain function as a sink."""
 
 from __future__ import annotations
 
@@ -30,8 +28,7 @@ def _default_name(sink: FunctionSink) -> str:
 
 @frozen
 class FunctionSink:
-    """
-    Calls a function, or awaits one that is asynchronous, with each notice.
+    """Calls a function, or awaits one that is asynchronous, with each notice.
 
     It may see a notice twice, with the same ``notice.id``. A notice counts as delivered when it returns;
     if it raises it is called again later, unless it raises a `DeliveryError` that is final.
@@ -42,9 +39,7 @@ class FunctionSink:
     name: str = name_field("function", _default_name)
 
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
-        """
-        Call it; nothing is noted for the next time.
-        """
+        """Call it; nothing is noted for the next time."""
         returned = self.function(delivery.notice)
         if inspect.isawaitable(returned):
             asyncio.run(_awaited(returned))
@@ -56,8 +51,7 @@ async def _awaited(returned: Awaitable[object]) -> None:
 
 
 def as_sink(given: Sink | Callable[[Notice], object]) -> Sink:
-    """
-    A sink as it is, and a function as a sink.
+    """A sink as it is, and a function as a sink.
 
     Raises:
         SinkSetupError: It is neither.

@@ -1,6 +1,4 @@
-"""
-E-mail by SMTP: text and simple HTML, a thread for each case.
-"""
+"""E-mail by SMTP: text and simple HTML, a thread for each case."""
 
 from __future__ import annotations
 
@@ -62,8 +60,7 @@ def _in_ports(_sink: object, _field: object, value: object) -> None:
 
 @frozen
 class MailSink:
-    """
-    A mail for each notice, to all of *to* at once.
+    """A mail for each notice, to all of *to* at once.
 
     Mails of one case share a subject and refer to each other, so that mail programs show them as a thread.
     A repeat has the ``Message-ID`` of the first attempt, by which most mail systems drop it.
@@ -86,9 +83,7 @@ class MailSink:
     _reached: dict[str, frozenset[str]] = field(factory=dict, init=False, repr=False, eq=False)
 
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
-        """
-        Send it; note subject and id, for the next mail of the thread.
-        """
+        """Send it; note subject and id, for the next mail of the thread."""
         mail = mail_of(delivery, sender=self.sender, to=self.to)
         left = tuple(each for each in self.to if each not in self._reached.get(delivery.id, ()))
         try:
@@ -105,9 +100,7 @@ class MailSink:
         return {"subject": _subject(delivery), "last": mail["Message-ID"]}
 
     def _send(self, mail: EmailMessage, to: Sequence[str]) -> Mapping[str, tuple[int, bytes]] | DeliveryError:
-        """
-        Whom the server refused, and why.
-        """
+        """Whom the server refused, and why."""
         try:
             with self._connected() as server:
                 return server.send_message(mail, self.sender, to)
@@ -149,9 +142,7 @@ class MailSink:
 
 
 def mail_of(delivery: Delivery, *, sender: str, to: Sequence[str]) -> EmailMessage:
-    """
-    The mail of one delivery: the same in every attempt.
-    """
+    """The mail of one delivery: the same in every attempt."""
     notice, card = delivery.notice, card_of(delivery.notice)
     domain = Address(addr_spec=sender).domain
     root = _message_id(notice.case_id, "case", domain)
@@ -170,9 +161,7 @@ def mail_of(delivery: Delivery, *, sender: str, to: Sequence[str]) -> EmailMessa
 
 
 def _subject(delivery: Delivery) -> str:
-    """
-    That of the case's first mail, as some mail programs keep no thread together otherwise.
-    """
+    """That of the case's first mail, as some mail programs keep no thread together otherwise."""
     return line(delivery.receipt.get("subject", ""), 200) or f"[workerdiag] {card_of(delivery.notice).title}"
 
 
@@ -182,9 +171,7 @@ def _message_id(of: str, kind: str, domain: str) -> str:
 
 
 def _one_id(text: str) -> str:
-    """
-    A message id as we make them; empty if it is anything else.
-    """
+    """A message id as we make them; empty if it is anything else."""
     is_id = text.startswith("<") and text.endswith(">") and text.isascii() and text.isprintable()
     return text if is_id and " " not in text else ""
 
@@ -204,9 +191,7 @@ def _is_final(code: int) -> bool:
 
 
 def html_of(card: Card) -> str:
-    """
-    Plain HTML without styles, pictures or anything that is loaded; all text is escaped.
-    """
+    """Plain HTML without styles, pictures or anything that is loaded; all text is escaped."""
     return "<!doctype html>\n<html><body>\n" + "\n".join(_elements(card)) + "\n</body></html>\n"
 
 
@@ -229,9 +214,7 @@ def _html(text: str) -> str:
 
 
 def moment_of(when: float) -> datetime:
-    """
-    A time for the header ``Date``; the epoch for what is no time.
-    """
+    """A time for the header ``Date``; the epoch for what is no time."""
     try:
         return datetime.fromtimestamp(when, UTC)
     except (ValueError, OverflowError, OSError):

@@ -1,5 +1,4 @@
-"""
-What a notice says, in the parts that every service shows in its own way.
+"""What a notice says, in the parts that every service shows in its own way.
 
 All text in it is clean: nothing that a terminal acts upon, no character that hides or reorders others.
 """
@@ -48,9 +47,7 @@ _WEB_CHARS = re.compile(r"[\w.~:/?#\[\]@!$&'()*+,;=%-]+", re.ASCII)
 
 @frozen(kw_only=True)
 class Card:
-    """
-    A notice in parts, each within a length that every service takes.
-    """
+    """A notice in parts, each within a length that every service takes."""
 
     #: ``New``, ``Back again``: why the watcher speaks.
     reason: str
@@ -67,9 +64,7 @@ class Card:
     commands: tuple[tuple[str, str], ...] = ()
 
     def body_text(self) -> str:
-        """
-        All but the title, in lines.
-        """
+        """All but the title, in lines."""
         parts = (
             self.reason,
             self.text,
@@ -81,9 +76,7 @@ class Card:
 
 
 def card_of(notice: Notice) -> Card:
-    """
-    The parts of a notice.
-    """
+    """The parts of a notice."""
     is_about_deaths = notice.death_count > 0 and notice.reason != "digest"
     return Card(
         reason=REASON_WORDS[notice.reason],
@@ -114,9 +107,7 @@ def _facts(notice: Notice) -> Iterator[tuple[str, str]]:
 
 
 def _sure(notice: Notice) -> str:
-    """
-    ``93%``; a number that is none counts as 0.
-    """
+    """``93%``; a number that is none counts as 0."""
     return format_percent(min(1.0, max(0.0, notice.probability)) if isfinite(notice.probability) else 0.0)
 
 
@@ -139,9 +130,7 @@ def _web_links(notice: Notice) -> Iterator[tuple[str, str]]:
 
 
 def _commands(notice: Notice) -> Iterator[tuple[str, str]]:
-    """
-    What to type in a shell: where the watcher runs for the first, anywhere for the others.
-    """
+    """What to type in a shell: where the watcher runs for the first, anywhere for the others."""
     if notice.reason not in {"resolved", "ended", "digest"}:
         case = shlex.quote(line(notice.case_id, 200))
         yield "Confirm", f"workerdiag watch confirm {case}"
@@ -153,9 +142,7 @@ def _commands(notice: Notice) -> Iterator[tuple[str, str]]:
 
 
 def is_web_address(target: str) -> bool:
-    """
-    Whether a browser can be sent there: http or https, in printable ASCII.
-    """
+    """Whether a browser can be sent there: http or https, in printable ASCII."""
     if (
         len(target) > _MAX_URL
         or not target.isascii()
@@ -171,15 +158,12 @@ def is_web_address(target: str) -> bool:
 
 
 def line(text: str, most: int = _MAX_VALUE, *, start: str = "") -> str:
-    """
-    The *text* clean and on one line, of at most this many characters.
-    """
+    """The *text* clean and on one line, of at most this many characters."""
     return shorten(start + one_line(printable(text)), most)
 
 
 def shorten(text: str, most: int) -> str:
-    """
-    The beginning of *text*, with dots where it was cut.
+    """The beginning of *text*, with dots where it was cut.
 
     Characters are counted as JavaScript does, in which these services are written: an emoji is two.
     """

@@ -1,6 +1,4 @@
-"""
-Sinks from what is typed on a command line, with secrets from the environment.
-"""
+"""Sinks from what is typed on a command line, with secrets from the environment."""
 
 from __future__ import annotations
 
@@ -36,8 +34,7 @@ _SECURITY: Mapping[str, tuple[Security, int]] = {
 def sinks_of(
     options: Mapping[str, Iterable[str]], environment: Mapping[str, str] = os.environ
 ) -> tuple[Sink, ...]:
-    """
-    The sinks of all options, each option as often as it was given.
+    """The sinks of all options, each option as often as it was given.
 
     Args:
         options: By kind (``slack``, ``pagerduty``, ``webhook``, ``teams``, ``mail``, ``notify``), the values.
@@ -51,8 +48,7 @@ def sinks_of(
 
 
 def sink_of(kind: str, value: str, environment: Mapping[str, str] = os.environ) -> Sink:
-    """
-    The sink of one option, e.g. ``slack`` and ``#dask``.
+    """The sink of one option, e.g. ``slack`` and ``#dask``.
 
     Raises:
         SinkSetupError: It cannot work so.
@@ -66,9 +62,7 @@ def sink_of(kind: str, value: str, environment: Mapping[str, str] = os.environ) 
 
 
 def _slack_sink(value: str, environment: Mapping[str, str]) -> Sink:
-    """
-    By a bot's token for a channel, or by the URL of an incoming webhook.
-    """
+    """By a bot's token for a channel, or by the URL of an incoming webhook."""
     return SlackUrlSink(value) if "://" in value else SlackSink(value, environment.get(SLACK_TOKEN, ""))
 
 

@@ -1,6 +1,4 @@
-"""
-PagerDuty by its Events API v2: a case is an alert, which is triggered, updated and resolved under one key.
-"""
+"""PagerDuty by its Events API v2: a case is an alert, which is triggered, updated and resolved under one key."""
 
 from __future__ import annotations
 
@@ -40,8 +38,7 @@ def _key_given(_sink: object, _field: object, value: Any) -> None:
 
 
 def action_of(reason: NoticeReason) -> Action:
-    """
-    What PagerDuty shall do.
+    """What PagerDuty shall do.
 
     PagerDuty knows no third end: the alert of a case whose cluster went is closed, as nobody else would close
     it, and the event says that the case was not resolved. A digest wakes nobody: it is a change event.
@@ -58,9 +55,7 @@ def action_of(reason: NoticeReason) -> Action:
 
 
 def severity_of(reason: NoticeReason) -> Severity:
-    """
-    How bad it is, in PagerDuty's words.
-    """
+    """How bad it is, in PagerDuty's words."""
     match reason:
         case "escalating":
             return "critical"
@@ -76,9 +71,7 @@ def severity_of(reason: NoticeReason) -> Severity:
 
 @frozen
 class PagerDutySink:
-    """
-    Alerts of one integration. The case's id is the key of its alert, so a repeat changes nothing.
-    """
+    """Alerts of one integration. The case's id is the key of its alert, so a repeat changes nothing."""
 
     routing_key: str = field(repr=False, validator=_key_given)
     name: str = name_field("pagerduty", lambda sink: sink_name("pagerduty", sink.routing_key, "events"))
@@ -87,9 +80,7 @@ class PagerDutySink:
     api: str = field(default=API, validator=url_given("pagerduty", "leave `api` out"))
 
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
-        """
-        Send the event; note its key.
-        """
+        """Send the event; note its key."""
         notice = delivery.notice
         action = action_of(notice.reason)
         path = "/v2/change/enqueue" if action == "change" else "/v2/enqueue"
@@ -107,9 +98,7 @@ class PagerDutySink:
 
 
 def dedup_key(notice: Notice) -> str:
-    """
-    The case's id; of one that is too long, its hash.
-    """
+    """The case's id; of one that is too long, its hash."""
     key = line(notice.case_id, MAX_KEY_CHARS + 1)
     if key == notice.case_id and 0 < len(key) <= MAX_KEY_CHARS:
         return key
@@ -117,9 +106,7 @@ def dedup_key(notice: Notice) -> str:
 
 
 def alert_event(delivery: Delivery, action: Literal["trigger", "resolve"]) -> Mapping[str, object]:
-    """
-    An event for an alert, without the routing key.
-    """
+    """An event for an alert, without the routing key."""
     notice, card = delivery.notice, card_of(delivery.notice)
     return {
         "event_action": action,
@@ -137,9 +124,7 @@ def alert_event(delivery: Delivery, action: Literal["trigger", "resolve"]) -> Ma
 
 
 def change_event(delivery: Delivery) -> Mapping[str, object]:
-    """
-    An event that only informs, without the routing key.
-    """
+    """An event that only informs, without the routing key."""
     card = card_of(delivery.notice)
     return {"links": _alert_links(card), "payload": _payload(delivery, card)}
 
@@ -159,9 +144,7 @@ def _payload(delivery: Delivery, card: Card) -> Mapping[str, object]:
 
 
 def _timestamp(when: float) -> Mapping[str, str]:
-    """
-    When it was said, left out where it is no time.
-    """
+    """When it was said, left out where it is no time."""
     try:
         return {"timestamp": datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds")}
     except (ValueError, OverflowError, OSError):

@@ -1,6 +1,4 @@
-"""
-Checks a sink's options as it is made, and gives it a name.
-"""
+"""Checks a sink's options as it is made, and gives it a name."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ _UNUSABLE = re.compile(r"[\x00-\x20\x7f-\U0010ffff]")
 
 
 def secret_given(sink: str, what: str, remedy: str) -> Validator:
-    """
-    A validator: a token or key that can be sent in a header.
-    """
+    """A validator: a token or key that can be sent in a header."""
 
     def check(_sink: object, _field: object, value: object) -> None:
         if not isinstance(value, str) or not value:
@@ -39,9 +35,7 @@ def secret_given(sink: str, what: str, remedy: str) -> Validator:
 
 
 def text_given(sink: str, what: str, remedy: str) -> Validator:
-    """
-    A validator: a text of one line that is not empty.
-    """
+    """A validator: a text of one line that is not empty."""
 
     def check(_sink: object, _field: object, value: object) -> None:
         if not isinstance(value, str) or not value.strip() or not value.isprintable():
@@ -51,9 +45,7 @@ def text_given(sink: str, what: str, remedy: str) -> Validator:
 
 
 def url_given(sink: str, remedy: str) -> Validator:
-    """
-    A validator: an address that HTTP can post to.
-    """
+    """A validator: an address that HTTP can post to."""
 
     def check(_sink: object, _field: object, value: object) -> None:
         if problem := _url_problem(value):
@@ -63,9 +55,7 @@ def url_given(sink: str, remedy: str) -> Validator:
 
 
 def _url_problem(url: object) -> str:
-    """
-    What is wrong with an address, without a part of it that may be secret; empty if nothing is.
-    """
+    """What is wrong with an address, without a part of it that may be secret; empty if nothing is."""
     if not isinstance(url, str) or not url:
         return "is empty"
     if _UNUSABLE.search(url):
@@ -83,9 +73,7 @@ def _url_problem(url: object) -> str:
 
 
 def positive(sink: str, what: str) -> Validator:
-    """
-    A validator: a number of seconds above 0.
-    """
+    """A validator: a number of seconds above 0."""
 
     def check(_sink: object, _field: object, value: object) -> None:
         if not isinstance(value, int | float) or not 0 < value < float("inf"):
@@ -95,23 +83,18 @@ def positive(sink: str, what: str) -> Validator:
 
 
 def timeout_field(sink: str) -> float:
-    """
-    A sink's field ``timeout_s``.
-    """
+    """A sink's field ``timeout_s``."""
     return field(default=TIMEOUT_S, validator=positive(sink, "timeout_s"))
 
 
 def name_field(sink: str, name_of: Callable[[Any], str]) -> str:
-    """
-    A sink's field ``name``, by default what *name_of* makes of the sink.
-    """
+    """A sink's field ``name``, by default what *name_of* makes of the sink."""
     validator = text_given(sink, "the name", "give a short one")
     return field(default=Factory(name_of, takes_self=True), validator=validator)
 
 
 def sink_name(kind: str, address: object, place: str = "") -> str:
-    """
-    ``webhook:bots.example.org/3f9a1c``: the same after a restart, different for different addresses.
+    """``webhook:bots.example.org/3f9a1c``: the same after a restart, different for different addresses.
 
     The query is left out: that is where tokens stand that change. *place* stands for the host.
     """
@@ -121,9 +104,7 @@ def sink_name(kind: str, address: object, place: str = "") -> str:
 
 
 def host_of(url: str) -> str:
-    """
-    The host of an address, the only part of it that a message may show; empty if it has none.
-    """
+    """The host of an address, the only part of it that a message may show; empty if it has none."""
     try:
         return urlsplit(url).hostname or ""
     except ValueError:

@@ -1,6 +1,4 @@
-"""
-What a sink owes the watcher.
-"""
+"""What a sink owes the watcher."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from workerdiag.watch.watched_case import Notice
 
 @frozen(kw_only=True)
 class Delivery:
-    """
-    One notice on its way to one sink.
-    """
+    """One notice on its way to one sink."""
 
     #: The same in every attempt: a receiver that sees it twice may drop the second.
     id: str
@@ -31,19 +27,14 @@ class Delivery:
 
 @runtime_checkable
 class Sink(Protocol):
-    """
-    A place that notices go to. Each has a thread of its own, so it may wait; it is called once at a time.
-    """
+    """A place that notices go to. Each has a thread of its own, so it may wait; it is called once at a time."""
 
     @property
     def name(self) -> str:
-        """
-        Short and the same after a restart: outbox and messages name the sink by it.
-        """
+        """Short and the same after a restart: outbox and messages name the sink by it."""
 
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
-        """
-        Send it; return what the next delivery of this case needs to know, at most 2 kB.
+        """Send it; return what the next delivery of this case needs to know, at most 2 kB.
 
         Raises:
             DeliveryError: It could not be sent. Any other exception counts as one that may be tried again.
@@ -52,9 +43,7 @@ class Sink(Protocol):
 
 @define
 class SinkSetupError(WorkerdiagError):
-    """
-    A sink cannot work as it was set up: a token is empty, an address is none.
-    """
+    """A sink cannot work as it was set up: a token is empty, an address is none."""
 
     #: What kind of sink: ``webhook``, ``slack``.
     sink: str
@@ -68,9 +57,7 @@ class SinkSetupError(WorkerdiagError):
 
 
 def _delay_s(given: object) -> float | None:
-    """
-    A number of seconds, also as text; None for anything else.
-    """
+    """A number of seconds, also as text; None for anything else."""
     try:
         seconds = float(given)  # type: ignore[arg-type]
     except Exception:  # noqa: BLE001  a sink may hand over anything
@@ -80,9 +67,7 @@ def _delay_s(given: object) -> float | None:
 
 @define
 class DeliveryError(WorkerdiagError):
-    """
-    A notice could not be sent.
-    """
+    """A notice could not be sent."""
 
     #: What was wrong, for a person, without secrets.
     problem: str

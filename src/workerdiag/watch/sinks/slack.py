@@ -1,6 +1,4 @@
-"""
-Slack: one message for each case, edited over its life, with its thread; or a message for each notice.
-"""
+"""Slack: one message for each case, edited over its life, with its thread; or a message for each notice."""
 
 from __future__ import annotations
 
@@ -54,17 +52,14 @@ _BROADCAST = frozenset({"recurring", "escalating"})
 
 @define
 class _SlackError(DeliveryError):
-    """
-    Slack answered with an error of its own.
-    """
+    """Slack answered with an error of its own."""
 
     code: str = ""
 
 
 @frozen
 class SlackSink:
-    """
-    A bot's messages by Slack's Web API.
+    """A bot's messages by Slack's Web API.
 
     The first notice of a case is posted; each further one edits that message and is a short reply in its
     thread. Each message carries the delivery's id in its metadata, so that a repeat can be recognised.
@@ -79,9 +74,7 @@ class SlackSink:
     api: str = field(default=API, validator=url_given("slack", "leave `api` out"))
 
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
-        """
-        Post or edit the case's message; note its channel and time stamp.
-        """
+        """Post or edit the case's message; note its channel and time stamp."""
         channel, stamp = delivery.receipt.get("channel"), delivery.receipt.get("ts")
         if not (channel and stamp):
             return self._post(delivery)
@@ -127,9 +120,7 @@ class SlackSink:
 
 @frozen
 class SlackUrlSink:
-    """
-    An incoming webhook of Slack: a message for each notice, which is never edited.
-    """
+    """An incoming webhook of Slack: a message for each notice, which is never edited."""
 
     url: str = field(
         repr=False,
@@ -139,9 +130,7 @@ class SlackUrlSink:
     timeout_s: float = timeout_field("slack")
 
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
-        """
-        Post it; nothing is noted for the next time.
-        """
+        """Post it; nothing is noted for the next time."""
         endpoint = Endpoint(
             sink=self.name,
             url=self.url,

@@ -1,5 +1,4 @@
-"""
-A notice in Slack's blocks.
+"""A notice in Slack's blocks.
 
 Its text is that of ``rich_text`` blocks, in which nothing is looked for: no mark-up, mentions or addresses.
 """
@@ -21,9 +20,7 @@ MAX_TEXT_CHARS = 3_000
 
 
 def slack_blocks(notice: Notice) -> list[Block]:
-    """
-    The whole notice, for ``chat.postMessage(blocks=...)``.
-    """
+    """The whole notice, for ``chat.postMessage(blocks=...)``."""
     card = card_of(notice)
     parts = [[_section([_piece(card.title, bold=True), _piece(f"\n{card.reason}", italic=True)])]]
     if card.text:
@@ -37,15 +34,12 @@ def slack_blocks(notice: Notice) -> list[Block]:
 
 
 def slack_reply_blocks(notice: Notice) -> list[Block]:
-    """
-    What changed, for the thread of the case's message.
-    """
+    """What changed, for the thread of the case's message."""
     return [_block([_section([_piece(card_of(notice).title)])])]
 
 
 def slack_text(notice: Notice) -> str:
-    """
-    One line for notifications and for clients without blocks.
+    """One line for notifications and for clients without blocks.
 
     It is escaped as https://docs.slack.dev/messaging/formatting-message-text asks.
     """

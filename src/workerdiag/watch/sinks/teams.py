@@ -1,6 +1,4 @@
-"""
-Microsoft Teams: an Adaptive Card to the webhook of a workflow.
-"""
+"""Microsoft Teams: an Adaptive Card to the webhook of a workflow."""
 
 from __future__ import annotations
 
@@ -25,18 +23,14 @@ _URL_REMEDY = "give the address of a workflow 'When a Teams webhook request is r
 
 @frozen
 class TeamsSink:
-    """
-    A card for each notice: what a workflow posted cannot be edited from outside.
-    """
+    """A card for each notice: what a workflow posted cannot be edited from outside."""
 
     url: str = field(repr=False, validator=url_given("teams", _URL_REMEDY))
     name: str = name_field("teams", lambda sink: sink_name("teams", sink.url))
     timeout_s: float = timeout_field("teams")
 
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
-        """
-        Post it; nothing is noted for the next time.
-        """
+        """Post it; nothing is noted for the next time."""
         endpoint = Endpoint(
             sink=self.name,
             url=self.url,
@@ -49,8 +43,7 @@ class TeamsSink:
 
 
 def teams_message(notice: Notice) -> bytes:
-    """
-    The message as JSON, of at most this many bytes as Teams takes.
+    """The message as JSON, of at most this many bytes as Teams takes.
 
     Its text is that of text runs, in which no Markdown is looked for.
     """
@@ -59,16 +52,12 @@ def teams_message(notice: Notice) -> bytes:
 
 
 def counted_bytes(body: bytes) -> int:
-    """
-    How long a workflow counts a message: as a text within JSON.
-    """
+    """How long a workflow counts a message: as a text within JSON."""
     return len(json.dumps(body.decode()))
 
 
 def _ever_shorter(card: Card) -> Iterator[Card]:
-    """
-    The card, and with less and less in it; the last is one line.
-    """
+    """The card, and with less and less in it; the last is one line."""
     yield card
     yield evolve(card, links=card.links[:2], advice=card.advice[:3])
     yield evolve(card, links=(), advice=card.advice[:1], text=shorten(card.text, 1_000))
@@ -115,7 +104,5 @@ def _run(text: str, **style: object) -> Mapping[str, object]:
 
 
 def _inert(text: str) -> str:
-    """
-    The text without the beginning of ``{{DATE(...)}}``, which a card would replace.
-    """
+    """The text without the beginning of ``{{DATE(...)}}``, which a card would replace."""
     return text.replace("{{", "{\N{ZERO WIDTH SPACE}{")

@@ -1,6 +1,4 @@
-"""
-Notices as JSON, and a signed webhook that posts them, as https://www.standardwebhooks.com specifies it.
-"""
+"""Notices as JSON, and a signed webhook that posts them, as https://www.standardwebhooks.com specifies it."""
 
 from __future__ import annotations
 
@@ -36,8 +34,7 @@ _MAX_DIAGNOSIS_CHARS = 800_000
 
 @frozen
 class WebhookSink:
-    """
-    Posts each notice as JSON, signed.
+    """Posts each notice as JSON, signed.
 
     Headers: ``webhook-id`` and ``Idempotency-Key`` are the same in every attempt of a delivery, so that a
     receiver can drop what it has; ``webhook-timestamp`` is when this attempt was made; ``webhook-signature``
@@ -56,9 +53,7 @@ class WebhookSink:
     clock: Callable[[], float] = field(default=time.time, repr=False)
 
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
-        """
-        Post it; nothing is noted for the next time.
-        """
+        """Post it; nothing is noted for the next time."""
         body = json.dumps(delivery_json(delivery), separators=(",", ":")).encode()
         endpoint = Endpoint(
             sink=self.name,
@@ -89,8 +84,7 @@ def verify_signature(
     tolerance_s: float = TOLERANCE_S,
     now: float | None = None,
 ) -> bool:
-    """
-    Whether a request comes from someone who has the secret, and was made just now.
+    """Whether a request comes from someone who has the secret, and was made just now.
 
     For receivers. Do nothing with a request for which it is False, and drop one whose ``Idempotency-Key`` was
     seen before.
@@ -129,8 +123,7 @@ def _key_of(secret: str) -> bytes:
 
 
 def delivery_json(delivery: Delivery) -> Mapping[str, object]:
-    """
-    The body of a webhook: the same in every attempt.
+    """The body of a webhook: the same in every attempt.
 
     ``notice`` has the fields of `Notice`, and ``diagnosis`` what `Diagnosis.to_dict` gives, or null if there
     is none or it is too long.
@@ -145,9 +138,7 @@ def delivery_json(delivery: Delivery) -> Mapping[str, object]:
 
 
 def notice_json(notice: Notice) -> Mapping[str, object]:
-    """
-    The fields of a notice as plain values, without its diagnosis.
-    """
+    """The fields of a notice as plain values, without its diagnosis."""
     fields = asdict(notice, filter=lambda each, _: each.name != "diagnosis_json")
     return {name: _plain(value) for name, value in fields.items()}
 

@@ -1,5 +1,4 @@
-"""
-Reads what the kernel logged about kills, crashes, hangs and disks, and whether its pids are valid here.
+"""Reads what the kernel logged about kills, crashes, hangs and disks, and whether its pids are valid here.
 
 The cheapest place comes first: the ring buffer as a file (``/dev/kmsg``), then by the system call behind
 ``dmesg`` (``man 2 syslog``), then the journal, then the files of a syslog daemon.
@@ -50,8 +49,7 @@ _SYSLOG_FILES = ("/var/log/kern.log", "/var/log/messages", "/var/log/syslog")
 
 
 def read(request: dict[str, Any]) -> dict[str, object]:
-    """
-    Return the lines about failures in the last ``request["since_s"]`` seconds of the kernel log.
+    """Return the lines about failures in the last ``request["since_s"]`` seconds of the kernel log.
 
     Returns:
         ``lines``: time (this machine's clock, seconds since the epoch) and text of each; ``read_from``;
@@ -98,9 +96,7 @@ def _latest_lines(lines: list[Line]) -> list[Line]:
 
 
 def _kernel_clock_zero() -> float:
-    """
-    Return when the kernel log's clock was 0; like the monotonic clock it stops during a suspend.
-    """
+    """Return when the kernel log's clock was 0; like the monotonic clock it stops during a suspend."""
     return time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
@@ -173,9 +169,7 @@ def _journal(since: float, until: float) -> tuple[list[Line], bool]:
 
 
 def _run_command(command: list[str], until: float) -> tuple[int, str, str]:
-    """
-    Return exit status, output and errors of a command; kill it when time is up.
-    """
+    """Return exit status, output and errors of a command; kill it when time is up."""
     environment = dict(os.environ, LC_ALL="C", TZ="UTC")
     with subprocess.Popen(  # noqa: S603  a fixed command
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
@@ -212,9 +206,7 @@ def _syslog_files(since: float, until: float) -> tuple[list[Line], bool]:  # noq
 
 
 def _syslog_time(line: str) -> float | None:
-    """
-    Return the time of a syslog line in either usual format; it is in this machine's time zone.
-    """
+    """Return the time of a syslog line in either usual format; it is in this machine's time zone."""
     now = time.localtime()
     try:
         if line[:4].isdigit():

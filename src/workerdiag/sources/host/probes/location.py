@@ -1,6 +1,4 @@
-"""
-Reads the machine, container and job that this process runs in.
-"""
+"""Reads the machine, container and job that this process runs in."""
 
 from __future__ import annotations
 
@@ -53,9 +51,7 @@ MAX_GROUPS = 40
 
 
 def read(request: dict[str, object]) -> dict[str, object]:  # noqa: ARG001  the signature of a probe
-    """
-    Return names and ids of this machine, this process and its job; *request* is unused.
-    """
+    """Return names and ids of this machine, this process and its job; *request* is unused."""
     return {
         "now": time.time(),
         "pid": os.getpid(),

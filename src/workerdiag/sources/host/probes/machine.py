@@ -1,6 +1,4 @@
-"""
-Reads a machine's uptime, free memory and disk space, process limits and core dumps.
-"""
+"""Reads a machine's uptime, free memory and disk space, process limits and core dumps."""
 
 from __future__ import annotations
 
@@ -30,8 +28,7 @@ LIMITS = ("AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "S
 
 
 def read(request: dict[str, Any]) -> dict[str, object]:
-    """
-    Return the machine's state, and ``coredumpctl``'s output about ``request["pids"]``.
+    """Return the machine's state, and ``coredumpctl``'s output about ``request["pids"]``.
 
     Args:
         request: ``pids``; ``addresses``: servers on this machine that may be gone;
@@ -66,9 +63,7 @@ def _host_facts() -> dict[str, object]:
 
 
 def _process_limits() -> dict[str, object]:
-    """
-    Return soft and hard limits; None stands for unlimited.
-    """
+    """Return soft and hard limits; None stands for unlimited."""
     try:
         import resource
     except ImportError:  # Windows
@@ -85,9 +80,7 @@ def _process_limits() -> dict[str, object]:
 
 
 def _worker_directories(request: dict[str, Any]) -> list[tuple[str, str]]:
-    """
-    Return the directories that workers write to, with labels: those of local nannies, and the usual ones.
-    """
+    """Return the directories that workers write to, with labels: those of local nannies, and the usual ones."""
     wanted = set(request.get("nannies", ()))
     nannies = getattr(getattr(sys.modules.get("distributed.nanny"), "Nanny", None), "_instances", ())
     found = [
@@ -100,9 +93,7 @@ def _worker_directories(request: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _disk_facts(places: list[tuple[str, str]], seconds: float) -> list[dict[str, object]]:
-    """
-    Return the free space of each place, measured in parallel; a hanging one is abandoned.
-    """
+    """Return the free space of each place, measured in parallel; a hanging one is abandoned."""
     facts = [{"path": path, "what": what} for path, what in places]
     threads = [threading.Thread(target=_measure_disk, args=(each,), daemon=True) for each in facts]
     for thread in threads:
@@ -134,9 +125,7 @@ def _disk_space(path: Path) -> dict[str, object]:
 
 
 def _core_dumps(request: dict[str, Any], until: float) -> list[str]:
-    """
-    Return systemd-coredump's descriptions of the requested processes (``man 1 coredumpctl``).
-    """
+    """Return systemd-coredump's descriptions of the requested processes (``man 1 coredumpctl``)."""
     program = shutil.which("coredumpctl")
     found = []
     for pid in list(request.get("pids", ()))[:MAX_CORES] if program else ():
@@ -159,9 +148,7 @@ def _core_dumps(request: dict[str, Any], until: float) -> list[str]:
 
 
 def _is_recent(text: str, since_s: float) -> bool:
-    """
-    Whether the dump is recent, and so not of an earlier process with the same pid.
-    """
+    """Whether the dump is recent, and so not of an earlier process with the same pid."""
     stamp = re.search(r"Timestamp: \w+ (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC", text)
     if stamp is None:
         return False
@@ -169,9 +156,7 @@ def _is_recent(text: str, since_s: float) -> bool:
 
 
 def _listens(address: str) -> str:
-    """
-    Return whether a server at a Dask address accepts connections: ``yes``, ``no`` or ``unknown``.
-    """
+    """Return whether a server at a Dask address accepts connections: ``yes``, ``no`` or ``unknown``."""
     host, _, port = address.partition("://")[2].rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=PORT_S).close()

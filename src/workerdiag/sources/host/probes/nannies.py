@@ -1,6 +1,4 @@
-"""
-Reads the exits of worker processes that the nannies in this process logged.
-"""
+"""Reads the exits of worker processes that the nannies in this process logged."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ NOTING_S = 2.0
 
 
 def read(request: dict[str, Any]) -> dict[str, object]:
-    """
-    Return the exits logged in the last ``request["since_s"]`` seconds, the latest first.
+    """Return the exits logged in the last ``request["since_s"]`` seconds, the latest first.
 
     Args:
         request: ``ended``: pattern of a nanny's line, with groups for pid and signal, and a third group if
