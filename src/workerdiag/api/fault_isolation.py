@@ -46,7 +46,6 @@ def diagnose_without_faults(
 def _faulty_range(
     diagnose: DiagnosePieces, pieces: Sequence[Evidence], deadline: Deadline
 ) -> tuple[int, int]:
-    """Return the range of faulty pieces, by bisection."""
     first, behind = 0, len(pieces)
     while behind - first > 1:
         if deadline.is_over:

@@ -200,7 +200,6 @@ def _removal_of(death: WatchedDeath) -> Event:
 
 
 def _explained_sample(sample: Sequence[WatchedDeath], count: int, deadline: Deadline) -> Diagnosis:
-    """Return the diagnosis of *count* deaths by the evidence of some of them."""
     return _explained(_evidence(sample), deadline, about=sample, more_deaths=count - len(sample))
 
 

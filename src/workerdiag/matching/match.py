@@ -219,7 +219,6 @@ def _exception_matches(facts: ExceptionFacts, signs: SignTables) -> Iterator[Mat
 
 
 def _is_said(wanted: str, text: str) -> bool:
-    """Whether the pattern *wanted* matches in *text* outside a guess."""
     guessed = tuple(guesses(text))
     starts = (found.span()[0] for found in pattern(wanted).finditer(text))
     return any(not any(low <= start < high for low, high in guessed) for start in starts)
@@ -235,7 +234,6 @@ def _is_type(actual: str, wanted: str) -> bool:
 
 
 def _landmark_sign_matches(found: Iterable[Match], signs: SignTables) -> Iterator[Match]:
-    """Yield the signs that are this landmark with these captures."""
     for mark in found:
         for cause, sign in signs.by_landmark.get(mark.owner, ()) if not mark.sign else ():
             if all(
@@ -245,7 +243,6 @@ def _landmark_sign_matches(found: Iterable[Match], signs: SignTables) -> Iterato
 
 
 def _exit_sign_matches(found: Iterable[Match], signs: SignTables) -> Iterator[Match]:
-    """Yield the signs that are the exit reported by a landmark."""
     for mark in found:
         if mark.role != "exit-report":
             continue

@@ -88,7 +88,6 @@ def reported_exit(captures: Mapping[str, str]) -> tuple[int | None, int | None]:
 
 
 def _status(text: str | None) -> int | None:
-    """Return a status as a number; a Windows status is unsigned."""
     if known := _WINDOWS_STATUSES.get((text or "").lower()):
         return known
     if re.fullmatch(r"0x[0-9a-f]{8}", text or "", re.IGNORECASE):

@@ -107,7 +107,6 @@ def _merge_spans(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def _secret_spans(text: str, data: bytes, most_work: float) -> Iterator[Span]:
-    """Yield the spans of the secrets, in no order."""
     dense = DenseStretches(text, most_work=most_work)
     yield from _named_value_spans(text, dense, partial(name_hints, data))
     yield from _url_spans(text, dense, partial(url_hints, data))

@@ -170,7 +170,6 @@ def _read_rule_file(path: Path) -> str:
 
 
 def _long_patterns(content: object, key: str = "") -> Iterator[str]:
-    """The keys of patterns that are too long for a database of them all."""
     if isinstance(content, dict):
         for name, each in content.items():
             yield from _long_patterns(each, "pattern" if key == "where" else str(name))

@@ -112,7 +112,6 @@ def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook)
 
 
 def _shows_deaths(mark: Match) -> bool:
-    """Whether the source of *mark* would show a death; a kernel reports only kills."""
     if mark.role == RECOGNITION_ROLE:
         return mark.stream not in _PLATFORMS
     return mark.stream != "kernel"

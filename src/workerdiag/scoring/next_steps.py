@@ -98,7 +98,6 @@ def _steps_at_failure(incident: Incident, book: Rulebook) -> list[NextStep]:
 
 
 def _steps_at_landmark(mark: Match, book: Rulebook) -> list[NextStep]:
-    """The steps of the landmark that *mark* matched, filled with its captures."""
     landmark = book.landmarks_by_id.get(mark.owner)
     return [
         NextStep(

@@ -254,7 +254,6 @@ def _of_this_process(matches: Iterable[Match], end: ProcessEnd | None, origins: 
 
 
 def _is_before(end: ProcessEnd, match: Match) -> bool:
-    """Whether *end* was reported before *match* was written."""
     if match.line and (line := end.first_line(match.origin)):
         return line < match.line
     if match.when is None:

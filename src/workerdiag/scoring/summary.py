@@ -201,7 +201,6 @@ def _unknown_sentence(lost: LostWorkers, incident: Incident, obstacles: AllClear
 
 
 def _obstacle_sentence(obstacles: AllClearObstacles) -> str:
-    """A sentence about the gravest obstacle to the all-clear."""
     if obstacles.troubles and obstacles.troubles[-1].owner == SCHEDULER_STATE:
         return endless_sentence(obstacles.troubles[-1])
     if obstacles.troubles and all(map(is_start, obstacles.troubles)):

@@ -172,7 +172,6 @@ def _state_lines(states: _CoiledState, worker: _CoiledWorker) -> list[str]:
 
 
 def _state_line(kind: str, change: _CoiledState) -> str:
-    """Format a state change in the columns of Coiled's log."""
     when = machine_attribution.to_timestamp(change["updated"])
     at = dt.datetime.fromtimestamp(when, dt.UTC).strftime("%H:%M:%S (UTC)") if when is not None else "?"
     name = change["stateful_object"]["name"] or ""

@@ -73,8 +73,6 @@ def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list
 
 @define
 class _Found:
-    """The matches found in one input."""
-
     outermost: list[Match] = field(factory=list)
     near_ends: list[Match] = field(factory=list)
 

@@ -107,7 +107,6 @@ def _fault_beside(system: FileSystem, path: str) -> bytes:
 
 
 def _sniffed(url: str, file: Readable) -> tuple[InputKind, Iterator[bytes]]:
-    """Return the kind of a file, and its content."""
     try:
         return sniff_blocks(decoded_blocks(url, file))
     except UnreadableInputError as problem:

@@ -153,7 +153,6 @@ class TextSearch:
         self._with_ends.append(own)
 
     def _all_in(self, segment: Segment) -> list[Match]:
-        """Return all matches in a segment."""
         work = WorkBudget(keeps_all=True)
         chunks: Iterable[LogChunk] = (
             LogChunk(

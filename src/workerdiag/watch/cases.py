@@ -222,7 +222,6 @@ def _news(case: WatchedCase, now: float, settings: WatchSettings) -> Step:
 
 
 def _spoken(case: WatchedCase, reason: NoticeReason, now: float) -> Step:
-    """Return the case after a notice."""
     told = case.progress.told_causes
     if _is_likely(case) and case.cause is not None and case.cause not in told:
         told = (*told, case.cause)

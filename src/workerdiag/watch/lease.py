@@ -128,7 +128,6 @@ class Lease:
             connection.execute("DELETE FROM lease WHERE holder = ?", (self._id,))
 
     def _take(self) -> LeaseHolder | None:
-        """Take the lease, or return its holder."""
         with self._file.transaction() as connection:
             other = _read_holder(connection)
             is_free = other is None or other.expires_at <= self._clock() or other.is_seen_running() is False

@@ -166,7 +166,6 @@ def _remembered(notice: Notice, held: HeldBack, state: PolicyState) -> PolicySta
 
 
 def _with_issue(notice: Notice, issue: KnownIssue) -> Notice:
-    """Return the notice with the known issue in its title, text and links."""
     about = clean(" ".join(filter(None, (issue.note, issue.link))))
     links = {**notice.links, **({"issue": clean(issue.link)} if issue.link else {})}
     first, _, rest = notice.text.partition("\n")

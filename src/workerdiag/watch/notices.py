@@ -151,7 +151,6 @@ def _blind_lines(case: WatchedCase, reason: NoticeReason, now: float) -> Iterato
 
 
 def _change_lines(case: WatchedCase, reason: NoticeReason, now: float) -> Iterator[str]:
-    """Yield the differences from the previous notice."""
     told = case.progress.told_causes
     if reason == "changed" and len(told) > 1:
         yield f"Before, the cause was thought to be {told[-2]}."

@@ -65,7 +65,6 @@ class LineIndex:
         return self._lines[start]
 
     def _known(self, start: int) -> ParsedLine:
-        """Return the parsed line that begins at *start*."""
         return self._lines.get(start, _BLANK)
 
     def header_before(self, start: int, forwarder: str, floor: int) -> int | None:

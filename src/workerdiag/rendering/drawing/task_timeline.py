@@ -91,7 +91,6 @@ def _lane(death: Death, findings: Findings) -> Lane:
 
 
 def _by_thread(history: ProcessHistory) -> Iterator[tuple[str, tuple[TaskSpan, ...]]]:
-    """Group tasks by thread; tasks of unknown threads get separate rows."""
     threads: dict[str, list[TaskSpan]] = {}
     for number, span in enumerate(history.tasks):
         threads.setdefault(span.thread or f"?{number}", []).append(span)

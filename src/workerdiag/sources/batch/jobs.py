@@ -126,7 +126,6 @@ def _rejected_jobs(scene: Scene) -> tuple[str, ...]:
 def _job_numbers(
     victim: Victim, places: Iterable[Location], objects: Iterable[tuple[str, Any]], system: BatchSystem
 ) -> list[str]:
-    """Return the numbers of the jobs that a victim may have run in."""
     identity = victim.identity
     for place in places:
         own = place.role in ("worker", "nanny") and (
@@ -149,7 +148,6 @@ def _job_numbers(
 
 
 def _is_worker_of_job(worker: str, job: str) -> bool:
-    """Whether a worker's name is the job's, or that of one of its several workers (``<name>-1``)."""
     return worker == job or re.fullmatch(re.escape(job) + r"-\d+", worker) is not None
 
 

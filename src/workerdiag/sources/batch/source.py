@@ -89,7 +89,6 @@ class BatchSource:
         return [run for number in numbers for run in self._runs(number)]
 
     def _runs(self, number: str) -> Iterable[JobRecord]:
-        """Return all runs of one job, the oldest first."""
         raise NotImplementedError
 
     def _output_of(self, *command: str, fails: bool = False) -> str:

@@ -75,7 +75,6 @@ def _was_due(event: AwsAnswer, missed: float | None) -> bool:
 
 
 def _failed_check(status: AwsAnswer, missed: float | None) -> AwsAnswer:
-    """Return the system status check if it had failed by then, else nothing."""
     since = [
         machine_attribution.to_timestamp(each.get("ImpairedSince")) for each in status.get("Details", ())
     ]

@@ -37,7 +37,6 @@ def event_evidence(
 
 
 def _workers_in(topic: str, message: Reply) -> list[str | None]:
-    """Return the addresses of the workers that an event is about: one, or each in ``workers``."""
     if message.get("action") == "worker-ttl-timed-out":
         return [str(each) for each in list(message.get("workers", ()))[:_MAX_NAMED]] or [None]
     worker = message.get("worker") or (topic if "://" in topic else None)

@@ -86,7 +86,6 @@ class NannyLogs:
         return logs
 
     def _pids_of(self, nanny: str) -> tuple[int, ...]:
-        """Return the pids in question that belong to this nanny."""
         return tuple(each.pid for each in self._about if each.nanny == nanny and each.pid is not None)
 
     def _local_logs(self) -> list[ServerLog]:

@@ -103,7 +103,6 @@ def _members(exc: BaseException) -> tuple[BaseException, ...]:
 
 
 def _first_items(values: Any) -> Iterator[object]:
-    """Yield the first items of an iterable, which may be endless."""
     try:
         yield from islice(values or (), MAX_MEMBERS)
     except Exception:  # noqa: BLE001  a Mock, or a property of a foreign class

@@ -77,7 +77,6 @@ def _status_message(body: bytes) -> str:
 
 
 def _grant_command(kind: str, namespace: str, user: str) -> str:
-    """Return the command with which an administrator lets *user* read that kind."""
     if kind in _CLUSTER_WIDE:
         role, scope = "clusterrole", ""
     else:

@@ -164,7 +164,6 @@ def _seconds_from_end(end: Termination, victim: Victim) -> float:
 
 
 def _may_be_victims_end(end: Termination, pod: Pod, victim: Victim) -> bool:
-    """Whether this termination may be a victim's."""
     if victim.when is None:
         return not end.earlier or not any(not each.earlier for each in pod.terminations)
     if end.finished is None or end.finished > victim.when + pod.grace_s + SKEW_S:
@@ -202,7 +201,6 @@ def _existed_then(pod: Pod, victim: Victim) -> bool:
 
 
 def _started_after(pod: Pod, victim: Victim) -> bool:
-    """Whether the pod's latest run began after the victim's death."""
     began = pod.running_since
     if began is None:
         began = max((each.started for each in pod.terminations if each.started is not None), default=None)

@@ -124,7 +124,6 @@ class InputReader:
                 assert_never(opened.kind)
 
     def _read_text(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
-        """Yield the text of a log, then an `Inspected` or a gap."""
         log = opened.log
         for data in self._blocks_in_time(opened):
             yield LogBlock(log, data)

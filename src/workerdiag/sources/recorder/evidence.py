@@ -84,7 +84,6 @@ def _removal_event(record: RemovalRecord, death: RecordedDeath, identity: Identi
 
 
 def _death_fields(death: RecordedDeath, others: Sequence[str]) -> dict[str, EventValue]:
-    """Return the fields of the event about the death."""
     record, report = death.record, death.report
     heartbeat = record.last_heartbeat if record is not None else Heartbeat()
     last = _last_sample(report)

@@ -90,7 +90,6 @@ def _unit_evidence(victim: Victim, match: str, missed: int, deadline: Deadline) 
 
 
 def _journal_match(scene: Scene, victim: Victim) -> str | None:
-    """Return the match for the victim's unit or process; None if it ran elsewhere or wrote to no journal."""
     here = next((each for each in scene.locations if each.role == "client"), None)
     if here is None or not _lived_here(here, victim):
         return None

@@ -97,7 +97,6 @@ def _keys(row: DeathRow) -> Iterator[Hashable]:
 
 
 def _report_distance_s(known: DeathRow, row: DeathRow) -> float | None:
-    """Return the seconds between two reports of one death, or None if they describe two deaths."""
     one, other = _identity(known), _identity(row)
     if (known.url, known.offset) == (row.url, row.offset):
         return None if one.conflicts_with(other) or differ(known.worker, row.worker) else _SAME_PLACE

@@ -156,7 +156,6 @@ class EventReader:
         return True
 
     def _request(self, after: Cursor | None, kind: str, wait_s: float) -> LookRequest:
-        """Return the request. A cursor with another way of counting is ignored."""
         counts, _, scheduler_id = after.epoch.partition(" ") if after is not None else ("", "", "")
         is_usable = after is not None and counts == kind
         return LookRequest(

@@ -145,7 +145,6 @@ class _SameHostRepeats(HTTPRedirectHandler):
 
 
 def _detail_of(refusal: HTTPError) -> str:
-    """The beginning of what a refusal says."""
     try:
         said = refusal.read(4 * _MAX_DETAIL_CHARS)
     except (OSError, HTTPException):
