@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from workerdiag._version import __version__ as __version__
 from workerdiag.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from workerdiag.triage.fleet.fleet_function import fleet
     from workerdiag.triage.triage_function import triage
     from workerdiag.watch.watch_function import watch
-
-__version__ = "0.1.0"
 
 __all__ = [
     "BadBoxError",

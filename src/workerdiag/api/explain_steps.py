@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field, fields, frozen
 
-from workerdiag import __version__, pipeline
+from workerdiag import pipeline
+from workerdiag._version import __version__
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import ExplainArguments
 from workerdiag.bundle.retention.evidence_tap import EvidenceTap

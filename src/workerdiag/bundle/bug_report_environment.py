@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 
-from workerdiag import __version__
+from workerdiag._version import __version__
 from workerdiag.bundle.retention.kept_evidence import KeptLog
 from workerdiag.model.evidence import Event, Evidence
 

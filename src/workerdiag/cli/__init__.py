@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from workerdiag import __version__
+from workerdiag._version import __version__
 from workerdiag.cli.blackbox import blackbox
 from workerdiag.cli.commands import SafeGroup, command
 from workerdiag.cli.draft import draft

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from attrs import frozen
 
-from workerdiag import __version__
+from workerdiag._version import __version__
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain as explain_death
 from workerdiag.bundle.reader import Bundle, read_bundle

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from workerdiag import __version__
+from workerdiag._version import __version__
 
 
 def process_identity() -> Mapping[str, str]:

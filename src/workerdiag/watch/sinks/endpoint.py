@@ -16,7 +16,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from attrs import field, frozen
 
-from workerdiag import __version__
+from workerdiag._version import __version__
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
 from workerdiag.errors import describe_error
 from workerdiag.redaction.secrets import HIDDEN, redact_text
