@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from workerdiag.settings import DEFAULTS_FILE, ROOT, defaults
-from workerdiag.settings.configuration import allowed_text, rules, schema
+from workerdiag.settings import DEFAULTS_FILE, ROOT, allowed_text, defaults, rules, schema
 
 PAGE = Path(__file__).parent / "configuration.md"
 

@@ -33,7 +33,7 @@ MAY_IMPORT = table(
         "settings": "errors units redaction",
         "deadline": "errors",
         "model": "errors",
-        "procfs": "_version",
+        "procfs": "",
         "redaction": "model errors",
         "serialization": "errors",
         "rulebook": "model errors deadline serialization",
@@ -45,7 +45,7 @@ MAY_IMPORT = table(
         "rendering": "model errors units redaction serialization settings",
         "pipeline": "model errors deadline matching correlation scoring",
         # It opens the dashboard by name (recorder/scheduler/dashboard.py), where it records on the scheduler.
-        "recorder": "model errors deadline procfs wire settings",
+        "recorder": "_version model errors deadline procfs wire settings",
         "bundle": "_version model errors units redaction serialization rendering",
         "authoring": "model errors rulebook sources matching pipeline",
         "plugins": "model deadline",

@@ -19,8 +19,7 @@ def settings() -> int:
 
     Exit status: 0 all can be used, 1 there are unknown keys or wrong values.
     """
-    from workerdiag.settings import ROOT, defaults, setting
-    from workerdiag.settings.configuration import origin, unusable_entries
+    from workerdiag.settings import ROOT, defaults, origin, setting, unusable_entries
 
     problems = tuple(unusable_entries())
     rows = [(f"{ROOT}.{key}", setting(key), key) for key in defaults()]

@@ -13,7 +13,7 @@ from attrs import evolve
 
 from workerdiag.errors import BadBoxError
 from workerdiag.model.identity import is_ip_address
-from workerdiag.procfs.processes import boot_id, is_running
+from workerdiag.procfs import boot_id, is_running
 from workerdiag.recorder import death_report
 from workerdiag.recorder.box import directories
 from workerdiag.recorder.nanny.delivery import BoxLock, deliver, discard_delivered, load_report

@@ -7,8 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from workerdiag.procfs.cgroups import cgroup_lines
-from workerdiag.procfs.processes import process_start_ms
+from workerdiag.procfs import cgroup_lines, process_start_ms
 from workerdiag.recorder.internals.workers import memory_thresholds
 
 if TYPE_CHECKING:

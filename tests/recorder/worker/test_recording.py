@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 from distributed import Client, LocalCluster
 
-from workerdiag.procfs import cgroups
+from workerdiag import procfs
 from workerdiag.recorder import worker_identity
 from workerdiag.recorder.box.reader import read_box
 from workerdiag.recorder.internals import get_recording, set_recording, workers
@@ -352,8 +352,8 @@ def test_without_proc_nothing_is_known_and_nothing_fails(monkeypatch):
     monkeypatch.setattr("pathlib.Path.open", gone)
     monkeypatch.setattr(os, "scandir", gone)
     assert sampler.rss_bytes() is sampler.host_available_bytes() is sampler.open_files() is None
-    assert cgroups.cgroup_lines() == []
-    assert cgroups.find_memory_group() is None
+    assert procfs.cgroup_lines() == []
+    assert procfs.find_memory_group() is None
 
 
 def test_who_a_worker_is(monkeypatch):

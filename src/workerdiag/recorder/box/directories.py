@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from workerdiag.procfs.processes import boot_id, is_running, pid_namespace, process_start_ms
+from workerdiag.procfs import boot_id, is_running, pid_namespace, process_start_ms
 from workerdiag.recorder.box.companions import fault_path, stderr_path
 from workerdiag.recorder.box.preallocation import PREALLOCATING_FILESYSTEMS, filesystem_type
 from workerdiag.settings import setting

@@ -16,7 +16,8 @@ from time import monotonic, time
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from workerdiag.procfs.processes import call_in_children, process_identity
+from workerdiag._version import __version__
+from workerdiag.procfs import call_in_children, process_identity
 from workerdiag.recorder.box.companions import fault_path
 from workerdiag.recorder.box.creation import create_mapped_box
 from workerdiag.recorder.box.directories import discard
@@ -92,7 +93,7 @@ class BoxWriter:
             OSError: The disk is full, read-only or of a kind that cannot keep room. Nothing is left
                 behind; the worker runs without a box.
         """
-        known = {**process_identity(), **identity}
+        known = {**process_identity(), "workerdiag": __version__, **identity}
         size_bytes, regions = plan_regions(size_bytes, min(max(slots, 1), MAX_SLOTS))
         header = pack_header(size_bytes, regions, time())
         path, memory = create_mapped_box(Path(directory), known, size_bytes, header)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from distributed.diagnostics.plugin import NannyPlugin
 from tornado.ioloop import PeriodicCallback
 
-from workerdiag.procfs.cgroups import find_memory_group
+from workerdiag.procfs import find_memory_group
 from workerdiag.recorder.internals import Undo, nannies, set_recording
 from workerdiag.recorder.nanny.delivery import BoxLock, deliver, discard_delivered, save_report
 from workerdiag.recorder.recording import Recording, start_recording, stop_recording

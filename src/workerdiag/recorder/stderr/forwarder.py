@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from workerdiag.procfs.processes import is_running
+from workerdiag.procfs import is_running
 
 #: Flags of the kernel's include/uapi/linux/falloc.h.
 _KEEP_SIZE = 0x01

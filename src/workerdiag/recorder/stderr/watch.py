@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from workerdiag.procfs.processes import process_start_ms
+from workerdiag.procfs import process_start_ms
 from workerdiag.recorder.box.companions import stderr_path
 from workerdiag.recorder.box.directories import find_boxes, parse_box_name
 from workerdiag.recorder.stderr.descriptor_copy import is_copy_configured

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TextIO, cast
 
-from workerdiag.procfs.processes import call_in_children
+from workerdiag.procfs import call_in_children
 
 #: Loggers that have handlers in Dask's default configuration, and do not propagate further. Those without
 #: any print to ``sys.stderr`` (``logging.lastResort``), which a handler of ours would end: `StderrCapture`.

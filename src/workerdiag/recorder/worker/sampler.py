@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from workerdiag.procfs.cgroups import find_memory_group
+from workerdiag.procfs import find_memory_group
 from workerdiag.recorder.box.writer import BoxWriter
 from workerdiag.recorder.internals import workers
 

@@ -17,7 +17,7 @@ from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Victim
 from workerdiag.model.vocabulary import LocationRole
-from workerdiag.procfs.cgroups import group_paths
+from workerdiag.procfs import group_paths
 from workerdiag.sources.addresses import host_of
 from workerdiag.sources.cluster import queries
 from workerdiag.sources.cluster.workers import fetch_workers

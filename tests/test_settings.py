@@ -16,17 +16,17 @@ import yaml
 from click.testing import CliRunner
 
 import workerdiag
+from workerdiag import settings
 from workerdiag.cli import main
 from workerdiag.settings import (
     DEFAULTS_FILE,
+    DURATION,
     SCHEMA_FILE,
-    configuration,
     defaults,
     documentation_url,
     seconds,
     setting,
 )
-from workerdiag.settings.configuration import DURATION
 from workerdiag.watch.notice_policy import NoticePolicy
 from workerdiag.watch.settings import WatchSettings
 
@@ -36,7 +36,7 @@ READ = "from workerdiag.settings import setting; print(setting('recorder.deaths'
 
 @pytest.fixture(autouse=True)
 def _each_problem_is_new():
-    configuration._log_once.cache_clear()
+    settings._log_once.cache_clear()
 
 
 def logged(caplog, key):
@@ -59,7 +59,7 @@ def run(code, tmp_path, **variables):
 def test_the_reader_of_defaults_agrees_with_yaml():
     """The file is read without a YAML reader as one would read it."""
     content = yaml.safe_load(DEFAULTS_FILE.read_text(encoding="utf-8"))
-    assert dict(configuration._leaves(content["workerdiag"])) == dict(defaults())
+    assert dict(settings._leaves(content["workerdiag"])) == dict(defaults())
 
 
 def test_the_defaults_fit_the_schema():
@@ -67,10 +67,10 @@ def test_the_defaults_fit_the_schema():
     schema = yaml.safe_load(SCHEMA_FILE.read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(yaml.safe_load(DEFAULTS_FILE.read_text(encoding="utf-8")), schema)
-    assert list(configuration.rules()) == list(defaults())
+    assert list(settings.rules()) == list(defaults())
     for key, default in defaults().items():
-        assert configuration.is_allowed(default, configuration.rules()[key]), key
-        assert configuration.rules()[key]["description"], key
+        assert settings.is_allowed(default, settings.rules()[key]), key
+        assert settings.rules()[key]["description"], key
 
 
 def test_a_setting_without_dask_costs_no_import(tmp_path):
@@ -236,10 +236,10 @@ def test_no_setting_is_read_past_the_schema():
     assert read <= set(defaults())
     assert not re.findall(r"config\.get\(f?\"workerdiag", code)
     named = set(re.findall(r"\"(WORKERDIAG_\w+|\w+_(?:TOKEN|ADDR|ORG_ID))\"", code))
-    assert named <= {*configuration.schema()["x-variables"], "WORKERDIAG_K8S_BIN"}
+    assert named <= {*settings.schema()["x-variables"], "WORKERDIAG_K8S_BIN"}
 
 
 def test_durations_have_one_name():
     """The schema writes the format of durations as the code reads it."""
-    formats = {rule.get("format") for rule in configuration.rules().values()}
+    formats = {rule.get("format") for rule in settings.rules().values()}
     assert formats == {None, "url", DURATION}
