@@ -2,27 +2,22 @@
 
 The defaults are in workerdiag.yaml, which Dask gets when a setting is first read; workerdiag-schema.yaml says
 which values are allowed. Importing ``dask.config`` takes longer than reading a log does, so a process without
-Dask finds out by itself whether anybody has configured workerdiag, and else reads the defaults itself.
-
-Values from Dask's configuration, checked against the schema, and where they were set.
+Dask finds out by itself whether anybody has configured workerdiag, and else reads the defaults itself. What
+only a configured process needs is imported where it is used.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import site
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, Required, TypedDict
-from urllib.parse import urlsplit
 
-from workerdiag.errors import error_text
 from workerdiag.units import parse_duration
 
 _FOLDER = Path(__file__).parent
@@ -137,7 +132,6 @@ _NAMES = {"string": "a text", "integer": "a whole number", "number": "a number"}
 _INHERITED = "DASK_INTERNAL_INHERIT_CONFIG"
 #: No value of any setting.
 _NOTHING = object()
-logger = logging.getLogger("workerdiag.settings")
 #: Characters of a wrong value that are shown.
 _SHOWN_CHARS = 80
 
@@ -209,6 +203,8 @@ def _limits_text(rule: Rule) -> str:
 
 
 def _is_web_address(text: str) -> bool:
+    from urllib.parse import urlsplit
+
     try:
         parts = urlsplit(text)
     except ValueError:
@@ -226,6 +222,8 @@ def configured_value(key: str, default: Value) -> object:
             _log_once(problem)
         value = dask.config.get(f"{ROOT}.{key}", default)
     except Exception as problem:  # noqa: BLE001  a file that is no YAML must not hide why a worker died
+        from workerdiag.errors import error_text
+
         _log_once(f"cannot read Dask's configuration: {error_text(problem)}; the defaults hold")
         return default
     return value if value == default or is_allowed(value, rules()[key]) else default
@@ -320,6 +318,8 @@ def _unknown_key_text(key: str) -> str:
     place = f"{ROOT}.{key}".rstrip(".")
     if any(each.startswith(f"{key}.") for each in defaults()) or not key:
         return f"{place} is a section of settings, and no setting: `workerdiag settings` lists all"
+    from difflib import get_close_matches
+
     near = get_close_matches(key, defaults(), n=1)
     hint = f"did you mean {ROOT}.{near[0]}?" if near else "`workerdiag settings` lists all."
     return f"there is no setting {place}: {hint} It has no effect"
@@ -333,4 +333,6 @@ def _shown(value: object) -> str:
 
 @cache
 def _log_once(problem: str) -> None:
-    logger.warning("workerdiag: %s", problem)
+    import logging
+
+    logging.getLogger("workerdiag.settings").warning("workerdiag: %s", problem)

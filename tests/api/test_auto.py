@@ -170,8 +170,8 @@ def test_an_answer_that_fails_when_nobody_waits_for_it_is_not_complained_of(monk
 def test_importing_what_makes_a_note_holds_nothing_up(monkeypatch):
     """On a busy machine it takes seconds; meanwhile the client's loop runs, and the exception arrives in time."""
     may_end = threading.Event()
-    held_exceptions = importlib.import_module("workerdiag.api.held_exceptions")
-    monkeypatch.setattr(held_exceptions, "_import_all", may_end.wait)
+    held = importlib.import_module("workerdiag.api.auto")
+    monkeypatch.setattr(held, "_import_all", may_end.wait)
 
     async def scene():
         client = await told_with_little_time()
@@ -204,10 +204,10 @@ def test_unknown_for_want_of_time_is_told_as_that(monkeypatch, place, is_late):
 
 def test_what_the_loop_imports_for_an_exception_is_little():
     """Neither attrs nor what makes an answer is imported in the client's loop."""
-    script = "import sys, workerdiag.api.held_exceptions; print(*sys.modules)"
+    script = "import sys, workerdiag.api.auto; print(*sys.modules)"
     command = [sys.executable, "-c", script]
     imported = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    assert not {"attr", "re2", "workerdiag.api.explain_steps", "workerdiag.rendering.note"} & set(imported)
+    assert not {"attr", "re2", "workerdiag.api.explain", "workerdiag.rendering.note"} & set(imported)
 
 
 def test_a_failure_of_ours_is_no_second_exception(monkeypatch):
@@ -417,6 +417,7 @@ def test_a_program_that_passes_imports_next_to_nothing():
     assert "attr" not in imported
     assert ours == {
         "workerdiag",
+        "workerdiag._version",
         "workerdiag.api",
         "workerdiag.api.auto",
         "workerdiag.auto",
@@ -428,7 +429,7 @@ def test_our_own_modules_may_be_gone(monkeypatch):
     """While another release is being installed, an exception arrives without a note."""
     client = StandIn("load-1")
     workerdiag.auto(client)
-    monkeypatch.setitem(sys.modules, "workerdiag.api.held_exceptions", None)
+    monkeypatch.setitem(sys.modules, "workerdiag.settings", None)
     exc = killed()
     client.tell("task-erred", key="load-1", exception=exc, traceback=None)
     assert client.exception("load-1") is exc

@@ -1,33 +1,47 @@
-"""``workerdiag.explain()``, and the checks of its arguments."""
+"""``workerdiag.explain()``: the checks of its arguments, the steps of one call, and the share of time of each.
+
+The steps are the exception, the live cluster, the logs, and the diagnosis of all of them.
+"""
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from attrs import frozen
+from attrs import define, field, fields, frozen
 
-from workerdiag.api.time_plan import TimePlan
+from workerdiag import pipeline
+from workerdiag._version import __version__
+from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.bundle.retention.evidence_tap import EvidenceTap
 from workerdiag.deadline import CALL_FAILURES, Deadline, HelperThread, call_in_time
-from workerdiag.errors import error_text
-from workerdiag.model.evidence import EvidenceSource, Gap, LogText
+from workerdiag.errors import describe_error, error_text
+from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.model.diagnosis import Findings
+from workerdiag.model.evidence import Evidence, EvidenceSource, Gap, LogText
 from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import GapReason, Place, Stream
+from workerdiag.redaction.objects import redact_object
+from workerdiag.rulebook.load import load_rulebook_in_time
 from workerdiag.settings import seconds
+from workerdiag.sources.logs import LogSource
+from workerdiag.sources.runner import collect_all, drop_late_text, failure_gap, gap_on_error
 from workerdiag.units import parse_duration
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from workerdiag.api.diagnosis import Diagnosis
+    from workerdiag.sources.discovery import Discovery
     from workerdiag.sources.logs import LogInput
+    from workerdiag.wire.messages import DeathReport
 
 #: Longest timeout, in seconds: clocks cannot count to infinity.
 _MAX_S = 86_400.0
@@ -78,7 +92,6 @@ def explain(
         TypeError: An argument is of a wrong type.
     """
     arguments = read_arguments(exc, client, logs=logs, sources=sources, rulebook=rulebook, timeout=timeout)
-    from workerdiag.api.explain_steps import answer, answer_async
 
     if arguments.is_asynchronous:  # no type tells asynchronous clients apart; a Diagnosis can be awaited too
         return cast("Diagnosis", answer_async(arguments))
@@ -229,3 +242,245 @@ def _argument_gap(name: str, problem: Exception, remedy: str) -> Gap:
     reason: GapReason = "timed-out" if isinstance(problem, TimeoutError) else "malformed"
     detail = f"it could not be used: {error_text(problem)}"[:500]
     return Gap(source=name, place=_PLACES[name], reason=reason, detail=detail, remedy=remedy)
+
+
+@define
+class DefaultRulebook:
+    """The shipped rules and installed packs. A pack that loads too slowly is used by a later call."""
+
+    _whole: tuple[Rulebook, Matcher] | None = field(default=None, init=False)
+
+    def within(self, deadline: Deadline) -> tuple[Rulebook, Matcher]:
+        """Return the rules with the packs that load before *deadline*, and their matcher."""
+        if self._whole is not None:
+            return self._whole
+        book, is_whole = load_rulebook_in_time(deadline)
+        ready = book, Matcher(book)
+        if is_whole:
+            self._whole = ready
+        return ready
+
+
+#: Frozen values, so threads may share them. Two first calls at once each load them.
+DEFAULT_RULEBOOK = DefaultRulebook()
+
+
+@frozen(kw_only=True)
+class Answer:
+    """A diagnosis, with the fate of its inputs."""
+
+    diagnosis: Diagnosis
+    #: Logs that could not be read, or not completely.
+    unread: tuple[Gap, ...] = ()
+    #: Whether anything could be read at all.
+    has_evidence: bool = False
+    #: The defect of workerdiag that prevented a diagnosis.
+    failure: Exception | None = None
+
+
+def answer(arguments: ExplainArguments) -> Answer:
+    """Return the answer to one call. Failures of sources are gaps, our own are in `Answer.failure`."""
+    facts = _exception_facts(arguments)
+    live = list(gap_on_error("cluster", lambda: _query_live(arguments, facts), place="scheduler"))
+    return _diagnose(arguments, facts, live)
+
+
+async def answer_async(arguments: ExplainArguments) -> Diagnosis:
+    """Return the diagnosis, without blocking the client's event loop."""
+    import asyncio  # slow to import, and not needed for logs
+
+    facts = await asyncio.to_thread(_exception_facts, arguments)
+    try:
+        discovery = await asyncio.to_thread(_discovery, arguments, facts)
+        live = await discovery.collect_async()
+    except (Exception, SystemExit) as problem:  # noqa: BLE001  never make it worse
+        live = [failure_gap("cluster", problem, place="scheduler")]
+    return (await asyncio.to_thread(_diagnose, arguments, facts, live)).diagnosis
+
+
+def _exception_facts(arguments: ExplainArguments) -> list[Evidence]:
+    exc, deadline = arguments.exc, arguments.plan.exception
+    if exc is None:
+        return []
+    from workerdiag.sources.exception import exception_facts
+
+    return list(gap_on_error("exception", lambda: exception_facts(exc, deadline)))
+
+
+def _query_live(arguments: ExplainArguments, facts: Sequence[Evidence]) -> list[Evidence]:
+    if arguments.sources is not None:
+        return collect_all(arguments.sources, arguments.plan.live)
+    if arguments.client is None and not (facts and _names_a_worker(facts)):
+        return []
+    return _discovery(arguments, facts).collect()
+
+
+def _names_a_worker(facts: Sequence[Evidence]) -> bool:
+    from workerdiag.sources.scene import find_victims
+
+    return bool(find_victims(facts))
+
+
+def _discovery(arguments: ExplainArguments, facts: Sequence[Evidence]) -> Discovery:
+    from workerdiag.model.event_topics import scheduler_topics
+    from workerdiag.sources.discovery import Discovery  # imports platforms
+
+    topics = scheduler_topics(_rules(arguments)[0]) if arguments.client is not None else ()
+    return Discovery(arguments.client, facts, arguments.plan.live, topics=topics)
+
+
+def _diagnose(arguments: ExplainArguments, facts: Sequence[Evidence], live: Sequence[Evidence]) -> Answer:
+    plan, tap = arguments.plan, EvidenceTap()
+    logs = LogSource(
+        arguments.logs,
+        stream=arguments.stream,
+        unbundle=_evidence_of_bundle,
+        unbox=_message_of_box,
+        facts=facts,
+    )
+    evidence = tap.tee(
+        chain(
+            arguments.gaps,
+            facts,
+            drop_late_text(live, plan.search),
+            gap_on_error(logs.name, lambda: logs.collect(budget_s=plan.logs.left_s), place=logs.place),
+        )
+    )
+    failure = None
+    try:
+        diagnosis = _to_diagnosis(_run_pipeline(arguments, evidence, tap), tap)
+    except Exception as problem:  # noqa: BLE001  explain() never raises into an except block
+        diagnosis, failure = _diagnosis_after_failure(arguments, evidence, tap, problem)
+    return Answer(
+        diagnosis=diagnosis,
+        unread=tuple(logs.unread),
+        has_evidence=logs.has_read_any
+        or not all(isinstance(each, Gap) for each in tap.kept_evidence().items),
+        failure=failure,
+    )
+
+
+def _run_pipeline(
+    arguments: ExplainArguments, evidence: Iterable[Evidence], observer: EvidenceTap | None = None
+) -> Findings:
+    book, matcher = _rules(arguments)
+    return pipeline.diagnose(
+        evidence,
+        book,
+        version=__version__,
+        matcher=matcher,
+        observer=observer,
+        deadline=arguments.plan.found,
+        about=arguments.about,
+        more_deaths=arguments.more_deaths,
+    )
+
+
+def _rules(arguments: ExplainArguments) -> tuple[Rulebook, Matcher | None]:
+    if arguments.rulebook is not None:
+        return arguments.rulebook, None
+    return DEFAULT_RULEBOOK.within(arguments.plan.packs)
+
+
+def _diagnosis_after_failure(
+    arguments: ExplainArguments, rest: Iterator[Evidence], tap: EvidenceTap, problem: Exception
+) -> tuple[Diagnosis, Exception | None]:
+    """Return the diagnosis without the evidence on which the pipeline fails, or the failure."""
+    from workerdiag.api.fault_isolation import diagnose_without_faults
+
+    try:
+        deque(rest, maxlen=0)  # the evidence behind the faulty piece is kept too
+        findings = diagnose_without_faults(
+            lambda pieces: _run_pipeline(arguments, pieces),
+            list(tap.kept_evidence().evidence()),
+            problem,
+            deadline=arguments.plan.salvage,
+        )
+        if findings is not None:
+            return _to_diagnosis(findings, tap), None
+    except Exception as worse:  # noqa: BLE001  then there is nothing left to try
+        problem = worse
+    gap = Gap(
+        source="workerdiag",
+        place="workerdiag",
+        reason="malformed",
+        detail=f"failed: {describe_error(problem)}"[:500],
+    )
+    summary = "workerdiag itself failed; what follows is all it can say."
+    gaps = redact_object((*arguments.gaps, gap))
+    return Diagnosis(outcome="unknown", summary=summary, gaps=gaps), problem
+
+
+def _to_diagnosis(findings: Findings, tap: EvidenceTap) -> Diagnosis:
+    found = {each.name: getattr(findings, each.name) for each in fields(Findings)}
+    return Diagnosis(**found, kept_evidence=tap.kept_evidence())
+
+
+def _evidence_of_bundle(name: str, data: bytes) -> Sequence[Evidence] | None:
+    from workerdiag.bundle.reader import bundle_evidence  # imports cattrs
+
+    return bundle_evidence(name, data)
+
+
+def _message_of_box(place: str, data: bytes, fault: bytes) -> DeathReport | None:
+    from workerdiag.recorder.box.found_box import death_message  # imports the recorder
+
+    return death_message(place, data, fault)
+
+
+#: Share of the live cluster and its platforms, and a smaller one if there are logs too: the cluster forgets,
+#: files do not.
+_LIVE_SHARE, _LIVE_SHARE_WITH_LOGS = 0.75, 0.6
+#: Share after which text is not searched any more, so that scoring ends in time.
+_SEARCH_SHARE = 0.85
+#: Share for the code of the exception, and its minimum in seconds.
+_EXCEPTION_SHARE = 0.2
+_MIN_EXCEPTION_S = 0.1
+#: Shares for loading installed packs, and for isolating faulty evidence.
+_PACKS_SHARE, _SALVAGE_SHARE = 0.15, 0.1
+#: Minimum time for logs, even if it is late: seconds plus a share, up to a maximum in seconds.
+_MIN_S, _LEAST_SHARE, _MOST_LEAST_S = 0.1, 0.1, 0.5
+#: Share for scoring; of a short time these seconds, but at most half of it.
+_SCORING_SHARE = 0.1
+_SCORING_S, _MOST_SCORING_SHARE = 0.25, 0.5
+
+
+class TimePlan:
+    """The deadlines of one call of `explain`, within the *whole*. Logs take time from the live cluster."""
+
+    def __init__(self, whole: Deadline, *, with_logs: bool) -> None:
+        budget_s = whole.left_s
+        scoring_s = max(_SCORING_SHARE * budget_s, min(_SCORING_S, _MOST_SCORING_SHARE * budget_s))
+        self._whole = whole
+        self._live_s = budget_s * (_LIVE_SHARE_WITH_LOGS if with_logs else _LIVE_SHARE)
+        self._least_logs_s = min(_MOST_LEAST_S, _MIN_S + _LEAST_SHARE * budget_s)
+        self._least_salvage_s = _SALVAGE_SHARE * budget_s
+        #: Deadline for collecting; then the conclusion begins.
+        self.found = Deadline.after(budget_s - scoring_s)
+        #: Deadline for searching the text of live places.
+        self.search = Deadline.after(min(_SEARCH_SHARE * budget_s, budget_s - scoring_s))
+
+    @property
+    def exception(self) -> Deadline:
+        """For reading the exception, from now on."""
+        return self._whole.share(_EXCEPTION_SHARE, at_least_s=_MIN_EXCEPTION_S)
+
+    @property
+    def packs(self) -> Deadline:
+        """For loading installed packs, from now on."""
+        return self._whole.share(_PACKS_SHARE)
+
+    @property
+    def live(self) -> Deadline:
+        """For the live cluster and its platforms, from now on."""
+        return self.search.share(at_most_s=self._live_s)
+
+    @property
+    def logs(self) -> Deadline:
+        """For reading logs, from now on; some time in any case."""
+        return self.search.share(at_least_s=self._least_logs_s)
+
+    @property
+    def salvage(self) -> Deadline:
+        """For finding the evidence that the pipeline fails on, from now on; some time in any case."""
+        return self._whole.share(at_least_s=self._least_salvage_s)

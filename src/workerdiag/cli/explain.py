@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import click
 
-from workerdiag.api.time_plan import TimePlan
+from workerdiag.api.explain import TimePlan
 from workerdiag.cli.commands import (
     EXIT_NOT_OK,
     EXIT_OK,
@@ -27,7 +27,7 @@ from workerdiag.settings import seconds as setting_in_seconds
 from workerdiag.units import parse_duration
 
 if TYPE_CHECKING:
-    from workerdiag.api.explain_steps import Answer
+    from workerdiag.api.explain import Answer
     from workerdiag.model.diagnosis import Findings
     from workerdiag.model.rules import Rulebook
 
@@ -168,8 +168,7 @@ def _exit_status(outcome: Outcome) -> int:
 def _answer(
     inputs: Sequence[str], scheduler: str | None, stream: Stream | None, book: Rulebook, timeout_s: float
 ) -> Answer:
-    from workerdiag.api.explain import ExplainArguments
-    from workerdiag.api.explain_steps import answer
+    from workerdiag.api.explain import ExplainArguments, answer
 
     if not scheduler:
         plan = TimePlan(Deadline.after(timeout_s), with_logs=True)

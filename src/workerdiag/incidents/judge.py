@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from attrs import evolve, frozen
 
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.api.explain import read_arguments
-from workerdiag.api.explain_steps import DEFAULT_RULEBOOK, answer
+from workerdiag.api.explain import DEFAULT_RULEBOOK, answer, read_arguments
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.incidents.log_excerpts import merge_log_excerpts

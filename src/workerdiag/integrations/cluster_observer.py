@@ -16,8 +16,14 @@ from attrs import define, evolve, field, frozen
 
 from workerdiag.api.annotate import remembered
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.api.explain import ExplainArguments, explain, read_arguments
-from workerdiag.api.explain_steps import DEFAULT_RULEBOOK, answer, answer_async
+from workerdiag.api.explain import (
+    DEFAULT_RULEBOOK,
+    ExplainArguments,
+    answer,
+    answer_async,
+    explain,
+    read_arguments,
+)
 from workerdiag.deadline import Deadline, monotonic_s
 from workerdiag.incidents.watched_incident import is_deliberate_stop
 from workerdiag.integrations.diagnose import diagnose

@@ -129,7 +129,7 @@ def _dropped_in(search: TextSearch) -> str:
 
 @cache
 def _default_rules() -> tuple[Rulebook, Matcher]:
-    from workerdiag.api.explain_steps import DEFAULT_RULEBOOK
+    from workerdiag.api.explain import DEFAULT_RULEBOOK
 
     return DEFAULT_RULEBOOK.within(NO_DEADLINE)
 

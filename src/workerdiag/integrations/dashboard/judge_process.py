@@ -14,7 +14,7 @@ import sys
 import zlib
 from collections.abc import Iterator, Mapping
 
-from workerdiag.api.explain_steps import DEFAULT_RULEBOOK
+from workerdiag.api.explain import DEFAULT_RULEBOOK
 from workerdiag.deadline import Deadline
 from workerdiag.incidents.judge import judge
 from workerdiag.incidents.watched_incident import WatchedIncident, is_likely, title_of, watched_deaths
