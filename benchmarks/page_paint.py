@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, sync_playwright
 from rows import Row, publish
 
 import workerdiag
-from workerdiag.authoring.known_incidents import explain_logs, read_incidents
+from workerdiag.authoring.rule_tests import explain_logs, read_incidents
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.rendering.html import render_html
 

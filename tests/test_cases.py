@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 import workerdiag
-from workerdiag.authoring.known_incidents import explain_logs, read_incidents
-from workerdiag.authoring.rule_tests import incident_problems
+from workerdiag.authoring.rule_tests import explain_logs, incident_problems, read_incidents
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.signs import EventSign

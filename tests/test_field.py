@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import workerdiag
-from workerdiag.authoring.known_incidents import read_incidents, unknown_expectations
+from workerdiag.authoring.rule_tests import read_incidents, unknown_expectations
 
 FIELD = Path(__file__).parent / "field"
 INCIDENTS = read_incidents(FIELD)

@@ -28,7 +28,7 @@ from calibration_page import (
 from grading import graded, supporting, tellable
 
 import workerdiag
-from workerdiag.authoring.known_incidents import KnownIncident, explain_logs, read_incidents
+from workerdiag.authoring.rule_tests import KnownIncident, explain_logs, read_incidents
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.diagnosis import findings_answer
 from workerdiag.model.rules import Rulebook

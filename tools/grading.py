@@ -11,7 +11,7 @@ from math import exp, log, sqrt
 
 from attrs import define, frozen
 
-from workerdiag.authoring.known_incidents import KnownIncident, evidence_of
+from workerdiag.authoring.rule_tests import KnownIncident, evidence_of
 from workerdiag.correlation.assemble import assemble
 from workerdiag.correlation.clock_sync import synchronize_clocks
 from workerdiag.matching.match import match

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from support import sample_rule
-from workerdiag.authoring.known_incidents import read_incidents
-from workerdiag.authoring.rule_tests import RuleEvaluation, evaluate_rules
+from workerdiag.authoring.rule_tests import RuleEvaluation, evaluate_rules, read_incidents
 from workerdiag.errors import RuleFileError
 from workerdiag.rulebook.load import shipped_folder
 

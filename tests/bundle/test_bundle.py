@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import workerdiag
 from support.diagnoses import FixedSource
 from workerdiag import LogText
-from workerdiag.authoring.known_incidents import read_incidents
+from workerdiag.authoring.rule_tests import read_incidents
 from workerdiag.bundle.archive import Archive
 from workerdiag.bundle.evidence_json import EVIDENCE_KINDS, piece_from_dict, piece_to_dict
 from workerdiag.bundle.layout import MAX_FILE_BYTES

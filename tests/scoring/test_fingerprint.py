@@ -18,7 +18,7 @@ from support.death_records import (
 )
 from support.findings import dead, nanny_kill
 from support.thinned_evidence import findings_of, has_key_of, without_lines
-from workerdiag.authoring.known_incidents import evidence_of, read_incidents
+from workerdiag.authoring.rule_tests import evidence_of, read_incidents
 from workerdiag.model.evidence import LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.scoring.fingerprint import exit_class, fingerprint, kind_of_task

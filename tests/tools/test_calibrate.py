@@ -18,7 +18,7 @@ from calibration_page import (
 )
 from grading import Counted, explained_by, graded, tellable
 
-from workerdiag.authoring.known_incidents import read_incidents
+from workerdiag.authoring.rule_tests import read_incidents
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.model.signs import LogSign
