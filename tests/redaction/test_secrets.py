@@ -20,7 +20,7 @@ import workerdiag
 from support.sample_secrets import KINDS
 from workerdiag import LogText
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.bundle.retention.kept_evidence import KeptEvidence, KeptLog, LogPart
+from workerdiag.bundle.kept_evidence import KeptEvidence, KeptLog, LogPart
 from workerdiag.bundle.writer import write_bundle
 from workerdiag.cli import main
 from workerdiag.model.diagnosis import Findings

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from attrs import field, frozen
 
-from workerdiag.bundle.retention.kept_evidence import KeptEvidence
+from workerdiag.bundle.kept_evidence import KeptEvidence
 from workerdiag.model.diagnosis import Findings
 
 #: Not application/json, which JupyterLab would prefer to the HTML (packages/json-extension, rank 0).

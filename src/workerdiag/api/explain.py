@@ -20,7 +20,7 @@ from attrs import define, field, fields, frozen
 from workerdiag import pipeline
 from workerdiag._version import __version__
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.bundle.retention.evidence_tap import EvidenceTap
+from workerdiag.bundle.kept_evidence import EvidenceTap
 from workerdiag.deadline import CALL_FAILURES, Deadline, HelperThread, call_in_time
 from workerdiag.errors import describe_error, error_text
 from workerdiag.matching.scan.matcher import Matcher

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from workerdiag.bundle.bug_report_environment import configuration, versions
-from workerdiag.bundle.evidence_json import log_to_dict, piece_to_dict
-from workerdiag.bundle.layout import (
+from workerdiag.bundle.bug_report import configuration, versions
+from workerdiag.bundle.evidence_json import (
     CONFIGURATION,
     DIAGNOSIS,
     EVIDENCE,
@@ -24,8 +23,10 @@ from workerdiag.bundle.layout import (
     MANIFEST,
     SCHEMA,
     VERSIONS,
+    log_to_dict,
+    piece_to_dict,
 )
-from workerdiag.bundle.retention.kept_evidence import KeptEvidence, KeptLog
+from workerdiag.bundle.kept_evidence import KeptEvidence, KeptLog
 from workerdiag.errors import BundleError, error_text
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.identity import Identity

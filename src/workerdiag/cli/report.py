@@ -72,9 +72,8 @@ def _diagnose_again(bundle: Bundle) -> Findings:
 
 
 def _report_extras(bundle: Bundle, findings: Findings, again: Findings | None) -> ReportExtras:
-    from workerdiag.bundle.bug_report_environment import remote_configuration, remote_versions
-    from workerdiag.bundle.bug_report_timeline import timeline
-    from workerdiag.bundle.retention.kept_evidence import KeptLog
+    from workerdiag.bundle.bug_report import remote_configuration, remote_versions, timeline
+    from workerdiag.bundle.kept_evidence import KeptLog
     from workerdiag.rendering.bug_report import ReportExtras
 
     logs = [each for each in bundle.kept_evidence.items if isinstance(each, KeptLog)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final, TypeVar, cast
 
+from workerdiag.bundle.kept_evidence import KeptLog
 from workerdiag.bundle.reader import Bundle
-from workerdiag.bundle.retention.kept_evidence import KeptLog
 from workerdiag.model.diagnosis import Death, Findings, RankedCause
 from workerdiag.model.rules import Cause
 from workerdiag.redaction.objects import redact_object

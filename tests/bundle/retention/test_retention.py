@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workerdiag
-from workerdiag.bundle.retention.evidence_tap import EvidenceTap
+from workerdiag.bundle.kept_evidence import EvidenceTap
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.evidence import LogChunk
 from workerdiag.pipeline import diagnose

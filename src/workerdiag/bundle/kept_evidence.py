@@ -1,7 +1,11 @@
-"""What is kept of one log, in bounded memory: while it is read, and less and less where there are many.
+"""Keeps a bounded copy of the evidence while it passes by on its way to the pipeline.
+
+What is kept of one log, in bounded memory: while it is read, and less and less where there are many.
 
 A small log is kept whole. Of a large one stay its beginning, its end, and every message that shows a
 sign, with a few lines around it.
+
+Evidence that was kept: pieces as they were, and of each log the parts that matter.
 """
 
 from __future__ import annotations
@@ -11,10 +15,121 @@ from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 
-from attrs import define, evolve, field
+from attrs import define, evolve, field, frozen
 
-from workerdiag.bundle.retention.kept_evidence import KeptLog, LogPart
-from workerdiag.model.evidence import LogChunk, LogExcerpt
+from workerdiag.model.evidence import Event, Evidence, LogChunk, LogExcerpt, TasksAtLoss
+from workerdiag.model.identity import NO_IDENTITY, Identity
+from workerdiag.model.vocabulary import Stream
+
+#: What is kept of all log text, and of all other pieces from their start and from their end.
+MAX_TEXT_BYTES = 6 * 2**20
+MAX_PIECES_BYTES = 2**20
+MAX_PIECES = 5_000
+#: After text was made less, so much of what it may have is left free.
+_FREE_SHARE = 0.25
+_PIECE_BYTES = 400
+_FIELD_BYTES = 120
+#: What a text takes beside its characters, as one of many in a tuple.
+_TEXT_BYTES = 60
+
+
+class EvidenceTap:
+    """What passes by, kept in at most 8 MiB: see `Kept`. One for each call of `explain`."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._first: list[tuple[int, Evidence]] = []
+        self._last: deque[tuple[int, int, Evidence]] = deque()
+        self._first_bytes = self._last_bytes = self._left_out = 0
+        #: Logs that passed, and the last two: of the one before the last more may be found.
+        self._settled: list[tuple[int, ClosedLog]] = []
+        self._open: list[tuple[int, OpenLog]] = []
+        self._text_bytes = 0
+
+    def tee(self, evidence: Iterable[Evidence]) -> Iterator[Evidence]:
+        """The *evidence*, as it is."""
+        origin = None
+        for piece in evidence:
+            self._count += 1
+            if not isinstance(piece, LogChunk):
+                origin = None
+                self._retain(piece)
+            else:
+                if piece.origin != origin:
+                    self._settle(all_but=1)
+                    self._open.append((self._count, OpenLog(piece)))
+                origin = piece.origin
+                self._open[-1][1].take(piece)
+            yield piece
+
+    def on_match(self, origin: str, sign: tuple[str, str], message: LogExcerpt) -> None:
+        """Keep a message that shows *sign* (`workerdiag.matching.messages.log_record.MatchObserver`)."""
+        for _, log in reversed(self._open):
+            if log.origin == origin:
+                log.on_match(sign, message)
+                return
+
+    def kept_evidence(self) -> KeptEvidence:
+        """What was kept of all that has passed."""
+        self._settle(all_but=0)
+        items = [(at, text.kept_evidence()) for at, text in self._settled]
+        pieces = [*self._first, *((at, piece) for at, _, piece in self._last)]
+        ordered = sorted([*items, *pieces], key=lambda item: item[0])
+        return KeptEvidence(items=tuple(item for _, item in ordered), left_out=tuple(self._notes()))
+
+    def _notes(self) -> Iterator[str]:
+        if self._left_out:
+            yield f"{self._left_out} pieces of evidence were not kept: they were too many or too long"
+
+    def _settle(self, *, all_but: int) -> None:
+        while len(self._open) > all_but:
+            at, passed = self._open.pop(0)
+            text = passed.close()
+            self._settled.append((at, text))
+            self._text_bytes += text.size_bytes
+        if self._text_bytes > MAX_TEXT_BYTES:
+            self._shrink_logs()
+
+    def _shrink_logs(self) -> None:
+        """Keep less of each log, of the largest first, until there is room again."""
+        texts = [text for _, text in self._settled]
+        while self._text_bytes > (1 - _FREE_SHARE) * MAX_TEXT_BYTES:
+            texts.sort(key=lambda text: text.size_bytes, reverse=True)
+            for text in texts:
+                before = text.size_bytes
+                text.shrink()
+                self._text_bytes += text.size_bytes - before
+                if self._text_bytes <= (1 - _FREE_SHARE) * MAX_TEXT_BYTES:
+                    return
+
+    def _retain(self, piece: Evidence) -> None:
+        size = _piece_size(piece)
+        if size > MAX_PIECES_BYTES // 4:
+            self._left_out += 1
+        elif len(self._first) < MAX_PIECES and self._first_bytes + size <= MAX_PIECES_BYTES:
+            self._first.append((self._count, piece))
+            self._first_bytes += size
+        else:
+            self._last.append((self._count, size, piece))
+            self._last_bytes += size
+            while len(self._last) > MAX_PIECES or self._last_bytes > MAX_PIECES_BYTES:
+                self._last_bytes -= self._last.popleft()[1]
+                self._left_out += 1
+
+
+def _piece_size(piece: Evidence) -> int:
+    """About the bytes that a piece takes."""
+    if isinstance(piece, Event):
+        texts: Iterable[object] = piece.fields.values()
+        size = _PIECE_BYTES + _FIELD_BYTES * len(piece.fields)
+    elif isinstance(piece, TasksAtLoss):
+        texts = (*piece.tasks, *piece.threads, *piece.assigned, *piece.gave_up)
+        size = _PIECE_BYTES + _TEXT_BYTES * len(texts)
+    else:
+        texts = (getattr(piece, name, None) for name in ("text", "detail", "remedy", "place"))
+        size = _PIECE_BYTES + sum(map(len, getattr(piece, "executing", None) or ()))
+    return size + sum(len(each) for each in texts if type(each) is str)
+
 
 #: Bytes kept of the beginning, of the end and of messages, from the roomiest to nothing at all.
 SIZES = (
@@ -221,3 +336,73 @@ class OpenLog:
                 break
             self._messages[message.start] = message
             self._message_bytes += len(message.data)
+
+
+@frozen(kw_only=True)
+class LogPart:
+    """Lines of a log that follow each other."""
+
+    #: Number of the first of them, counted from 1.
+    first_line: int
+    data: bytes = field(repr=lambda data: f"<{len(data)} bytes>")
+
+
+@frozen(kw_only=True)
+class KeptLog:
+    """What was kept of one log: all of it, or its beginning, its end, and the messages that say something."""
+
+    origin: str
+    stream: Stream | None = None
+    identity: Identity = NO_IDENTITY
+    #: Bytes that were read of it.
+    read_bytes: int = 0
+    #: In the order of the text; between them lines were left out.
+    parts: tuple[LogPart, ...] = ()
+
+    def chunks(self) -> Iterator[LogChunk]:
+        """Its parts as they are read again; the line numbers are those of the log as it was."""
+        for index, part in enumerate(self.parts):
+            goes_on = index == 0 and part.first_line == 1
+            yield LogChunk(
+                origin=self.origin,
+                data=part.data,
+                stream=self.stream,
+                identity=self.identity,
+                first_line=None if goes_on else part.first_line,
+            )
+
+
+class KeptEvidence:
+    """What was kept of all evidence, in the order in which it came.
+
+    It can be megabytes, with secrets in them. So it is not pickled along, and no class of attrs, whose
+    fields would go wherever those of a diagnosis go.
+    """
+
+    __slots__ = ("items", "left_out")
+
+    def __init__(self, *, items: tuple[Evidence | KeptLog, ...] = (), left_out: tuple[str, ...] = ()) -> None:
+        self.items = items
+        #: What was not kept, a sentence each.
+        self.left_out = left_out
+
+    def evidence(self) -> Iterator[Evidence]:
+        """The evidence, to be judged again."""
+        for item in self.items:
+            if isinstance(item, KeptLog):
+                yield from item.chunks()
+            else:
+                yield item
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _empty_copy, ()
+
+    def __copy__(self) -> KeptEvidence:
+        return self
+
+    def __deepcopy__(self, _: object) -> KeptEvidence:
+        return self
+
+
+def _empty_copy() -> KeptEvidence:
+    return KeptEvidence(left_out=("the evidence stayed in the process that called explain()",))
