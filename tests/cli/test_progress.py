@@ -11,7 +11,7 @@ import pytest
 from support.findings import explained
 from workerdiag import demo
 from workerdiag.cli import main
-from workerdiag.cli.terminal import status_line, table_width, text_width
+from workerdiag.cli.commands import status_line, table_width, text_width
 
 
 class Terminal(io.StringIO):
@@ -98,7 +98,7 @@ def test_the_demo_waits_no_longer_once_it_has_reported(monkeypatch, capsys):
         return 0
 
     monkeypatch.setattr(demo, "run", run)
-    monkeypatch.setattr("workerdiag.cli.terminal._EVERY_S", 0.01)
+    monkeypatch.setattr("workerdiag.cli.commands._EVERY_S", 0.01)
     monkeypatch.setattr("workerdiag.cli.status_line", partial(status_line, to=terminal, first_s=0.01))
     main(["demo", "--death", "exit"], standalone_mode=False)
     assert shown == [terminal.getvalue()]

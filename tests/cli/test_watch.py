@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from support.alerts import opened
 from support.notices import HOSTILE, sample_notice
 from support.simulated_feed import SimulatedFeed, death
-from workerdiag.cli import main, terminal
+from workerdiag.cli import commands, main
 from workerdiag.cli.watch import notice_lines
 from workerdiag.watch import loop, watch_function
 from workerdiag.watch.cases import blind_case
@@ -299,7 +299,7 @@ def test_a_silence_needs_an_end_and_a_reason(run, state, options):
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_notice_fits_the_terminal(monkeypatch, width):
     """Lines are wrapped, and nothing in them acts upon the terminal."""
-    monkeypatch.setattr(terminal, "text_width", lambda: min(width, 100))
+    monkeypatch.setattr(commands, "text_width", lambda: min(width, 100))
     notice = sample_notice(text=f"{HOSTILE}\nDo now: {'give it more memory ' * 20}")
     lines = list(notice_lines(evolve(notice, title=HOSTILE)))
     assert max(map(len, lines)) <= min(width, 100)

@@ -10,17 +10,12 @@ import click
 
 from workerdiag._version import __version__
 from workerdiag.cli.blackbox import blackbox
-from workerdiag.cli.commands import SafeGroup, command
-from workerdiag.cli.draft import draft
+from workerdiag.cli.commands import SafeGroup, command, is_colored, status_line, text_width
 from workerdiag.cli.explain import explain
-from workerdiag.cli.fleet import fleet
-from workerdiag.cli.knowledge import knowledge
-from workerdiag.cli.mcp import mcp
+from workerdiag.cli.knowledge import draft, knowledge
 from workerdiag.cli.report import report
-from workerdiag.cli.settings import settings
-from workerdiag.cli.sources import sources
-from workerdiag.cli.terminal import is_colored, status_line, text_width
-from workerdiag.cli.triage import triage
+from workerdiag.cli.show import mcp, settings, sources
+from workerdiag.cli.triage import fleet, triage
 from workerdiag.cli.watch import watch
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workerdiag.cli.commands import EXIT_OK, EXIT_USAGE, command, format_option
-from workerdiag.cli.terminal import text_width, warn
+from workerdiag.cli.commands import EXIT_OK, EXIT_USAGE, command, format_option, text_width, warn
 from workerdiag.errors import BadBoxError
 from workerdiag.rendering.wording import clip, one_line, printable
 from workerdiag.units import format_bytes, format_time

@@ -1,4 +1,9 @@
-"""``workerdiag knowledge``: reading and checking the rules."""
+"""``workerdiag knowledge``: reading and checking the rules.
+
+``workerdiag knowledge draft``: the draft of a rule.
+
+The JSON Schema of the files under ``knowledge/``, made from the classes that they become.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +22,25 @@ from workerdiag.cli.commands import (
     SafeGroup,
     UnusableError,
     command,
+    gap_text,
+    is_colored,
     knowledge_option,
     load_checked_rulebook,
     rule_problems,
+    status_line,
+    text_width,
+    warn,
 )
-from workerdiag.cli.terminal import is_colored, status_line, text_width
 from workerdiag.deadline import Deadline
 from workerdiag.errors import RuleFileError
+from workerdiag.model.evidence import LogChunk
+from workerdiag.model.rules import Cause, Landmark
+from workerdiag.model.signs import SIGN_KINDS
+from workerdiag.redaction.secrets import redact_text
+from workerdiag.rendering.json import DIALECT, Schema, add_definition
 from workerdiag.rendering.wording import one_line, pluralize, printable
+from workerdiag.rulebook.shared_rules import SharedRules
+from workerdiag.rulebook.structure import FIELD_OF_TABLE, SCHEMA
 
 if TYPE_CHECKING:
     from workerdiag.authoring.rule_tests import RuleEvaluation
@@ -252,6 +268,113 @@ def schema(*, export: bool) -> None:
 
     For editors that check TOML, and for other tools.
     """
-    from workerdiag.cli.rule_schema import export_schema, rule_schema
 
     click.echo(json.dumps(export_schema() if export else rule_schema(), indent=2))
+
+
+#: Reading logs for a draft may take this long; nobody waits for it in an except block.
+_READING_S = 120.0
+_MAX_BYTES = 64 * 2**20
+
+
+@command(
+    "workerdiag knowledge draft worker.log > draft.toml",
+    "kubectl logs my-worker --previous | workerdiag knowledge draft -",
+)
+@click.argument("logs", metavar="PATH|URL|-...", nargs=-1, required=True)
+def draft(logs: tuple[str, ...]) -> int:
+    """Draft a rule from logs, bundles or boxes that no rule explains.
+
+    Prints a rule file whose signs are the lines that healthy clusters do not write and no rule
+    knows. What a person must think about is marked TODO. Exit status: 0 a draft, or nothing
+    unusual; 2 nothing could be read.
+    """
+    from workerdiag.authoring.draft import draft_rule, line_template, unusual_lines
+    from workerdiag.bundle.reader import bundle_evidence
+    from workerdiag.recorder.box.found_box import death_message
+    from workerdiag.rulebook.load import load_rulebook, quiet_lines
+    from workerdiag.sources.logs import LogSource
+
+    chunks: list[LogChunk] = []
+    size = 0
+    source = LogSource(logs, unbundle=bundle_evidence, unbox=death_message)
+    for piece in source.collect(budget_s=_READING_S):
+        if isinstance(piece, LogChunk) and size < _MAX_BYTES:
+            chunks.append(piece)
+            size += len(piece.data)
+    if not source.has_read_any:
+        unread = (f"  {gap_text(each)}" for each in source.unread)
+        raise UnusableError("\n".join(("nothing could be read:", *unread)))
+    for gap in source.unread:
+        warn(gap_text(gap))
+    quiet = {line_template(each.partition(" - ")[2].partition(" - ")[2]) for each in quiet_lines()}
+    lines = unusual_lines(chunks, load_rulebook(), quiet=quiet)
+    if not lines:
+        click.echo("# Nothing unusual: rules know every line, or healthy clusters write it too.")
+        return EXIT_OK
+    click.echo(printable(redact_text(draft_rule(lines))))
+    return EXIT_OK
+
+
+#: Attributes that TOML files name otherwise.
+_FILE_KEYS = {attribute: key for key, attribute in FIELD_OF_TABLE.items()}
+
+
+def rule_schema() -> Schema:
+    """The JSON Schema (draft 2020-12) of a file of a cause, of landmarks or of shared advice."""
+    definitions, cause, landmark = _definitions()
+    advice = add_definition(SharedRules, definitions, all_required=False)
+    for shape in (definitions["Cause"], definitions["Landmark"], definitions["SharedRules"]):
+        shape["properties"] = {_FILE_KEYS.get(key, key): each for key, each in shape["properties"].items()}
+        shape["required"] = [_FILE_KEYS.get(key, key) for key in shape["required"]]
+    landmarks = {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["landmark"],
+        "properties": {"landmark": {"type": "array", "items": landmark}},
+    }
+    return {
+        "$schema": DIALECT,
+        "title": "workerdiag rule file",
+        "anyOf": [cause, landmarks, advice],
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def export_schema() -> dict[str, object]:
+    """The JSON Schema (draft 2020-12) of what ``workerdiag knowledge export`` prints."""
+    definitions, cause, landmark = _definitions()
+    texts = {"type": "array", "items": {"type": "string"}}
+    return {
+        "$schema": DIALECT,
+        "title": "workerdiag rules, exported",
+        "type": "object",
+        "required": ["schema", "release", "causes", "landmarks", "literals"],
+        "properties": {
+            "schema": {"const": SCHEMA, "description": "Shape of this document."},
+            "release": {"type": "string", "description": "Release of the knowledge, as reports quote it."},
+            "causes": {"type": "array", "items": cause},
+            "landmarks": {"type": "array", "items": landmark},
+            "advice": {"type": "array", "items": {"$ref": "#/$defs/Mitigation"}},
+            "task_advice": {"type": "array", "items": {"$ref": "#/$defs/Mitigation"}},
+            "notes": texts,
+            "literals": {
+                "type": "object",
+                "description": "For each pattern lower-case texts, one of which every match contains.",
+                "additionalProperties": texts,
+            },
+        },
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def _definitions() -> tuple[Schema, Schema, Schema]:
+    """All definitions, and how to refer to a cause and to a landmark."""
+    definitions: Schema = {}
+    cause = add_definition(Cause, definitions, all_required=False)
+    landmark = add_definition(Landmark, definitions, all_required=False)
+    for kind, cls in SIGN_KINDS.items():
+        sign = definitions[cls.__name__]
+        sign["properties"] = {"kind": {"const": kind}, **sign["properties"]}
+        sign["required"].insert(0, "kind")
+    return definitions, cause, landmark

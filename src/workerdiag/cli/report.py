@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from workerdiag._version import __version__
-from workerdiag.cli.commands import EXIT_OK, command
-from workerdiag.cli.terminal import status_line
+from workerdiag.cli.commands import EXIT_OK, command, status_line
 from workerdiag.errors import BundleError
 
 if TYPE_CHECKING:
