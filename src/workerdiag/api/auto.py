@@ -319,6 +319,8 @@ def _is_cut_short(diagnosis: Diagnosis) -> bool:
 
 def _failure_note(problem: Exception) -> str:
     """Return the note about a failure; a fixed one if even that cannot be worded."""
+    from workerdiag.model.notes import LATE_NOTE
+
     try:
         from workerdiag.errors import error_text
         from workerdiag.rendering.note import failure_note

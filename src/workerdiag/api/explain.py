@@ -15,30 +15,26 @@ from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from attrs import define, field, fields, frozen
+from attrs import fields, frozen
 
-from workerdiag import pipeline
 from workerdiag._version import __version__
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.bundle.kept_evidence import EvidenceTap
 from workerdiag.deadline import CALL_FAILURES, Deadline, HelperThread, call_in_time
 from workerdiag.errors import describe_error, error_text
-from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Evidence, EvidenceSource, Gap, LogText
 from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import GapReason, Place, Stream
-from workerdiag.redaction.objects import redact_object
-from workerdiag.rulebook.load import load_rulebook_in_time
 from workerdiag.settings import seconds
-from workerdiag.sources.logs import LogSource
 from workerdiag.sources.runner import collect_all, drop_late_text, failure_gap, gap_on_error
 from workerdiag.units import parse_duration
 
 if TYPE_CHECKING:
     from distributed import Client
 
+    from workerdiag.bundle.kept_evidence import EvidenceTap
+    from workerdiag.matching.scan.matcher import Matcher
     from workerdiag.sources.discovery import Discovery
     from workerdiag.sources.logs import LogInput
     from workerdiag.wire.messages import DeathReport
@@ -244,14 +240,17 @@ def _argument_gap(name: str, problem: Exception, remedy: str) -> Gap:
     return Gap(source=name, place=_PLACES[name], reason=reason, detail=detail, remedy=remedy)
 
 
-@define
 class DefaultRulebook:
     """The shipped rules and installed packs. A pack that loads too slowly is used by a later call."""
 
-    _whole: tuple[Rulebook, Matcher] | None = field(default=None, init=False)
+    def __init__(self) -> None:
+        self._whole: tuple[Rulebook, Matcher] | None = None
 
     def within(self, deadline: Deadline) -> tuple[Rulebook, Matcher]:
         """Return the rules with the packs that load before *deadline*, and their matcher."""
+        from workerdiag.matching.scan.matcher import Matcher
+        from workerdiag.rulebook.load import load_rulebook_in_time
+
         if self._whole is not None:
             return self._whole
         book, is_whole = load_rulebook_in_time(deadline)
@@ -299,6 +298,7 @@ async def answer_async(arguments: ExplainArguments) -> Diagnosis:
 
 
 def _exception_facts(arguments: ExplainArguments) -> list[Evidence]:
+
     exc, deadline = arguments.exc, arguments.plan.exception
     if exc is None:
         return []
@@ -308,6 +308,7 @@ def _exception_facts(arguments: ExplainArguments) -> list[Evidence]:
 
 
 def _query_live(arguments: ExplainArguments, facts: Sequence[Evidence]) -> list[Evidence]:
+
     if arguments.sources is not None:
         return collect_all(arguments.sources, arguments.plan.live)
     if arguments.client is None and not (facts and _names_a_worker(facts)):
@@ -330,6 +331,9 @@ def _discovery(arguments: ExplainArguments, facts: Sequence[Evidence]) -> Discov
 
 
 def _diagnose(arguments: ExplainArguments, facts: Sequence[Evidence], live: Sequence[Evidence]) -> Answer:
+    from workerdiag.bundle.kept_evidence import EvidenceTap
+    from workerdiag.sources.logs import LogSource
+
     plan, tap = arguments.plan, EvidenceTap()
     logs = LogSource(
         arguments.logs,
@@ -363,6 +367,8 @@ def _diagnose(arguments: ExplainArguments, facts: Sequence[Evidence], live: Sequ
 def _run_pipeline(
     arguments: ExplainArguments, evidence: Iterable[Evidence], observer: EvidenceTap | None = None
 ) -> Findings:
+    from workerdiag import pipeline
+
     book, matcher = _rules(arguments)
     return pipeline.diagnose(
         evidence,
@@ -387,6 +393,7 @@ def _diagnosis_after_failure(
 ) -> tuple[Diagnosis, Exception | None]:
     """Return the diagnosis without the evidence on which the pipeline fails, or the failure."""
     from workerdiag.api.fault_isolation import diagnose_without_faults
+    from workerdiag.redaction.objects import redact_object
 
     try:
         deque(rest, maxlen=0)  # the evidence behind the faulty piece is kept too
@@ -412,6 +419,7 @@ def _diagnosis_after_failure(
 
 
 def _to_diagnosis(findings: Findings, tap: EvidenceTap) -> Diagnosis:
+
     found = {each.name: getattr(findings, each.name) for each in fields(Findings)}
     return Diagnosis(**found, kept_evidence=tap.kept_evidence())
 

@@ -5,17 +5,14 @@ A scheduler that is known by its address only: connect, query, disconnect, all w
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 import click
-import distributed  # noqa: F401  here, as a thread that imports it cannot be given up
 from attrs import frozen
 
-from workerdiag.api.explain import TimePlan
 from workerdiag.cli.commands import (
     EXIT_NOT_OK,
     EXIT_OK,
@@ -32,15 +29,11 @@ from workerdiag.cli.commands import (
     warn,
 )
 from workerdiag.deadline import Deadline
-from workerdiag.errors import describe_connection_error
-from workerdiag.model.event_topics import scheduler_topics
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import REPORT_FORMATS, STREAMS, Outcome, Place, ReportFormat, Stream
 from workerdiag.rendering.wording import pluralize
 from workerdiag.settings import seconds as setting_in_seconds
-from workerdiag.sources.cluster.client import connect
-from workerdiag.sources.discovery import Discovery
 from workerdiag.units import parse_duration
 
 if TYPE_CHECKING:
@@ -184,11 +177,13 @@ def _exit_status(outcome: Outcome) -> int:
 def _answer(
     inputs: Sequence[str], scheduler: str | None, stream: Stream | None, book: Rulebook, timeout_s: float
 ) -> Answer:
-    from workerdiag.api.explain import ExplainArguments, answer
+    from workerdiag.api.explain import ExplainArguments, TimePlan, answer
 
     if not scheduler:
         plan = TimePlan(Deadline.after(timeout_s), with_logs=True)
         return answer(ExplainArguments(logs=inputs, stream=stream, sources=(), rulebook=book, plan=plan))
+
+    import distributed  # noqa: F401  here, as a thread that imports it cannot be given up
 
     with quiet_dask():
         plan = TimePlan(Deadline.after(timeout_s), with_logs=bool(inputs))
@@ -241,6 +236,11 @@ class SchedulerSource:
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """Yield what there is; one gap of source ``scheduler`` if it cannot be reached."""
+        from workerdiag.errors import describe_connection_error
+        from workerdiag.model.event_topics import scheduler_topics
+        from workerdiag.sources.cluster.client import connect
+        from workerdiag.sources.discovery import Discovery
+
         deadline = Deadline.after(budget_s)
         try:
             client = connect(self.address, timeout_s=round(budget_s * _CONNECT_SHARE, 1))
@@ -264,6 +264,8 @@ class SchedulerSource:
 @contextmanager
 def quiet_dask() -> Iterator[None]:
     """Suppress the log lines of Dask, which would stand between the lines of the report."""
+    import logging
+
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

@@ -35,12 +35,9 @@ from workerdiag.deadline import Deadline
 from workerdiag.errors import RuleFileError
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Cause, Landmark
-from workerdiag.model.signs import SIGN_KINDS
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.json import DIALECT, Schema, add_definition
 from workerdiag.rendering.wording import one_line, pluralize, printable
-from workerdiag.rulebook.shared_rules import SharedRules
-from workerdiag.rulebook.structure import FIELD_OF_TABLE, SCHEMA
 
 if TYPE_CHECKING:
     from workerdiag.authoring.rule_tests import RuleEvaluation
@@ -268,7 +265,6 @@ def schema(*, export: bool) -> None:
 
     For editors that check TOML, and for other tools.
     """
-
     click.echo(json.dumps(export_schema() if export else rule_schema(), indent=2))
 
 
@@ -316,17 +312,19 @@ def draft(logs: tuple[str, ...]) -> int:
     return EXIT_OK
 
 
-#: Attributes that TOML files name otherwise.
-_FILE_KEYS = {attribute: key for key, attribute in FIELD_OF_TABLE.items()}
-
-
 def rule_schema() -> Schema:
     """The JSON Schema (draft 2020-12) of a file of a cause, of landmarks or of shared advice."""
+    from workerdiag.rulebook.shared_rules import SharedRules
+    from workerdiag.rulebook.structure import FIELD_OF_TABLE
+
     definitions, cause, landmark = _definitions()
+    file_keys = {
+        attribute: key for key, attribute in FIELD_OF_TABLE.items()
+    }  # TOML files name some otherwise
     advice = add_definition(SharedRules, definitions, all_required=False)
     for shape in (definitions["Cause"], definitions["Landmark"], definitions["SharedRules"]):
-        shape["properties"] = {_FILE_KEYS.get(key, key): each for key, each in shape["properties"].items()}
-        shape["required"] = [_FILE_KEYS.get(key, key) for key in shape["required"]]
+        shape["properties"] = {file_keys.get(key, key): each for key, each in shape["properties"].items()}
+        shape["required"] = [file_keys.get(key, key) for key in shape["required"]]
     landmarks = {
         "type": "object",
         "additionalProperties": False,
@@ -343,6 +341,8 @@ def rule_schema() -> Schema:
 
 def export_schema() -> dict[str, object]:
     """The JSON Schema (draft 2020-12) of what ``workerdiag knowledge export`` prints."""
+    from workerdiag.rulebook.structure import SCHEMA
+
     definitions, cause, landmark = _definitions()
     texts = {"type": "array", "items": {"type": "string"}}
     return {
@@ -370,6 +370,8 @@ def export_schema() -> dict[str, object]:
 
 def _definitions() -> tuple[Schema, Schema, Schema]:
     """All definitions, and how to refer to a cause and to a landmark."""
+    from workerdiag.model.signs import SIGN_KINDS
+
     definitions: Schema = {}
     cause = add_definition(Cause, definitions, all_required=False)
     landmark = add_definition(Landmark, definitions, all_required=False)

@@ -8,7 +8,7 @@ import distributed
 import pytest
 
 from workerdiag import load_rulebook
-from workerdiag.cli import explain
+from workerdiag.cli.explain import SchedulerSource
 from workerdiag.model.event_topics import scheduler_topics
 from workerdiag.model.evidence import Inspected
 from workerdiag.sources.cluster.client import connect
@@ -46,15 +46,15 @@ class FakeDiscovery:
 @pytest.fixture(autouse=True)
 def fakes(monkeypatch):
     """No network."""
-    monkeypatch.setattr(explain.distributed, "Client", FakeClient)
-    monkeypatch.setattr(explain, "Discovery", FakeDiscovery)
+    monkeypatch.setattr(distributed, "Client", FakeClient)
+    monkeypatch.setattr("workerdiag.sources.discovery.Discovery", FakeDiscovery)
     monkeypatch.setattr(FakeDiscovery, "failure", None)
 
 
 def test_the_command_line_asks_for_the_events_that_rules_use():
     """As explain() does: a rule on an event of a topic of its own can show."""
     book = load_rulebook()
-    assert list(explain.SchedulerSource(ADDRESS, book).collect(budget_s=30)) == [
+    assert list(SchedulerSource(ADDRESS, book).collect(budget_s=30)) == [
         Inspected(place="scheduler events")
     ]
     assert FakeDiscovery.topics == scheduler_topics(book)
@@ -64,7 +64,7 @@ def test_the_client_is_closed_whatever_happens(monkeypatch):
     """No connection is left behind on a scheduler that has enough to do."""
     monkeypatch.setattr(FakeDiscovery, "failure", ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
-        list(explain.SchedulerSource(ADDRESS, load_rulebook()).collect(budget_s=30))
+        list(SchedulerSource(ADDRESS, load_rulebook()).collect(budget_s=30))
     assert FakeClient.closed
 
 
@@ -79,8 +79,8 @@ def test_an_address_that_nobody_answers_is_a_gap(monkeypatch):
             raise OSError("connection refused")
 
     made = []
-    monkeypatch.setattr(explain.distributed, "Client", Refused)
-    (gap,) = explain.SchedulerSource(ADDRESS, load_rulebook()).collect(budget_s=30)
+    monkeypatch.setattr(distributed, "Client", Refused)
+    (gap,) = SchedulerSource(ADDRESS, load_rulebook()).collect(budget_s=30)
     assert (gap.source, gap.reason) == ("scheduler", "unreachable")
     assert ADDRESS in gap.detail
     assert gap.remedy
