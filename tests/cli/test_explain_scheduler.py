@@ -54,9 +54,7 @@ def fakes(monkeypatch):
 def test_the_command_line_asks_for_the_events_that_rules_use():
     """As explain() does: a rule on an event of a topic of its own can show."""
     book = load_rulebook()
-    assert list(SchedulerSource(ADDRESS, book).collect(budget_s=30)) == [
-        Inspected(place="scheduler events")
-    ]
+    assert list(SchedulerSource(ADDRESS, book).collect(budget_s=30)) == [Inspected(place="scheduler events")]
     assert FakeDiscovery.topics == scheduler_topics(book)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from workerdiag.correlation.end_table import CandidateTable, EndBuilder, EndList
-from workerdiag.correlation.merge import ReportLimit, merge_ends
+from workerdiag.correlation.assemble import ReportLimit, merge_ends
+from workerdiag.correlation.process_ends import CandidateTable, EndBuilder, EndList
 from workerdiag.deadline import GraceDeadline
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import Identity

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workerdiag.correlation.merge import without_idle_nannies
+from workerdiag.correlation.assemble import without_idle_nannies
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import Identity
 from workerdiag.model.process_end import ProcessEnd

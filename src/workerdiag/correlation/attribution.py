@@ -7,8 +7,7 @@ from collections.abc import Collection, Container, Iterable, Sequence
 
 from attrs import frozen
 
-from workerdiag.correlation.end_table import EndsByTime
-from workerdiag.correlation.log_reader import NEAR_LINES, NEAR_S
+from workerdiag.correlation.process_ends import NEAR_LINES, NEAR_S, EndsByTime
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.incident import Lifetimes, NameIndex
