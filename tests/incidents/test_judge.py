@@ -22,8 +22,8 @@ from support.watched_deaths import (
     vanished,
 )
 from workerdiag.incidents import judge as judge_module
+from workerdiag.incidents.incident import WatchedDeath, watched_deaths
 from workerdiag.incidents.judge import DeathFinding, judge, judge_standstill
-from workerdiag.incidents.watched_incident import WatchedDeath, watched_deaths
 from workerdiag.model.diagnosis import Death
 from workerdiag.model.evidence import Event, Inspected, LogChunk
 from workerdiag.model.identity import Identity

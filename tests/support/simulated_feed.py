@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from attrs import define, evolve, field
 
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
-from workerdiag.incidents.watched_incident import WatchedDeath
+from workerdiag.incidents.incident import WatchedDeath
 from workerdiag.model.evidence import Evidence, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.watch.feed.death_feed import Cursor, FeedBatch, StoredDeaths

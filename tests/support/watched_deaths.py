@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from support.death_records import NOW, decoded, nanny_report, scheduler_record, worker_address
-from workerdiag.incidents.watched_incident import WatchedDeath
+from workerdiag.incidents.incident import WatchedDeath
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.recorder.evidence import death_evidence
 from workerdiag.wire.recorded_death import merge_messages

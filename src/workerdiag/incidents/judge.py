@@ -2,12 +2,22 @@
 
 All deaths are judged together first, in their context. Then the deaths of each cause are judged again by
 their own evidence, for the final diagnosis and its key.
+
+Pairs watched deaths with those of a diagnosis.
+
+Selects the records of a log that may be about one death.
+
+Excerpts of a log for deaths: its records, and merging the excerpts of several deaths.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from math import inf
 
 from attrs import evolve, frozen
 
@@ -15,12 +25,16 @@ from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import DEFAULT_RULEBOOK, answer, read_arguments
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
-from workerdiag.incidents.log_excerpts import merge_log_excerpts
-from workerdiag.incidents.pair_deaths import pair_deaths
-from workerdiag.incidents.records_about import records_about
-from workerdiag.incidents.watched_incident import WatchedDeath, WatchedIncident, is_deliberate_stop, is_likely
+from workerdiag.incidents.incident import (
+    LEAST_KILL_S,
+    WatchedDeath,
+    WatchedIncident,
+    is_deliberate_stop,
+    is_likely,
+)
 from workerdiag.model.diagnosis import SURE_ENOUGH, Death
 from workerdiag.model.evidence import Event, Evidence, LogChunk
+from workerdiag.model.identity import Identity
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.signals import UNREADABLE_STATUS
@@ -248,3 +262,138 @@ class _CollectedEvidence:
         """Yield the evidence; *budget_s* is not used."""
         del budget_s
         yield from self._evidence
+
+
+def pair_deaths(watched: Sequence[WatchedDeath], found: Sequence[Death]) -> list[Death | None]:
+    """Return for each watched death that of the diagnosis, or None. Each is used once, the nearest in time."""
+    free: dict[str, list[Death]] = {}
+    for death in found:
+        for name in _names(death.identity):
+            free.setdefault(name, []).append(death)
+    taken: set[int] = set()
+    pairs = []
+    for each in watched:
+        same = [
+            death
+            for name in _names(each.identity)
+            for death in free.get(name, ())
+            if id(death) not in taken and each.identity.same_process(death.identity)
+        ]
+        nearest = min(same, key=lambda death: _seconds_to_death(each, death), default=None)
+        if nearest is not None:
+            taken.add(id(nearest))
+        pairs.append(nearest)
+    return pairs
+
+
+def _names(identity: Identity) -> Iterator[str]:
+    """Yield the names of a death for lookup: its address, or its process id without one."""
+    if identity.worker is not None:
+        yield identity.worker
+    if identity.pid is not None:
+        yield f"pid {identity.pid}"
+
+
+def _seconds_to_death(watched: WatchedDeath, death: Death) -> float:
+    return abs(watched.when - death.when) if death.when is not None else inf
+
+
+#: Log lines within these seconds before and after a death may be about it.
+_BEFORE_S, _AFTER_S = 120.0, 60.0
+#: The process in messages of nannies (nanny.py, worker_memory.py).
+_PID = re.compile(r"Worker process (\d{1,9}) |\(pid=(\d{1,9})\)")
+#: Messages of a nanny about the end of a process, and after each end (nanny.py, 2024.8.1 to 2026.8.0).
+_END = re.compile(r"Worker process \d{1,9} (?:was killed|exited)")
+_FOLLOWERS = ("Unregistering worker", "Restarting worker")
+#: Message of the scheduler that it retires workers (scheduler.py, ``retire_workers``).
+_ORDER = "Retire worker "
+
+
+def records_about(death: WatchedDeath, text: str, others: Collection[str] = ()) -> Iterator[str]:
+    """Yield the records of a log that may be about the death: they name it, or have its time and name no other.
+
+    In a log of several nannies, messages that follow each end name nobody; those after another end are
+    dropped.
+    """
+    records = [
+        (each, _is_around(each, death, others))
+        for each in log_records(text)
+        if not _is_unanswered_order(each, death)
+    ]
+    is_shared = any(_END.search(record) and not is_about for record, is_about in records)
+    awaited = set(() if is_shared else _FOLLOWERS)
+    for record, is_about in records:
+        kind = next((each for each in _FOLLOWERS if each in record), None)
+        if is_about and _END.search(record):
+            awaited = {*_FOLLOWERS}
+        if is_about and (kind is None or kind in awaited):
+            yield record
+        if is_shared and kind:
+            awaited.discard(kind)
+
+
+def _is_around(record: str, death: WatchedDeath, others: Collection[str]) -> bool:
+    """Whether a record may be about the death: it names the victim, or has its time and names no other."""
+    victim = death.identity
+    if victim.worker is not None and victim.worker in record:
+        return True
+    pids = {int(pid) for found in _PID.findall(record) for pid in found if pid}
+    if victim.pid is not None and pids:
+        return victim.pid in pids
+    found = RECORD_TIME.match(record)
+    if found is None or any(each in record for each in others):
+        return False
+    return -_BEFORE_S <= _utc_timestamp(found[1]) - death.when <= _AFTER_S
+
+
+def _is_unanswered_order(record: str, death: WatchedDeath) -> bool:
+    """Whether a record is an order to stop that did not end the worker.
+
+    A worker that stops says so first. This one did not, and was gone before a nanny would have killed it: it
+    crashed, or was killed, while its cluster was closing.
+    """
+    found = RECORD_TIME.match(record) if death.is_unannounced and _ORDER in record else None
+    return found is not None and death.when - _utc_timestamp(found[1]) < LEAST_KILL_S
+
+
+def _utc_timestamp(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+#: Format of the time of a record in `workerdiag.sources.cluster.logs`, in UTC.
+RECORD_TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d{3} - ")
+_TIME_CHARS = len("2026-11-21 10:02:03,123")
+
+
+def log_records(text: str) -> Iterator[str]:
+    """Yield the records of a log, each with its continuation lines."""
+    record = ""
+    for line in text.splitlines(keepends=True):
+        if RECORD_TIME.match(line) and record:
+            yield record
+            record = ""
+        record += line
+    if record:
+        yield record
+
+
+def merge_log_excerpts(pieces: Iterable[Evidence]) -> list[Evidence]:
+    """Merge the excerpts of each log: each record once, in order of time.
+
+    A record that repeats within a millisecond stays as often as in the excerpt with the most copies.
+    """
+    merged: list[Evidence] = []
+    excerpts: dict[LogChunk, tuple[int, Counter[str]]] = {}
+    for piece in pieces:
+        text = piece.data.decode("utf-8", "replace") if isinstance(piece, LogChunk) else ""
+        if not isinstance(piece, LogChunk) or not RECORD_TIME.match(text):
+            merged.append(piece)
+            continue
+        place, counts = excerpts.setdefault(evolve(piece, data=b""), (len(merged), Counter()))
+        if place == len(merged):
+            merged.append(piece)
+        counts |= Counter(log_records(text))
+    for log, (place, counts) in excerpts.items():
+        records = sorted(counts.elements(), key=lambda record: record[:_TIME_CHARS])
+        merged[place] = evolve(log, data="".join(records).encode())
+    return merged

@@ -25,7 +25,7 @@ from workerdiag.api.explain import (
     read_arguments,
 )
 from workerdiag.deadline import Deadline, monotonic_s
-from workerdiag.incidents.watched_incident import is_deliberate_stop
+from workerdiag.incidents.incident import is_deliberate_stop
 from workerdiag.integrations.diagnose import diagnose
 from workerdiag.integrations.removals import Removals
 from workerdiag.model.dask import Method

@@ -8,7 +8,7 @@ from pathlib import Path
 from attrs import define, field
 
 from workerdiag.errors import BundleError, describe_error
-from workerdiag.incidents.watched_incident import WatchedIncident
+from workerdiag.incidents.incident import WatchedIncident
 
 
 def made_folder(path: Path) -> Path:

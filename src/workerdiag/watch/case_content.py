@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from attrs import evolve
 
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.incidents.watched_incident import WatchedDeath, is_likely, title_of
+from workerdiag.incidents.incident import WatchedDeath, is_likely, title_of
 from workerdiag.model.diagnosis import Advice
 from workerdiag.rendering.outline import outline
 from workerdiag.rendering.wording import one_line

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from attrs import define, evolve, field
 
-from workerdiag.incidents.watched_incident import WatchedDeath, WatchedIncident, is_likely
+from workerdiag.incidents.incident import WatchedDeath, WatchedIncident, is_likely
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.watch.bundles import BundleFolder
 from workerdiag.watch.cases import (

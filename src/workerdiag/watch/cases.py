@@ -12,8 +12,8 @@ from math import inf
 
 from attrs import evolve
 
+from workerdiag.incidents.incident import WatchedDeath, WatchedIncident, victim_name
 from workerdiag.incidents.state_file_reader import BLIND_KEY
-from workerdiag.incidents.watched_incident import WatchedDeath, WatchedIncident, victim_name
 from workerdiag.model.diagnosis import SURE_ENOUGH
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.rendering.wording import one_line

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from attrs import define, field
 
-from workerdiag.incidents.watched_incident import WatchedDeath, WatchedIncident
+from workerdiag.incidents.incident import WatchedDeath, WatchedIncident
 
 
 @define(eq=False)

@@ -16,8 +16,7 @@ from attrs import define, field
 
 from workerdiag.deadline import in_thread
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError, StateInUseError, describe_error
-from workerdiag.incidents.settle_window import SettleWindow
-from workerdiag.incidents.watched_incident import WatchedIncident
+from workerdiag.incidents.incident import SettleWindow, WatchedIncident
 from workerdiag.model.evidence import Evidence
 from workerdiag.watch.blindness import Blindness
 from workerdiag.watch.casebook import Casebook

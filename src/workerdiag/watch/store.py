@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
 from workerdiag.errors import NoSuchCaseError, StateFileError, describe_error, utf8_safe
-from workerdiag.incidents.watched_incident import WatchedDeath
+from workerdiag.incidents.incident import WatchedDeath
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import DeliveryState
 from workerdiag.watch.cases import confirmed

@@ -10,9 +10,8 @@ from collections.abc import Iterable
 
 from attrs import evolve
 
-from workerdiag.incidents.settle_window import MOST_TIMES
+from workerdiag.incidents.incident import MOST_TIMES, WatchedIncident, is_likely
 from workerdiag.incidents.state_file_reader import BLIND_KEY
-from workerdiag.incidents.watched_incident import WatchedIncident, is_likely
 from workerdiag.model.diagnosis import SURE_ENOUGH
 from workerdiag.watch.case_content import hosts_of
 from workerdiag.watch.settings import WatchSettings

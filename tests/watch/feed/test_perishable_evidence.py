@@ -9,8 +9,8 @@ import pytest
 from attrs import evolve
 
 from support.death_records import NOW
+from workerdiag.incidents.incident import WatchedDeath
 from workerdiag.incidents.judge import judge
-from workerdiag.incidents.watched_incident import WatchedDeath
 from workerdiag.model.evidence import Event, Gap, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.watch.feed import perishable_evidence

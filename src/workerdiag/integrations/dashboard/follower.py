@@ -13,7 +13,7 @@ from functools import partial
 
 from workerdiag.deadline import CALL_FAILURES, in_thread, monotonic_s
 from workerdiag.errors import describe_error
-from workerdiag.incidents.settle_window import SettleWindow
+from workerdiag.incidents.incident import SettleWindow
 from workerdiag.integrations.dashboard.cases import JudgedCase, ids_of, victim_of
 from workerdiag.integrations.dashboard.death_history import DeathBook
 from workerdiag.integrations.dashboard.judge_client import KILL_S, Judge, Judgement, JudgingError

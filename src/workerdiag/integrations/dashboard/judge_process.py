@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 
 from workerdiag.api.explain import DEFAULT_RULEBOOK
 from workerdiag.deadline import Deadline
+from workerdiag.incidents.incident import WatchedIncident, is_likely, title_of, watched_deaths
 from workerdiag.incidents.judge import judge
-from workerdiag.incidents.watched_incident import WatchedIncident, is_likely, title_of, watched_deaths
 from workerdiag.integrations.dashboard.cases import DeadWorker, JudgedCase, KnownCause, ids_of, victim_of
 from workerdiag.integrations.dashboard.judge_client import BUDGET_S
 from workerdiag.wire.plain import BrokenValueError, from_plain, to_plain

@@ -6,7 +6,7 @@ import os
 
 from attrs import evolve
 
-from workerdiag.incidents.watched_incident import is_deliberate_stop
+from workerdiag.incidents.incident import is_deliberate_stop
 from workerdiag.model.diagnosis import Death
 from workerdiag.model.identity import NO_IDENTITY
 from workerdiag.model.rules import Rulebook

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from attrs import field, frozen
 
-from workerdiag.incidents.watched_incident import WatchedDeath
+from workerdiag.incidents.incident import WatchedDeath
 from workerdiag.model.evidence import Evidence
 from workerdiag.wire.watch_answer import ClusterFigures
 

@@ -8,7 +8,7 @@ from functools import partial
 from attrs import field, frozen
 
 from workerdiag.deadline import Deadline
-from workerdiag.incidents.watched_incident import WatchedDeath
+from workerdiag.incidents.incident import WatchedDeath
 from workerdiag.model.dask import Method, Reply, is_disallowed
 from workerdiag.model.stop_reasons import is_deliberate
 from workerdiag.sources.addresses import identity_of

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from attrs import evolve
 
-from workerdiag.incidents.records_about import records_about
-from workerdiag.incidents.watched_incident import WatchedDeath
+from workerdiag.incidents.incident import WatchedDeath
+from workerdiag.incidents.judge import records_about
 from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Event, Evidence, LogChunk
 from workerdiag.model.identity import NO_IDENTITY, Identity

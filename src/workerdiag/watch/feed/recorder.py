@@ -6,7 +6,7 @@ import sys
 from functools import partial
 
 from workerdiag.deadline import Deadline
-from workerdiag.incidents.watched_incident import watched_deaths
+from workerdiag.incidents.incident import watched_deaths
 from workerdiag.model.dask import Client, Reply, is_disallowed
 from workerdiag.sources.cluster.queries import answer_in_time
 from workerdiag.watch.feed.connection import LATE_S
