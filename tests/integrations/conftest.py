@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import pytest
 from distributed.scheduler import KilledWorker
 
-from workerdiag.integrations import logged_exceptions
+from workerdiag.integrations import diagnose
 
 
 @pytest.fixture(autouse=True)
 def _nothing_asked_before():
     """What other tests have asked does not count."""
-    logged_exceptions._ASKED_AT.clear()
+    diagnose._ASKED_AT.clear()
 
 
 @pytest.fixture

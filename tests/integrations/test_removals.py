@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workerdiag.integrations.removals import Removals
+from workerdiag.integrations.cluster_observer import Removals
 
 WORKER = "tcp://10.0.0.1:4000"
 

@@ -11,7 +11,7 @@ from attrs import evolve
 import workerdiag
 from support.diagnoses import GOOD
 from support.raising import raised
-from workerdiag.integrations import logged_exceptions
+from workerdiag.integrations import diagnose
 
 pytest.importorskip("sentry_sdk")
 
@@ -44,7 +44,7 @@ def sentry():
 def answer(monkeypatch):
     """What is said of each exception of Dask."""
     diagnosis = workerdiag.explain(logs=GOOD)
-    monkeypatch.setattr(logged_exceptions, "diagnose", lambda *_, **__: diagnosis)
+    monkeypatch.setattr(diagnose, "diagnose", lambda *_, **__: diagnosis)
     return diagnosis
 
 
@@ -74,7 +74,7 @@ def test_an_unsure_cause_does_not_group(sentry, answer, killed, monkeypatch):
     """Below 80 % Sentry goes by the stack, as for any error."""
     top = evolve(answer.top, probability=0.79)
     unsure = evolve(answer, causes=(top,), unknown_probability=0.21)
-    monkeypatch.setattr(logged_exceptions, "diagnose", lambda *_, **__: unsure)
+    monkeypatch.setattr(diagnose, "diagnose", lambda *_, **__: unsure)
     event = capture(sentry(), killed)
     assert event["tags"]["workerdiag.cause"] == "signal.segfault"
     assert "fingerprint" not in event

@@ -445,7 +445,7 @@ def _may_be_one(end: ProcessEnd, other: ProcessEnd, lifetimes: Lifetimes) -> boo
         return False
     if _needs_no_kernel(end, other) or _is_beside_a_stop(end, other) or _is_beside_a_stop(other, end):
         return False
-    if _outlived_of_same_end(end, other, lifetimes) or _outlived_of_same_end(other, end, lifetimes):
+    if _still_wrote_after(end, other, lifetimes) or _still_wrote_after(other, end, lifetimes):
         return False
     if not other.identity.conflicts_with(end.identity):
         return True
@@ -492,7 +492,7 @@ def _distance_s(one: ProcessEnd, two: ProcessEnd) -> float:
     return max(0.0, one_from - two_to, two_from - one_to)
 
 
-def _outlived_of_same_end(other: ProcessEnd, kernels: ProcessEnd, lifetimes: Lifetimes) -> bool:
+def _still_wrote_after(other: ProcessEnd, kernels: ProcessEnd, lifetimes: Lifetimes) -> bool:
     """Whether one still wrote after all that the kernel reports of the other."""
     if not is_kernel_only(kernels) or is_kernel_only(other):
         return False

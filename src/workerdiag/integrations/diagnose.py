@@ -1,15 +1,29 @@
-"""The diagnosis of an exception from another program, often after the cluster is gone."""
+"""The diagnosis of an exception from another program, often after the cluster is gone.
+
+A diagnosis as a few named plain values, for tags, attributes and properties of other programs.
+
+The diagnosis of an exception in a program's logging or error reporting.
+
+This runs in any thread, even in the event loop of a client, and for errors of any kind. So it keeps its time
+limit, never raises, never blocks an event loop, asks once for each exception, and limits its rate.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
-from workerdiag.api.annotate import remembered
+from workerdiag.api.annotate import keep, kept, remembered
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
-from workerdiag.deadline import Deadline
+from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time, monotonic_s
+from workerdiag.model.diagnosis import Findings
+from workerdiag.scoring.retry_policy import SURE_ENOUGH_TO_ACT
 from workerdiag.settings import seconds
 from workerdiag.sources.cluster.client import connect
 from workerdiag.sources.exception.slots import cause_of, context_of, members_of, packages_of
@@ -97,3 +111,108 @@ def open_client(scheduler: str | None, timeout_s: float) -> Iterator[Client | No
         if opened is not None:
             with suppress(Exception):
                 opened.close(timeout=_CLOSE_S)  # type: ignore[no-untyped-call]
+
+
+def facts(findings: Findings) -> dict[str, str | int | float]:
+    """Return the conclusion by short names. Unknown values are left out."""
+    top, decision = findings.top, findings.decision
+    known = {
+        "outcome": findings.outcome,
+        "summary": findings.summary,
+        "cause": top.id if top else None,
+        "family": top.family if top else None,
+        "probability": round(top.probability, 3) if top else None,
+        "blame": findings.blame.verdict,
+        "action": decision.policy.action,
+        "memory_bytes": decision.policy.memory_bytes,
+        "deaths": findings.death_count,
+        "fingerprint": findings.fingerprint or None,
+        "knowledge": findings.knowledge or None,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def is_answer(findings: Findings) -> bool:
+    """Whether anything died or stands still, or may have."""
+    return findings.outcome in ("explained", "unknown")
+
+
+def is_sure(findings: Findings) -> bool:
+    """Whether its cause is likely enough for automatic action."""
+    top = findings.top
+    return findings.outcome == "explained" and top is not None and top.probability >= SURE_ENOUGH_TO_ACT
+
+
+#: Share of the time by which the diagnosis ends earlier, so that its result is not lost.
+_ENDING_SHARE: Final = 0.1
+
+#: Rate limit: a window in seconds, and exceptions per window. A broken connection makes every call raise.
+_WINDOW_S, _MAX_ASKED = 60.0, 10
+
+_ASKED_AT: Final[deque[float]] = deque(maxlen=_MAX_ASKED)
+#: Attribute of an exception with its answer, or None if there was none.
+_ANSWER: Final = "_workerdiag_in_passing"
+#: Whether this thread is asking: errors that the diagnosis itself logs are ignored.
+_IS_ASKING: Final = contextvars.ContextVar("workerdiag_is_asking", default=False)
+
+
+def diagnose_in_passing(
+    exc: BaseException, scheduler: str | None = None, *, timeout_s: float | None = None
+) -> Diagnosis | None:
+    """Return why workers died, if *exc* came from Dask and there is an answer in time; else None. Never raises.
+
+    Within a running event loop the answer is the one that `annotate`, `auto` or `explaining` found.
+
+    Args:
+        exc: The exception; its causes, contexts and members count too.
+        scheduler: Address of the scheduler, as for `diagnose`.
+        timeout_s: Seconds in total; None: the setting ``workerdiag.telemetry.timeout``.
+    """
+    try:
+        return None if _IS_ASKING.get() else _answer(exc, scheduler, timeout_s)
+    except Exception:  # noqa: BLE001  what is reported is the error of the program, not ours
+        return None
+
+
+def _answer(exc: BaseException, scheduler: str | None, timeout_s: float | None) -> Diagnosis | None:
+    known = next((found for each in linked_exceptions(exc) if (found := remembered(each))), None)
+    if known is None and not is_from_dask(exc):
+        return None
+    if (known is not None and known.outcome == "explained") or _is_in_event_loop():
+        return known
+    if (given := kept(exc, _ANSWER)) is not None:
+        return given.diagnosis
+    if _has_asked_enough():
+        return known
+    answer = _ask(exc, scheduler, seconds("telemetry.timeout") if timeout_s is None else timeout_s) or known
+    keep(exc, _ANSWER, answer)
+    return answer
+
+
+def _ask(exc: BaseException, scheduler: str | None, timeout_s: float) -> Diagnosis | None:
+    token = _IS_ASKING.set(True)  # the thread too runs in a copy of this context
+    try:
+        run = partial(diagnose, exc, scheduler, timeout_s=timeout_s * (1 - _ENDING_SHARE))
+        call = partial(contextvars.copy_context().run, run)
+        return call_in_time("workerdiag-in-passing", call, Deadline.after(timeout_s))
+    except CALL_FAILURES:
+        return None
+    finally:
+        _IS_ASKING.reset(token)
+
+
+def _has_asked_enough() -> bool:
+    """Whether the rate limit is reached; if not, count this exception."""
+    now = monotonic_s()
+    if len(_ASKED_AT) == _MAX_ASKED and now - _ASKED_AT[0] < _WINDOW_S:
+        return True
+    _ASKED_AT.append(now)
+    return False
+
+
+def _is_in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -11,8 +11,7 @@ from __future__ import annotations
 import logging
 
 from workerdiag.api.annotate import add_note
-from workerdiag.integrations.diagnosis_facts import facts, is_answer
-from workerdiag.integrations.logged_exceptions import diagnose_in_passing
+from workerdiag.integrations.diagnose import diagnose_in_passing, facts, is_answer
 
 
 class DiagnosisFilter(logging.Filter):

@@ -16,8 +16,7 @@ from typing import Final
 
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.errors import error_text
-from workerdiag.integrations.diagnosis_facts import facts, is_answer
-from workerdiag.integrations.logged_exceptions import diagnose_in_passing
+from workerdiag.integrations.diagnose import diagnose_in_passing, facts, is_answer
 from workerdiag.redaction.objects import redact_object
 from workerdiag.sources.exception.slots import type_name
 

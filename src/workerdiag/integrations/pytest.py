@@ -118,7 +118,7 @@ def _complete_report(
 
 def _show(diagnosis: Diagnosis, item: pytest.Item, report: pytest.TestReport) -> None:
     """Add it whole the first time, and one screen of it for later tests that fail for the same reason."""
-    from workerdiag.integrations.diagnosis_facts import facts
+    from workerdiag.integrations.diagnose import facts
 
     shown = item.config.stash.setdefault(_SHOWN, set())
     report.sections.append((SECTION, diagnosis.to_text(full=diagnosis.fingerprint not in shown)))

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.integrations.diagnosis_facts import facts, is_answer, is_sure
-from workerdiag.integrations.logged_exceptions import diagnose_in_passing
+from workerdiag.integrations.diagnose import diagnose_in_passing, facts, is_answer, is_sure
 
 try:
     import sentry_sdk
