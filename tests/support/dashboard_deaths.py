@@ -7,8 +7,7 @@ import json
 import zlib
 
 from support.death_records import NOW, nanny_report, scheduler_record
-from workerdiag.integrations.dashboard.cases import DeadWorker, JudgedCase, KnownCause
-from workerdiag.integrations.dashboard.judge_client import Judgement
+from workerdiag.integrations.dashboard.judge import DeadWorker, JudgedCase, Judgement, KnownCause
 
 SEGFAULT = KnownCause(cause="signal.segfault", family="signal", blame="task")
 OOM = KnownCause(cause="kernel.oom-killer", family="kernel", blame="configuration")

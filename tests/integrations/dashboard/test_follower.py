@@ -9,8 +9,8 @@ import logging
 
 from support.dashboard_deaths import case, judgement, recorded_line
 from workerdiag.integrations.dashboard.death_history import DeathBook
-from workerdiag.integrations.dashboard.follower import UNJUDGED, DeathFollower
-from workerdiag.integrations.dashboard.judge_client import JudgingError
+from workerdiag.integrations.dashboard.judge import JudgingError
+from workerdiag.integrations.dashboard.page import UNJUDGED, DeathFollower
 
 #: Seconds that a test waits for what takes a moment.
 PATIENCE_S = 60.0

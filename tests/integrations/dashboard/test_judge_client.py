@@ -11,9 +11,15 @@ from subprocess import run
 import pytest
 
 from support.dashboard_deaths import recorded_line
-from workerdiag.integrations.dashboard import judge_client
-from workerdiag.integrations.dashboard.cases import MAX_POINTS, ids_of, victim_of
-from workerdiag.integrations.dashboard.judge_client import JudgingError, JudgingProcess, parse_judgement
+from workerdiag.integrations.dashboard import judge as judge_client
+from workerdiag.integrations.dashboard.judge import (
+    MAX_POINTS,
+    JudgingError,
+    JudgingProcess,
+    ids_of,
+    parse_judgement,
+    victim_of,
+)
 from workerdiag.wire.plain import from_plain
 from workerdiag.wire.recorded_death import RecordedDeath
 

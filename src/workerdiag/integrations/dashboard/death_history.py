@@ -13,8 +13,7 @@ from typing import Final, TypeVar
 
 from attrs import define, evolve, field
 
-from workerdiag.integrations.dashboard.cases import DeadWorker, JudgedCase, KnownCause, ids_of
-from workerdiag.integrations.dashboard.judge_client import Judgement
+from workerdiag.integrations.dashboard.judge import DeadWorker, JudgedCase, Judgement, KnownCause, ids_of
 
 _T = TypeVar("_T")
 

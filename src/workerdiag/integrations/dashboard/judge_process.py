@@ -1,4 +1,4 @@
-"""The process that judges deaths for a scheduler: ``python -m workerdiag.integrations.dashboard.judge_process``.
+"""The process that judges deaths for a scheduler: ``python -m workerdiag.integrations.dashboard.page.judge_process``.
 
 It reads recorded deaths as JSON lines from standard input, and writes JSON lines: all known causes, each case
 with its report, and finally the deaths that it read.
@@ -18,8 +18,14 @@ from workerdiag.api.explain import DEFAULT_RULEBOOK
 from workerdiag.deadline import Deadline
 from workerdiag.incidents.incident import WatchedIncident, is_likely, title_of, watched_deaths
 from workerdiag.incidents.judge import judge
-from workerdiag.integrations.dashboard.cases import DeadWorker, JudgedCase, KnownCause, ids_of, victim_of
-from workerdiag.integrations.dashboard.judge_client import BUDGET_S
+from workerdiag.integrations.dashboard.judge import (
+    BUDGET_S,
+    DeadWorker,
+    JudgedCase,
+    KnownCause,
+    ids_of,
+    victim_of,
+)
 from workerdiag.wire.plain import BrokenValueError, from_plain, to_plain
 from workerdiag.wire.recorded_death import RecordedDeath
 

@@ -1,0 +1,359 @@
+"""The deaths of a scheduler in its dashboard: a page, JSON, reports, and counts for Prometheus.
+
+The recorder on the scheduler imports this by name (`workerdiag.recorder.scheduler.dashboard`), and without
+the reasoning. Only public parts of Dask's web server are used, and `attach` returns what undoes everything.
+
+The routes of the scheduler's web server: the page, ``/workerdiag/deaths.json``, and the report of each case.
+
+All replies are prepared or take a millisecond, since the server runs on the scheduler's event loop. The page
+is static and draws ``deaths.json`` in the browser: a Bokeh page, like those of Dask, would hold that loop for
+80 ms each time it is opened.
+
+Follows the deaths of a scheduler inside its process: collects them, has them judged, and keeps the result.
+
+On the scheduler's event loop it only waits, and needs some tenths of a millisecond for a death.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tornado.web import Application, HTTPError, RequestHandler
+
+from workerdiag.deadline import CALL_FAILURES, in_thread, monotonic_s
+from workerdiag.errors import describe_error
+from workerdiag.incidents.incident import SettleWindow
+from workerdiag.integrations.dashboard.death_history import DeathBook
+from workerdiag.integrations.dashboard.judge import (
+    KILL_S,
+    Judge,
+    JudgedCase,
+    Judgement,
+    JudgingError,
+    JudgingProcess,
+    ids_of,
+    victim_of,
+)
+from workerdiag.integrations.prometheus import export_counts
+from workerdiag.model.dask import Method, Reply
+from workerdiag.model.stop_reasons import is_deliberate
+from workerdiag.recorder.scheduler.death_watch import HANDLER
+from workerdiag.wire.plain import BrokenValueError, from_plain
+from workerdiag.wire.recorded_death import RecordedDeath
+
+if TYPE_CHECKING:
+    from workerdiag.model.dask import Scheduler
+
+logger = logging.getLogger("distributed.scheduler.recorder")
+
+#: Undoes the changes of a function.
+Undo = Callable[[], object]
+
+
+def attach(scheduler: Scheduler) -> Undo | None:
+    """Show the deaths of a recording scheduler. Returns an undo function, or None without a web server.
+
+    It must be called on the scheduler's event loop.
+    """
+    web: object = getattr(scheduler, "http_application", None)
+    ask = getattr(scheduler, "handlers", {}).get(HANDLER)
+    if web is None or ask is None:
+        return None
+    book, judge = DeathBook(), JudgingProcess()
+    follower = DeathFollower(ask, book, judge)
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(follower.run())
+    learning: list[asyncio.Task[None]] = []
+    undo: list[Undo] = [task.cancel, judge.stop]
+
+    def learn() -> None:
+        if not learning:
+            learning.append(loop.create_task(follower.learn_causes()))
+
+    parts: dict[str, Callable[[], Undo | None]] = {
+        "page": partial(_add_page, scheduler, web, book),
+        "counter": partial(export_counts, book, lambda: loop.call_soon_threadsafe(learn)),
+    }
+    for name, add in parts.items():
+        try:
+            undone = add()
+        except Exception as problem:  # noqa: BLE001  Dask's dashboard must not suffer from ours
+            logger.warning("Deaths are not shown in the dashboard (%s): %s", name, describe_error(problem))
+        else:
+            undo += [undone] if undone is not None else []
+
+    def detach() -> None:
+        for each in (*undo, *(learner.cancel for learner in learning)):
+            try:
+                each()
+            except Exception as problem:  # noqa: BLE001  as above
+                logger.info("The page of deaths was not taken away: %s", describe_error(problem))
+
+    return detach
+
+
+def _add_page(scheduler: Scheduler, web: Any, book: DeathBook) -> Undo:
+    """Add the routes of the page, JSON and reports, and a link in Dask's dashboard if there is one."""
+    individual = plain_page()
+    page, undo_naming = individual, None
+    try:
+        page, undo_naming = _page_in_dashboard(scheduler, web, individual)
+    except Exception as problem:  # noqa: BLE001  as above
+        logger.warning("Dask's dashboard does not name the page /%s: %s", PAGE, describe_error(problem))
+    routes = application(book, page=page, individual=individual)
+    web.add_application(routes)
+
+    def undo() -> None:
+        web.applications.remove(routes)
+        if undo_naming is not None:
+            undo_naming()
+
+    return undo
+
+
+def _page_in_dashboard(scheduler: Scheduler, web: Any, plain: bytes) -> tuple[bytes, Undo | None]:
+    """Return the page with Dask's navigation and a link to it; the *plain* page without a dashboard."""
+    # Bokeh's application is missing if the dashboard is switched off or Bokeh is not installed.
+    dashboard = next((each for each in web.applications if hasattr(each, "app_paths")), None)
+    if dashboard is None:
+        return plain, None
+    from distributed.dashboard.scheduler import template_variables
+
+    variables = template_variables(scheduler)
+    undo = _name_page(dashboard, variables)
+    return page_in_dashboard(variables), undo
+
+
+def _name_page(dashboard: Any, variables: Mapping[str, list[Any]]) -> Undo:
+    """Add the page to Dask's navigation, and to the list that JupyterLab's extension reads.
+
+    That list has the paths of Bokeh's applications (``IndividualPlots`` in http/scheduler/info.py), so an
+    empty application is the placeholder for our page, which `application` serves.
+    """
+    from bokeh.application import Application
+    from bokeh.server.contexts import ApplicationContext
+
+    pages, plots, listed = variables["pages"], variables["plots"], f"/{INDIVIDUAL_PAGE}"
+    plot = {"url": INDIVIDUAL_PAGE, "name": "Deaths"}
+    dashboard.applications[listed] = ApplicationContext(Application(), url=listed)
+    pages.insert(len(pages) - 1, PAGE)
+    plots.append(plot)
+    plots.sort(key=lambda each: str(each["name"]))
+
+    def undo() -> None:
+        dashboard.applications.pop(listed, None)
+        plots.remove(plot)
+        pages.remove(PAGE)
+
+    return undo
+
+
+#: Content security policy: a report loads nothing, so text smuggled in by a log cannot either.
+_REPORT_MAY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+#: Dask may serve its pages under a prefix.
+_PREFIX = r"(?:/.*)?"
+#: The page with Dask's navigation, and the one for JupyterLab.
+PAGE, INDIVIDUAL_PAGE = "deaths", "individual-deaths"
+_BODY = Path(__file__).with_name("deaths.html")
+
+
+class _Handler(RequestHandler):
+    def set_default_headers(self) -> None:
+        self.set_header("Cache-Control", "no-store")
+        self.set_header("X-Content-Type-Options", "nosniff")
+
+
+class _Page(_Handler):
+    def initialize(self, html: bytes) -> None:
+        self.html = html
+
+    def get(self) -> None:
+        self.set_header("Content-Type", "text/html; charset=utf-8")
+        self.finish(self.html)
+
+
+class _DeathsJson(_Handler):
+    def initialize(self, book: DeathBook) -> None:
+        self.book = book
+
+    def get(self) -> None:
+        self.set_header("Content-Type", "application/json")
+        self.finish(self.book.to_json())
+
+
+class _Report(_Handler):
+    def initialize(self, book: DeathBook) -> None:
+        self.book = book
+
+    def get(self, case_id: str) -> None:
+        page = self.book.report(case_id)
+        if page is None:
+            raise HTTPError(404, reason="This report is not kept")
+        self.set_header("Content-Type", "text/html; charset=utf-8")
+        self.set_header("Content-Security-Policy", _REPORT_MAY)
+        self.finish(page)
+
+
+def application(book: DeathBook, *, page: bytes, individual: bytes) -> Application:
+    """Return the routes for Dask's web server."""
+    return Application(
+        [
+            (rf"{_PREFIX}/{PAGE}", _Page, {"html": page}),
+            (rf"{_PREFIX}/{INDIVIDUAL_PAGE}", _Page, {"html": individual}),
+            (rf"{_PREFIX}/workerdiag/deaths\.json", _DeathsJson, {"book": book}),
+            (rf"{_PREFIX}/workerdiag/deaths/([0-9a-z]{{1,40}})\.html", _Report, {"book": book}),
+        ]
+    )
+
+
+def plain_page() -> bytes:
+    """Return the page without navigation, for JupyterLab's Dask extension."""
+    body = _BODY.read_text(encoding="utf-8")
+    viewport = '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    head = f'<head><meta charset="utf-8">{viewport}<title>Dask: Deaths</title></head>'
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">{head}\n<body style="margin: 0">\n{body}</body></html>\n'.encode()
+    )
+
+
+def page_in_dashboard(variables: Mapping[str, object]) -> bytes:
+    """Return the page with Dask's navigation. Dask must show its dashboard, and so have loaded Bokeh.
+
+    Args:
+        variables: Variables of Dask's template (``template_variables``).
+    """
+    from distributed.dashboard.components.scheduler import env
+
+    body = _BODY.read_text(encoding="utf-8")
+    text: str = env.get_template("simple.html").render(**variables, plot_div=body, plot_script="")
+    return text.replace("<title>Dask Diagnostic UI</title>", "<title>Dask: Deaths</title>", 1).encode()
+
+
+#: Seconds within which deaths are judged together. The recorder has already waited for nannies.
+SETTLE_S = 2.0
+#: Limits of one judgement: deaths and bytes. Other deaths wait in the recorder.
+MAX_DEATHS, MAX_BYTES = 100, 4 * 2**20
+#: Wait of one question to the recorder, and minimum interval of questions, in seconds.
+_WAIT_S, _LEAST_WAIT_S = 60.0, 0.05
+#: Seconds that the thread waits beyond the time limit of the process.
+_SLACK_S = 5.0
+_THREAD = "workerdiag-deaths"
+#: Id of the case for deaths that could not be judged.
+UNJUDGED = "unjudged"
+
+#: Asks the recorder, like `DeathWatch.answer`.
+Ask = Method
+
+
+class DeathFollower:
+    """Follows deaths until it is cancelled or the scheduler closes.
+
+    Args:
+        ask: The recorder's handler.
+        book: Receives the judgements.
+        judge: Judges deaths; called in a thread.
+        settle_s: Seconds for which deaths settle.
+    """
+
+    def __init__(self, ask: Ask, book: DeathBook, judge: Judge, *, settle_s: float = SETTLE_S) -> None:
+        self._ask = ask
+        self._book = book
+        self._judge = judge
+        self._settling = SettleWindow(settle_s)
+        self._epoch, self._position = "", 0
+        #: The settling deaths, as lines of JSON.
+        self._deaths: list[bytes] = []
+        self._one_at_a_time = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Follow the deaths. A failure ends only this, with a line in the log."""
+        try:
+            while await self._look():
+                if self._is_due():
+                    await self._conclude()
+        except Exception as problem:  # noqa: BLE001  the scheduler has better things to do
+            logger.warning("The page of deaths stands still: %s", describe_error(problem))
+
+    async def learn_causes(self) -> None:
+        """Add all known causes to the book, so that it can return zero counts."""
+        if self._book.knows_causes:
+            return
+        try:
+            self._book.add(await self._judged([]))
+        except JudgingError as problem:
+            logger.info("The known causes cannot be listed: %s", problem)
+
+    async def _look(self) -> bool:
+        """Ask for deaths once. Returns whether there will be more."""
+        due_at = self._settling.due_at
+        wait_s = _WAIT_S if due_at is None else min(_WAIT_S, max(_LEAST_WAIT_S, due_at - monotonic_s()))
+        reply = await self._ask(since=self._position, epoch=self._epoch, wait_s=wait_s)
+        missed = reply["missed_count"] if reply["epoch"] == self._epoch else 0
+        self._epoch, self._position = reply["epoch"], reply["position"]
+        for death in reply["deaths"]:
+            if not _is_deliberate(death):  # a cluster that scales down all day must not start processes
+                self._deaths.append(json.dumps(death, default=str).encode())
+                self._settling.arrived(monotonic_s())
+            await asyncio.sleep(0)  # the scheduler has a whole cluster to serve
+        self._book.settle(len(self._deaths), missed)
+        await asyncio.sleep(_LEAST_WAIT_S)
+        return reply.get("closing_reason") is None
+
+    def _is_due(self) -> bool:
+        is_full = len(self._deaths) >= MAX_DEATHS or sum(map(len, self._deaths)) >= MAX_BYTES
+        return bool(self._deaths) and (is_full or self._settling.is_due(monotonic_s()))
+
+    async def _conclude(self) -> None:
+        """Judge what has settled, then pause for as long as that took: others need the processor too."""
+        began = monotonic_s()
+        deaths, self._deaths = self._deaths, []
+        self._settling.judged()
+        try:
+            judgement = await self._judged(deaths)
+        except JudgingError as problem:
+            logger.warning("The page of deaths lacks a diagnosis of %d deaths: %s", len(deaths), problem)
+            judgement = await in_thread(_THREAD, partial(unjudged, deaths, str(problem)), timeout_s=KILL_S)
+        self._book.add(judgement)
+        self._book.settle(0)
+        await asyncio.sleep(monotonic_s() - began)
+
+    async def _judged(self, deaths: Sequence[bytes]) -> Judgement:
+        """Return the judgement, made in a thread.
+
+        Raises:
+            JudgingError: They could not be judged.
+        """
+        async with self._one_at_a_time:
+            try:
+                return await in_thread(
+                    _THREAD, lambda: self._judge.judge(deaths), timeout_s=KILL_S + _SLACK_S
+                )
+            except CALL_FAILURES as problem:
+                raise JudgingError(str(problem)) from problem
+
+
+def _is_deliberate(death: Reply) -> bool:
+    record = death.get("record") or {}
+    return is_deliberate(announced=record.get("is_expected") is True, close_reason=record.get("close_reason"))
+
+
+def unjudged(deaths: Sequence[bytes], problem: str) -> Judgement:
+    """Return a case without a cause for the unexpected deaths."""
+    known = []
+    for line in deaths:
+        try:
+            known.append(from_plain(RecordedDeath, json.loads(line), []))
+        except (ValueError, BrokenValueError):
+            continue
+    victims = tuple(victim_of(each) for each in known if not each.is_expected)
+    title = f"not judged: {problem}"
+    return Judgement(
+        cases=(JudgedCase(id=UNJUDGED, title=title, victims=victims),) if victims else (),
+        death_ids=ids_of(map(victim_of, known)),
+    )
