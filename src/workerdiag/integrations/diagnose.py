@@ -23,9 +23,7 @@ from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time, monotonic_s
 from workerdiag.model.diagnosis import Findings
-from workerdiag.scoring.retry_policy import SURE_ENOUGH_TO_ACT
 from workerdiag.settings import seconds
-from workerdiag.sources.cluster.client import connect
 from workerdiag.sources.exception.slots import cause_of, context_of, members_of, packages_of
 
 if TYPE_CHECKING:
@@ -94,6 +92,8 @@ def open_client(scheduler: str | None, timeout_s: float) -> Iterator[Client | No
     import dask
     import distributed
 
+    from workerdiag.sources.cluster.client import connect
+
     if scheduler is None:
         with suppress(ValueError):  # there is none
             at_hand = distributed.default_client()  # type: ignore[no-untyped-call]
@@ -139,6 +139,8 @@ def is_answer(findings: Findings) -> bool:
 
 def is_sure(findings: Findings) -> bool:
     """Whether its cause is likely enough for automatic action."""
+    from workerdiag.scoring.retry_policy import SURE_ENOUGH_TO_ACT
+
     top = findings.top
     return findings.outcome == "explained" and top is not None and top.probability >= SURE_ENOUGH_TO_ACT
 

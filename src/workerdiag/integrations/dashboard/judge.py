@@ -96,7 +96,7 @@ class JudgingProcess:
             process.kill()
 
     def _run(self, text: bytes) -> tuple[bytes, bytes, int]:
-        command = [sys.executable, "-P", "-m", "workerdiag.integrations.dashboard.page.judge_process"]
+        command = [sys.executable, "-P", "-m", "workerdiag.integrations.dashboard.judge_process"]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         pipe = subprocess.PIPE
         with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment) as process:  # noqa: S603  our own module

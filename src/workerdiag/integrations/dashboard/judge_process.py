@@ -1,4 +1,4 @@
-"""The process that judges deaths for a scheduler: ``python -m workerdiag.integrations.dashboard.page.judge_process``.
+"""The process that judges deaths for a scheduler: ``python -m workerdiag.integrations.dashboard.judge_process``.
 
 It reads recorded deaths as JSON lines from standard input, and writes JSON lines: all known causes, each case
 with its report, and finally the deaths that it read.

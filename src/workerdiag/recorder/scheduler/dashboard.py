@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("distributed.scheduler.recorder")
 
 #: Takes the scheduler, and returns what closes it again, or None.
-DASHBOARD: Final = "workerdiag.integrations.dashboard:attach"
+DASHBOARD: Final = "workerdiag.integrations.dashboard.page:attach"
 
 
 def open_dashboard(scheduler: Scheduler) -> Callable[[], object] | None:

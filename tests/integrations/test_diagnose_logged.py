@@ -11,7 +11,7 @@ from distributed.comm import CommClosedError
 
 from support.diagnoses import diagnosis_with
 from workerdiag.api.annotate import remember
-from workerdiag.integrations import diagnose
+from workerdiag.integrations import diagnose as diagnosing
 from workerdiag.integrations.diagnose import diagnose_in_passing, facts
 from workerdiag.model.diagnosis import RetryPolicy
 
@@ -27,7 +27,7 @@ def asked(monkeypatch):
         asked.append(exc)
         return ANSWER
 
-    monkeypatch.setattr(diagnose, "diagnose", diagnose)
+    monkeypatch.setattr(diagnosing, "diagnose", diagnose)
     return asked
 
 
@@ -75,7 +75,7 @@ def test_an_event_loop_is_not_stopped(asked, killed):
 def test_what_does_not_come_back_is_left_behind(monkeypatch, killed):
     """A hanging diagnosis holds nothing up beyond its time."""
     end = threading.Event()
-    monkeypatch.setattr(diagnose, "diagnose", lambda *_, **__: end.wait(60))
+    monkeypatch.setattr(diagnosing, "diagnose", lambda *_, **__: end.wait(60))
     try:
         assert diagnose_in_passing(killed, timeout_s=0.05) is None
         assert not end.is_set()
@@ -85,7 +85,7 @@ def test_what_does_not_come_back_is_left_behind(monkeypatch, killed):
 
 def test_a_failure_of_ours_stays_with_us(monkeypatch, killed):
     """The program's own error is what is told."""
-    monkeypatch.setattr(diagnose, "diagnose", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(diagnosing, "diagnose", lambda *_, **__: 1 / 0)
     assert diagnose_in_passing(killed) is None
 
 
@@ -97,14 +97,14 @@ def test_what_is_logged_while_asking_is_not_asked_about(monkeypatch, killed):
         inner.append(diagnose_in_passing(exc))
         return ANSWER
 
-    monkeypatch.setattr(diagnose, "diagnose", diagnose)
+    monkeypatch.setattr(diagnosing, "diagnose", diagnose)
     assert diagnose_in_passing(killed) == ANSWER
     assert inner == [None]
 
 
 def test_errors_of_other_programs_start_no_thread(monkeypatch):
     """A program that logs a thousand errors of its own does not notice."""
-    monkeypatch.setattr(diagnose, "call_in_time", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr(diagnosing, "call_in_time", lambda *_: pytest.fail("asked"))
     assert diagnose_in_passing(ValueError("no")) is None
 
 
