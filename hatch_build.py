@@ -60,7 +60,7 @@ class KnowledgeBuildHook(BuildHookInterface[Any]):
 def compiled_knowledge(root: Path) -> str:
     """The JSON text of *root*'s ``knowledge/``, made by the code of that same checkout."""
     with _importable(root / "src"):
-        from workerdiag.matching.scan.literals import literals
+        from workerdiag.matching.literals import literals
         from workerdiag.matching.sign_tables import compilable_patterns
         from workerdiag.rulebook.folder import read_folder
         from workerdiag.rulebook.serialized import compile_rulebook, patterns

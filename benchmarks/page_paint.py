@@ -21,7 +21,7 @@ from rows import Row, publish
 
 import workerdiag
 from workerdiag.authoring.rule_tests import explain_logs, read_incidents
-from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.scan import Matcher
 from workerdiag.rendering.html import render_html
 
 CASES = Path(__file__).parents[1] / "tests" / "cases"

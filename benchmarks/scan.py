@@ -107,7 +107,7 @@ def scanned_s(path: Path) -> float:
     import hyperscan
 
     import workerdiag
-    from workerdiag.matching.scan.literals import literals
+    from workerdiag.matching.literals import literals
     from workerdiag.rulebook.serialized import patterns
 
     texts = sorted({each for text in patterns(workerdiag.load_rulebook()) for each in literals(text)})

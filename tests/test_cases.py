@@ -15,7 +15,7 @@ import pytest
 
 import workerdiag
 from workerdiag.authoring.rule_tests import explain_logs, incident_problems, read_incidents
-from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.scan import Matcher
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.signs import EventSign
 

@@ -86,7 +86,7 @@ MUST_NOT_IMPORT = table(
 
 
 def room_of(module: str) -> str:
-    """The room of ``workerdiag.matching.text.line_parser`` is ``matching``."""
+    """The room of ``workerdiag.matching.lines`` is ``matching``."""
     return module.split(".")[1]
 
 

@@ -29,7 +29,7 @@ from grading import graded, supporting, tellable
 
 import workerdiag
 from workerdiag.authoring.rule_tests import KnownIncident, explain_logs, read_incidents
-from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import findings_answer
 from workerdiag.model.rules import Rulebook
 

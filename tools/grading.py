@@ -15,7 +15,7 @@ from workerdiag.authoring.rule_tests import KnownIncident, evidence_of
 from workerdiag.correlation.assemble import assemble
 from workerdiag.correlation.clock_sync import synchronize_clocks
 from workerdiag.matching.match import match
-from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.scan import Matcher
 from workerdiag.model.incident import Case
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.signs import GRADES

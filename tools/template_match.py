@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 from fixed_text import LEAST_LETTERS, fixed_runs
 
+from workerdiag.matching.lines import parse_line
+from workerdiag.matching.literals import NoLiteralError, literals
 from workerdiag.matching.regex import pattern
-from workerdiag.matching.scan.literals import NoLiteralError, literals
-from workerdiag.matching.text.line_parser import parse_line
 from workerdiag.model.rules import Landmark
 from workerdiag.model.signs import LogSign
 

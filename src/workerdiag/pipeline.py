@@ -10,8 +10,8 @@ from workerdiag.correlation.assemble import assemble
 from workerdiag.correlation.clock_sync import synchronize_clocks
 from workerdiag.deadline import MORE_TIME, NO_DEADLINE, Deadline, GraceDeadline
 from workerdiag.matching.match import derive_matches, engine_notes, find_matches, search
-from workerdiag.matching.messages.log_record import MatchObserver
-from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.messages import MatchObserver
+from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Findings, Match
 from workerdiag.model.evidence import Evidence, Gap, LogChunk
 from workerdiag.model.identity import Identity

@@ -11,9 +11,9 @@ import pytest
 
 import workerdiag
 from workerdiag import LogText
+from workerdiag.matching import prefilter
+from workerdiag.matching.prefilter import LiteralScan
 from workerdiag.matching.regex import Generation, pattern
-from workerdiag.matching.scan import prefilter
-from workerdiag.matching.scan.prefilter import LiteralScan
 
 DEATH = "2026-05-04 11:22:33,444 - distributed.nanny - INFO - Worker process 7012 was killed by signal 11\n"
 CHILD_S = 60.0

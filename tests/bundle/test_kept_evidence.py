@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import workerdiag
 from workerdiag.bundle.kept_evidence import EvidenceTap
-from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.scan import Matcher
 from workerdiag.model.evidence import LogChunk
 from workerdiag.pipeline import diagnose
 

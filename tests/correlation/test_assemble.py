@@ -7,7 +7,7 @@ import pytest
 from workerdiag import LogText, explain
 from workerdiag.correlation.assemble import assemble
 from workerdiag.matching.match import match
-from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.scan import Matcher
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.model.process_end import ProcessEnd

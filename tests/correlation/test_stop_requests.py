@@ -7,7 +7,7 @@ from attrs import evolve
 
 from support.simulated_cluster import SimulatedCluster
 from workerdiag import Diagnosis, LogText, explain, load_rulebook
-from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Event, Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 
 from support.deadlines import LooksDeadline
 from workerdiag.deadline import Deadline, GraceDeadline
-from workerdiag.matching import work_budget
+from workerdiag.matching import scan, work_budget
+from workerdiag.matching.confirmation import Confirmation
+from workerdiag.matching.literals import literals
 from workerdiag.matching.match import search
-from workerdiag.matching.messages.log_window import MAX_COPIES, REACH_AHEAD, REACH_BEHIND
-from workerdiag.matching.scan import matcher
-from workerdiag.matching.scan.confirmation import Confirmation
-from workerdiag.matching.scan.literals import literals
-from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.matching.scan.prefilter import LiteralScan
+from workerdiag.matching.messages import MAX_COPIES, REACH_AHEAD, REACH_BEHIND
+from workerdiag.matching.prefilter import LiteralScan
+from workerdiag.matching.scan import Matcher
 from workerdiag.matching.work_budget import COST_PER_BYTE, FIRST_COST, FOUND_COST, RUN_COST, WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, LogChunk
@@ -205,7 +204,7 @@ def test_messages_are_the_same_however_the_text_is_cut(lines, step):
     """Mixed streams, text without headers and overlong lines: what is found depends on the bytes alone."""
     data = "\n".join(lines).encode()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(matcher, "MAX_BYTES", 1)  # so that each piece is looked at when it comes
+        patched.setattr(scan, "MAX_BYTES", 1)  # so that each piece is looked at when it comes
         chunks = [LogChunk(origin="a.log", data=data[at : at + step]) for at in range(0, len(data), step)]
         whole = list(MATCHER.matches([LogChunk(origin="a.log", data=data)]))
 

@@ -17,7 +17,7 @@ from support.sample_rule import RULE as GOOD
 from workerdiag.authoring.lint import check_examples, lint, signs_without_lookalikes
 from workerdiag.deadline import Deadline
 from workerdiag.errors import RuleFileError
-from workerdiag.matching.scan.literals import literals
+from workerdiag.matching.literals import literals
 from workerdiag.model.signs import LogSign
 from workerdiag.rulebook import load, serialized
 from workerdiag.rulebook.folder import read_folder

@@ -9,7 +9,7 @@ from functools import cache
 from attrs import evolve
 
 from workerdiag import load_rulebook
-from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Evidence, LogChunk
 from workerdiag.model.rules import Rulebook

@@ -19,7 +19,7 @@ from calibration_page import (
 from grading import Counted, explained_by, graded, tellable
 
 from workerdiag.authoring.rule_tests import read_incidents
-from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.scan import Matcher
 from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.model.signs import LogSign
 

@@ -48,7 +48,7 @@ _MODULES = (
     "sources.registry",
     "sources.discovery",
     "matching.match",
-    "matching.scan.matcher",
+    "matching.scan",
     "rulebook.load",
     "correlation.assemble",
     "scoring.conclude",

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from workerdiag.bundle.kept_evidence import EvidenceTap
-    from workerdiag.matching.scan.matcher import Matcher
+    from workerdiag.matching.scan import Matcher
     from workerdiag.sources.discovery import Discovery
     from workerdiag.sources.logs import LogInput
     from workerdiag.wire.messages import DeathReport
@@ -248,7 +248,7 @@ class DefaultRulebook:
 
     def within(self, deadline: Deadline) -> tuple[Rulebook, Matcher]:
         """Return the rules with the packs that load before *deadline*, and their matcher."""
-        from workerdiag.matching.scan.matcher import Matcher
+        from workerdiag.matching.scan import Matcher
         from workerdiag.rulebook.load import load_rulebook_in_time
 
         if self._whole is not None:

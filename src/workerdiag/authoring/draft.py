@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from attrs import evolve, frozen
 
+from workerdiag.matching.lines import ParsedLine, parse_line
+from workerdiag.matching.literals import NoLiteralError, literals
 from workerdiag.matching.match import match
-from workerdiag.matching.scan.literals import NoLiteralError, literals
-from workerdiag.matching.text.line_parser import ParsedLine, parse_line
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import MatchRole

@@ -6,12 +6,12 @@ import re
 from collections.abc import Collection, Iterator
 from graphlib import CycleError, TopologicalSorter
 
+from workerdiag.matching.lines import parse_line
+from workerdiag.matching.literals import NoLiteralError, is_common_in_healthy_logs, literals
 from workerdiag.matching.match import match
 from workerdiag.matching.regex import BadPatternError, pattern
-from workerdiag.matching.scan.literals import NoLiteralError, is_common_in_healthy_logs, literals
-from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.scan import Matcher
 from workerdiag.matching.sign_tables import pattern_texts
-from workerdiag.matching.text.line_parser import parse_line
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import (
     CAPTURE_PLACEHOLDERS,

@@ -21,7 +21,7 @@ from attrs.validators import min_len
 
 from workerdiag.authoring.lint import check_examples, signs_without_lookalikes
 from workerdiag.errors import RuleFileError
-from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Findings, RankedCause, findings_answer
 from workerdiag.model.evidence import Evidence, LogChunk
 from workerdiag.model.rules import Rulebook

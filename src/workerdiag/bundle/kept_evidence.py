@@ -63,7 +63,7 @@ class EvidenceTap:
             yield piece
 
     def on_match(self, origin: str, sign: tuple[str, str], message: LogExcerpt) -> None:
-        """Keep a message that shows *sign* (`workerdiag.matching.messages.log_record.MatchObserver`)."""
+        """Keep a message that shows *sign* (`workerdiag.matching.messages.MatchObserver`)."""
         for _, log in reversed(self._open):
             if log.origin == origin:
                 log.on_match(sign, message)

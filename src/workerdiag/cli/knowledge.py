@@ -247,7 +247,7 @@ def _rule_counts(book: Rulebook) -> str:
 @knowledge_option
 def export(knowledge: tuple[str, ...]) -> None:
     """Print all rules as one JSON document."""
-    from workerdiag.matching.scan.literals import literals
+    from workerdiag.matching.literals import literals
     from workerdiag.rulebook.serialized import compile_rulebook, patterns
 
     book = load_checked_rulebook(knowledge)

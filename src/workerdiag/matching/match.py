@@ -9,16 +9,15 @@ from itertools import groupby
 from attrs import evolve, frozen
 
 from workerdiag.deadline import NO_DEADLINE, Deadline, GraceDeadline
-from workerdiag.matching.messages.log_record import MatchObserver
+from workerdiag.matching.lines import infer_years
+from workerdiag.matching.messages import MatchObserver
+from workerdiag.matching.other_lines import LastLine, Recognition
 from workerdiag.matching.other_programs import guesses, without_other_programs
+from workerdiag.matching.patterns import END_REPORTS_PER_END
+from workerdiag.matching.prefilter import available
 from workerdiag.matching.regex import pattern, uses_re2
-from workerdiag.matching.scan.database_cache import available
-from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.matching.scan.pattern_table import END_REPORTS_PER_END
+from workerdiag.matching.scan import Matcher
 from workerdiag.matching.sign_tables import SignTables
-from workerdiag.matching.text.last_line import LastLine
-from workerdiag.matching.text.recognition import Recognition
-from workerdiag.matching.text.times import infer_years
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Gap, LogChunk

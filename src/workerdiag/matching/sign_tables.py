@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Sequence
 from typing import TypeAlias, TypeVar
 
+from workerdiag.matching.patterns import left_out_note
 from workerdiag.matching.regex import BadPatternError, pattern, uses_re2
-from workerdiag.matching.scan.pattern_table import left_out_note
 from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.model.signs import EventSign, ExceptionSign, ExitSign, LandmarkSign, Sign
 

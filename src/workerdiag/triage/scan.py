@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 
 from workerdiag.deadline import NO_DEADLINE
 from workerdiag.matching.match import find_matches
-from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.incident import END_ROLES

@@ -8,7 +8,7 @@ from typing import Final
 
 from attrs import frozen
 
-from workerdiag.matching.messages.log_window import REACH_AHEAD, REACH_BEHIND
+from workerdiag.matching.messages import REACH_AHEAD, REACH_BEHIND
 from workerdiag.triage.parts import ALIGNMENT, MIB
 
 #: How far a message may reach before and after a place in it, in bytes, rounded up to `ALIGNMENT`.

@@ -11,9 +11,8 @@ from itertools import chain
 
 from attrs import evolve
 
-from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.matching.text.last_line import LastLine
-from workerdiag.matching.text.recognition import Recognition
+from workerdiag.matching.other_lines import LastLine, Recognition
+from workerdiag.matching.scan import Matcher
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk

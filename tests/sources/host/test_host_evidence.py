@@ -14,7 +14,7 @@ from attrs import evolve
 
 import workerdiag
 from workerdiag.deadline import Deadline
-from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.scan import Matcher
 from workerdiag.model.evidence import Event, Gap, Inspected, LogChunk, MemoryReading
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim

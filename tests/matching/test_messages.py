@@ -7,9 +7,8 @@ from unittest.mock import patch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from workerdiag.matching.messages import log_window
-from workerdiag.matching.messages.log_record import LogRecord
-from workerdiag.matching.messages.log_window import LogWindow
+from workerdiag.matching import messages
+from workerdiag.matching.messages import LogRecord, LogWindow
 from workerdiag.matching.work_budget import WorkBudget
 
 HEADER = "2026-05-04 11:22:33,444 - distributed.nanny - INFO - restarting"
@@ -29,7 +28,7 @@ def shown(record: LogRecord) -> tuple[str, list[int]]:
 def test_a_message_is_the_same_in_whatever_order_places_are_asked_for(lines, places):
     """Forwards, backwards, or here and there, over headers, other programs' lines, tiles and overlong lines."""
     data = "\n".join(lines).encode() + b"\n"
-    with patch.multiple(log_window, BEFORE_BYTES=200, AFTER_BYTES=300, TILE_BYTES=150):
+    with patch.multiple(messages, BEFORE_BYTES=200, AFTER_BYTES=300, TILE_BYTES=150):
         window = LogWindow(data, 70, WorkBudget())
         for place in (place % len(data) for place in places):
             alone = LogWindow(data, 70, WorkBudget()).record_at(place)

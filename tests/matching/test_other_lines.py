@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerdiag.matching.text.recognition import _logger_words
+from workerdiag.matching.other_lines import _logger_words
 
 PIECES = st.sampled_from(
     [b"distributed", b"dask", b"_", b".worker", b"tornado", b" ", b"\n", b"x", b"dis", b"d"]

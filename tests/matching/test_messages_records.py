@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from workerdiag import LogText, explain
-from workerdiag.matching.text.repair import split_log_records
+from workerdiag.matching.repair import split_log_records
 
 NEWER = (
     "2026-11-21 08:07:07,700 - distributed.worker - INFO -         Registered to:      tcp://10.0.0.1:8786"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from workerdiag.matching.scan import matcher, pattern_table, prefilter, tail_buffer
-from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching import patterns, prefilter, scan, tail
+from workerdiag.matching.scan import Matcher
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk, LogExcerpt
@@ -80,14 +80,14 @@ def test_what_waits_is_found_as_if_it_did_not(runs, block_bytes, message_bytes, 
     lines = [message.format(number) for message, times in runs for number in range(times)]
     data = "\n".join(lines).encode()
     with (
-        patch.object(matcher, "MAX_BYTES", 1),
-        patch.object(pattern_table, "MATCHES_PER_END", 3),
-        patch.object(pattern_table, "END_REPORTS_PER_END", 3),
+        patch.object(scan, "MAX_BYTES", 1),
+        patch.object(patterns, "MATCHES_PER_END", 3),
+        patch.object(patterns, "END_REPORTS_PER_END", 3),
     ):
         whole, seen = found(data, len(data) or 1)
         with (
-            patch.object(tail_buffer, "MAX_BLOCK_BYTES", block_bytes),
-            patch.object(tail_buffer, "MAX_MESSAGE_BYTES", message_bytes),
+            patch.object(tail, "MAX_BLOCK_BYTES", block_bytes),
+            patch.object(tail, "MAX_MESSAGE_BYTES", message_bytes),
             patch.object(prefilter, "STALE_PLACES", stale),
         ):
             waited, excerpts = found(data, 30_000)
@@ -102,13 +102,13 @@ def test_what_later_text_surely_shows_is_not_looked_at():
     work = WorkBudget()
     chunks = (LogChunk(origin="a.log", data=data[at : at + 90_000]) for at in range(0, len(data), 90_000))
     with (
-        patch.object(matcher, "MAX_BYTES", 1),
-        patch.object(tail_buffer, "MAX_BLOCK_BYTES", 600_000),
+        patch.object(scan, "MAX_BYTES", 1),
+        patch.object(tail, "MAX_BLOCK_BYTES", 600_000),
     ):
         kept = list(MATCHER.matches(chunks, work=work))
 
     deaths = [each for each in kept if each.owner == "nanny.killed-by-signal"]
-    assert len(deaths) == 2 * pattern_table.END_REPORTS_PER_END
+    assert len(deaths) == 2 * patterns.END_REPORTS_PER_END
     assert work.line_bytes < len(data) / 3
     assert (work.reports["nanny.killed-by-signal"], work.unsure_reports) == (10_000, set())
 
@@ -119,7 +119,7 @@ def test_a_scan_for_places_that_nobody_asks_for_is_left_out():
     Where no stop was asked for, they are: to be counted.
     """
     data = STOP.encode() + "".join(f"{DEATH}\n".format(number) for number in range(10_000)).encode()
-    with patch.object(matcher, "MAX_BYTES", 1):
+    with patch.object(scan, "MAX_BYTES", 1):
         told, _ = found(data, 90_000)
         with (
             patch.object(prefilter, "STALE_PLACES", 500),

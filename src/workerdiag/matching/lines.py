@@ -2,21 +2,28 @@
 
 The formats are those of distributed (``%(name)s - %(levelname)s - %(message)s``, preceded by a time since
 2022.3.0) and others seen in practice: see docs/how-it-works.md.
+
+The envelopes that forwarders put around each line: prefixes of collectors, containers and shells, and JSON.
+
+The times in logs. They name no time zone, so they are read as UTC; syslog names no year.
 """
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
-from datetime import datetime
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Container, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TypedDict
 
-from attrs import frozen
+from attrs import evolve, frozen
 
+from workerdiag.errors import utf8_safe
 from workerdiag.matching.regex import Pattern, pattern
-from workerdiag.matching.text.envelopes import unwrap_json_line, without_prefixes
-from workerdiag.matching.text.times import has_no_year, parse_time
+from workerdiag.model.diagnosis import Match
 from workerdiag.model.normalize import whole
 from workerdiag.model.vocabulary import Stream
 
@@ -249,3 +256,189 @@ def _stream_of_shape(head: str) -> Stream | None:
     if _ANY_STREAM_SHAPE.search(head) is None:
         return None
     return next((stream for stream, shape in _STREAM_SHAPES if shape.search(head)), None)
+
+
+#: Prefixes of forwarded lines. ``who`` names a container, host or file.
+_SHAPES = (
+    r"^(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d))[ \t](?:std(?:out|err) [FP] )?",
+    r"^\[(?P<time>\d{4}-\d\d-\d\d(?:[T ]|, )\d\d:\d\d:\d\d)[^\]]{0,20}\] \{[\w.]+:\d+\} [A-Z]+ - ",  # Airflow
+    r"^ *(?P<time>[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d) (?P<host>[\w.-]+) (?P<tag>[\w./@+-]+)(?:\[(?P<tagpid>\d+)\])?: ?",
+    r"^ *(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) (?P<host>[\w.-]+) (?P<tag>[\w./@+-]+)(?:\[(?P<tagpid>\d+)\])?: ?",
+    r"^ *\[ *\d+\.\d{6}\] (?P<tag>cloud-init)\[(?P<tagpid>\d+)\]: ",
+    r"^(?P<who>[\w.-]+[_-]\d+) +\| ?",  # docker-compose
+    r"^(?P<who>[\w.-]+\.\d+\.[a-z0-9]{12,25}@[\w.-]+) +\| ?",  # docker service logs
+    r"^(?P<who>[\w.-]+/[\w.-]+/[0-9a-f]{12,64}) ",  # aws logs tail, of a stream of ECS
+    r"^\[(?P<who>pod/[^\]]+)\] ",  # kubectl logs --prefix
+    r"^\[ *(?:worker|scheduler) (?P<who>[\w.-]+)(?::\d+)? *\] *: ?",  # dask-ssh
+    r"^(?P<time>\d\d:\d\d:\d\d(?:\.\d+)?) \[(?P<who>[\w./-]+)\] ",
+    r"^(?P<who>[\w.-]+\.[oe]\d+(?:\.[\w.-]+)?):",  # grep over job files
+    r"^(?P<who>[a-z]+\d+[a-z]\d+[a-z]\d+|[a-z]+-?\d+): ",  # pdsh, clush
+    r"^(?:E {3,}|> )",  # pytest, quoting
+)
+_PREFIXES = tuple(map(pattern, _SHAPES))
+#: All of them in one pattern, to skip lines without a prefix, which are most.
+_ANY_PREFIX = pattern("|".join(re.sub(r"\(\?P<\w+>", "(?:", shape) for shape in _SHAPES))
+_MAX_PREFIXES = 4
+_TEXT = r'("(?:[^"\\]|\\.)*")'
+#: Keys under which collectors store the line: Docker's json-file, Cloud Logging, Loki, CloudWatch, structlog.
+_MESSAGE = pattern(rf'"(?P<key>log|textPayload|line|message|msg|event)"\s*:\s*(?P<text>{_TEXT})')
+_TIME = pattern(
+    r'"(?:time|timestamp|ts|asctime|@timestamp)"\s*:\s*"(?P<value>\d{4}-\d\d-\d\d[T ][\d:.,]{8,18})'
+)
+_LOGGER_FIELD = pattern(
+    r'"(?:logger|name|logger_name|log\.logger)"\s*:\s*"(?P<value>(?:distributed|tornado|dask)(?:\.[\w.]+)?)"'
+)
+_LEVEL_FIELD = pattern(
+    r'"(?:level|levelname|severity|log_level|log\.level)"\s*:\s*"(?P<value>debug|info|warning|error|critical)"'
+)
+#: The logger's name, which is in each line that distributed formats.
+_OF_DASK = pattern(r"\b(?:distributed|tornado|dask)(?:\.[\w.]+)? - (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - ")
+#: A frame in a Python traceback.
+_FRAME = pattern(r'(?m:^) *File "[^"\n]+", line \d+')
+
+
+def without_prefixes(text: str) -> tuple[str, str, str | None, str, str]:
+    """Return the line without prefixes, and the forwarder, host, program and time that they name."""
+    forwarder, host, tag, time = "", None, "", ""
+    for _ in range(_MAX_PREFIXES):
+        head = text[:200]
+        if _ANY_PREFIX.search(head) is None:
+            break
+        for shape in _PREFIXES:
+            found = shape.search(head)
+            if found is None or found.span()[1] == 0:
+                continue
+            groups = found.groupdict()
+            host = groups.get("host") or host
+            tag = groups.get("tag") or tag
+            time = groups.get("time") or time  # the innermost: of the writer
+            forwarder += "".join(groups.get(key) or "" for key in ("who", "host", "tag", "tagpid"))
+            text = text[found.span()[1] :]
+            break
+        else:
+            break
+    return text, forwarder, host, tag, time
+
+
+def unwrap_json_line(text: str) -> tuple[str, str] | None:
+    """Return the line in a JSON object, with its header, and the time of the object; None without a line.
+
+    Other objects (events of Kubernetes, replies of clouds) say more than their message, and stay whole.
+    """
+    if (found := _MESSAGE.search(text)) is None:
+        return None
+    groups = found.groupdict()
+    try:
+        inner = utf8_safe(str(json.loads(groups["text"] or '""'))).rstrip("\n")
+    except ValueError:
+        return None
+    logger, level = _field_text(_LOGGER_FIELD, text), _field_text(_LEVEL_FIELD, text)
+    if logger and level:
+        return f"{logger} - {level.upper()} - {inner}", _field_text(_TIME, text)
+    of_container = groups["key"] == "log" and '"stream"' in text
+    of_program = _OF_DASK.search(inner[:200]) or _FRAME.search(inner)
+    if of_container or groups["key"] == "textPayload" or of_program:
+        return inner, _field_text(_TIME, text)
+    return None
+
+
+def _field_text(key: Pattern, text: str) -> str:
+    found = key.search(text)
+    return (found.groupdict()["value"] or "") if found else ""
+
+
+_ISO = pattern(
+    r"(?P<y>\d{4})[-/](?P<mo>\d\d)[-/](?P<d>\d\d)(?:[T ]|, )(?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?"
+)
+_SYSLOG = pattern(r"^(?P<mo>[A-Z][a-z]{2}) +(?P<d>\d{1,2}) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)")
+_MONTHS = {
+    name: number for number, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)
+}
+
+
+def parse_time(text: str) -> float | None:
+    """Return seconds since the epoch, read as UTC; None if the text has no date."""
+    if not text:
+        return None
+    if found := _ISO.search(text):
+        part = found.groupdict()
+        year, month, day = int(part["y"] or 0), int(part["mo"] or 0), int(part["d"] or 0)
+    elif found := _SYSLOG.search(
+        text
+    ):  # without a year: the current one, or the last if that would be in the future
+        part = found.groupdict()
+        now = datetime.now(tz=UTC)
+        month, day = _MONTHS.get((part["mo"] or "").lower(), 0), int(part["d"] or 0)
+        year = now.year - ((month, day) > (now.month, now.day + 1))
+    else:
+        return None
+    try:
+        moment = datetime(
+            year,
+            month,
+            day,
+            int(part["h"] or 0),
+            int(part["mi"] or 0),
+            min(59, int(part["s"] or 0)),
+            tzinfo=UTC,
+        )
+    except ValueError:
+        return None
+    return moment.timestamp() + float(f"0.{part.get('f') or 0}")
+
+
+def has_no_year(text: str) -> bool:
+    """Whether a time has the format of syslog, so that its year is assumed."""
+    return _SYSLOG.search(text) is not None
+
+
+def infer_years(matches: Sequence[Match]) -> list[Match]:
+    """Return the *matches*, with assumed years replaced by the year closest to a known time.
+
+    If no time has a year, they keep the assumed one.
+    """
+    known = sorted(each.when for each in matches if each.when is not None and not each.year_assumed)
+    if not known:
+        return list(matches)
+    years = {year + more for year in set(map(year_of, known)) for more in (-1, 0, 1)}
+    return [_in_nearest_year(each, known, years) if each.year_assumed else each for each in matches]
+
+
+def year_of(when: float) -> int:
+    """Return the year, in UTC, of a time in seconds since the epoch."""
+    return datetime.fromtimestamp(when, tz=UTC).year
+
+
+def in_year(when: float | None, year: int) -> float | None:
+    """Return the same day and time in another year; None for 29 February if there is none."""
+    if when is None:
+        return None
+    try:
+        return datetime.fromtimestamp(when, tz=UTC).replace(year=year).timestamp()
+    except ValueError:
+        return when
+
+
+def in_year_of_log(found: Iterable[tuple[int, Match]], assumed: Container[int]) -> Iterator[Match]:
+    """Yield the matches of one log, with *assumed* years replaced by the year of the first other match."""
+    found = list(found)
+    known = (match.when for at, match in found if match.when and at not in assumed)
+    first = next(known, None)
+    for at, match in found:
+        if at not in assumed:
+            yield match
+        elif first is None:
+            yield evolve(match, year_assumed=True)
+        else:
+            yield evolve(match, when=in_year(match.when, year_of(first)))
+
+
+def _in_nearest_year(match: Match, known: Sequence[float], years: set[int]) -> Match:
+    times = [when for year in sorted(years) if (when := in_year(match.when, year)) is not None]
+    nearest = min(times, key=lambda when: _nearest_time_s(when, known), default=match.when)
+    return evolve(match, when=nearest, year_assumed=False)
+
+
+def _nearest_time_s(when: float, known: Sequence[float]) -> float:
+    place = bisect_left(known, when)
+    return min(abs(when - each) for each in known[max(0, place - 1) : place + 1])

@@ -10,15 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workerdiag.matching.messages.log_window import LogWindow
+from workerdiag.matching import candidates
+from workerdiag.matching.candidates import find_candidates
+from workerdiag.matching.lines import parse_line
+from workerdiag.matching.messages import LogWindow
+from workerdiag.matching.patterns import END_REPORTS_PER_END, PatternSets
+from workerdiag.matching.prefilter import LiteralHits
 from workerdiag.matching.regex import Generation, pattern
-from workerdiag.matching.scan import candidates
-from workerdiag.matching.scan.candidates import find_candidates
-from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.matching.scan.pattern_sets import PatternSets
-from workerdiag.matching.scan.pattern_table import END_REPORTS_PER_END
-from workerdiag.matching.scan.prefilter import LiteralHits
-from workerdiag.matching.text.line_parser import parse_line
+from workerdiag.matching.scan import Matcher
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.evidence import LogChunk
 from workerdiag.rulebook.load import load_rulebook

@@ -11,12 +11,11 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workerdiag.matching import regex
+from workerdiag.matching import prefilter, regex
+from workerdiag.matching.literals import NoLiteralError, literals
 from workerdiag.matching.match import search
-from workerdiag.matching.scan import database_cache
-from workerdiag.matching.scan.literals import NoLiteralError, literals
-from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.matching.scan.pattern_table import END_REPORTS_PER_END
+from workerdiag.matching.patterns import END_REPORTS_PER_END
+from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Cause, Landmark, Rulebook
@@ -190,7 +189,7 @@ def test_both_ways_of_finding_literals_agree(monkeypatch):
     """Where hyperscan has no wheel, plain search finds the same."""
     text = "\n".join([BENIGN, DEATH, TRACEBACK] * 50)
     fast = found(text)
-    monkeypatch.setattr(database_cache, "available", lambda: False)
+    monkeypatch.setattr(prefilter, "available", lambda: False)
 
     assert found(text) == fast
 
@@ -222,7 +221,7 @@ def test_a_pattern_without_fixed_text_is_refused(pattern):
 @pytest.mark.parametrize("content", [b"", b"rubbish", b"x" * 5000])
 def test_a_damaged_cache_is_made_anew(tmp_path, monkeypatch, content):
     """Whatever lies in the cache, the same is found."""
-    monkeypatch.setattr(database_cache, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(prefilter, "cache_folder", lambda: tmp_path / "cache")
     expected = found(DEATH)
     [kept] = (tmp_path / "cache").iterdir()
     kept.write_bytes(content)
@@ -235,7 +234,7 @@ def test_a_damaged_cache_is_made_anew(tmp_path, monkeypatch, content):
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder", "others may write"])
 def test_only_this_users_own_files_are_taken_from_the_cache(tmp_path, monkeypatch, kind):
     """A link is not followed, a pipe not waited for, and what others can write is not read."""
-    monkeypatch.setattr(database_cache, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(prefilter, "cache_folder", lambda: tmp_path / "cache")
     expected = found(DEATH)
     [kept] = (tmp_path / "cache").iterdir()
     content = kept.read_bytes()
@@ -251,11 +250,11 @@ def test_only_this_users_own_files_are_taken_from_the_cache(tmp_path, monkeypatc
         kept.write_bytes(content)
         kept.chmod(0o666)
     with pytest.raises(OSError):
-        database_cache.read_own_file(kept, most_bytes=2**20)
+        prefilter.read_own_file(kept, most_bytes=2**20)
 
     assert found(DEATH) == expected
     if kind != "folder":
-        assert database_cache.read_own_file(kept, most_bytes=2**26) == content
+        assert prefilter.read_own_file(kept, most_bytes=2**26) == content
 
 
 @pytest.mark.parametrize("kind", ["link", "others may write"])
@@ -268,7 +267,7 @@ def test_a_cache_folder_of_others_is_not_used(tmp_path, monkeypatch, kind):
     else:
         place = real
         real.chmod(0o777)
-    monkeypatch.setattr(database_cache, "cache_folder", lambda: place)
+    monkeypatch.setattr(prefilter, "cache_folder", lambda: place)
 
     assert len(found(DEATH)) == 1
     assert list(real.iterdir()) == []
@@ -280,7 +279,7 @@ def test_a_full_disk_leaves_no_half_of_a_file(tmp_path, monkeypatch):
     def full(self, _):
         raise OSError(errno.ENOSPC, "no space left")
 
-    monkeypatch.setattr(database_cache, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(prefilter, "cache_folder", lambda: tmp_path / "cache")
     monkeypatch.setattr(Path, "replace", full)
 
     assert len(found(DEATH)) == 1
@@ -289,17 +288,17 @@ def test_a_full_disk_leaves_no_half_of_a_file(tmp_path, monkeypatch):
 
 def test_the_cache_does_not_grow_without_end(tmp_path, monkeypatch):
     """Every set of rules has its own file, and only so many of them stay."""
-    monkeypatch.setattr(database_cache, "cache_folder", lambda: tmp_path)
-    for number in range(database_cache.MAX_DATABASES + 3):
-        database_cache.database([b"text number %d" % number])
+    monkeypatch.setattr(prefilter, "cache_folder", lambda: tmp_path)
+    for number in range(prefilter.MAX_DATABASES + 3):
+        prefilter.database([b"text number %d" % number])
 
-    assert len(list(tmp_path.iterdir())) == database_cache.MAX_DATABASES
+    assert len(list(tmp_path.iterdir())) == prefilter.MAX_DATABASES
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
     """A read-only home costs a moment, not the diagnosis."""
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(database_cache, "cache_folder", lambda: tmp_path / "file" / "below")
+    monkeypatch.setattr(prefilter, "cache_folder", lambda: tmp_path / "file" / "below")
 
     assert len(found(DEATH)) == 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workerdiag.matching.text.line_parser import parse_line
+from workerdiag.matching.lines import parse_line
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from attrs import define, field
 
-from workerdiag.matching.messages.log_record import LogRecord
+from workerdiag.matching.lines import ParsedLine
+from workerdiag.matching.messages import LogRecord
+from workerdiag.matching.patterns import PatternOwner, PatternTable, left_out_note
 from workerdiag.matching.regex import BadPatternError, RegexMatch, pattern
-from workerdiag.matching.scan.pattern_table import PatternOwner, PatternTable, left_out_note
-from workerdiag.matching.text.line_parser import ParsedLine
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk, LogExcerpt

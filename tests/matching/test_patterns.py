@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workerdiag.matching.scan.pattern_sets import is_over_lines, is_within_line, is_within_message
+from workerdiag.matching.patterns import is_over_lines, is_within_line, is_within_message
 
 
 @pytest.mark.parametrize(

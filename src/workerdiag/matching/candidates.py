@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING
 
 from attrs import define, evolve
 
-from workerdiag.matching.messages.line_index import LONGEST_LINE
-from workerdiag.matching.messages.log_record import LogRecord
-from workerdiag.matching.messages.log_window import LogWindow
-from workerdiag.matching.scan.prefilter import LiteralHits, LogPrefilter
+from workerdiag.matching.messages import LONGEST_LINE, LogRecord, LogWindow
+from workerdiag.matching.prefilter import LiteralHits, LogPrefilter
 
 if TYPE_CHECKING:
-    from workerdiag.matching.scan.pattern_table import PatternTable
+    from workerdiag.matching.patterns import PatternTable
     from workerdiag.matching.work_budget import WorkBudget
 
 #: A header as distributed has written it since 2022.3.0, with a valid date. `parse_line` agrees with it.

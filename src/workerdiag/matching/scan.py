@@ -1,4 +1,15 @@
-"""The scan of one log: block by block, from prefilter hits to candidates to confirmed matches."""
+"""The scan of one log: block by block, from prefilter hits to candidates to confirmed matches.
+
+The matcher: finds all patterns of a rulebook in chunks of log text, in one pass.
+
+The matches depend on the text alone, not on how it is cut into chunks.
+
+Counts the reports of process ends in a log, including those that are not kept.
+
+Only the first and last matches of a saturated pattern are kept, but every death counts. So the reports
+between them are counted by the bytes of their messages. After a stop request nobody knows which ends were
+requested, so counting stops.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +19,30 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve
 
-from workerdiag.matching.messages.log_record import LogRecord, MatchObserver
-from workerdiag.matching.messages.log_window import REACH_AHEAD, REACH_BEHIND, LogWindow, NewlineMarks
-from workerdiag.matching.scan.candidates import fresh_candidates
-from workerdiag.matching.scan.confirmation import Confirmation, KeptMatches, PatternHit
-from workerdiag.matching.scan.pattern_table import END_REPORTS_PER_END, PatternOwner, PatternTable
-from workerdiag.matching.scan.prefilter import LONGEST_LITERAL, LiteralHits, LogPrefilter
-from workerdiag.matching.scan.report_count import ReportCount
-from workerdiag.matching.text.times import in_year_of_log
+from workerdiag.matching.candidates import fresh_candidates
+from workerdiag.matching.confirmation import Confirmation, KeptMatches, PatternHit
+from workerdiag.matching.lines import in_year_of_log
+from workerdiag.matching.messages import (
+    REACH_AHEAD,
+    REACH_BEHIND,
+    LogRecord,
+    LogWindow,
+    MatchObserver,
+    NewlineMarks,
+    follows,
+)
+from workerdiag.matching.patterns import END_REPORTS_PER_END, PatternOwner, PatternTable
+from workerdiag.matching.prefilter import LONGEST_LITERAL, LiteralHits, LogPrefilter
+from workerdiag.matching.repair import MAX_BYTES, RepairedText, repair_text
+from workerdiag.matching.sign_tables import SignTables
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
+from workerdiag.model.incident import END_ROLES
+from workerdiag.model.rules import Rulebook
 
 if TYPE_CHECKING:
-    from workerdiag.matching.scan.tail_buffer import TailBuffer
+    from workerdiag.matching.tail import SureTest, TailBlock, TailBuffer
 
 
 class LogScan:
@@ -109,8 +130,10 @@ class LogScan:
 
     def _hold(self, window: LogWindow, begin: int, hits: LiteralHits, up_to: int) -> None:
         """Keep the hits of saturated patterns for later."""
-        from workerdiag.matching.scan.tail_block import TailBlock  # needed for large logs only
-        from workerdiag.matching.scan.tail_buffer import TailBuffer
+        from workerdiag.matching.tail import (
+            TailBlock,  # needed for large logs only
+            TailBuffer,
+        )
 
         late = self._prefilter.late(hits.packed[: hits.first_from(up_to - self._base - begin)])
         within = (self._done - self._base - begin, up_to - self._base)
@@ -213,3 +236,138 @@ class LogScan:
         if len(self._year_assumed) > 100 * END_REPORTS_PER_END:  # a long log: keep those that still matter
             kept = (at for each in self._kept.values() for at, _ in (*each.first, *each.last))
             self._year_assumed.intersection_update(kept)
+
+
+#: At most this many bytes wait for the next chunk: the end of a log is searched in one piece.
+_MOST_HELD_BYTES = 1280 * 1024
+
+
+class Matcher:
+    """All signs of a rulebook, with its log patterns ready to run.
+
+    Only its caches change, so threads may share it.
+    """
+
+    def __init__(self, book: Rulebook) -> None:
+        #: Its other signs.
+        self.signs = SignTables(book)
+        #: Its log patterns.
+        self.table = PatternTable(book)
+        #: Notes about rules that cannot be used.
+        self.left_out = self.table.left_out
+
+    def matches(
+        self,
+        chunks: Iterable[LogChunk],
+        observer: MatchObserver | None = None,
+        work: WorkBudget | None = None,
+    ) -> Iterator[Match]:
+        """Yield all matches in the chunks of one log, in the order of the text.
+
+        Args:
+            chunks: Consecutive chunks, perhaps with gaps between them.
+            observer: Is called with the place of each match, unless the text was damaged by copying.
+            work: Knows when time is up, and counts the work done.
+        """
+        log: LogScan | None = None
+        held: list[LogChunk] = []
+        held_bytes, is_excerpt = 0, True
+        for chunk in chunks:
+            log = log or LogScan(self.table, chunk, observer, work)
+            if held_bytes > MAX_BYTES or chunk.first_line is not None:
+                is_excerpt = False
+                log.feed(held)
+                held, held_bytes = [], 0
+            if chunk.first_line is not None:
+                log.skip_to(chunk.first_line)
+            held.append(chunk)
+            held_bytes += len(chunk.data)
+            if held_bytes > _MOST_HELD_BYTES:
+                is_excerpt = False
+                log.feed(held)
+                held, held_bytes = [], 0
+        if log is None:
+            return
+        is_excerpt = is_excerpt and held_bytes <= MAX_BYTES
+        whole = repair_text(b"".join(chunk.data for chunk in held)) if is_excerpt else None
+        if whole is not None:
+            yield from self._repaired_matches(log, whole)
+            return
+        yield from log.finish(held)
+
+    def _repaired_matches(self, scan: LogScan, repaired: RepairedText) -> Iterator[Match]:
+        """Yield the matches of the repaired text, with the line numbers of the original."""
+        log = LogScan(self.table, scan.like, work=scan.work)
+        for match in log.finish([evolve(scan.like, data=repaired.data)]):
+            first, last, top = (
+                repaired.line_numbers[min(at, len(repaired.line_numbers)) - 1] if at else 0
+                for at in (match.line, match.last_line, match.message_line)
+            )
+            yield evolve(match, line=first, last_line=last, message_line=top, offset=None)
+
+
+class ReportCount:
+    """Counts the reports of ends in one log."""
+
+    def __init__(self, table: PatternTable, work: WorkBudget, counted: set[str]) -> None:
+        """Create it with nothing counted.
+
+        Args:
+            table: The patterns.
+            work: Receives the counts.
+            counted: Receives the patterns of such reports while they are counted.
+        """
+        self.counted = counted
+        self._table = table
+        self._work = work
+        #: For each pattern, the offset up to which its messages are counted.
+        self._counted_to: dict[str, int] = {}
+        #: Whether somebody asked for a stop: then the count is meaningless.
+        self._is_void = False
+        self._tests: dict[str, SureTest | None] = {}
+
+    def add(self, hit: PatternHit) -> None:
+        """Count a match of an unsaturated pattern. Matches come in order."""
+        if hit.wanted.role in END_ROLES:
+            self._work.reports[hit.wanted.owner] += 1
+            self._work.following[hit.wanted.owner] += hit.follows
+            self._counted_to[hit.wanted.pattern] = hit.at
+            if not self._is_void:
+                self.counted.add(hit.wanted.pattern)
+        elif hit.wanted.role == "stop-request":
+            self._is_void = True
+            self.counted.clear()
+
+    def add_late(self, block: TailBlock, saturated: set[str]) -> None:
+        """Count the messages in a block that match *saturated* patterns."""
+        for text in self._counted_to.keys() & saturated:
+            owners = [each for each in self._table.owners(text) if each.role in END_ROLES]
+            starts, is_sure = ([], False) if self._is_void else self._starts_in(block, text)
+            for each in owners:
+                self._work.reports[each.owner] += len(starts)
+                if each.follows:
+                    places = (start - block.base for start in starts)
+                    those = (follows(block.window.data, place, each.follows) for place in places)
+                    self._work.following[each.owner] += sum(those)
+                if not is_sure:
+                    self._work.unsure_reports.add(each.owner)
+
+    def _starts_in(self, block: TailBlock, text: str) -> tuple[list[int], bool]:
+        """Return the offsets of the certain new matches, and whether there are no others."""
+        from workerdiag.matching.tail import PIECE_PLACES, sure_test  # for large logs
+
+        if text not in self._tests:
+            self._tests[text] = sure_test(text, self._table.owners(text))
+        test, found, is_sure = self._tests[text], list[int](), True
+        hits = block.hits((text,), self._work)
+        for low in range(0, len(hits.packed), PIECE_PLACES):
+            if test is None or not self._work.has_time():
+                return found, False
+            piece = evolve(hits, packed=hits.packed[low : low + PIECE_PLACES])
+            starts, all_known = test.starts(block, piece, self._work)
+            new = [each for each in starts if each > self._counted_to[text]]
+            found += new
+            is_sure &= all_known
+            if new:
+                self._counted_to[text] = new[-1]
+        return found, is_sure

@@ -7,8 +7,8 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workerdiag.matching.scan import candidates
-from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching import candidates
+from workerdiag.matching.scan import Matcher
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workerdiag import LogText, explain
-from workerdiag.matching.text.last_line import LastLine, strange_last_line
+from workerdiag.matching.other_lines import LastLine, strange_last_line
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import LOG_OF_OTHERS
 

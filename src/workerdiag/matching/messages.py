@@ -1,0 +1,631 @@
+"""The lines of a block of bytes, parsed on demand, each once.
+
+Lines of several processes may be mixed in one text. They are indexed by forwarder, so that the lines of one
+forwarder are found without visiting the others.
+
+One message of a log: its text, its lines, and the text around a place in it.
+
+A window on the bytes of a log that finds the message around a place.
+
+A message is a header line with the text up to the next header: a traceback, a faulthandler dump, a table. Its
+bounds depend only on bytes within fixed distances, so they do not depend on how the log is cut into chunks.
+Text without headers and overlong lines are read in overlapping tiles, so no byte is in more than `MAX_COPIES`
+messages.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_right, insort
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import Protocol
+
+from attrs import define, field
+
+from workerdiag.matching.lines import ParsedLine, parse_line
+from workerdiag.matching.other_programs import guesses
+from workerdiag.matching.regex import pattern
+from workerdiag.matching.work_budget import WorkBudget
+from workerdiag.model.evidence import NEWLINE_PIECE_BYTES, LogChunk, LogExcerpt
+from workerdiag.model.notes import NOTE_LINES, NOTE_START
+
+#: A longer line is not parsed as a whole, only the text around a candidate.
+LONGEST_LINE = 8 * 1024
+#: Lines are indexed by offset, in drawers of this many bytes.
+_DRAWER_BYTES = 2 * 1024
+#: Limits of the cache of equal short lines: bytes of a line, and lines.
+_SHORT_BYTES, _MAX_SHORT = 256, 4096
+#: A blank line.
+_BLANK = parse_line(b"")
+
+_StartsByForwarder = dict[tuple[str, int], list[int]]
+
+
+class LineIndex:
+    """The lines of *data* by offset. Each is parsed at most once."""
+
+    def __init__(self, data: bytes, work: WorkBudget) -> None:
+        self.data = data
+        self._work = work
+        #: Parsed lines, except blank ones, which can be very many.
+        self._lines: dict[int, ParsedLine] = {}
+        self._short: dict[bytes, ParsedLine] = {}
+        self._all: _StartsByForwarder = {}
+        self._headers: _StartsByForwarder = {}
+        #: Runs of parsed lines: where each begins, and where it ends.
+        self._from: list[int] = []
+        self._to: list[int] = []
+        self._behind_overlong: list[int] = []
+
+    def bounds(self, offset: int) -> tuple[int, int] | None:
+        """Return the bounds of the line around *offset*; None if it is longer than `LONGEST_LINE`."""
+        newline = self.data.rfind(b"\n", max(0, offset - LONGEST_LINE), offset)
+        if newline < 0 and offset > LONGEST_LINE:
+            return None
+        start = newline + 1
+        end = self.data.find(b"\n", offset, start + LONGEST_LINE + 1)
+        if end < 0:
+            end = len(self.data)
+        return (start, end) if end - start <= LONGEST_LINE else None
+
+    def line(self, start: int) -> ParsedLine:
+        """Return the line that begins at *start*."""
+        if start not in self._lines:
+            self._run_of(start)
+        return self._known(start)
+
+    def line_between(self, start: int, end: int) -> ParsedLine:
+        """Return the line from *start* to *end*, without parsing the lines around it."""
+        if start not in self._lines:
+            self._work.line_bytes += end - start
+            self._lines[start] = self._parse(self.data[start:end])
+        return self._lines[start]
+
+    def _known(self, start: int) -> ParsedLine:
+        return self._lines.get(start, _BLANK)
+
+    def header_before(self, start: int, forwarder: str, floor: int) -> int | None:
+        """Return the last header of *forwarder* from *floor* to the line at *start*; None if there is none."""
+        number = self._run_of(start)
+        floor = max(floor, self.barrier(start))
+        begun = start
+        while True:
+            low = self._from[number]
+            found = _last_start(self._headers, forwarder, max(low, floor), begun)
+            if found is not None or low <= floor or not self._can_go_back(number):
+                return found
+            begun = low
+            number = self._go_back(number, forwarder, floor)
+
+    def lines_of(self, start: int, forwarder: str, low: int, ceiling: int) -> list[int]:
+        """Return the lines of *forwarder* from *low* to *ceiling* or the first header behind *start*.
+
+        `header_before` has already parsed the lines from *low* to *start*.
+        """
+        number = self._run_of(start)
+        if low == start and self._stands_alone(start, number, forwarder):
+            return [start]
+        low = max(low, self._from[number], self.barrier(start))
+        begun = start
+        while True:
+            end = min(self._to[number], ceiling)
+            header = _first_start(self._headers, forwarder, begun + 1, end)
+            if header is not None:
+                return list(_starts_between(self._all, forwarder, low, header))
+            if end >= ceiling or end >= len(self.data):
+                return list(_starts_between(self._all, forwarder, low, end))
+            begun = end - 1
+            number = self._go_on(number, forwarder, ceiling)
+
+    def _stands_alone(self, start: int, number: int, forwarder: str) -> bool:
+        """Whether a header follows the line at *start*, as it usually does."""
+        behind = self.data.find(b"\n", start) + 1 or len(self.data) + 1
+        if behind not in self._lines:
+            if behind != self._to[number] or behind >= len(self.data):
+                return False
+            self._to[number] = self._parse_at(behind)
+            self._merged(number)
+        line = self._known(behind)
+        return line.is_header and line.forwarder == forwarder
+
+    def _run_of(self, start: int) -> int:
+        """Return the index of the run with the line at *start*, which may be new."""
+        number = bisect_right(self._from, start) - 1
+        if number >= 0 and start < self._to[number]:
+            return number
+        self._from.insert(number + 1, start)
+        self._to.insert(number + 1, self._parse_at(start))
+        return self._merged(number + 1)
+
+    def _merged(self, number: int) -> int:
+        """Merge the run with adjacent runs, and return its index."""
+        if number + 1 < len(self._from) and self._to[number] == self._from[number + 1]:
+            self._to[number] = self._to.pop(number + 1)
+            del self._from[number + 1]
+        if number and self._to[number - 1] == self._from[number]:
+            self._to[number - 1] = self._to.pop(number)
+            del self._from[number]
+            return number - 1
+        return number
+
+    def barrier(self, start: int) -> int:
+        """Return the end of the last overlong line before *start*: the search stops there."""
+        place = bisect_right(self._behind_overlong, start)
+        return self._behind_overlong[place - 1] if place else 0
+
+    def _can_go_back(self, number: int) -> bool:
+        low = self._from[number]
+        return low > 0 and self._line_before(low) is not None
+
+    def _line_before(self, start: int) -> int | None:
+        """Return the start of the line before the one at *start*; None if it is overlong."""
+        newline = self.data.rfind(b"\n", max(0, start - 1 - LONGEST_LINE), start - 1)
+        return None if newline < 0 and start - 1 > LONGEST_LINE else newline + 1
+
+    def _go_back(self, number: int, forwarder: str, floor: int) -> int:
+        """Parse the lines before a run, up to a header, another run or *floor*."""
+        low = self._from[number]
+        before = self._to[number - 1] if number else 0
+        while low > max(before, floor):
+            start = self._line_before(low)
+            if start is None:
+                break
+            low = start
+            self._parse_at(low)
+            line = self._known(low)
+            if line.is_header and line.forwarder == forwarder:
+                break
+        self._from[number] = low
+        return self._merged(number)
+
+    def _go_on(self, number: int, forwarder: str, ceiling: int) -> int:
+        """Parse the lines behind a run, up to a header, another run or *ceiling*."""
+        high = self._to[number]
+        behind = self._from[number + 1] if number + 1 < len(self._from) else len(self.data)
+        while high < min(behind, ceiling):
+            start, high = high, self._parse_at(high)
+            line = self._known(start)
+            if line.is_header and line.forwarder == forwarder:
+                break
+        self._to[number] = high
+        return self._merged(number)
+
+    def _parse_at(self, start: int) -> int:
+        """Parse the line at *start*, or only its beginning, and index it. Returns the start of the next line."""
+        end = self.data.find(b"\n", start, start + LONGEST_LINE + 1)
+        following = end + 1
+        if end < 0:
+            end = min(len(self.data), start + LONGEST_LINE)
+            following = self.data.find(b"\n", end) + 1 or len(self.data) + 1
+            if end - start == LONGEST_LINE and end < len(self.data):
+                insort(self._behind_overlong, following)
+        line = self.line_between(start, end) if end > start else _BLANK
+        drawer = (line.forwarder, start // _DRAWER_BYTES)
+        _insert_start(self._all, drawer, start)
+        if line.is_header:
+            _insert_start(self._headers, drawer, start)
+        return following
+
+    def _parse(self, raw: bytes) -> ParsedLine:
+        if len(raw) > _SHORT_BYTES:
+            return parse_line(raw)
+        line = self._short.get(raw)
+        if line is None:
+            line = parse_line(raw)
+            if len(self._short) < _MAX_SHORT:
+                self._short[raw] = line
+        return line
+
+
+def _insert_start(drawers: _StartsByForwarder, drawer: tuple[str, int], start: int) -> None:
+    filed = drawers.setdefault(drawer, [])
+    if not filed or filed[-1] < start:
+        filed.append(start)
+    else:
+        filed.insert(bisect_right(filed, start), start)
+
+
+def _last_start(drawers: _StartsByForwarder, forwarder: str, low: int, high: int) -> int | None:
+    """Return the last offset from *low* to *high*, both included."""
+    for number in range(high // _DRAWER_BYTES, low // _DRAWER_BYTES - 1, -1):
+        filed = drawers.get((forwarder, number))
+        place = bisect_right(filed, high) if filed else 0
+        if filed and place:
+            return filed[place - 1] if filed[place - 1] >= low else None
+    return None
+
+
+def _first_start(drawers: _StartsByForwarder, forwarder: str, low: int, end: int) -> int | None:
+    """Return the first offset from *low* on, before *end*."""
+    return next(_starts_between(drawers, forwarder, low, end), None)
+
+
+def _starts_between(drawers: _StartsByForwarder, forwarder: str, low: int, end: int) -> Iterator[int]:
+    """Yield the offsets from *low* on, before *end*, in order."""
+    for number in range(low // _DRAWER_BYTES, (end - 1) // _DRAWER_BYTES + 1):
+        filed = drawers.get((forwarder, number), ())
+        if filed and low <= filed[0] and filed[-1] < end:
+            yield from filed
+        else:
+            yield from (each for each in filed if low <= each < end)
+
+
+#: Code that would log a message: an excerpt of code is not a log.
+_WOULD_WRITE = re.compile(
+    r"\blog(?:ger|ging)?\.(?:debug|info|warn(?:ing)?|error|exception|critical)\(", re.IGNORECASE
+)
+#: Limits of the context before and after a message: lines and bytes.
+_CONTEXT_LINES = 3
+_CONTEXT_BYTES = 2 * 1024
+#: Bytes to keep of a last line without a line end.
+_LINE_BYTES = 8 * 1024
+
+
+class MatchObserver(Protocol):
+    """Receives the text around each match."""
+
+    def on_match(self, origin: str, sign: tuple[str, str], message: LogExcerpt) -> None:
+        """Receive a message of the log *origin* that shows *sign* (owner and name)."""
+
+
+class TextAround(Protocol):
+    """The bytes of the log around a message."""
+
+    data: bytes
+    base: int
+
+    def line_number(self, offset: int) -> int:
+        """Return the number of the line at *offset*, counted from 1."""
+
+
+@define(eq=False)
+class LogRecord:
+    """One message, with the offsets of its lines."""
+
+    header: ParsedLine | None
+    #: Message text, lines joined by newlines.
+    text: str
+    #: Absolute byte offset of each line, and its offset in ``text``. There can be thousands.
+    line_offsets: Sequence[int]
+    text_starts: Sequence[int]
+    lines: tuple[ParsedLine, ...]
+    #: The block that it is from.
+    window: TextAround
+    #: Patterns already run on it.
+    tried: set[str] = field(factory=set)
+    _shown: dict[str, bool] = field(factory=dict, init=False)
+    _calls: list[tuple[int, int]] | None = field(default=None, init=False)
+    _guesses: tuple[tuple[int, int], ...] | None = field(default=None, init=False)
+    _has_own_note: bool | None = field(default=None, init=False)
+    #: Line numbers, counted from 1, once they were requested.
+    numbers: Sequence[int] = field(default=(), init=False)
+    _excerpts: dict[tuple[int, int], LogExcerpt] = field(factory=dict, init=False)
+
+    @property
+    def heading(self) -> str:
+        """Its header line without the time, as distributed writes it; empty without a header."""
+        return f"{self.header.logger} - {self.header.level} - {self.header.message}" if self.header else ""
+
+    def line_at(self, position: int) -> int:
+        """Return the index of the line at *position* of the text."""
+        return max(0, bisect_right(self.text_starts, position) - 1)
+
+    def shows(self, text: str) -> bool:
+        """Whether the pattern *text* matches anywhere in the message."""
+        if text not in self._shown:
+            self._shown[text] = pattern(text).search(self.text) is not None
+        return self._shown[text]
+
+    def is_code(self, position: int) -> bool:
+        """Whether the line calls a logging function before *position*."""
+        if self._calls is None:
+            found_calls = _WOULD_WRITE.finditer(self.text) if "log" in self.text.lower() else ()
+            self._calls = [(found.end(), found.start()) for found in found_calls]
+        if not self._calls:
+            return False
+        place = bisect_right(self._calls, (position, len(self.text)))
+        return place > 0 and self._calls[place - 1][1] >= self.text_starts[self.line_at(position)]
+
+    def is_guess(self, position: int) -> bool:
+        """Whether the sentence says before *position* that it is a guess."""
+        if not position:  # nothing precedes it
+            return False
+        if self._guesses is None:
+            self._guesses = tuple(guesses(self.text))
+        return any(start <= position < end for start, end in self._guesses)
+
+    def is_own_note(self, at: int) -> bool:
+        """Whether line *at* is part of a note of ours in an exception, which is not evidence."""
+        if self._has_own_note is None:
+            self._has_own_note = NOTE_START in self.text
+        if not self._has_own_note:
+            return False
+        note = self.lines[max(at - NOTE_LINES + 1, 0) : at + 1]
+        return any(line.message.lstrip().startswith(NOTE_START) for line in note)
+
+    def follows(self, at: int, text: bytes) -> bool:
+        """Whether the lines above line *at* contain *text*, which is in lower case."""
+        return follows(self.window.data, self.line_offsets[at] - self.window.base, text)
+
+    def number_lines(self) -> None:
+        """Number its lines."""
+        if not self.numbers:
+            window = self.window
+            first = window.line_number(self.line_offsets[0])
+            if len(self.lines) == 1:
+                self.numbers = (first,)
+                return
+            places = (each - window.base for each in self.line_offsets)
+            between = (window.data.count(b"\n", one, two) for one, two in pairwise(places))
+            self.numbers = array("q", accumulate(between, initial=first))
+
+    def excerpt(self, first: int, last: int) -> LogExcerpt:
+        """Return its numbered lines *first* to *last*, with a few lines of the log before and after them."""
+        key = (first, last)
+        if key not in self._excerpts:
+            window, line = self.window, self.numbers[first]
+            places = self.line_offsets[first], self.line_offsets[last]
+            self._excerpts[key] = message_excerpt(window.data, window.base, *places, line)
+        return self._excerpts[key]
+
+
+def follows(data: bytes, at: int, text: bytes) -> bool:
+    """Whether the three lines above the line at offset *at* contain *text*, which is in lower case."""
+    return text in data[_context_start(data, at) : at].lower()
+
+
+def message_excerpt(data: bytes, base: int, first: int, last: int, line: int) -> LogExcerpt:
+    """Return a message with a few lines before and after it.
+
+    Args:
+        data: Bytes of the log.
+        base: Absolute offset of the first byte.
+        first: Absolute offset of the first line of the message.
+        last: Absolute offset of its last line.
+        line: Number of its first line.
+    """
+    begin = _context_start(data, first - base)
+    end = _context_end(data, last - base)
+    return LogExcerpt(base + begin, line - data.count(b"\n", begin, first - base), data[begin:end])
+
+
+def _context_start(data: bytes, at: int) -> int:
+    reach = max(0, at - _CONTEXT_BYTES)
+    for _ in range(_CONTEXT_LINES):
+        newline = data.rfind(b"\n", reach, max(reach, at - 1))
+        if newline < 0:
+            return at if reach else 0
+        at = newline + 1
+    return at
+
+
+def _context_end(data: bytes, at: int) -> int:
+    newline = data.find(b"\n", at, at + _LINE_BYTES)
+    if newline < 0:
+        return at + _LINE_BYTES
+    at = newline + 1
+    reach = at + _CONTEXT_BYTES
+    for _ in range(_CONTEXT_LINES):
+        newline = data.find(b"\n", at, reach)
+        if newline < 0:
+            return len(data) if reach >= len(data) else at
+        at = newline + 1
+    return at
+
+
+def context_bounds(data: bytes, start: int, end: int, least: int) -> tuple[int, int] | None:
+    """Return the bounds of a message to cut out so that its excerpt stays the same; None if impossible.
+
+    Args:
+        data: Bytes of the log.
+        start: Offset of its first line.
+        end: Offset behind its last line.
+        least: At least this many bytes behind it stay.
+    """
+    behind = end
+    for _ in range(_CONTEXT_LINES):
+        behind = data.find(b"\n", behind, end + _CONTEXT_BYTES) + 1
+        if not behind:
+            return None
+    return _context_start(data, start), max(behind, min(end + least, len(data)))
+
+
+#: Bytes to read before and after the line or tile of a candidate.
+BEFORE_BYTES = 8 * 1024
+AFTER_BYTES = 16 * 1024
+#: Size of the tiles of text without headers.
+TILE_BYTES = 8 * 1024
+#: Size of the clips of an overlong line; each is read with as much text before and behind it.
+CLIP_BYTES = 4 * 1024
+#: A byte is in the message of its header, and in at most this many tiles or clips.
+MAX_COPIES = 1 + -(-(BEFORE_BYTES + TILE_BYTES + AFTER_BYTES) // TILE_BYTES)
+#: Maximum reach of a message before and after a candidate, in bytes.
+REACH_BEHIND = BEFORE_BYTES + TILE_BYTES + 3 * LONGEST_LINE
+REACH_AHEAD = BEFORE_BYTES + TILE_BYTES + AFTER_BYTES + LONGEST_LINE
+#: Between once and twice this many marks are kept: at least some 128 MiB of text.
+_LEAST_MARKS = 128 * 2**20 // NEWLINE_PIECE_BYTES
+
+
+@define
+class NewlineMarks:
+    """Offsets in one log, at least `NEWLINE_PIECE_BYTES` apart, with the number of newlines before each."""
+
+    #: Newlines up to the last byte.
+    total: int = 0
+    _places: array[int] = field(factory=lambda: array("q"), init=False)
+    _counts: array[int] = field(factory=lambda: array("q"), init=False)
+    _next: int = field(default=0, init=False)
+
+    def add(self, chunk: LogChunk, start: int) -> None:
+        """Count the next chunk, which begins at offset *start*."""
+        for count in chunk.newline_counts:
+            if start >= self._next:
+                self._places.append(start)
+                self._counts.append(self.total)
+                self._next = start + NEWLINE_PIECE_BYTES
+            self.total += count
+            start += NEWLINE_PIECE_BYTES
+        if len(self._places) > 2 * _LEAST_MARKS:
+            self._places, self._counts = self._places[_LEAST_MARKS:], self._counts[_LEAST_MARKS:]
+
+    def last_before(self, place: int) -> tuple[int, int]:
+        """Return the last mark up to *place*, and the newlines before it; -1 if there is none."""
+        number = bisect_right(self._places, place) - 1
+        return (self._places[number], self._counts[number]) if number >= 0 else (-1, 0)
+
+
+class LogWindow:
+    """Bytes of a log, with enough around them for whole messages."""
+
+    def __init__(
+        self,
+        data: bytes,
+        base: int,
+        work: WorkBudget,
+        newlines: int = 0,
+        marks: NewlineMarks | None = None,
+    ) -> None:
+        self.data = data
+        #: Absolute offset of the first byte, and the number of newlines before it.
+        self.base = base
+        self.newlines = newlines
+        self._marks = marks or NewlineMarks()
+        #: The last offset requested, and the newlines before it.
+        self._counted = base, newlines
+        self._work = work
+        self._index = LineIndex(data, work)
+        self._records: dict[tuple[int, str, int | None], LogRecord] = {}
+        self._clips: dict[int, LogRecord] = {}
+        #: The range of offsets with the last message requested, and that message.
+        self._from = self._to = 0
+        self._last: LogRecord | None = None
+        #: Its lines that begin in this range belong to it as well.
+        self._same_from = self._same_before = 0
+
+    def forget_lines(self) -> None:
+        """Drop everything but the bytes."""
+        self._index = LineIndex(self.data, self._work)
+        self._records = {}
+        self._clips = {}
+        self._from = self._to = self._same_from = self._same_before = 0
+        self._last = None
+
+    def line_number(self, offset: int) -> int:
+        """Return the number of the line at an absolute offset, counted from 1."""
+        return 1 + self.newlines_before(offset)
+
+    def newlines_before(self, offset: int) -> int:
+        """Return the number of newlines in the log before an absolute offset in the window."""
+        known = self._counted if self._counted[0] <= offset else (self.base, self.newlines)
+        place, newlines = max(self._marks.last_before(offset), known)
+        newlines += self.data.count(b"\n", place - self.base, offset - self.base)
+        self._counted = offset, newlines
+        return newlines
+
+    def record_of_line(self, start: int, end: int) -> LogRecord:
+        """Return the one-line message from *start* to *end*, as `record_at` finds it."""
+        key = (-1, "", start)
+        if key not in self._records:
+            self._add_one_line(key, start, self._index.line_between(start, end))
+        return self._records[key]
+
+    def _add_one_line(self, key: tuple[int, str, int | None], start: int, line: ParsedLine) -> LogRecord:
+        record = self._records[key] = LogRecord(line, line.message, (self.base + start,), (0,), (line,), self)
+        self._work.gather(len(record.text), 1)
+        return record
+
+    def record_at(self, offset: int) -> LogRecord:
+        """Return the message around the byte at *offset*, relative to this block."""
+        if not self.holds(offset):
+            bounds = self._index.bounds(offset)
+            found = self._clip(offset) if bounds is None else (*bounds, self._record_of_line(bounds[0]))
+            self._from, self._to, self._last = found
+        assert self._last is not None
+        return self._last
+
+    def holds(self, offset: int) -> bool:
+        """Whether the last message requested is the one around *offset*."""
+        return self._from <= offset < self._to or self._goes_on_at(offset)
+
+    def _goes_on_at(self, offset: int) -> bool:
+        """Whether *offset* is in another line of the last message requested."""
+        if self._last is None or self.base + offset < (offsets := self._last.line_offsets)[0]:
+            return False
+        start = offsets[bisect_right(offsets, self.base + offset) - 1] - self.base
+        if not self._same_from <= start < self._same_before:
+            return False
+        if self._index.barrier(max(start, self._from)) > min(start, self._from):
+            return False
+        end = self.data.find(b"\n", start, start + LONGEST_LINE + 1)
+        if end < offset:
+            return False
+        self._from, self._to = start, end
+        return True
+
+    def _record_of_line(self, start: int) -> LogRecord:
+        line = self._index.line(start)
+        forwarder = line.forwarder
+        header = (
+            start
+            if line.is_header
+            else self._index.header_before(start, forwarder, max(0, start - BEFORE_BYTES))
+        )
+        if header is not None:
+            ceiling = header + BEFORE_BYTES + AFTER_BYTES
+            self._same_from, self._same_before = header, header + BEFORE_BYTES + 1
+            return self._assemble_record((-1, forwarder, header), header, header, ceiling)
+        tile = (self.base + start) // TILE_BYTES
+        begin = tile * TILE_BYTES - self.base
+        low = max(0, begin - BEFORE_BYTES)
+        above = self._index.header_before(start, forwarder, low)
+        first = max(begin, low)
+        if above is not None:
+            low, first = above + 1, max(begin, above + BEFORE_BYTES + 1)  # nearer lines belong to that header
+        self._same_from, self._same_before = first, begin + TILE_BYTES
+        return self._assemble_record((tile, forwarder, above), start, low, begin + TILE_BYTES + AFTER_BYTES)
+
+    def _assemble_record(
+        self, key: tuple[int, str, int | None], start: int, low: int, ceiling: int
+    ) -> LogRecord:
+        """Assemble the lines of one forwarder from *low* to *ceiling* or its next header."""
+        if key in self._records:
+            return self._records[key]
+        starts = self._index.lines_of(start, key[1], low, ceiling)
+        if len(starts) == 1 and (line := self._index.line(starts[0])).is_header:  # the usual case
+            return self._add_one_line(key, starts[0], line)
+        lines = [self._index.line(each) for each in starts]
+        texts = [line.message for line in lines]
+        text = "\n".join(texts)
+        self._work.gather(len(text), len(texts))
+        record = self._records[key] = LogRecord(
+            header=lines[0] if lines[0].is_header else None,
+            text=text,
+            line_offsets=array("q", (self.base + each for each in starts)),
+            text_starts=array("l", accumulate((len(each) + 1 for each in texts[:-1]), initial=0)),
+            lines=tuple(lines),
+            window=self,
+        )
+        return record
+
+    def _clip(self, offset: int) -> tuple[int, int, LogRecord]:
+        """Return the clip of an overlong line around *offset* as a message, with the range of its offsets."""
+        self._same_from = self._same_before = 0
+        begin = (self.base + offset) // CLIP_BYTES * CLIP_BYTES - self.base
+        low, high = max(0, begin - CLIP_BYTES), min(len(self.data), begin + 2 * CLIP_BYTES)
+        start = self.data.rfind(b"\n", low, offset) + 1 or low
+        end = self.data.find(b"\n", offset, high)
+        end = end if end >= 0 else high
+        if start not in self._clips:
+            line = parse_line(self.data[start:end])
+            self._work.gather(len(line.text), 1)
+            self._clips[start] = LogRecord(
+                header=None,
+                text=line.text,
+                line_offsets=(self.base + start,),
+                text_starts=(0,),
+                lines=(line,),
+                window=self,
+            )
+        return max(start, begin), min(end, begin + CLIP_BYTES), self._clips[start]

@@ -1,1 +1,0 @@
-"""Messages of a log: the lines around a place that form a message, each parsed once."""

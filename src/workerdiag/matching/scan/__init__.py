@@ -1,1 +1,0 @@
-"""One pass over the bytes of a log: literals first, patterns only where a literal stands."""

@@ -1,0 +1,431 @@
+"""Messages that certainly match a pattern, by their bytes alone.
+
+Only the last matches of a saturated pattern are wanted. If later text has enough certain matches, earlier
+places need no look. None of the certain ones becomes a `Match` yet.
+
+A block of a log that waits, since only the last matches of its patterns are still wanted.
+
+The latest blocks of a log, for finding the last matches of saturated patterns when needed.
+
+A worker that dies repeatedly logs the same messages each time. The first matches are confirmed as they come,
+and of the rest only the last ones. So later blocks wait here, and frequent messages cost next to nothing.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+from attrs import define, evolve, field, frozen
+
+from workerdiag.matching.candidates import HEADER_BYTES, Candidate, find_candidates, single_line_messages
+from workerdiag.matching.confirmation import PatternHit
+from workerdiag.matching.messages import LogRecord, LogWindow, context_bounds
+from workerdiag.matching.other_programs import OPENINGS, guesses
+from workerdiag.matching.patterns import (
+    PatternOwner,
+    PatternTable,
+    is_within_line,
+    is_within_message,
+    kept_within_line,
+)
+from workerdiag.matching.prefilter import LiteralHits
+from workerdiag.matching.regex import pattern, pattern_set
+from workerdiag.matching.work_budget import WorkBudget
+from workerdiag.model.notes import NOTE_START
+
+#: At most this many patterns are compiled. Matches of others are never certain.
+_MAX_TESTS = 64
+#: Places per piece.
+PIECE_PLACES = 128
+#: Bytes of the timestamp before the logger in a usual header.
+_TIME_BYTES = len("2026-05-04 11:22:33,444 - ")
+#: A message that contains one of these may be code that logs the message, or a note of ours.
+_CODE, _NOTE = b"log", NOTE_START.lower().encode()
+
+
+@frozen
+class SureTest:
+    """A pattern with the patterns that rule it out. A match is certain if only the first one matches.
+
+    It rejects everything that `LogScan` and `_is_sign` reject, and more.
+    """
+
+    text: str
+    #: The pattern, the patterns that rule it out, and last those that begin a guess.
+    compiled: Any
+    #: Numbers of the patterns that begin a guess.
+    guessing: frozenset[int]
+    in_header: bool
+    #: The pattern at the start of every line, the pattern anywhere in every line, and then the others.
+    in_lines: Any | None
+
+    def starts(self, block: TailBlock, hits: LiteralHits, work: WorkBudget) -> tuple[list[int], bool]:
+        """Return the offsets of the certain matches at *hits* of a block, and whether there can be no others."""
+        data, table = block.window.data, block.table
+        messages = single_line_messages(data, block.begin, hits)
+        if messages is not None and self._all_pass(messages.values()):
+            work.spend(sum(map(len, messages.values())), 0, again=True)
+            return [block.base + each for each in messages], True
+        found: list[int] = []
+        is_sure = True
+        for each in find_candidates(data, block.begin, hits, table.texts_together):
+            work.spend(len(each.message or b""), 0, again=True)
+            if each.bounds is not None and self._passes(data, each):
+                found.append(block.base + each.bounds[0])
+            elif each.message is None or table.matching((self.text,), each.message):
+                is_sure = False
+        return found, is_sure
+
+    def _all_pass(self, messages: Collection[bytes]) -> bool:
+        """Whether all one-line *messages* are matches. They are searched as one text."""
+        if self.in_lines is None:
+            return False
+        text = b"".join([each + b"\n" for each in messages])
+        lowered = text.lower()
+        if _CODE in lowered or _NOTE in lowered:
+            return False
+        found = {each - 1 for each in self.in_lines.Match(text) or ()}
+        if -1 in found:  # no guess precedes the match
+            return found <= {-1, 0, *self.guessing}
+        return found == {0}
+
+    def _passes(self, data: bytes, candidate: Candidate) -> bool:
+        """Whether the message of a candidate in the block *data* is a certain match."""
+        if candidate.message is None or candidate.bounds is None:
+            return False
+        message = candidate.message.lower()
+        if _CODE in message or _NOTE in message:
+            return False
+        if self.in_header:
+            start = candidate.bounds[0] + _TIME_BYTES
+            line = data[start : data.index(b"\n", start)].rstrip(b"\r")
+            return 0 in (self.compiled.Match(line) or ())
+        found = self.compiled.Match(candidate.message) or []
+        if len(found) == 1:
+            return bool(found[0] == 0)
+        return (
+            0 in found
+            and self.guessing.issuperset(set(found) - {0})
+            and not self._is_guess(candidate.message.decode())
+        )
+
+    def _is_guess(self, message: str) -> bool:
+        """Whether the first match in a message may be part of a guess."""
+        found = pattern(self.text).search(message)
+        if found is None or message[(at := found.span()[0]) : at + 1].isspace():
+            return True
+        if not any(guesses(message[:at])):  # the usual case: the match is at the start
+            return False
+        return any(start <= at < end for start, end in guesses(message))
+
+
+@define
+class SureMatches:
+    """The offsets of the last certain matches, by pattern."""
+
+    table: PatternTable
+    work: WorkBudget
+    _tests: dict[str, SureTest | None] = field(factory=dict, init=False)
+    #: Absolute offsets in order, and the offset up to which they are complete.
+    _starts: dict[str, list[int]] = field(factory=dict, init=False)
+    _searched_to: dict[str, int] = field(factory=dict, init=False)
+
+    def are_enough(self, text: str, blocks: Sequence[TailBlock]) -> bool:
+        """Whether *blocks* contain as many certain matches of the pattern *text* as are kept."""
+        if not self._may_be_enough(text, blocks):
+            return False
+        if text not in self._tests:
+            may_test = len(self._tests) < _MAX_TESTS
+            self._tests[text] = sure_test(text, self.table.owners(text)) if may_test else None
+        test = self._tests[text]
+        if test is None:
+            return False
+        known, wanted = self._starts.get(text, []), self.table.kept_per_end(text)
+        known = known[bisect_left(known, blocks[0].base + blocks[0].begin) :]
+        if len(known) < wanted:
+            known = (known + self._new_starts(test, blocks, wanted))[-wanted:]
+            self._starts[text], self._searched_to[text] = known, blocks[-1].searched_to
+        return len(known) >= wanted
+
+    def _may_be_enough(self, text: str, blocks: Sequence[TailBlock]) -> bool:
+        """Whether a pattern has at least as many hits as needed."""
+        known = 0
+        for block in blocks:
+            if any(text in self.table.texts(each) for each in block.unplaced):
+                return True
+            known += sum(number for each, number in block.places().items() if text in self.table.texts(each))
+        return known >= self.table.kept_per_end(text)
+
+    def _new_starts(self, test: SureTest, blocks: Sequence[TailBlock], wanted: int) -> list[int]:
+        """Return the offsets of new certain matches, from the end until there are as many as *wanted*."""
+        low = self._searched_to.get(test.text, 0)
+        found: list[int] = []
+        for block in reversed(blocks):
+            if block.searched_to <= low:
+                break
+            hits = block.hits((test.text,), self.work)
+            for end in range(len(hits.packed), 0, -PIECE_PLACES):
+                if len(found) >= wanted or not self.work.has_time():
+                    return [each for each in found if each >= low]
+                piece = evolve(hits, packed=hits.packed[max(0, end - PIECE_PLACES) : end])
+                starts, _ = test.starts(block, piece, self.work)
+                found = [each for each in starts if not found or each < found[0]] + found
+        return [each for each in found if each >= low]
+
+
+def sure_test(text: str, owners: Sequence[PatternOwner]) -> SureTest | None:
+    """Return the test for a pattern of these *owners*; None if the bytes alone cannot decide."""
+    unless = {each.unless for each in owners}
+    in_header = owners[0].in_header
+    if (
+        len(unless) > 1
+        or any(each.streams or each.unless_in_line for each in owners)
+        or (in_header and unless != {None})
+    ):
+        return None
+    ruled_out = tuple(each for each in unless if each)
+    others = (*ruled_out, *OPENINGS)
+    compiled = pattern_set((text, *others))
+    if compiled is None:
+        return None
+    first = 1 + len(ruled_out)
+    guessing = frozenset(range(first, first + len(OPENINGS)))
+    return SureTest(text, compiled, guessing, in_header, None if in_header else _in_lines(text, others))
+
+
+def _in_lines(text: str, others: tuple[str, ...]) -> Any | None:
+    """Return the set for `SureTest.in_lines`; None if a match may depend on other lines."""
+    inside = kept_within_line(text)
+    if not is_within_line(inside) or not all(map(is_within_message, others)):
+        return None
+    each_line = (rf"\A(?:{start}(?:{inside})[^\n]*\n)*\z" for start in (r"[ \t]*", r"[^\n]*"))
+    return pattern_set((*each_line, *others))
+
+
+#: Hits per piece. Pieces are searched from the end.
+PIECE_HITS = 1024
+
+
+@define(eq=False)
+class TailBlock:
+    """A block of a log, or a message cut out of one, with its hits of saturated patterns."""
+
+    #: The block with its parsed lines.
+    window: LogWindow
+    #: Offset in the block that the hits count from, and the hits, packed as in `LiteralHits`.
+    begin: int
+    packed: array[int]
+    table: PatternTable
+    #: Literals that are present at places not known yet, and the range of those places.
+    unplaced: frozenset[int] = frozenset()
+    within: tuple[int, int] = (0, 0)
+    _places: Counter[int] | None = field(default=None, init=False)
+
+    @property
+    def base(self) -> int:
+        """Absolute offset of the first byte."""
+        return self.window.base
+
+    @property
+    def searched_to(self) -> int:
+        """Absolute offset behind the last place."""
+        last = self.packed[-1] // len(self.table.literals.texts) + 1 if self.packed else 0
+        return self.base + self.begin + last
+
+    def place(self, work: WorkBudget) -> None:
+        """Find the places of the unplaced literals."""
+        if not self.unplaced:
+            return
+        low, high = self.within
+        data = memoryview(self.window.data)[self.begin : high]
+        hits = self.table.literals.hits(data, work.clock.deadline)
+        work.late_bytes += len(data) - hits.searched_bytes
+        count = hits.literal_count
+        found = [each for each in hits.packed[hits.first_from(low) :] if each % count in self.unplaced]
+        self.packed = array("q", sorted((*self.packed, *found)))
+        self.unplaced = frozenset()
+        self._places = None
+
+    def texts(self) -> set[str]:
+        """Return the patterns that may match in the block."""
+        literals = self.places().keys() | self.unplaced
+        return {text for literal in literals for text in self.table.texts(literal)}
+
+    def places(self) -> Counter[int]:
+        """Return the number of known places of each literal."""
+        if self._places is None:
+            count = len(self.table.literals.texts)
+            self._places = Counter([each % count for each in self.packed])
+        return self._places
+
+    def hits(self, texts: Collection[str], work: WorkBudget) -> LiteralHits:
+        """Return the hits at which one of the patterns *texts* may match."""
+        if any(text in texts for each in self.unplaced for text in self.table.texts(each)):
+            self.place(work)
+        count = len(self.table.literals.texts)
+        wanted = {each for each in self.places() if any(text in texts for text in self.table.texts(each))}
+        return LiteralHits([each for each in self.packed if each % count in wanted], count, 0)
+
+    def candidates_from_end(self, texts: Collection[str], work: WorkBudget) -> Iterator[list[Candidate]]:
+        """Yield the candidates of the patterns *texts* in pieces, the last piece first."""
+        hits = self.hits(texts, work)
+        for end in range(len(hits.packed), 0, -PIECE_HITS):
+            piece = evolve(hits, packed=hits.packed[max(0, end - PIECE_HITS) : end])
+            yield list(find_candidates(self.window.data, self.begin, piece, self.table.texts_together))
+
+    def message(self, candidate: Candidate, work: WorkBudget) -> TailBlock | None:
+        """Cut the message of *candidate* out with its context; None if its bytes do not identify it."""
+        window = self.window
+        if candidate.bounds is None:
+            return None
+        bounds = context_bounds(window.data, *candidate.bounds, HEADER_BYTES)
+        if bounds is None:
+            return None
+        start, end = bounds
+        newlines = window.newlines_before(window.base + start)
+        shift = (self.begin - start) * len(self.table.literals.texts)
+        return TailBlock(
+            window=LogWindow(window.data[start:end], window.base + start, work, newlines),
+            begin=0,
+            packed=array("q", [each + shift for each in candidate.hits]),
+            table=self.table,
+        )
+
+
+#: Limits for the bytes of blocks, and of messages cut out of older blocks. More bytes mean fewer places to
+#: look at; the rest of a process that reads a log takes 65 MB.
+MAX_BLOCK_BYTES = 48 * 2**20
+MAX_MESSAGE_BYTES = 8 * 2**20
+#: Beyond the limit the oldest are evicted until this share is left: the more stay, the more signs have enough
+#: certain matches among them, and nothing is cut out for those.
+_STAYING_SHARE = 0.8
+
+
+@define
+class TailBuffer:
+    """The latest blocks of one log."""
+
+    table: PatternTable
+    work: WorkBudget
+    #: Saturated patterns.
+    saturated: set[str]
+    #: Runs a pattern on a message.
+    run: Callable[[str, LogRecord], Iterable[PatternHit]]
+    _blocks: list[TailBlock] = field(factory=list, init=False)
+    _messages: list[TailBlock] = field(factory=list, init=False)
+    _block_bytes: int = field(default=0, init=False)
+    _message_bytes: int = field(default=0, init=False)
+    _sure: SureMatches = field(init=False)
+
+    @_sure.default
+    def _make_sure_matches(self) -> SureMatches:
+        return SureMatches(self.table, self.work)
+
+    @property
+    def base(self) -> int | None:
+        """Absolute offset of the first byte held; None if nothing is held."""
+        return min((each.base for each in (*self._messages[:1], *self._blocks[:1])), default=None)
+
+    def add(self, block: TailBlock) -> list[PatternHit]:
+        """Add a block. Returns the hits in evicted blocks."""
+        if self._blocks:
+            self._blocks[-1].window.forget_lines()
+        if not block.packed and not block.unplaced:
+            return []
+        self._blocks.append(block)
+        self._block_bytes += len(block.window.data)
+        return self._evict(block.searched_to) if self._block_bytes > MAX_BLOCK_BYTES else []
+
+    def finish(self, end: int) -> list[PatternHit]:
+        """Return the last hits in a text of *end* bytes."""
+        search = self._search(set(self.saturated), end)
+        search.search((*self._take_messages(), *self._blocks))
+        self._blocks = []
+        return search.found
+
+    def _evict(self, end: int) -> list[PatternHit]:
+        """Evict the oldest blocks. Returns their hits that may be among the last of their sign."""
+        gone = 0
+        while self._block_bytes > _STAYING_SHARE * MAX_BLOCK_BYTES:
+            self._block_bytes -= len(self._blocks[gone].window.data)
+            gone += 1
+        old, self._blocks = self._blocks[:gone], self._blocks[gone:]
+        there = set[str]().union(*(block.texts() for block in old)) & self.saturated
+        search = self._search({each for each in there if not self._sure.are_enough(each, self._blocks)}, end)
+        search.cut_out = []
+        search.search(old)
+        self._messages += reversed(search.cut_out)
+        self._message_bytes += sum(len(each.window.data) for each in search.cut_out)
+        if self._message_bytes <= MAX_MESSAGE_BYTES:
+            return search.found
+        again = self._search(set(self.saturated), end)
+        again.search(self._take_messages())
+        return search.found + again.found
+
+    def _take_messages(self) -> list[TailBlock]:
+        taken, self._messages, self._message_bytes = self._messages, [], 0
+        return taken
+
+    def _search(self, wanted: set[str], end: int) -> _LastHits:
+        return _LastHits(self.table, self.work, self.run, end, wanted)
+
+
+@define
+class _LastHits:
+    """A search for the last hits of some patterns, from the end of a text backwards."""
+
+    table: PatternTable
+    work: WorkBudget
+    run: Callable[[str, LogRecord], Iterable[PatternHit]]
+    #: Bytes of the text read so far.
+    end: int
+    #: The patterns that are still wanted.
+    wanted: set[str]
+    found: list[PatternHit] = field(factory=list)
+    #: Messages that are cut out instead of being searched, if possible.
+    cut_out: list[TailBlock] | None = None
+    _counts: defaultdict[str, Counter[tuple[str, str]]] = field(factory=lambda: defaultdict(Counter))
+
+    def search(self, blocks: Sequence[TailBlock]) -> None:
+        """Search the ordered *blocks* from the last to the first."""
+        for block in reversed(blocks):
+            if not self.wanted:
+                break
+            self._search_block(block)
+
+    def _search_block(self, block: TailBlock) -> None:
+        for candidates in block.candidates_from_end(self.wanted, self.work):
+            for candidate in reversed(candidates):
+                if not self.work.has_time():
+                    self.work.late_bytes += candidate.at - block.begin
+                    return
+                if not self.work.may_search_again(self.end):
+                    return
+                self._look_at(candidate, block)
+            if not self.wanted:
+                return
+
+    def _look_at(self, candidate: Candidate, block: TailBlock) -> None:
+        if self.wanted.isdisjoint(candidate.texts):
+            return
+        texts = [text for text in candidate.narrow(self.table, self.work, again=True) if text in self.wanted]
+        if not texts:
+            return
+        if self.cut_out is not None and (message := block.message(candidate, self.work)) is not None:
+            self.cut_out.append(message)
+            return
+        record = candidate.record_in(block.window)
+        for text in texts:
+            if text in record.tried:
+                continue
+            hits = list(self.run(text, record))
+            counts = self._counts[text]
+            counts.update(hit.wanted.key for hit in hits)
+            self.found += hits
+            owners = self.table.owners(text)
+            if all(counts[each.key] >= each.kept_per_end for each in owners):
+                self.wanted.remove(text)
