@@ -15,8 +15,7 @@ from pathlib import Path
 from textwrap import indent
 
 import workerdiag
-from workerdiag.model.rules import Cause, NextStepRule
-from workerdiag.model.signs import LogSign
+from workerdiag.model.rules import Cause, LogSign, NextStepRule
 from workerdiag.scoring.advice import fill_example, fill_text
 
 FOLDER = Path(__file__).parent / "causes"

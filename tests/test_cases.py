@@ -16,8 +16,7 @@ import pytest
 import workerdiag
 from workerdiag.authoring.rule_tests import explain_logs, incident_problems, read_incidents
 from workerdiag.matching.scan import Matcher
-from workerdiag.model.rules import Rulebook
-from workerdiag.model.signs import EventSign
+from workerdiag.model.rules import EventSign, Rulebook
 
 CASES = Path(__file__).parent / "cases"
 

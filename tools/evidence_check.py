@@ -17,9 +17,7 @@ from template_match import TemplateMatch, any_of, fillings, templates_with
 from vocabulary import Utterance, Vocabulary
 
 from workerdiag.matching.regex import pattern
-from workerdiag.model.event_topics import SOURCE_TOPICS
-from workerdiag.model.rules import Landmark
-from workerdiag.model.signs import EventSign, ExceptionSign, LandmarkSign, LogSign
+from workerdiag.model.rules import SOURCE_TOPICS, EventSign, ExceptionSign, Landmark, LandmarkSign, LogSign
 
 if TYPE_CHECKING:
     from templates import Template

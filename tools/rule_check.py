@@ -11,8 +11,7 @@ from ranges import Claim, claim, problems
 from template_match import TemplateMatch
 from vocabulary import Vocabulary, merge_vocabularies
 
-from workerdiag.model.rules import Landmark, Rulebook
-from workerdiag.model.signs import EventSign, ExceptionSign, LandmarkSign, LogSign
+from workerdiag.model.rules import EventSign, ExceptionSign, Landmark, LandmarkSign, LogSign, Rulebook
 
 Rule = Landmark | LogSign | EventSign | ExceptionSign | LandmarkSign
 

@@ -20,8 +20,7 @@ from fixed_text import LEAST_LETTERS, fixed_runs
 from workerdiag.matching.lines import parse_line
 from workerdiag.matching.literals import NoLiteralError, literals
 from workerdiag.matching.regex import pattern
-from workerdiag.model.rules import Landmark
-from workerdiag.model.signs import LogSign
+from workerdiag.model.rules import Landmark, LogSign
 
 if TYPE_CHECKING:
     from templates import Template

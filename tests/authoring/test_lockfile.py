@@ -8,8 +8,7 @@ import pytest
 from attrs import evolve
 
 from workerdiag.authoring.lockfile import LOCK_FILE, lock_problems, lock_rules, lock_text, revision_problems
-from workerdiag.model.rules import Cause, Landmark, Rulebook
-from workerdiag.model.signs import LogSign
+from workerdiag.model.rules import Cause, Landmark, LogSign, Rulebook
 from workerdiag.rulebook.folder import read_folder
 from workerdiag.rulebook.load import shipped_folder
 

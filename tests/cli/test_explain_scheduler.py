@@ -9,8 +9,8 @@ import pytest
 
 from workerdiag import load_rulebook
 from workerdiag.cli.explain import SchedulerSource
-from workerdiag.model.event_topics import scheduler_topics
 from workerdiag.model.evidence import Inspected
+from workerdiag.model.rules import scheduler_topics
 from workerdiag.sources.cluster.client import connect
 
 ADDRESS = "tcp://10.0.0.1:8786"

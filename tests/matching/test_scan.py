@@ -18,8 +18,7 @@ from workerdiag.matching.patterns import END_REPORTS_PER_END
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
-from workerdiag.model.rules import Cause, Landmark, Rulebook
-from workerdiag.model.signs import LogSign
+from workerdiag.model.rules import Cause, Landmark, LogSign, Rulebook
 
 BOOK = Rulebook(
     schema=1,

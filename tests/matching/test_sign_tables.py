@@ -7,7 +7,7 @@ from attrs import evolve
 
 from workerdiag.matching import sign_tables
 from workerdiag.matching.sign_tables import SignTables, compilable_patterns
-from workerdiag.model.signs import ExceptionSign
+from workerdiag.model.rules import ExceptionSign
 from workerdiag.rulebook.load import load_rulebook
 
 BOOK = load_rulebook()

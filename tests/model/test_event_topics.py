@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import workerdiag
-from workerdiag.model.event_topics import SOURCE_TOPICS
+from workerdiag.model.rules import SOURCE_TOPICS
 
 SOURCES = Path(workerdiag.__file__).parent / "sources"
 

@@ -18,7 +18,7 @@ from workerdiag.authoring.lint import check_examples, lint, signs_without_lookal
 from workerdiag.deadline import Deadline
 from workerdiag.errors import RuleFileError
 from workerdiag.matching.literals import literals
-from workerdiag.model.signs import LogSign
+from workerdiag.model.rules import LogSign
 from workerdiag.rulebook import load, serialized
 from workerdiag.rulebook.folder import read_folder
 from workerdiag.rulebook.load import load_rulebook, load_rulebook_in_time, shipped_folder

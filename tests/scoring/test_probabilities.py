@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from workerdiag import LogText, explain
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.rules import EVERYDAY_ENDS, FREQUENCIES, LONE_GRADES, Cause
-from workerdiag.model.signs import GRADES, LogSign
+from workerdiag.model.rules import EVERYDAY_ENDS, FREQUENCIES, GRADES, LONE_GRADES, Cause, LogSign
 from workerdiag.model.vocabulary import CauseEnd
 from workerdiag.scoring.probabilities import (
     MAX_ODDS,

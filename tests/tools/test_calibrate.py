@@ -20,8 +20,7 @@ from grading import Counted, explained_by, graded, tellable
 
 from workerdiag.authoring.rule_tests import read_incidents
 from workerdiag.matching.scan import Matcher
-from workerdiag.model.rules import Cause, Rulebook
-from workerdiag.model.signs import LogSign
+from workerdiag.model.rules import Cause, LogSign, Rulebook
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,8 +16,7 @@ from template_match import TemplateMatch
 from templates import templates_of_source
 from vocabulary import vocabulary_of_source, vocabulary_of_wheel
 
-from workerdiag.model.rules import Landmark
-from workerdiag.model.signs import EventSign, ExceptionSign, LandmarkSign, LogSign
+from workerdiag.model.rules import EventSign, ExceptionSign, Landmark, LandmarkSign, LogSign
 
 RELEASES = [Version(each) for each in "2022.5.0 2022.10.0 2023.8.0 2024.8.1 2026.8.0".split()]
 

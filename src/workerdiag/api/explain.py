@@ -323,7 +323,7 @@ def _names_a_worker(facts: Sequence[Evidence]) -> bool:
 
 
 def _discovery(arguments: ExplainArguments, facts: Sequence[Evidence]) -> Discovery:
-    from workerdiag.model.event_topics import scheduler_topics
+    from workerdiag.model.rules import scheduler_topics
     from workerdiag.sources.discovery import Discovery  # imports platforms
 
     topics = scheduler_topics(_rules(arguments)[0]) if arguments.client is not None else ()

@@ -19,12 +19,17 @@ from workerdiag.model.rules import (
     CRASH_PLACEHOLDERS,
     MEMORY_PLACEHOLDERS,
     STACK_CAPTURE,
+    AbsentSign,
     Cause,
+    ExitSign,
     Landmark,
+    LandmarkSign,
+    LogSign,
     Mitigation,
     Rulebook,
+    Sign,
+    TogetherSign,
 )
-from workerdiag.model.signs import AbsentSign, ExitSign, LandmarkSign, LogSign, Sign, TogetherSign
 
 #: What is seen where workers never start: the consequence of every cause that keeps them from it.
 NO_WORKERS_CAUSE = "standstill.no-workers"

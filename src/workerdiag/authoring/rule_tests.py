@@ -24,8 +24,7 @@ from workerdiag.errors import RuleFileError
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Findings, RankedCause, findings_answer
 from workerdiag.model.evidence import Evidence, LogChunk
-from workerdiag.model.rules import Rulebook
-from workerdiag.model.signs import EventSign, ExitSign
+from workerdiag.model.rules import EventSign, ExitSign, Rulebook
 from workerdiag.model.vocabulary import OUTCOMES
 from workerdiag.pipeline import diagnose
 from workerdiag.rulebook.folder import read_folder

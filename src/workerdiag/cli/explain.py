@@ -237,7 +237,7 @@ class SchedulerSource:
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """Yield what there is; one gap of source ``scheduler`` if it cannot be reached."""
         from workerdiag.errors import describe_connection_error
-        from workerdiag.model.event_topics import scheduler_topics
+        from workerdiag.model.rules import scheduler_topics
         from workerdiag.sources.cluster.client import connect
         from workerdiag.sources.discovery import Discovery
 

@@ -370,7 +370,7 @@ def export_schema() -> dict[str, object]:
 
 def _definitions() -> tuple[Schema, Schema, Schema]:
     """All definitions, and how to refer to a cause and to a landmark."""
-    from workerdiag.model.signs import SIGN_KINDS
+    from workerdiag.model.rules import SIGN_KINDS
 
     definitions: Schema = {}
     cause = add_definition(Cause, definitions, all_required=False)

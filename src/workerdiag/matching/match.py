@@ -22,9 +22,8 @@ from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Gap, LogChunk
 from workerdiag.model.incident import END_ROLES, ClippedReports
-from workerdiag.model.rules import EXPECTED_REMOVALS, Rulebook
+from workerdiag.model.rules import EXPECTED_REMOVALS, EventSign, ExceptionSign, Rulebook
 from workerdiag.model.signals import reported_exit
-from workerdiag.model.signs import EventSign, ExceptionSign
 from workerdiag.model.vocabulary import MatchRole
 
 #: Readings of the clock that always find time left: the first messages are always searched.

@@ -8,8 +8,7 @@ from typing import TypeAlias, TypeVar
 
 from workerdiag.matching.patterns import left_out_note
 from workerdiag.matching.regex import BadPatternError, pattern, uses_re2
-from workerdiag.model.rules import Cause, Rulebook
-from workerdiag.model.signs import EventSign, ExceptionSign, ExitSign, LandmarkSign, Sign
+from workerdiag.model.rules import Cause, EventSign, ExceptionSign, ExitSign, LandmarkSign, Rulebook, Sign
 
 _S = TypeVar("_S", bound=Sign)
 #: A sign with its cause.

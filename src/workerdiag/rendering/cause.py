@@ -6,8 +6,17 @@ from collections.abc import Iterator, Mapping
 
 from attrs import fields
 
-from workerdiag.model.rules import Cause, Mitigation
-from workerdiag.model.signs import AbsentSign, EventSign, ExceptionSign, ExitSign, LandmarkSign, LogSign, Sign
+from workerdiag.model.rules import (
+    AbsentSign,
+    Cause,
+    EventSign,
+    ExceptionSign,
+    ExitSign,
+    LandmarkSign,
+    LogSign,
+    Mitigation,
+    Sign,
+)
 from workerdiag.model.vocabulary import CauseEnd, RetryVerdict
 from workerdiag.rendering.items import Item, Outline, Section
 from workerdiag.rendering.text import render_outline

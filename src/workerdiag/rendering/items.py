@@ -13,7 +13,7 @@ from attrs import frozen
 
 from workerdiag.model.diagnosis import Advice, Blame, Clue, Findings, NextStep, RankedCause, TaskFailure
 from workerdiag.model.evidence import Gap
-from workerdiag.model.signs import GRADES
+from workerdiag.model.rules import GRADES
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.rendering.deaths import memory_line
 from workerdiag.rendering.wording import (

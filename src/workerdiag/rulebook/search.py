@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from workerdiag.model.rules import Cause, Rulebook
-from workerdiag.model.signs import LogSign
+from workerdiag.model.rules import Cause, LogSign, Rulebook
 
 #: What a word in this part of a cause is worth.
 _ID, _TITLE, _WHY, _SIGN = 8.0, 4.0, 2.0, 1.0

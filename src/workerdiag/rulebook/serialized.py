@@ -8,8 +8,7 @@ from typing import Any, cast
 
 from attrs import evolve
 
-from workerdiag.model.rules import Cause, Landmark, Mitigation, NextStepRule, RivalCause, Rulebook
-from workerdiag.model.signs import SIGN_KINDS
+from workerdiag.model.rules import SIGN_KINDS, Cause, Landmark, Mitigation, NextStepRule, RivalCause, Rulebook
 
 #: A rule, or a part of one, as plain values.
 _Table = dict[str, Any]

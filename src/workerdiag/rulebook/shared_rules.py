@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from attrs import evolve, field, frozen
 from attrs.validators import matches_re, min_len
 
-from workerdiag.model.rules import Cause, Mitigation, NextStepRule
-from workerdiag.model.signs import Sign
+from workerdiag.model.rules import Cause, Mitigation, NextStepRule, Sign
 
 #: Stand among causes for "no cause is known" and "only a task failed".
 UNKNOWN = "unknown"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from workerdiag.model.signs import SIGN_KINDS, Sign
+from workerdiag.model.rules import SIGN_KINDS, Sign
 from workerdiag.serialization import problem_lines, quote_value, strict_converter
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from workerdiag.model.diagnosis import Clue, Death, Match, RankedCause
 from workerdiag.model.evidence import ExceptionFacts, TasksAtLoss
 from workerdiag.model.incident import Incident
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import Cause
-from workerdiag.model.signs import AbsentSign
+from workerdiag.model.rules import AbsentSign, Cause
 from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.crash_site import crash_site
 from workerdiag.scoring.memory_numbers import reading_of

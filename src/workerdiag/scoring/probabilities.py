@@ -13,8 +13,16 @@ from math import exp, log
 from attrs import field, frozen
 
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.rules import EVERYDAY_ENDS, FREQUENCIES, LONE_GRADES, Cause
-from workerdiag.model.signs import GRADES, ExitSign, Sign, TogetherSign
+from workerdiag.model.rules import (
+    EVERYDAY_ENDS,
+    FREQUENCIES,
+    GRADES,
+    LONE_GRADES,
+    Cause,
+    ExitSign,
+    Sign,
+    TogetherSign,
+)
 from workerdiag.model.vocabulary import Grade
 
 #: The fact of how a process ended.

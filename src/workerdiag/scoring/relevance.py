@@ -9,8 +9,16 @@ from typing import TypeAlias
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.incident import Case, Incident
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import REGISTRATIONS, RETIREMENT, STILL_ALIVE, Cause, Rulebook
-from workerdiag.model.signs import ExitSign, LogSign, Sign
+from workerdiag.model.rules import (
+    REGISTRATIONS,
+    RETIREMENT,
+    STILL_ALIVE,
+    Cause,
+    ExitSign,
+    LogSign,
+    Rulebook,
+    Sign,
+)
 from workerdiag.model.stop_reasons import restarted_workers
 from workerdiag.model.vocabulary import MatchRole
 from workerdiag.scoring.stop_requests import StopRequests, is_in_force

@@ -7,8 +7,7 @@ from itertools import islice
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import Cause, Rulebook
-from workerdiag.model.signs import AbsentSign, ExitSign, Sign, TogetherSign
+from workerdiag.model.rules import AbsentSign, Cause, ExitSign, Rulebook, Sign, TogetherSign
 from workerdiag.scoring.probabilities import CauseScore, SignEvidence
 
 #: Places of one sign that are tried at most for others close by.

@@ -11,11 +11,10 @@ import pytest
 
 from support.hanging_peers import gives_up
 from workerdiag import explain, load_rulebook
-from workerdiag.model.event_topics import SOURCE_TOPICS, scheduler_topics
 from workerdiag.model.evidence import Event, Gap, Inspected, LogChunk, MemoryReading
 from workerdiag.model.identity import Identity
+from workerdiag.model.rules import SOURCE_TOPICS, EventSign, scheduler_topics
 from workerdiag.model.scene import Victim
-from workerdiag.model.signs import EventSign
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.asker import ClusterQuestion
 from workerdiag.sources.cluster.evidence import event_evidence, flatten_fields, worker_state_events

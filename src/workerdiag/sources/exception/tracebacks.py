@@ -12,7 +12,7 @@ from itertools import chain, dropwhile, islice
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, TracebackType
 
-from workerdiag.model.source_files import is_library
+from workerdiag.model.evidence import is_library
 from workerdiag.sources.exception import slots
 
 #: At most this many outermost frames of a traceback are walked, and the innermost of those printed.
