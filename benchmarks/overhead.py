@@ -114,7 +114,7 @@ def how_many_tasks(dask_scheduler: Any) -> int:
 
 def on_scheduler(client: Client) -> None:
     """Only the scheduler records."""
-    from workerdiag.recorder.scheduler.plugin import RecorderScheduler
+    from workerdiag.recorder.scheduler import RecorderScheduler
 
     client.register_plugin(RecorderScheduler())
 

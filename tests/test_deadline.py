@@ -34,9 +34,9 @@ CLOCKS = (
     PROBES,
     "api/auto.py",
     "recorder/box/writer.py",
-    "recorder/worker/sampler.py",
-    "recorder/stderr/watch.py",
-    "recorder/stderr/forwarder.py",
+    "recorder/worker.py",
+    "recorder/stderr.py",
+    "recorder/stderr.py",
     "sources/cluster/scheduler_functions.py",
     "watch/feed/look_handler.py",
 )
@@ -44,9 +44,9 @@ CLOCKS = (
 THREADS = (
     "deadline.py",
     PROBES,
-    "recorder/worker/sampler.py",
-    "recorder/stderr/forwarder.py",
-    "recorder/scheduler/journal.py",
+    "recorder/worker.py",
+    "recorder/stderr.py",
+    "recorder/journal.py",
     "testing.py",
 )
 

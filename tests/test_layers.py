@@ -44,7 +44,7 @@ MAY_IMPORT = table(
         "scoring": "model errors units deadline redaction",
         "rendering": "model errors units redaction serialization settings",
         "pipeline": "model errors deadline matching correlation scoring",
-        # It opens the dashboard by name (recorder/scheduler/dashboard.py), where it records on the scheduler.
+        # It opens the dashboard by name (recorder/scheduler.py), where it records on the scheduler.
         "recorder": "_version model errors deadline procfs wire settings",
         "bundle": "_version model errors units redaction serialization rendering",
         "authoring": "model errors rulebook sources matching pipeline",

@@ -19,10 +19,9 @@ import dask
 import pytest
 from distributed import Client, Nanny, Scheduler, Worker
 
-from workerdiag.recorder.internals import nannies, schedulers, workers
-from workerdiag.recorder.nanny.delivery import deliver
-from workerdiag.recorder.worker.capture import LogCapture
-from workerdiag.recorder.worker.tasks import OffThreadTasks, TaskSlots, ThreadTasks
+from workerdiag.recorder import internals
+from workerdiag.recorder.delivery import deliver
+from workerdiag.recorder.worker import LogCapture, OffThreadTasks, TaskSlots, ThreadTasks
 from workerdiag.wire.constants import DEATH_TOPIC
 
 from .processes import PATIENCE_S
@@ -89,11 +88,11 @@ def test_a_nanny_is_told_the_exit_code(early):
         def __init__(self, *arguments, **options):
             super().__init__(*arguments, **options)
             self.codes = []
-            self.undo = nannies.watch_exits(self, self.codes.append) if early else None
+            self.undo = internals.watch_exits(self, self.codes.append) if early else None
 
     async def run():
         async with cluster(Early) as (nanny, _):
-            nanny.undo = nanny.undo or nannies.watch_exits(nanny, nanny.codes.append)
+            nanny.undo = nanny.undo or internals.watch_exits(nanny, nanny.codes.append)
             assert nanny.undo is not None
             await killed_and_back(nanny)
             nanny.undo()
@@ -110,7 +109,7 @@ def test_a_nanny_says_that_it_asked_its_worker_to_close():
     async def run():
         async with cluster(Nanny) as (nanny, _):
             orders = []
-            undo = nannies.watch_stop_requests(nanny, lambda: orders.append(nanny.pid))
+            undo = internals.watch_stop_requests(nanny, lambda: orders.append(nanny.pid))
             first = nanny.pid
             await nanny.restart()
             second = nanny.pid
@@ -127,11 +126,11 @@ def test_a_nanny_says_whom_it_ended_for_its_memory():
 
     async def run():
         async with cluster(Nanny, memory_limit="1GB") as (nanny, _):
-            assert nannies.terminated_pid(nanny) is None
-            assert nannies.terminate_fraction(nanny) == 0.95
+            assert internals.terminated_pid(nanny) is None
+            assert internals.terminate_fraction(nanny) == 0.95
             pid = nanny.pid
             nanny.memory_manager.memory_terminate_fraction = 0.001
-            await until(lambda: nannies.terminated_pid(nanny) == pid)
+            await until(lambda: internals.terminated_pid(nanny) == pid)
             nanny.memory_manager.memory_terminate_fraction = None
 
     asyncio.run(run())
@@ -143,7 +142,7 @@ def test_a_task_enters_and_leaves_its_thread():
     async def test(worker, client):
         notes = Notes()
         slots = TaskSlots(notes, 4)
-        undo = workers.watch_threads(worker, lambda old: ThreadTasks(slots, old))
+        undo = internals.watch_threads(worker, lambda old: ThreadTasks(slots, old))
         assert undo is not None
         thread = await client.submit(threading.get_ident, key="asks")
         assert notes.noted == [("started", 0, "asks", thread), ("ended", 0)]
@@ -166,9 +165,9 @@ def test_the_key_of_a_coroutine_is_entered():
 
         def asks(key):
             entered.append(key)
-            return workers.off_thread_location(worker, key)
+            return internals.off_thread_location(worker, key)
 
-        undo = workers.watch_keys(worker, OffThreadTasks(TaskSlots(notes, 4), asks))
+        undo = internals.watch_keys(worker, OffThreadTasks(TaskSlots(notes, 4), asks))
         assert undo is not None
         await client.submit(asyncio.sleep, 0, key="coroutine")
         await client.submit(time.sleep, 0, key="function")
@@ -187,9 +186,9 @@ def test_the_key_of_a_task_in_a_pool_of_processes_is_entered():
 
     async def test(worker, client):
         notes = Notes()
-        undo = workers.watch_keys(
+        undo = internals.watch_keys(
             worker,
-            OffThreadTasks(TaskSlots(notes, 4), lambda key: workers.off_thread_location(worker, key)),
+            OffThreadTasks(TaskSlots(notes, 4), lambda key: internals.off_thread_location(worker, key)),
         )
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             worker.executors["pool"] = pool
@@ -208,10 +207,10 @@ def test_a_worker_says_what_it_holds():
     """`WorkerState.nbytes` counts the bytes of results; where data is spilled, those on disk are known."""
 
     async def test(worker, client):
-        assert workers.held_bytes(worker)[0] == 0
+        assert internals.held_bytes(worker)[0] == 0
         future = client.submit(bytes, 100_000)
         await future
-        held, spilled = workers.held_bytes(worker)
+        held, spilled = internals.held_bytes(worker)
         assert held >= 100_000
         assert spilled in (None, 0)
 
@@ -224,7 +223,7 @@ def test_a_worker_logs_why_it_closes():
 
     async def test(worker, client):
         assert client
-        copy = LogCapture(lambda _: None, lambda record: reasons.append(workers.close_reason(record)))
+        copy = LogCapture(lambda _: None, lambda record: reasons.append(internals.close_reason(record)))
         copy.attach()
         try:
             await worker.close(reason="worker-lifetime-reached")
@@ -241,7 +240,7 @@ def test_contention_of_the_gil_is_a_share_or_not_known():
 
     async def test(worker, client):
         assert client
-        share = workers.gil_contention(worker)
+        share = internals.gil_contention(worker)
         assert share is None or 0 <= share <= 1
 
     on_worker(test)
@@ -266,18 +265,18 @@ def test_a_scheduler_says_how_it_stands_and_why_it_closes():
         worker = await Worker(scheduler.address, nthreads=1, host="127.0.0.1", dashboard=False)
         async with Client(scheduler.address, asynchronous=True, set_as_default=False) as client:
             await client.submit(abs, -1)
-            figures = schedulers.cluster_figures(scheduler)
+            figures = internals.cluster_figures(scheduler)
             assert (figures["worker_count"], figures["running_worker_count"]) == (1, 1)
             assert set(figures.values()) == {0, 1}
             await worker.close()
             future = client.submit(abs, -2)
-            waiting = [await asyncio.sleep(0.01, schedulers.cluster_figures(scheduler)) for _ in range(100)]
+            waiting = [await asyncio.sleep(0.01, internals.cluster_figures(scheduler)) for _ in range(100)]
             assert waiting[-1]["waiting_count"] == 1
             del future
         topic = scheduler._broker._topics["all"]
         assert topic.count == len(topic.events)
-        assert schedulers.closing_reason(scheduler) is None
+        assert internals.closing_reason(scheduler) is None
         await scheduler.close()
-        assert schedulers.closing_reason(scheduler) == "unknown"
+        assert internals.closing_reason(scheduler) == "unknown"
 
     asyncio.run(run())

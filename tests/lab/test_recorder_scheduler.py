@@ -13,8 +13,8 @@ import pytest
 from distributed import KilledWorker, LocalCluster
 
 import workerdiag
-from workerdiag.recorder.scheduler.plugin import HANDLER
-from workerdiag.recorder.scheduler.spare_failures import SparePlatformDeaths
+from workerdiag.recorder.scheduler import HANDLER
+from workerdiag.recorder.spare_failures import SparePlatformDeaths
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.asker import ClusterQuestion
 from workerdiag.sources.exception import exception_facts

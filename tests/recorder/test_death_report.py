@@ -16,11 +16,11 @@ import pytest
 from attrs import evolve
 from distributed import Client, Scheduler
 
-from workerdiag.recorder import death_report, orphans
+from workerdiag.recorder import death_report, delivery, nanny
+from workerdiag.recorder import delivery as orphans
 from workerdiag.recorder.box import directories
 from workerdiag.recorder.box.companions import message_path
-from workerdiag.recorder.nanny import delivery, nanny_recording
-from workerdiag.recorder.nanny.nanny_recording import NannyRecording
+from workerdiag.recorder.nanny import NannyRecording
 from workerdiag.recorder.recording import recorder_status, start_recording, stop_recording
 from workerdiag.wire.black_box import BlackBox, FinishedTask, RunningTask, Sample
 from workerdiag.wire.constants import DEATH_TOPIC
@@ -336,7 +336,7 @@ def report_of(here, monkeypatch, code, *, ordered=False):
         return True
 
     async def run():
-        monkeypatch.setattr(nanny_recording, "deliver", deliver)
+        monkeypatch.setattr(nanny, "deliver", deliver)
         start_recording(here, NannyRecording, "plugin")
         start_recording(here, NannyRecording, "preload")
         assert recorder_status(here)["is_recording"]
@@ -391,7 +391,7 @@ def test_a_release_that_tells_no_exit_is_said():
 
     async def run():
         here = a_nanny(_on_worker_exit_sync=None)
-        active = nanny_recording.NannyRecording(here)
+        active = nanny.NannyRecording(here)
         active.start()
         assert not active.is_recording
         assert list(active.missing) == ["exit-status"]

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import distributed  # noqa: F401  it keeps the clock that it finds, so import it before tests stop the clock
 
 from support.death_records import NOW, decoded
-from workerdiag.recorder.scheduler.death_watch import HANDLER, DeathWatch
-from workerdiag.recorder.scheduler.ring import DeathRing
+from workerdiag.recorder.deaths import HANDLER, DeathRing, DeathWatch
 
 
 class Topic:

@@ -26,8 +26,7 @@ from distributed import LocalCluster
 from support import watched_program
 from support.bad_receiver import BadReceiver, is_taken
 from support.death_records import decoded, nanny_report, scheduler_record
-from workerdiag.recorder.scheduler.death_watch import HANDLER, DeathWatch
-from workerdiag.recorder.scheduler.ring import DeathRing
+from workerdiag.recorder.deaths import HANDLER, DeathRing, DeathWatch
 from workerdiag.watch.sinks import verify_signature
 from workerdiag.watch.store import Store
 from workerdiag.watch.watched_case import WatchedCase

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.death_records import NOW, decoded, found_report, nanny_report, scheduler_record, worker_address
 from workerdiag.model.evidence import Inspected
 from workerdiag.pipeline import diagnose
-from workerdiag.recorder.scheduler.ring import DeathRing
+from workerdiag.recorder.deaths import DeathRing
 from workerdiag.rulebook.load import load_rulebook
 from workerdiag.sources.recorder.evidence import death_evidence
 from workerdiag.sources.recorder.record_lines import parse_record

@@ -142,7 +142,7 @@ def auto(client: Client, *, on: bool = True) -> None:
     Raises:
         TypeError: *client* is not a `distributed.Client`, or of a release before 2024.8.1.
     """
-    from workerdiag.recorder.internals.clients import stream_handlers
+    from workerdiag.recorder.internals import stream_handlers
 
     handlers = stream_handlers(client)
     if _ERRED not in handlers:

@@ -32,7 +32,7 @@ from workerdiag.integrations.diagnose import diagnose
 from workerdiag.model.dask import Method
 from workerdiag.model.diagnosis import Death
 from workerdiag.model.identity import Identity
-from workerdiag.recorder.internals.clients import is_made_asynchronous, open_clients
+from workerdiag.recorder.internals import is_made_asynchronous, open_clients
 from workerdiag.sources.cluster.queries import answer_in_time, fetch_events
 from workerdiag.sources.exception.slots import classes_of
 

@@ -85,9 +85,9 @@ def uninstall(client: Client) -> object:
 
 
 async def _install(client: Client, *, scheduler: bool) -> Installation:
-    from workerdiag.recorder.nanny.nanny_recording import RecorderNanny
-    from workerdiag.recorder.scheduler.plugin import RecorderScheduler
-    from workerdiag.recorder.worker.worker_recording import RecorderWorker
+    from workerdiag.recorder.nanny import RecorderNanny
+    from workerdiag.recorder.scheduler import RecorderScheduler
+    from workerdiag.recorder.worker import RecorderWorker
 
     missing: dict[str, tuple[str, ...]] = {}
     if scheduler and (forbidden := await _why_forbidden(client)):

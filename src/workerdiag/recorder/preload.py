@@ -31,13 +31,13 @@ async def dask_setup(server: object) -> None:
     from workerdiag.recorder.recording import start_recording
 
     if isinstance(server, Worker):
-        from workerdiag.recorder.worker.worker_recording import WorkerRecording
+        from workerdiag.recorder.worker import WorkerRecording
 
         start_recording(server, WorkerRecording, _OWNER)
         if server.nanny and (recording := get_recording(server)) is not None:
             recording.spawn(_ask_nanny(server))
     elif isinstance(server, Nanny):
-        from workerdiag.recorder.nanny.nanny_recording import NannyRecording
+        from workerdiag.recorder.nanny import NannyRecording
 
         start_recording(server, NannyRecording, _OWNER)
     elif isinstance(server, Scheduler):
@@ -50,7 +50,7 @@ async def _ask_nanny(worker: Any) -> None:
 
     from distributed.core import rpc
 
-    from workerdiag.recorder.nanny.nanny_recording import RecorderNanny
+    from workerdiag.recorder.nanny import RecorderNanny
     from workerdiag.wire.constants import PLUGIN_NAME
 
     connect = cast("Method", rpc)
@@ -62,7 +62,7 @@ async def _ask_nanny(worker: Any) -> None:
 
 async def _begin_in_scheduler(scheduler: Any) -> None:
     from workerdiag.recorder.internals import set_recording
-    from workerdiag.recorder.scheduler.plugin import RecorderScheduler
+    from workerdiag.recorder.scheduler import RecorderScheduler
     from workerdiag.wire.constants import PLUGIN_NAME
 
     if PLUGIN_NAME not in scheduler.plugins:

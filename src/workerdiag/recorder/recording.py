@@ -1,19 +1,24 @@
-"""The base of the recordings in workers and nannies, with their owners and missing parts."""
+"""The base of the recordings in workers and nannies, with their owners and missing parts.
+
+Where a worker runs, as its environment says: batch job, pod, container, releases.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from workerdiag.recorder.internals import get_recording, set_recording
+from workerdiag.procfs import cgroup_lines, process_start_ms
+from workerdiag.recorder.internals import get_recording, memory_thresholds, set_recording
 
 if TYPE_CHECKING:
     from workerdiag.model.dask import Server, Worker
     from workerdiag.wire.black_box import MissingPart
-
 
 #: Delay after the start of a recording before it looks for orphaned boxes, in seconds.
 _ORPHANS_AFTER_S = 2.0
@@ -64,7 +69,7 @@ class Recording(ABC):
         """Report orphaned boxes, once the first worker has had time to start."""
         await asyncio.sleep(_ORPHANS_AFTER_S)
         if self.is_recording:
-            from workerdiag.recorder.orphans import report_orphans
+            from workerdiag.recorder.delivery import report_orphans
 
             await report_orphans(server)
 
@@ -99,3 +104,63 @@ def recorder_status(dask_worker: Worker) -> dict[str, object]:
         "is_recording": recording is not None and recording.is_recording,
         "missing": dict(getattr(recording, "missing", {})),
     }
+
+
+#: Variables that batch systems set in each job (their manuals on the environment of a job).
+_JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID", "JOB_ID")
+#: Container ids of Docker, containerd and CRI-O in the path of a control group.
+_CONTAINER = re.compile(r"[0-9a-f]{64}")
+_T = TypeVar("_T")
+
+
+def worker_identity(worker: Worker) -> Mapping[str, str]:
+    """Who a worker is and where it runs, as text; what is not known is left out.
+
+    ``worker``, ``name``, ``nanny`` (addresses and name), ``nanny_pid`` and ``nanny_started_ms`` (its
+    parent, if that is a nanny), ``scheduler``, ``threads``, ``local_directory``, ``dask``,
+    ``distributed``, ``memory_spill`` and ``memory_pause`` (shares of the memory limit), ``cgroup``,
+    ``container``, ``job`` and ``pod``.
+    """
+    from dask import __version__ as of_dask  # type: ignore[attr-defined]
+    from distributed import __version__ as of_distributed  # type: ignore[attr-defined]
+
+    parent = os.getppid() if worker.nanny else None
+    spill, pause = memory_thresholds(worker)
+    known = {
+        "worker": _value_or_none(lambda: worker.address),
+        "name": _value_or_none(lambda: worker.name),
+        "nanny": worker.nanny,
+        "nanny_pid": parent,
+        "nanny_started_ms": process_start_ms(parent) if parent else None,
+        "scheduler": _value_or_none(lambda: worker.scheduler.address),
+        "threads": _value_or_none(lambda: worker.state.nthreads),
+        "local_directory": worker.local_directory,
+        "dask": of_dask,
+        "distributed": of_distributed,
+        "memory_spill": spill,
+        "memory_pause": pause,
+        **platform_identity(),
+    }
+    return {name: str(value) for name, value in known.items() if value not in (None, "")}
+
+
+def platform_identity() -> Mapping[str, str | None]:
+    """Control group, container, job and pod of this process; None for what there is not."""
+    groups = cgroup_lines()
+    container = next((found[0] for line in groups if (found := _CONTAINER.search(line))), None)
+    in_kubernetes = "KUBERNETES_SERVICE_HOST" in os.environ
+    return {
+        "cgroup": max((line.partition(":")[2] for line in groups), key=len, default=None),
+        "container": container,
+        "job": next((os.environ[name] for name in _JOB_VARIABLES if os.environ.get(name)), None),
+        # Kubernetes names the host in a pod like the pod, unless configured otherwise.
+        "pod": os.environ.get("POD_NAME") or (os.environ.get("HOSTNAME") if in_kubernetes else None),
+    }
+
+
+def _value_or_none(ask: Callable[[], _T]) -> _T | None:
+    """What is known by now; None if asking raises, as an address does before there is one."""
+    try:
+        return ask()
+    except (AttributeError, ValueError):
+        return None

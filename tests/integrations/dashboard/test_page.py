@@ -19,7 +19,7 @@ from support.dashboard_deaths import case, judgement
 from support.death_records import nanny_report
 from workerdiag.integrations.dashboard import judge
 from workerdiag.integrations.dashboard import page as dashboard
-from workerdiag.recorder.scheduler.plugin import RecorderScheduler
+from workerdiag.recorder.scheduler import RecorderScheduler
 from workerdiag.wire.constants import DEATH_TOPIC
 
 #: Seconds until a death is judged on a busy machine.

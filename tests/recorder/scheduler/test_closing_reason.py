@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from workerdiag.recorder.internals.schedulers import closing_reason
+from workerdiag.recorder.internals import closing_reason
 
 
 class Scheduler:

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import fsspec
 import pytest
 
+from workerdiag.recorder import journal
 from workerdiag.recorder.death_report import json_size
-from workerdiag.recorder.scheduler import journal
-from workerdiag.recorder.scheduler.journal import Journal, append_to_file
-from workerdiag.recorder.scheduler.plugin import HANDLER, RecorderScheduler
-from workerdiag.recorder.scheduler.ring import DeathRing
-from workerdiag.recorder.scheduler.spare_failures import SparePlatformDeaths
+from workerdiag.recorder.deaths import DeathRing
+from workerdiag.recorder.journal import Journal, append_to_file
+from workerdiag.recorder.scheduler import HANDLER, RecorderScheduler
+from workerdiag.recorder.spare_failures import SparePlatformDeaths
 from workerdiag.wire.constants import DEATH_TOPIC, PLUGIN_NAME
 from workerdiag.wire.messages import DeathReport, decode_message
 from workerdiag.wire.plain import to_plain

@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 
 from support.hanging_peers import gives_up
 from workerdiag.procfs import boot_id, process_start_ms
+from workerdiag.recorder import stderr as descriptor_copy
+from workerdiag.recorder import stderr as forwarder
+from workerdiag.recorder import stderr as location
 from workerdiag.recorder.box import directories
 from workerdiag.recorder.box.companions import stderr_path
 from workerdiag.recorder.box.writer import BoxWriter
-from workerdiag.recorder.stderr import descriptor_copy, forwarder, location
-from workerdiag.recorder.stderr.last_output import MAX_BYTES, MAX_CHARS, last_stderr, tail
-from workerdiag.recorder.stderr.line_owner import possibly_own_lines
+from workerdiag.recorder.last_output import MAX_BYTES, MAX_CHARS, last_stderr, possibly_own_lines, tail
 from workerdiag.sources.recorder.evidence import death_evidence
 from workerdiag.wire.black_box import BlackBox
 from workerdiag.wire.messages import DeathReport, StderrTail, decode_message
@@ -51,7 +52,7 @@ def wait_until(ask):
 
 def noted(**streams):
     """What a process whose standard error is so notes of it."""
-    code = "import json; from workerdiag.recorder.stderr.location import stderr_location; print(json.dumps(stderr_location()))"
+    code = "import json; from workerdiag.recorder.stderr import stderr_location; print(json.dumps(stderr_location()))"
     run = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True, **streams)
     return json.loads(run.stdout)
 
@@ -276,9 +277,7 @@ def test_what_is_told_is_never_too_long(tmp_path, log):
 def test_a_file_that_does_not_answer_is_given_up(tmp_path, log, monkeypatch):
     """A nanny has more to do than to wait for a disk on a network."""
     given_up = threading.Event()
-    monkeypatch.setattr(
-        "workerdiag.recorder.stderr.last_output._read_last_output", lambda *_, **__: given_up.wait()
-    )
+    monkeypatch.setattr("workerdiag.recorder.last_output._read_last_output", lambda *_, **__: given_up.wait())
     assert last_stderr(tmp_path / "a.box", a_box(log), just_now=True) is None
     given_up.set()
 

@@ -17,14 +17,12 @@ import pytest
 from distributed import Client, LocalCluster
 
 from workerdiag import procfs
-from workerdiag.recorder import worker_identity
+from workerdiag.recorder import internals, recording, worker
 from workerdiag.recorder.box.reader import read_box
-from workerdiag.recorder.internals import get_recording, set_recording, workers
-from workerdiag.recorder.nanny.nanny_recording import NannyRecording
+from workerdiag.recorder.internals import get_recording, set_recording
+from workerdiag.recorder.nanny import NannyRecording
 from workerdiag.recorder.recording import recorder_status, start_recording, stop_recording
-from workerdiag.recorder.worker import capture, sampler, worker_recording
-from workerdiag.recorder.worker.tasks import EarlierTasks, OffThreadTasks, TaskSlots, ThreadTasks
-from workerdiag.recorder.worker.worker_recording import WorkerRecording
+from workerdiag.recorder.worker import EarlierTasks, OffThreadTasks, TaskSlots, ThreadTasks, WorkerRecording
 
 
 class Notes:
@@ -167,7 +165,7 @@ def test_where_a_task_runs_is_told_by_what_it_is_and_by_its_executor(run_spec, e
             state=SimpleNamespace(tasks={"x": task}), executors={"default": threads, "pool": object()}
         )
         thread = threading.get_ident() if where == "event loop" else 0
-        assert workers.off_thread_location(here, "x") == (where and (thread, where))
+        assert internals.off_thread_location(here, "x") == (where and (thread, where))
 
 
 def test_a_task_from_before_is_noted_until_it_ends(notes):
@@ -196,7 +194,7 @@ def test_a_task_from_before_is_noted_until_it_ends(notes):
 def test_log_records_are_copied_as_they_are_printed():
     """INFO and above, of any of distributed's loggers; and no more after the end."""
     lines, seen = [], []
-    copy = capture.LogCapture(lines.append, seen.append)
+    copy = worker.LogCapture(lines.append, seen.append)
     logger = logging.getLogger("distributed.worker.state_machine")
     logging.getLogger("distributed").addHandler(logging.NullHandler())
     copy.attach()
@@ -214,7 +212,7 @@ def test_a_logger_without_handlers_keeps_printing():
     """Python prints what no handler takes; a handler of ours would end that."""
     code = """
 import logging
-from workerdiag.recorder.worker.capture import LogCapture
+from workerdiag.recorder.worker import LogCapture
 LogCapture(lambda _: None, lambda _: None).attach()
 logging.getLogger("tornado.application").error("still here")
 """
@@ -227,7 +225,7 @@ def test_standard_error_is_copied_by_whole_lines_and_handed_on(monkeypatch):
     original = io.StringIO()
     monkeypatch.setattr(sys, "stderr", original)
     lines = []
-    copy = capture.StderrCapture(lines.append)
+    copy = worker.StderrCapture(lines.append)
     copy.attach()
     sys.stderr.write("one ")
     sys.stderr.writelines(["line\nand ", "more"])
@@ -242,7 +240,7 @@ def test_whoever_took_standard_error_meanwhile_keeps_it(monkeypatch):
     original = io.StringIO()
     monkeypatch.setattr(sys, "stderr", original)
     lines = []
-    copy = capture.StderrCapture(lines.append)
+    copy = worker.StderrCapture(lines.append)
     copy.attach()
     taken = sys.stderr
     monkeypatch.setattr(sys, "stderr", io.StringIO())
@@ -258,7 +256,7 @@ def test_faulthandler_of_others_is_left_alone(tmp_path):
     was_on = faulthandler.is_enabled()
     faulthandler.enable(io.FileIO(tmp_path / "theirs", "wb"))
     try:
-        copy, why_not = capture.capture_fatal_signals(lambda: io.FileIO(tmp_path / "ours", "wb"))
+        copy, why_not = worker.capture_fatal_signals(lambda: io.FileIO(tmp_path / "ours", "wb"))
         assert copy is None
         assert "left alone" in why_not
     finally:
@@ -271,7 +269,7 @@ def test_a_fatal_signal_leaves_stacks_in_the_file_and_a_child_does_not(tmp_path)
     """The worker's own crash is dumped; that of a process it forked is not."""
     code = f"""
 import ctypes, io, os
-from workerdiag.recorder.worker.capture import capture_fatal_signals
+from workerdiag.recorder.worker import capture_fatal_signals
 copy, _ = capture_fatal_signals(lambda: io.FileIO({str(tmp_path / "dump")!r}, "wb"))
 if os.fork() == 0:
     ctypes.string_at(0)
@@ -315,7 +313,7 @@ def a_worker(**more):
 def test_a_sample_has_what_is_known(notes):
     """What a system or a release does not say is None, and the rest is there."""
     looked = threading.Event()
-    thread = sampler.Sampler(a_worker(), notes, looked.set)
+    thread = worker.Sampler(a_worker(), notes, looked.set)
     thread.start()
     assert looked.wait(10)
     thread.stop()
@@ -333,7 +331,7 @@ def test_a_sample_has_what_is_known(notes):
 def test_a_blocked_loop_is_late_for_as_long_as_it_is_blocked():
     """Without an answer the lag grows; with one it is what the answer took."""
     loop = Loop()
-    probe = sampler.LoopProbe(loop)
+    probe = worker.LoopProbe(loop)
     assert probe.lag_s() == 0
     waited = probe.lag_s()
     assert 0 < waited <= probe.lag_s()
@@ -351,7 +349,7 @@ def test_without_proc_nothing_is_known_and_nothing_fails(monkeypatch):
 
     monkeypatch.setattr("pathlib.Path.open", gone)
     monkeypatch.setattr(os, "scandir", gone)
-    assert sampler.rss_bytes() is sampler.host_available_bytes() is sampler.open_files() is None
+    assert worker.rss_bytes() is worker.host_available_bytes() is worker.open_files() is None
     assert procfs.cgroup_lines() == []
     assert procfs.find_memory_group() is None
 
@@ -359,14 +357,14 @@ def test_without_proc_nothing_is_known_and_nothing_fails(monkeypatch):
 def test_who_a_worker_is(monkeypatch):
     """Job, pod and container are told where there are such; what is not known is left out."""
     container = "0123456789abcdef" * 4
-    monkeypatch.setattr(worker_identity, "cgroup_lines", lambda: [f"0::/kubepods/{container}"])
+    monkeypatch.setattr(recording, "cgroup_lines", lambda: [f"0::/kubepods/{container}"])
     for name in ("PBS_JOBID", "POD_NAME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SLURM_JOB_ID", "42")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("HOSTNAME", "dask-worker-1")
     here = SimpleNamespace(address="tcp://10.0.0.4:1", name=7, nanny=None, local_directory="/scratch")
-    who = worker_identity.worker_identity(here)
+    who = recording.worker_identity(here)
     assert who["container"] == container
     assert (who["job"], who["pod"], who["name"], who["worker"]) == (
         "42",
@@ -390,8 +388,8 @@ def test_a_worker_in_its_users_process_records_and_leaves(tmp_path, monkeypatch)
         LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):
-        client.register_plugin(worker_recording.RecorderWorker())
-        client.register_plugin(worker_recording.RecorderWorker())
+        client.register_plugin(worker.RecorderWorker())
+        client.register_plugin(worker.RecorderWorker())
         (report,) = client.run(recorder_status).values()
         if not report["is_recording"]:
             pytest.skip(f"this system has no room for boxes: {report['missing']}")
@@ -446,7 +444,7 @@ def test_a_preload_leaves_alone_what_is_no_server():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["worker.worker_recording", "nanny.nanny_recording"])
+@pytest.mark.parametrize("module", ["worker", "nanny"])
 def test_a_process_that_records_loads_little(module):
     """Beside distributed itself a worker or nanny loads only the standard library and small modules of ours."""
     code = f"""

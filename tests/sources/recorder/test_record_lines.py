@@ -21,7 +21,7 @@ from workerdiag.model.evidence import Event, ExceptionFacts, Gap, LogChunk, Proc
 from workerdiag.model.identity import Identity
 from workerdiag.recorder.box.found_box import death_message
 from workerdiag.recorder.box.writer import BoxWriter
-from workerdiag.recorder.scheduler.journal import Journal
+from workerdiag.recorder.journal import Journal
 from workerdiag.sources.logs import LogSource
 from workerdiag.sources.logs.inputs import resolve_logs
 from workerdiag.sources.recorder.evidence import death_evidence
@@ -85,7 +85,7 @@ def test_of_many_batches_the_newest_are_read_first(tmp_path, monkeypatch):
     """Whichever process of whichever host wrote them: time may not do for all."""
     clock = iter([NOW, NOW + 60, NOW + 30])
     for number in range(3):
-        monkeypatch.setattr("workerdiag.recorder.scheduler.journal.time.time", lambda: next(clock))
+        monkeypatch.setattr("workerdiag.recorder.journal.time.time", lambda: next(clock))
         appender = Journal(f"file://{tmp_path}/deaths", no_failure)
         monkeypatch.undo()
         appender.put(scheduler_record(number))

@@ -1,6 +1,6 @@
 """The deaths of a scheduler in its dashboard: a page, JSON, reports, and counts for Prometheus.
 
-The recorder on the scheduler imports this by name (`workerdiag.recorder.scheduler.dashboard`), and without
+The recorder on the scheduler imports this by name (`workerdiag.recorder.scheduler`), and without
 the reasoning. Only public parts of Dask's web server are used, and `attach` returns what undoes everything.
 
 The routes of the scheduler's web server: the page, ``/workerdiag/deaths.json``, and the report of each case.
@@ -43,7 +43,7 @@ from workerdiag.integrations.dashboard.judge import (
 from workerdiag.integrations.prometheus import export_counts
 from workerdiag.model.dask import Method, Reply
 from workerdiag.model.stop_reasons import is_deliberate
-from workerdiag.recorder.scheduler.death_watch import HANDLER
+from workerdiag.recorder.deaths import HANDLER
 from workerdiag.wire.plain import BrokenValueError, from_plain
 from workerdiag.wire.recorded_death import RecordedDeath
 

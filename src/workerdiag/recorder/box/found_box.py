@@ -12,7 +12,7 @@ from workerdiag.procfs import boot_id
 from workerdiag.recorder.box.directories import SILENCE_S, is_orphan
 from workerdiag.recorder.box.reader import read_box
 from workerdiag.recorder.death_report import report_found_box
-from workerdiag.recorder.stderr.last_output import last_stderr
+from workerdiag.recorder.last_output import last_stderr
 from workerdiag.wire.black_box import BlackBox
 from workerdiag.wire.constants import BOX_MAGIC
 from workerdiag.wire.messages import DeathReport

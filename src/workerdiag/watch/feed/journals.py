@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from workerdiag.incidents.incident import watched_deaths
-from workerdiag.recorder.scheduler.journal import MAX_FILE_BYTES, MAX_OBJECTS
+from workerdiag.recorder.journal import MAX_FILE_BYTES, MAX_OBJECTS
 from workerdiag.sources.recorder.record_lines import RecordParser
 from workerdiag.watch.feed.death_feed import StoredDeaths
 from workerdiag.wire.messages import DeathMessage

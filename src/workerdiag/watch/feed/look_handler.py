@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TypedDict, cast
 
 from workerdiag.model.dask import Method, Reply, Scheduler, Topic
-from workerdiag.recorder.internals import schedulers
+from workerdiag.recorder import internals
 from workerdiag.sources.internals import topics_reader
 from workerdiag.watch.feed.worker_identities import WORKER_IDENTITIES, worker_identities
 
@@ -78,7 +78,7 @@ def look_installer() -> Method:
 
 def _looker() -> Method:
     read, reason_of = _event_reader(), _reason_reader()
-    figures, closing = schedulers.figures_reader(), schedulers.closing_reader()
+    figures, closing = internals.figures_reader(), internals.closing_reader()
     topics_of = topics_reader()
 
     async def look(wanted: LookRequest, dask_scheduler: Scheduler, who_was: Method) -> dict[str, object]:

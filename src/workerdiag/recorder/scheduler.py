@@ -1,26 +1,35 @@
-"""The recorder on the scheduler, which records each removal of a worker and the reports of nannies."""
+"""The recorder on the scheduler, which records each removal of a worker and the reports of nannies.
+
+The one door from the recorder on a scheduler to what reasons about its deaths, and shows them there.
+
+By name: the recorder imports nothing that reasons, and where the dashboard cannot be loaded it records on.
+
+What a scheduler knows about a worker when it removes it, and drops immediately afterwards.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import pkgutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from heapq import nlargest
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
+from attrs import evolve
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
+from workerdiag.recorder import deaths as death_watch
+from workerdiag.recorder import internals
 from workerdiag.recorder.death_report import json_size
-from workerdiag.recorder.internals import Undo, get_recording, schedulers
-from workerdiag.recorder.scheduler import death_watch
-from workerdiag.recorder.scheduler.dashboard import open_dashboard
-from workerdiag.recorder.scheduler.death_watch import DeathWatch
-from workerdiag.recorder.scheduler.journal import Journal
-from workerdiag.recorder.scheduler.removal_record import TrackedWorker, abridged_record, removal_record
-from workerdiag.recorder.scheduler.ring import MAX_BYTES, DeathRing
+from workerdiag.recorder.deaths import MAX_BYTES, DeathRing, DeathWatch
+from workerdiag.recorder.internals import Undo, get_recording
+from workerdiag.recorder.journal import Journal
 from workerdiag.settings import setting
 from workerdiag.wire.constants import DEATH_TOPIC, PLUGIN_NAME
 from workerdiag.wire.messages import (
@@ -33,10 +42,10 @@ from workerdiag.wire.messages import (
 )
 from workerdiag.wire.plain import to_plain
 from workerdiag.wire.recorded_death import DeathsAnswer, RecordedDeath, select_recent
-from workerdiag.wire.removal import RemovalRecord
+from workerdiag.wire.removal import Heartbeat, HeartbeatTask, RemovalRecord, StatusChange, SuspectTask
 
 if TYPE_CHECKING:
-    from workerdiag.model.dask import Method, Reply
+    from workerdiag.model.dask import Method, Reply, Scheduler, WorkerState
     from workerdiag.wire.black_box import MissingPart
 
 logger = logging.getLogger("distributed.scheduler.recorder")
@@ -94,7 +103,7 @@ class RecorderScheduler(SchedulerPlugin):
         self._ring = DeathRing(most=setting("recorder.deaths"), most_bytes=MAX_BYTES)
         for address in list(scheduler.workers):
             self._track(address)
-        if not schedulers.limit_topic(scheduler, DEATH_TOPIC, _MAX_EVENTS):
+        if not internals.limit_topic(scheduler, DEATH_TOPIC, _MAX_EVENTS):
             self._lack("topic-limit", "this release of distributed does not limit the number of events")
         if target := setting("recorder.append-to"):
             self._journal = Journal(str(target), self._lack)
@@ -105,14 +114,14 @@ class RecorderScheduler(SchedulerPlugin):
             journal=self._journal.target if self._journal is not None else None,
         )
         handlers: dict[str, Method] = {HANDLER: self.deaths, death_watch.HANDLER: self._watch.answer}
-        undo = [schedulers.add_handler(scheduler, name, each) for name, each in handlers.items()]
+        undo = [internals.add_handler(scheduler, name, each) for name, each in handlers.items()]
         self._undo = [each for each in undo if each is not None]
         self._close_dashboard = open_dashboard(scheduler)
         self._publish(RecorderState(is_recording=True))
 
     async def close(self) -> None:
         """Stop when the scheduler closes or the recorder is uninstalled, and flush the journal."""
-        closing_reason = schedulers.closing_reason(self._scheduler)
+        closing_reason = internals.closing_reason(self._scheduler)
         if self._close_dashboard is not None:
             self._close_dashboard()
             self._close_dashboard = None
@@ -252,7 +261,7 @@ class RecorderScheduler(SchedulerPlugin):
         )
 
     def _do_nannies_report(self) -> bool:
-        return schedulers.has_nanny_plugin(self._scheduler, PLUGIN_NAME) or bool(
+        return internals.has_nanny_plugin(self._scheduler, PLUGIN_NAME) or bool(
             get_recording(self._scheduler)
         )
 
@@ -271,3 +280,160 @@ def _deaths_within(deaths: Iterable[RecordedDeath], most_bytes: int) -> Iterator
                 most_bytes -= size
                 yield each
                 break
+
+
+#: Takes the scheduler, and returns what closes it again, or None.
+DASHBOARD: Final = "workerdiag.integrations.dashboard.page:attach"
+
+
+def open_dashboard(scheduler: Scheduler) -> Callable[[], object] | None:
+    """Show deaths in the scheduler's dashboard; returns what ends that, or None. It does not raise."""
+    if setting("recorder.dashboard") == "hide":
+        return None
+    try:
+        attach: Callable[[Scheduler], Callable[[], object] | None] = pkgutil.resolve_name(DASHBOARD)
+        undo = attach(scheduler)
+    except Exception as problem:  # noqa: BLE001  a page is no reason to stop a scheduler
+        logger.warning("Deaths are not shown in the dashboard: %s", describe_error(problem))
+        return None
+    return undo
+
+
+#: Status changes to remember for each live worker.
+MAX_CHANGES = 10
+_MAX_KEYS = 200
+_MAX_RUNNING = 256
+_MAX_SUSPECTS = 50
+#: The most suspicious of this many tasks are looked for; more are only counted.
+_MAX_COUNTED = 5000
+_KEY_CHARS = 500
+_KEYS_CHARS = 16 * 1024
+_REASON_CHARS = 500
+#: A published record has at most this many tasks in each list.
+_MAX_PUBLISHED = 20
+
+
+class TrackedWorker:
+    """A live worker with its state, which the scheduler drops before plugins learn of the removal.
+
+    Attributes:
+        state: The scheduler's ``WorkerState``.
+        changes: Its latest status changes, oldest first.
+        reason: The reason for closing that the worker reported; None if it reported none.
+    """
+
+    __slots__ = ("changes", "reason", "state")
+
+    def __init__(self, state: WorkerState) -> None:
+        self.state = state
+        self.changes: tuple[StatusChange, ...] = ()
+        self.reason: str | None = None
+
+    def note_status(self, at: float, before: object, after: object) -> None:
+        """Add a status change."""
+        change = StatusChange(at=at, before=str(before)[:50], after=str(after)[:50])
+        self.changes = (*self.changes, change)[-MAX_CHANGES:]
+
+
+def removal_record(
+    scheduler: Scheduler, tracked: TrackedWorker, event: Reply, *, noticed_at: float
+) -> RemovalRecord:
+    """The record of one removal; docs/fair-blame.md lists its fields.
+
+    Args:
+        scheduler: The scheduler, which has not yet moved the worker's tasks elsewhere.
+        tracked: The worker.
+        event: The scheduler's event ``remove-worker`` (scheduler.py, 2024.8.1 to 2026.8.0).
+        noticed_at: Now, in seconds since the epoch.
+    """
+    state = tracked.state
+    keys: Collection[object] = event.get("processing-tasks") or ()
+    running = {task.key: seconds for task, seconds in internals.executing_tasks(state) if task.key in keys}
+    is_expected = bool(event.get("expected"))
+    allowed = internals.allowed_failures(scheduler)
+    counts = _suspicious_counts(scheduler, keys)
+    suspects = tuple(
+        SuspectTask(key=_clipped_key(key), suspicious_count=count)
+        for key, count in islice(counts.items(), _MAX_SUSPECTS)
+    )
+    return RemovalRecord(
+        worker_address=state.address,
+        worker_name=str(state.name)[:200],
+        pid=state.pid or None,
+        nanny_address=state.nanny or None,
+        address_host=internals.worker_host(state),
+        noticed_at=noticed_at,
+        stimulus_id=str(event.get("stimulus_id"))[:_REASON_CHARS],
+        is_expected=is_expected,
+        close_reason=tracked.reason,
+        status_changes=tracked.changes,
+        nthreads=state.nthreads,
+        memory_limit_bytes=state.memory_limit or None,
+        last_heartbeat=_last_heartbeat(state, noticed_at),
+        executing_at_heartbeat=tuple(
+            HeartbeatTask(key=_clipped_key(key), running_s=seconds)
+            for key, seconds in islice(running.items(), _MAX_RUNNING)
+        ),
+        seceded_keys=tuple(
+            _clipped_key(task.key)
+            for task in islice(internals.long_running_tasks(state), _MAX_KEYS)
+            if task.key in keys
+        ),
+        assigned_keys=_clipped_keys((*running, *counts, *islice(keys, _MAX_KEYS))),
+        assigned_count=len(keys),
+        suspects=suspects,
+        given_up=tuple(
+            each
+            for each in suspects
+            if not is_expected and allowed is not None and each.suspicious_count > allowed
+        ),
+        allowed_failures=allowed,
+        lost_result_count=len(event.get("lost-computed-tasks") or ()),
+        lost_scattered_count=len(event.get("lost-scattered-tasks") or ()),
+        workers_remaining=len(scheduler.workers),
+    )
+
+
+def abridged_record(full: RemovalRecord) -> RemovalRecord:
+    """The record as published to subscribers, with few task keys."""
+    long = ("executing_at_heartbeat", "assigned_keys", "suspects", "given_up", "seceded_keys")
+    return evolve(full, **{name: getattr(full, name)[:_MAX_PUBLISHED] for name in long})
+
+
+def _last_heartbeat(state: WorkerState, now: float) -> Heartbeat:
+    """The metrics of its last heartbeat (``Worker.get_metrics`` in worker.py)."""
+    metrics: Reply = state.metrics or {}
+    spilled = metrics.get("spilled_bytes")
+    last = state.last_seen or None
+    return Heartbeat(
+        at=last,
+        age_s=None if last is None else max(0.0, round(now - last, 3)),
+        rss_bytes=metrics.get("memory"),
+        managed_bytes=metrics.get("managed_bytes"),
+        spilled_bytes=spilled.get("disk") if isinstance(spilled, Mapping) else None,
+        open_files=metrics.get("num_fds"),
+    )
+
+
+def _suspicious_counts(scheduler: Scheduler, keys: Collection[object]) -> dict[object, int]:
+    """The most suspicious tasks, with the number of deaths that Dask counts against each."""
+    tasks = (scheduler.tasks.get(key) for key in islice(keys, _MAX_COUNTED))
+    counted = [(internals.suspicious_count(task), task.key) for task in tasks if task is not None]
+    most = nlargest(_MAX_KEYS, counted, key=lambda each: each[0])
+    return {key: count for count, key in most if count}
+
+
+def _clipped_keys(keys: Iterable[object]) -> tuple[str, ...]:
+    """The distinct keys as strings, up to the limit."""
+    clipped: list[str] = []
+    left = _KEYS_CHARS
+    for key in dict.fromkeys(map(_clipped_key, keys)):
+        left -= len(key)
+        if left < 0 or len(clipped) == _MAX_KEYS:
+            break
+        clipped.append(key)
+    return tuple(clipped)
+
+
+def _clipped_key(key: object) -> str:
+    return str(key)[:_KEY_CHARS]

@@ -16,7 +16,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from workerdiag.model.dask import Reply, Scheduler, TaskState
 from workerdiag.model.stop_reasons import UNRESPONSIVE, is_stop_request_beyond_tasks
-from workerdiag.recorder.internals import schedulers
+from workerdiag.recorder import internals
 from workerdiag.wire.constants import DEATH_TOPIC
 from workerdiag.wire.messages import DeathReport, Message, PlatformNotice, decode_message
 
@@ -143,7 +143,7 @@ class SparePlatformDeaths(SchedulerPlugin):
                 continue
             each.spared = True
             uncounted = sum(
-                schedulers.uncount_failure(task) for ref in each.tasks if (task := ref()) is not None
+                internals.uncount_failure(task) for ref in each.tasks if (task := ref()) is not None
             )
             logger.info(
                 "The loss of worker %s (%s) does not count against its %d tasks", each.worker, why, uncounted
@@ -165,10 +165,10 @@ def reason_to_spare(message: Message | None) -> str | None:
 
 def _counted_tasks(scheduler: Scheduler, keys: Collection[object]) -> tuple[weakref.ref[TaskState], ...]:
     """The tasks that the removal was counted against and that Dask has not given up on."""
-    allowed = schedulers.allowed_failures(scheduler)
+    allowed = internals.allowed_failures(scheduler)
     found = (scheduler.tasks.get(key) for key in keys)
     return tuple(
         weakref.ref(task)
         for task in found
-        if task is not None and (allowed is None or schedulers.suspicious_count(task) <= allowed)
+        if task is not None and (allowed is None or internals.suspicious_count(task) <= allowed)
     )

@@ -14,10 +14,11 @@ from distributed.diagnostics.plugin import NannyPlugin
 from tornado.ioloop import PeriodicCallback
 
 from workerdiag.procfs import find_memory_group
-from workerdiag.recorder.internals import Undo, nannies, set_recording
-from workerdiag.recorder.nanny.delivery import BoxLock, deliver, discard_delivered, save_report
+from workerdiag.recorder import internals
+from workerdiag.recorder.delivery import BoxLock, deliver, discard_delivered, save_report
+from workerdiag.recorder.internals import Undo, set_recording
 from workerdiag.recorder.recording import Recording, start_recording, stop_recording
-from workerdiag.recorder.stderr.watch import StderrWatch
+from workerdiag.recorder.stderr import StderrWatch
 from workerdiag.wire.constants import PLUGIN_NAME
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class NannyRecording(Recording):
 
     def start(self) -> None:
         """Watch the worker process, and report orphaned boxes."""
-        self._undo_exits = nannies.watch_exits(self._nanny, self._on_exit)
+        self._undo_exits = internals.watch_exits(self._nanny, self._on_exit)
         if self._undo_exits is None:
             self.lack("exit-status", "exit status: this release of distributed does not tell it")
         self._tick()
@@ -88,7 +89,7 @@ class NannyRecording(Recording):
                 self._group.memory_counters().oom_kills if self._group is not None else None
             )
         if self._undo_stop_requests is None:
-            self._undo_stop_requests = nannies.watch_stop_requests(self._nanny, self._on_stop_request)
+            self._undo_stop_requests = internals.watch_stop_requests(self._nanny, self._on_stop_request)
         self._stderr.poll(pid)
 
     def _on_stop_request(self) -> None:
@@ -115,7 +116,7 @@ class NannyRecording(Recording):
 
     def _make_report(self, code: int, path: Path | None, box: BlackBox | None) -> DeathReport:
         from workerdiag.recorder import death_report  # imports attrs, which not every nanny needs
-        from workerdiag.recorder.stderr.last_output import last_stderr
+        from workerdiag.recorder.last_output import last_stderr
 
         nanny = self._nanny
         is_closing = nanny.status.name == "closing"
@@ -130,9 +131,9 @@ class NannyRecording(Recording):
             exit=death_report.exit_from_code(code),
             nanny_status=nanny.status.name,
             stop_requested="nanny-kill" if self._asked_to_stop else "nanny-closing" if is_closing else None,
-            is_memory_terminated=self._pid is not None and nannies.terminated_pid(nanny) == self._pid,
+            is_memory_terminated=self._pid is not None and internals.terminated_pid(nanny) == self._pid,
             memory_limit_bytes=getattr(nanny.memory_manager, "memory_limit", None),
-            terminate_fraction=nannies.terminate_fraction(nanny),
+            terminate_fraction=internals.terminate_fraction(nanny),
             children_peak_rss_bytes=peak_rss_of_children(),
             cgroup=self._cgroup_counters(),
             stderr=last_stderr(path, box, just_now=True) if path is not None and box is not None else None,

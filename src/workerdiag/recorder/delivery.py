@@ -1,0 +1,228 @@
+"""Delivery of death reports to the scheduler.
+
+An undelivered report stays in a file next to the box. The next nanny on the host, or the next worker without
+a nanny, delivers it.
+
+Boxes of dead workers whose deaths were never reported, because their nanny died too or they had none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from attrs import evolve
+
+from workerdiag.errors import BadBoxError
+from workerdiag.model.identity import is_ip_address
+from workerdiag.procfs import boot_id, is_running
+from workerdiag.recorder import death_report
+from workerdiag.recorder.box import directories
+from workerdiag.recorder.box.companions import message_path
+from workerdiag.recorder.box.directories import discard
+from workerdiag.recorder.last_output import last_stderr
+from workerdiag.wire.constants import DEATH_TOPIC
+from workerdiag.wire.messages import DeathReport
+
+if TYPE_CHECKING:
+    from workerdiag.model.dask import Method, Server
+
+#: Delay before each attempt, in seconds; a scheduler that is still unreachable may be gone for good.
+_RETRY_DELAYS_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
+_ATTEMPT_TIMEOUT_S = 5.0
+_MAX_BYTES = 256 * 1024
+
+
+def save_report(box: Path, report: DeathReport) -> None:
+    """Save a report until it is delivered; does nothing if the disk is full or read-only."""
+    from workerdiag.wire.messages import encode_message
+
+    path = message_path(box)
+    unfinished = path.with_name(f".{path.name}.new")
+    with contextlib.suppress(OSError):
+        unfinished.write_text(json.dumps(encode_message(report), default=str), encoding="utf-8")
+        unfinished.replace(path)
+
+
+def load_report(box: Path) -> DeathReport | None:
+    """The report saved next to a box; None if it is missing or unreadable."""
+    from workerdiag.wire.messages import DeathReport, decode_message
+
+    try:
+        with message_path(box).open("rb") as file:
+            report = decode_message(json.loads(file.read(_MAX_BYTES)))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return report if isinstance(report, DeathReport) else None
+
+
+def discard_delivered(box: Path) -> None:
+    """Remove a box whose death was reported, with its companion files."""
+    discard(box)
+    with contextlib.suppress(OSError):
+        message_path(box).unlink(missing_ok=True)
+
+
+async def deliver(server: Server, report: DeathReport) -> bool:
+    """Send the report; returns whether the scheduler accepted it.
+
+    Each attempt opens a new connection, because a closing server has closed its own.
+
+    Args:
+        server: A worker or nanny; supplies the scheduler's address and connection arguments (TLS).
+        report: As returned by `make_report`.
+    """
+    from distributed.core import rpc
+
+    from workerdiag.wire.messages import encode_message
+
+    connect = cast("Method", rpc)
+    for wait_s in _RETRY_DELAYS_S:
+        await asyncio.sleep(wait_s)
+        try:
+            async with (
+                asyncio.timeout(_ATTEMPT_TIMEOUT_S),
+                connect(server.scheduler.address, connection_args=server.connection_args) as scheduler,
+            ):
+                await scheduler.log_event(topic=DEATH_TOPIC, msg=encode_message(report))
+        except Exception:  # noqa: BLE001, S112  the network raises anything
+            continue
+        return True
+    return False
+
+
+class BoxLock(contextlib.AbstractContextManager["BoxLock"]):
+    """The lock on a box, held by its worker and then by the one process that reports it.
+
+    Attributes:
+        held: Whether this process holds the lock and the box still exists.
+    """
+
+    def __init__(self, box: Path) -> None:
+        self.held = False
+        self._descriptor = -1
+        try:
+            self._descriptor = os.open(box, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            self.held = _try_lock(self._descriptor) and os.fstat(self._descriptor).st_nlink > 0
+        except (OSError, AttributeError):  # Windows has no O_NOFOLLOW, and no boxes
+            self.close()
+
+    def close(self) -> None:
+        """Release the lock."""
+        self.held = False
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _try_lock(descriptor: int) -> bool:
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+#: One process reports at most this many; the next process reports the rest.
+MAX_REPORTED = 16
+#: A live nanny reports its worker within this time or never.
+_NANNY_REPORT_S = 30.0
+
+
+class OrphanedBox(NamedTuple):
+    """A dead worker's box that this process has locked and must report."""
+
+    path: Path
+    lock: BoxLock
+    report: DeathReport
+
+
+async def report_orphans(server: Server) -> int:
+    """Report unreported dead workers on this host to the scheduler of *server*; returns how many it accepted.
+
+    Only workers of the same cluster count. A thread reads the files. A report that the scheduler does not
+    accept is left for the next process that looks.
+    """
+    reported = 0
+    address = str(server.scheduler.address)
+    for orphan in await asyncio.to_thread(lambda: list(claim_orphans(address))):
+        with orphan.lock:
+            if await deliver(server, orphan.report):
+                discard_delivered(orphan.path)
+                reported += 1
+    return reported
+
+
+def claim_orphans(scheduler: str) -> Iterator[OrphanedBox]:
+    """The orphans in this user's folders that no other process is reporting. Old boxes are deleted unread.
+
+    Args:
+        scheduler: Address of the scheduler to report to. Boxes of other clusters are skipped.
+    """
+    with contextlib.suppress(OSError):
+        directories.sweep()
+    count = 0
+    for path in directories.find_orphans():
+        if count == MAX_REPORTED:
+            return
+        if _is_of_other_cluster(path, scheduler):
+            continue
+        lock = BoxLock(path)
+        if lock.held and (report := _orphan_report(path)) is not None:
+            count += 1
+            yield OrphanedBox(path, lock, report)
+        else:
+            lock.close()
+
+
+def _is_of_other_cluster(path: Path, scheduler: str) -> bool:
+    """Whether a box names another scheduler. A host name and an IP address may mean the same host."""
+    from workerdiag.recorder.box.reader import read_identity
+
+    try:
+        known = read_identity(path).get("scheduler", "")
+    except BadBoxError:
+        return False
+    (host, _, port), (known_host, _, known_port) = scheduler.rpartition(":"), known.rpartition(":")
+    if not known or known == scheduler:
+        return False
+    hosts = (host.rpartition("/")[2], known_host.rpartition("/")[2])
+    return port != known_port or (hosts[0] != hosts[1] and all(map(is_ip_address, hosts)))
+
+
+def _orphan_report(path: Path) -> DeathReport | None:
+    """The report that the nanny could not deliver, or else one made from the box."""
+    from workerdiag.recorder.box.reader import read_box
+
+    if (saved := load_report(path)) is not None:
+        return death_report.shorten_report(evolve(saved, is_late=True))
+    try:
+        box = read_box(path)
+    except BadBoxError:
+        return None
+    has_nanny = _is_nanny_running(box.identity)
+    if has_nanny and box.written_at > time.time() - _NANNY_REPORT_S:
+        return None
+    return death_report.report_found_box(
+        box,
+        stderr=last_stderr(path, box, just_now=False),
+        is_nanny_running=has_nanny if box.identity.get("nanny") else None,
+    )
+
+
+def _is_nanny_running(identity: Mapping[str, str]) -> bool:
+    pid, started = identity.get("nanny_pid", ""), identity.get("nanny_started_ms", "")
+    if not (pid.isdecimal() and started.isdecimal()) or identity.get("boot_id", "") != boot_id():
+        return False
+    return is_running(int(pid), int(started))

@@ -1,1 +1,0 @@
-"""The flight recorder on the scheduler: the removals of workers and the reports of nannies."""
