@@ -17,7 +17,6 @@ from attrs import evolve
 from distributed import Client, Scheduler
 
 from workerdiag.recorder import death_report, delivery, nanny
-from workerdiag.recorder import delivery as orphans
 from workerdiag.recorder.box import directories
 from workerdiag.recorder.box.companions import message_path
 from workerdiag.recorder.nanny import NannyRecording
@@ -169,7 +168,7 @@ def test_a_message_is_never_too_long():
 def test_a_dead_workers_box_is_found_with_all_that_it_says(folder):
     """Key, thread and last words, and how it ended if the dump says so."""
     path = left_by_a_dead_process(folder, worker="tcp://10.0.0.4:1", dump=DUMP)
-    (orphan,) = orphans.claim_orphans(SCHEDULER)
+    (orphan,) = delivery.claim_orphans(SCHEDULER)
     with orphan.lock:
         assert orphan.path == path
         report = orphan.report
@@ -193,7 +192,7 @@ def test_a_dead_workers_box_is_found_with_all_that_it_says(folder):
 def test_the_dead_of_another_cluster_are_left_to_it(folder, scheduler, is_told):
     """Two clusters of one user share a host and its folder; neither counts the deaths of the other."""
     path = left_by_a_dead_process(folder, scheduler=scheduler)
-    found = list(orphans.claim_orphans(SCHEDULER))
+    found = list(delivery.claim_orphans(SCHEDULER))
     assert [each.path for each in found] == [path] * is_told
     assert path.exists()
     for each in found:
@@ -203,13 +202,13 @@ def test_the_dead_of_another_cluster_are_left_to_it(folder, scheduler, is_told):
 def test_a_box_is_told_by_one_only(folder):
     """Who claims it first tells; a claim that is given back, or whose process died, can be taken again."""
     left_by_a_dead_process(folder)
-    (first,) = orphans.claim_orphans(SCHEDULER)
-    assert list(orphans.claim_orphans(SCHEDULER)) == []
+    (first,) = delivery.claim_orphans(SCHEDULER)
+    assert list(delivery.claim_orphans(SCHEDULER)) == []
     first.lock.close()
-    (again,) = orphans.claim_orphans(SCHEDULER)
+    (again,) = delivery.claim_orphans(SCHEDULER)
     delivery.discard_delivered(again.path)
     again.lock.close()
-    assert list(orphans.claim_orphans(SCHEDULER)) == []
+    assert list(delivery.claim_orphans(SCHEDULER)) == []
     assert list(folder.iterdir()) == []
 
 
@@ -219,10 +218,10 @@ def test_a_living_nanny_has_its_turn_first(folder, monkeypatch):
     left_by_a_dead_process(
         folder, nanny="tcp://10.0.0.4:2", nanny_pid=str(os.getpid()), nanny_started_ms=started
     )
-    assert list(orphans.claim_orphans(SCHEDULER)) == []
+    assert list(delivery.claim_orphans(SCHEDULER)) == []
     later = time.time() + 60
     monkeypatch.setattr(time, "time", lambda: later)
-    (orphan,) = orphans.claim_orphans(SCHEDULER)
+    (orphan,) = delivery.claim_orphans(SCHEDULER)
     orphan.lock.close()
     assert orphan.report.is_nanny_running is True
 
@@ -232,7 +231,7 @@ def test_what_a_nanny_could_not_deliver_is_told_by_the_next(folder):
     path = left_by_a_dead_process(folder)
     saved = DeathReport(kind="nanny-report", exit=death_report.exit_from_code(-9))
     delivery.save_report(path, saved)
-    (orphan,) = orphans.claim_orphans(SCHEDULER)
+    (orphan,) = delivery.claim_orphans(SCHEDULER)
     orphan.lock.close()
     assert orphan.report == evolve(saved, is_late=True)
 
@@ -242,7 +241,7 @@ def test_a_damaged_message_is_as_good_as_none(folder, content):
     """The box is told then."""
     path = left_by_a_dead_process(folder)
     message_path(path).write_bytes(content)
-    (orphan,) = orphans.claim_orphans(SCHEDULER)
+    (orphan,) = delivery.claim_orphans(SCHEDULER)
     orphan.lock.close()
     assert orphan.report.kind == "box-found"
 
@@ -258,8 +257,8 @@ def test_only_so_many_are_told_by_one_process(folder, monkeypatch):
     """A host on which much died does not keep a new worker busy."""
     for _ in range(3):
         left_by_a_dead_process(folder)
-    monkeypatch.setattr(orphans, "MAX_REPORTED", 2)
-    found = list(orphans.claim_orphans(SCHEDULER))
+    monkeypatch.setattr(delivery, "MAX_REPORTED", 2)
+    found = list(delivery.claim_orphans(SCHEDULER))
     assert len(found) == 2
     for each in found:
         each.lock.close()
@@ -278,7 +277,7 @@ def test_orphans_are_delivered_and_removed(folder):
             Client(scheduler.address, asynchronous=True, set_as_default=False) as client,
         ):
             server = SimpleNamespace(scheduler=SimpleNamespace(address=scheduler.address), connection_args={})
-            assert await orphans.report_orphans(server) == 1
+            assert await delivery.report_orphans(server) == 1
             return await client.get_events(DEATH_TOPIC)
 
     ((_, message),) = asyncio.run(run())
@@ -292,8 +291,8 @@ def test_a_scheduler_that_is_gone_leaves_the_box_to_the_next(folder, monkeypatch
     path = left_by_a_dead_process(folder)
     monkeypatch.setattr(delivery, "_RETRY_DELAYS_S", (0.0, 0.01))
     server = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://127.0.0.1:1"), connection_args={})
-    assert asyncio.run(orphans.report_orphans(server)) == 0
-    (orphan,) = orphans.claim_orphans(SCHEDULER)
+    assert asyncio.run(delivery.report_orphans(server)) == 0
+    (orphan,) = delivery.claim_orphans(SCHEDULER)
     orphan.lock.close()
     assert orphan.path == path
 

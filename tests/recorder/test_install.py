@@ -9,8 +9,7 @@ import pytest
 
 import workerdiag
 from workerdiag.errors import InstallError
-from workerdiag.recorder import install, worker
-from workerdiag.recorder import nanny as nanny_recording
+from workerdiag.recorder import install, nanny, worker
 from workerdiag.recorder.recording import recorder_status
 from workerdiag.wire.constants import PLUGIN_NAME
 
@@ -137,7 +136,7 @@ def test_what_fails_half_way_is_taken_back():
 
 def test_plugins_are_known_by_one_name_and_installed_once():
     """Dask ignores an idempotent plugin whose name it knows."""
-    for plugin in (worker.RecorderWorker(), nanny_recording.RecorderNanny()):
+    for plugin in (worker.RecorderWorker(), nanny.RecorderNanny()):
         assert (plugin.name, plugin.idempotent) == (PLUGIN_NAME, True)
 
 

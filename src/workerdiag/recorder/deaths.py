@@ -150,8 +150,8 @@ class DeathRing:
 HANDLER = "workerdiag_watch"
 #: Upper limits of one answer. Serializing an answer of this size blocks the scheduler's event loop for up to
 #: 2 ms.
-DEATH_WATCH_MAX_DEATHS = 100
-DEATH_WATCH_MAX_BYTES = 2**17
+MAX_ANSWER_DEATHS = 100
+MAX_ANSWER_BYTES = 2**17
 #: The longest wait; a client that disconnects is noticed only afterwards.
 MAX_WAIT_S = 60.0
 #: Polling interval while a report is due.
@@ -212,8 +212,8 @@ class DeathWatch:
         since: int = 0,
         epoch: str = "",
         wait_s: float = 0.0,
-        most: int = DEATH_WATCH_MAX_DEATHS,
-        most_bytes: int = DEATH_WATCH_MAX_BYTES,
+        most: int = MAX_ANSWER_DEATHS,
+        most_bytes: int = MAX_ANSWER_BYTES,
         lookback_s: float | None = None,
     ) -> dict[str, object]:
         """The deaths after a given change, at once if there are any, else after at most *wait_s* seconds.
@@ -271,7 +271,7 @@ class DeathWatch:
 
         A death that waits for a report holds back all later changes, so that the cursor skips none.
         """
-        left = max(0, min(int(most_bytes), DEATH_WATCH_MAX_BYTES))
+        left = max(0, min(int(most_bytes), MAX_ANSWER_BYTES))
         found: list[RecordedDeath] = []
         position = first
         for kept in self._ring.changed_since(first):
@@ -280,9 +280,7 @@ class DeathWatch:
             if kept.death.time < not_before:
                 position = kept.last_change
                 continue
-            if found and (
-                len(found) >= max(1, min(int(most), DEATH_WATCH_MAX_DEATHS)) or kept.size_bytes > left
-            ):
+            if found and (len(found) >= max(1, min(int(most), MAX_ANSWER_DEATHS)) or kept.size_bytes > left):
                 return found, position, True
             left -= kept.size_bytes
             position = kept.last_change

@@ -17,21 +17,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from attrs import evolve
-
-from workerdiag.errors import BadBoxError
-from workerdiag.model.identity import is_ip_address
 from workerdiag.procfs import boot_id, is_running
-from workerdiag.recorder import death_report
 from workerdiag.recorder.box import directories
 from workerdiag.recorder.box.companions import message_path
 from workerdiag.recorder.box.directories import discard
-from workerdiag.recorder.last_output import last_stderr
 from workerdiag.wire.constants import DEATH_TOPIC
-from workerdiag.wire.messages import DeathReport
 
 if TYPE_CHECKING:
     from workerdiag.model.dask import Method, Server
+    from workerdiag.wire.messages import DeathReport
 
 #: Delay before each attempt, in seconds; a scheduler that is still unreachable may be gone for good.
 _RETRY_DELAYS_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -188,6 +182,8 @@ def claim_orphans(scheduler: str) -> Iterator[OrphanedBox]:
 
 def _is_of_other_cluster(path: Path, scheduler: str) -> bool:
     """Whether a box names another scheduler. A host name and an IP address may mean the same host."""
+    from workerdiag.errors import BadBoxError
+    from workerdiag.model.identity import is_ip_address
     from workerdiag.recorder.box.reader import read_identity
 
     try:
@@ -203,7 +199,12 @@ def _is_of_other_cluster(path: Path, scheduler: str) -> bool:
 
 def _orphan_report(path: Path) -> DeathReport | None:
     """The report that the nanny could not deliver, or else one made from the box."""
+    from attrs import evolve
+
+    from workerdiag.errors import BadBoxError
+    from workerdiag.recorder import death_report
     from workerdiag.recorder.box.reader import read_box
+    from workerdiag.recorder.last_output import last_stderr
 
     if (saved := load_report(path)) is not None:
         return death_report.shorten_report(evolve(saved, is_late=True))

@@ -10,7 +10,7 @@ from attrs import evolve
 
 from support.death_records import decoded, nanny_report, scheduler_record, worker_address
 from workerdiag.recorder.death_report import json_size
-from workerdiag.recorder.deaths import DEATH_WATCH_MAX_BYTES, DeathRing, DeathWatch
+from workerdiag.recorder.deaths import MAX_ANSWER_BYTES, DeathRing, DeathWatch
 from workerdiag.wire.plain import from_plain
 from workerdiag.wire.watch_answer import ClusterFigures, WatchAnswer
 
@@ -125,7 +125,7 @@ def test_one_answer_is_bounded_in_bytes_but_one_death_always_goes():
         ring.add(decoded(nanny_report(number, box={"stage": "running", "last_output": text})))
     watch = watched(ring)
     plain = asyncio.run(watch.answer())
-    assert json_size(plain) <= DEATH_WATCH_MAX_BYTES + 2000
+    assert json_size(plain) <= MAX_ANSWER_BYTES + 2000
     assert plain["has_more"]
     assert len(asked(watch, most_bytes=1).deaths) == 1
 

@@ -17,9 +17,7 @@ from hypothesis import strategies as st
 
 from support.hanging_peers import gives_up
 from workerdiag.procfs import boot_id, process_start_ms
-from workerdiag.recorder import stderr as descriptor_copy
-from workerdiag.recorder import stderr as forwarder
-from workerdiag.recorder import stderr as location
+from workerdiag.recorder import stderr
 from workerdiag.recorder.box import directories
 from workerdiag.recorder.box.companions import stderr_path
 from workerdiag.recorder.box.writer import BoxWriter
@@ -36,7 +34,7 @@ LOGGED = "2026-11-21 12:00:00,123 - distributed.worker - INFO - Connected"
 
 def file_of(path):
     """Device and inode, as a box has them."""
-    return location.file_id(path.stat())
+    return stderr.file_id(path.stat())
 
 
 def wait_until(ask):
@@ -325,7 +323,7 @@ class Copied:
         self.file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self.out, sink = os.pipe()
         os.set_blocking(self.out, False)
-        self.forwarder = forwarder.Forwarder(self.path, sink, os.getpid(), process_start_ms(os.getpid()))
+        self.forwarder = stderr.Forwarder(self.path, sink, os.getpid(), process_start_ms(os.getpid()))
 
     def write(self, data):
         os.write(self.file, data)
@@ -391,7 +389,7 @@ def test_a_reader_that_does_not_read_is_not_waited_for(copied):
     for _ in range(12):
         copied.write(b"x" * 2**20 + b"\n")
         time.sleep(0.01)
-    wait_until(lambda: copied.path.stat().st_blocks * 512 < forwarder.MAX_WAITING_BYTES + 2 * 2**20)
+    wait_until(lambda: copied.path.stat().st_blocks * 512 < stderr.MAX_WAITING_BYTES + 2 * 2**20)
     seen = bytearray()
     wait_until(lambda: seen.extend(copied.read()) or b"were not passed on" in seen)
 
@@ -429,7 +427,7 @@ def test_on_a_disk_that_fills_up_the_nanny_withdraws(copied, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(forwarder, "reserve_space", full)
+    monkeypatch.setattr(stderr, "reserve_space", full)
     copied.write(b"x" * 400_000)
     wait_until(lambda: not copied.is_locked())
 
@@ -440,11 +438,11 @@ def test_where_the_disk_keeps_no_room_nothing_begins(tmp_path, monkeypatch):
     def unable(*_):
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(forwarder, "release_space", unable)
+    monkeypatch.setattr(stderr, "release_space", unable)
     path = tmp_path / "a.box.stderr"
     path.touch()
     with pytest.raises(OSError, match="not supported"):
-        forwarder.Forwarder(path, 2, os.getpid(), process_start_ms(os.getpid()))
+        stderr.Forwarder(path, 2, os.getpid(), process_start_ms(os.getpid()))
 
 
 # ---------------------------------------------------------------------------------- the worker
@@ -453,12 +451,12 @@ def test_where_the_disk_keeps_no_room_nothing_begins(tmp_path, monkeypatch):
 COPYING = """
 import asyncio, fcntl, os, sys
 from pathlib import Path
-from workerdiag.recorder.stderr import descriptor_copy
+from workerdiag.recorder import stderr
 
 async def main(box, mode):
     notes = []
-    descriptor_copy._NANNY_TIMEOUT_S = 0.5
-    copy = descriptor_copy.copy_stderr(Path(box), notes.append)
+    stderr._NANNY_TIMEOUT_S = 0.5
+    copy = stderr.copy_stderr(Path(box), notes.append)
     path = Path(box + ".stderr")
     if copy is not None:
         if mode != "no nanny":
@@ -533,7 +531,7 @@ def test_a_full_disk_is_noted(tmp_path):
     saved = os.dup(2)
     os.dup2(write, 2)
     try:
-        assert descriptor_copy.copy_stderr(tmp_path / "nowhere" / "a.box", notes.append) is None
+        assert stderr.copy_stderr(tmp_path / "nowhere" / "a.box", notes.append) is None
     finally:
         os.dup2(saved, 2)
         for each in (read, write, saved):
@@ -556,6 +554,6 @@ def test_copies_are_made_only_if_asked_for(monkeypatch):
     """Off by default."""
     import dask.config
 
-    assert not descriptor_copy.is_copy_configured()
+    assert not stderr.is_copy_configured()
     with dask.config.set({"workerdiag.recorder.stderr": "copy"}):
-        assert descriptor_copy.is_copy_configured()
+        assert stderr.is_copy_configured()
