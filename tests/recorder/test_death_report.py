@@ -18,7 +18,7 @@ from distributed import Client, Scheduler
 
 from workerdiag.recorder import death_report, delivery, nanny
 from workerdiag.recorder.box import directories
-from workerdiag.recorder.box.companions import message_path
+from workerdiag.recorder.box.layout import message_path
 from workerdiag.recorder.nanny import NannyRecording
 from workerdiag.recorder.recording import recorder_status, start_recording, stop_recording
 from workerdiag.wire.black_box import BlackBox, FinishedTask, RunningTask, Sample

@@ -19,7 +19,7 @@ from support.hanging_peers import gives_up
 from workerdiag.procfs import boot_id, process_start_ms
 from workerdiag.recorder import stderr
 from workerdiag.recorder.box import directories
-from workerdiag.recorder.box.companions import stderr_path
+from workerdiag.recorder.box.layout import stderr_path
 from workerdiag.recorder.box.writer import BoxWriter
 from workerdiag.recorder.last_output import MAX_BYTES, MAX_CHARS, last_stderr, possibly_own_lines, tail
 from workerdiag.sources.recorder.evidence import death_evidence

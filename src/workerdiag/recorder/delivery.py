@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from workerdiag.procfs import boot_id, is_running
 from workerdiag.recorder.box import directories
-from workerdiag.recorder.box.companions import message_path
 from workerdiag.recorder.box.directories import discard
+from workerdiag.recorder.box.layout import message_path
 from workerdiag.wire.constants import DEATH_TOPIC
 
 if TYPE_CHECKING:

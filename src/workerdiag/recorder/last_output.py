@@ -22,7 +22,7 @@ from math import isfinite
 from pathlib import Path
 
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
-from workerdiag.recorder.box.companions import stderr_path
+from workerdiag.recorder.box.layout import stderr_path
 from workerdiag.recorder.stderr import file_id
 from workerdiag.wire.black_box import BlackBox
 from workerdiag.wire.messages import StderrTail

@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import Any
 
 from workerdiag.procfs import is_running, process_start_ms
-from workerdiag.recorder.box.companions import stderr_path
 from workerdiag.recorder.box.directories import find_boxes, parse_box_name
+from workerdiag.recorder.box.layout import stderr_path
 from workerdiag.settings import setting
 
 COPY = "copy"

@@ -15,15 +15,15 @@ NAME_WORD = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z]?[a-z]+|[A-Z]")
 
 #: What may end a value without quotes, and what must follow so that it does.
 _STOPS = re.compile(r"[\s\"'`,;&<)\]}\\]")
-_PAIR = r"[\w.-]{1,60}[\"']?[ ]?(?:=|:(?!//))"
+_ELEMENT_PAIR = r"[\w.-]{1,60}[\"']?[ ]?(?:=|:(?!//))"
 _ENDS = {
-    ",": re.compile(rf",(?:\s|$|[\"']|[ ]?{_PAIR})"),
-    ";": re.compile(rf";(?:\s|$|[\"']|{_PAIR})"),
-    "&": re.compile(rf"&(?:(?:amp;|lt;|quot;|\#3[49];)|{_PAIR}|$)"),
+    ",": re.compile(rf",(?:\s|$|[\"']|[ ]?{_ELEMENT_PAIR})"),
+    ";": re.compile(rf";(?:\s|$|[\"']|{_ELEMENT_PAIR})"),
+    "&": re.compile(rf"&(?:(?:amp;|lt;|quot;|\#3[49];)|{_ELEMENT_PAIR}|$)"),
     "<": re.compile(r"</|<br"),
     ")": re.compile(r"[)\]}]{1,8}(?:[\s,;:.\"'\\]|$)"),
     "'": re.compile(r"[\"'`]{1,3}(?:[\s,;:.)\]}>&\\]|$)"),
-    "\\": re.compile(rf"\\{{1,16}}(?:[\"']|[rn](?:\\|[\"'\s]|$|{_PAIR}))"),
+    "\\": re.compile(rf"\\{{1,16}}(?:[\"']|[rn](?:\\|[\"'\s]|$|{_ELEMENT_PAIR}))"),
 }
 _ENDS |= {"]": _ENDS[")"], "}": _ENDS[")"], '"': _ENDS["'"], "`": _ENDS["'"]}
 _SCHEME = re.compile(

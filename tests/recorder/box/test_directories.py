@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from workerdiag import procfs
-from workerdiag.recorder.box import directories, preallocation
-from workerdiag.recorder.box.companions import fault_path
+from workerdiag.recorder.box import directories
+from workerdiag.recorder.box import directories as preallocation
 from workerdiag.recorder.box.directories import BoxName
+from workerdiag.recorder.box.layout import fault_path
 from workerdiag.recorder.box.writer import BoxWriter
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="a black box needs Linux")

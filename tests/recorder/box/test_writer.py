@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import workerdiag
-from workerdiag.recorder.box import layout, preallocation
+from workerdiag.recorder.box import directories, layout
 from workerdiag.recorder.box.reader import read_box
 from workerdiag.recorder.box.writer import BoxWriter
 
@@ -253,7 +253,7 @@ def test_without_room_there_is_no_box(tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", ["btrfs", "nfs4", "fuse.sshfs", ""])
 def test_where_room_may_be_lost_there_is_no_box(tmp_path, monkeypatch, kind):
     """On a file system that writes elsewhere each time, a full disk would kill the worker later."""
-    monkeypatch.setattr(preallocation, "filesystem_type", lambda _: kind)
+    monkeypatch.setattr(directories, "filesystem_type", lambda _: kind)
     with pytest.raises(OSError, match="cannot keep room"):
         BoxWriter.create(tmp_path)
     assert list(tmp_path.iterdir()) == []

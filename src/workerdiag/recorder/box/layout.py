@@ -3,11 +3,14 @@
 A box is a header, written once, and regions of equal cells. Each cell carries a checksum and the
 number of its write, so that a reader knows a cell that was being written from one that is whole.
 Standard library only: this is loaded in every worker.
+
+Files next to a black box: the dump of faulthandler, the copy of standard error, the undelivered report.
 """
 
 from __future__ import annotations
 
 from math import isfinite
+from pathlib import Path
 from struct import Struct, error
 from typing import NamedTuple
 from zlib import crc32
@@ -185,3 +188,18 @@ def unpack_header(data: bytes) -> tuple[float, dict[str, Region]]:
 
 def _is_valid_region(region: Region) -> bool:
     return region.offset >= HEADER_BYTES and region.cell_bytes >= CELL_OVERHEAD and region.end <= MAX_BYTES
+
+
+def fault_path(path: Path) -> Path:
+    """The file next to a box to which `faulthandler` writes."""
+    return path.with_name(path.name + ".fault")
+
+
+def stderr_path(path: Path) -> Path:
+    """The file next to a box to which standard error is copied, if configured."""
+    return path.with_name(path.name + ".stderr")
+
+
+def message_path(box: Path) -> Path:
+    """The file next to a box that keeps an undelivered report."""
+    return box.with_name(box.name + ".death")

@@ -3,24 +3,27 @@
 The file is mapped into memory, so a note is a copy of some bytes without a system call, and the kernel has it
 even if the process is killed the next instant. Nothing waits for a lock: each thread that runs tasks has its
 own slot, and `itertools.count`, whose ``next`` is atomic, assigns the places in rings.
+
+Atomic creation of a box file: reserved, locked and named, or not created at all.
 """
 
 from __future__ import annotations
 
+import errno
 import io
 import mmap
 import os
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
+from threading import get_ident
 from time import monotonic, time
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 from workerdiag._version import __version__
 from workerdiag.procfs import call_in_children, process_identity
-from workerdiag.recorder.box.companions import fault_path
-from workerdiag.recorder.box.creation import create_mapped_box
-from workerdiag.recorder.box.directories import discard
+from workerdiag.recorder.box.directories import box_name, discard, preallocate_file
 from workerdiag.recorder.box.layout import (
     CELL_HEAD,
     CELL_SUM,
@@ -44,6 +47,7 @@ from workerdiag.recorder.box.layout import (
     STATE_BYTES,
     UNKNOWN,
     Region,
+    fault_path,
     pack_header,
     plan_regions,
 )
@@ -250,3 +254,57 @@ def _encode_clipped(text: str, most_bytes: int) -> bytes:
 def _encode_field(text: str) -> bytes:
     """At most 512 bytes of the text without the zeros that part names from values."""
     return _encode_clipped(str(text).replace("\0", ""), 512)
+
+
+#: At most this many workers of one process (``LocalCluster(processes=False)``) get a box.
+_MAX_BOXES_PER_PROCESS = 64
+
+
+def create_mapped_box(
+    directory: Path, known: Mapping[str, str], size_bytes: int, header: bytes
+) -> tuple[Path, mmap.mmap]:
+    """Path and memory map of a new file, locked (man 2 flock) until the map or this process ends.
+
+    The map duplicates the descriptor and so keeps the lock. Workers that share a process have one file each.
+
+    Raises:
+        OSError: As for `preallocate_file`.
+    """
+    path, descriptor = _create_locked_file(directory, known, size_bytes, header)
+    try:
+        return path, mmap.mmap(descriptor, size_bytes)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _create_locked_file(
+    directory: Path, known: Mapping[str, str], size_bytes: int, header: bytes
+) -> tuple[Path, int]:
+    """Path and descriptor of a new file, which gets its name after its space, lock and header."""
+    unfinished = directory / f".{box_name(known)}.{get_ident()}.new"
+    descriptor = preallocate_file(unfinished, size_bytes)
+    try:
+        import fcntl  # Windows has neither fcntl nor fallocate
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.pwrite(descriptor, header, 0)
+        return _link_under_name(unfinished, directory, known), descriptor
+    except BaseException:
+        os.close(descriptor)
+        raise
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _link_under_name(unfinished: Path, directory: Path, known: Mapping[str, str]) -> Path:
+    for nth in range(1, _MAX_BOXES_PER_PROCESS + 1):
+        path = directory / box_name(known, nth)
+        try:
+            os.link(unfinished, path)  # unlike a rename, fails if the name exists
+        except FileExistsError:
+            continue
+        return path
+    raise FileExistsError(errno.EEXIST, "this process has too many black boxes", str(directory))
