@@ -38,7 +38,7 @@ from workerdiag.model.evidence import (
 )
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import GAP_REASONS, PLACES
-from workerdiag.redaction.anonymize import Anonymizer
+from workerdiag.redaction.objects import Anonymizer
 from workerdiag.rendering.bug_report import MAX_CHARS
 
 CASES = {each.name: each for each in read_incidents(Path(__file__).parents[1] / "cases")}

@@ -10,9 +10,8 @@ from functools import partial
 import pytest
 
 from workerdiag.redaction import secrets
-from workerdiag.redaction.prefilter import MOST_WORK, WINDOW_CHARS
-from workerdiag.redaction.secrets import HIDDEN, redact_text
-from workerdiag.redaction.urls import Userinfo
+from workerdiag.redaction.secrets import HIDDEN, MOST_WORK, WINDOW_CHARS, redact_text
+from workerdiag.redaction.tokens import Userinfo
 
 #: Texts of so many characters, and of twice as many.
 CHARS = 4 * WINDOW_CHARS

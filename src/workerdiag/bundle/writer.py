@@ -30,7 +30,7 @@ from workerdiag.bundle.kept_evidence import KeptEvidence, KeptLog
 from workerdiag.errors import BundleError, error_text
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.identity import Identity
-from workerdiag.redaction.anonymize import Anonymizer, names_to_hide
+from workerdiag.redaction.objects import Anonymizer, names_to_hide
 from workerdiag.rendering.json import to_dict
 
 #: Every file has this time: the same content makes the same bytes.
