@@ -16,7 +16,7 @@ import workerdiag
 from support.findings import explained, no_death
 from workerdiag.api import annotate as module
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.rendering.note import failure_note
+from workerdiag.rendering.text import failure_note
 
 
 def diagnosis(findings):

@@ -22,7 +22,7 @@ from workerdiag.api import auto as auto_module
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.model.evidence import Gap
 from workerdiag.model.notes import LATE_NOTE
-from workerdiag.rendering.note import failure_note
+from workerdiag.rendering.text import failure_note
 
 DIAGNOSIS = Diagnosis(outcome="explained", summary="-", causes=explained().causes, deaths=explained().deaths)
 
@@ -207,7 +207,7 @@ def test_what_the_loop_imports_for_an_exception_is_little():
     script = "import sys, workerdiag.api.auto; print(*sys.modules)"
     command = [sys.executable, "-c", script]
     imported = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    assert not {"attr", "re2", "workerdiag.api.explain", "workerdiag.rendering.note"} & set(imported)
+    assert not {"attr", "re2", "workerdiag.api.explain", "workerdiag.rendering.text"} & set(imported)
 
 
 def test_a_failure_of_ours_is_no_second_exception(monkeypatch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.findings import explained, hostile, no_death, unknown
-from workerdiag.rendering.note import render_note
+from workerdiag.rendering.text import render_note
 
 EACH = {"explained": explained, "no_death": no_death, "unknown": unknown, "hostile": hostile}
 

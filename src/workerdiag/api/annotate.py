@@ -101,7 +101,7 @@ def add_note(exc: BaseException, diagnosis: Diagnosis) -> None:
 
     The diagnosis is also stored in the exception (`remembered`).
     """
-    from workerdiag.rendering.note import render_note
+    from workerdiag.rendering.text import render_note
 
     if diagnosis.outcome not in ("explained", "unknown"):
         return

@@ -210,7 +210,7 @@ _MARGIN_S = 0.2
 #: Seconds within which exceptions that name one worker are of the same death.
 _SAME_DEATH_S = 5.0
 #: The modules that make a note.
-_LATE_MODULES = ("errors", "api.annotate", "api.explain", "sources.discovery", "rendering.note")
+_LATE_MODULES = ("errors", "api.annotate", "api.explain", "sources.discovery", "rendering.text")
 
 
 class HeldExceptions:
@@ -323,7 +323,7 @@ def _failure_note(problem: Exception) -> str:
 
     try:
         from workerdiag.errors import error_text
-        from workerdiag.rendering.note import failure_note
+        from workerdiag.rendering.text import failure_note
 
         return failure_note(error_text(problem))
     except Exception:  # noqa: BLE001  e.g. our modules are being replaced

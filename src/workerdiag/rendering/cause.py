@@ -18,7 +18,7 @@ from workerdiag.model.rules import (
     Sign,
 )
 from workerdiag.model.vocabulary import CauseEnd, RetryVerdict
-from workerdiag.rendering.items import Item, Outline, Section
+from workerdiag.rendering.outline import Item, Outline, Section
 from workerdiag.rendering.text import render_outline
 from workerdiag.rendering.wording import VERDICT_TEXTS, clip, one_line, printable
 

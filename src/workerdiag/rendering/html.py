@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from attrs import evolve
 
 from workerdiag.model.diagnosis import SURE_ENOUGH, Findings
-from workerdiag.rendering.items import Item, Outline, Section
-from workerdiag.rendering.outline import is_nobody_to_act, outline
+from workerdiag.rendering.outline import Item, Outline, Section, is_nobody_to_act, outline
 from workerdiag.rendering.sparkline import NOT_SAMPLED, is_unsampled
 from workerdiag.rendering.wording import capitalize, printable_object
 from workerdiag.units import format_time
@@ -109,9 +108,8 @@ def _page_content() -> dict[str, object]:
 
 
 def _content(findings: Findings) -> dict[str, object]:
-    from workerdiag.rendering.drawing.memory import memory_figure
-    from workerdiag.rendering.drawing.probabilities import candidate_bars
-    from workerdiag.rendering.drawing.task_timeline import timeline_figure
+    from workerdiag.rendering.memory import memory_figure
+    from workerdiag.rendering.task_timeline import candidate_bars, timeline_figure
 
     report = outline(findings)
     memory = memory_figure(findings)

@@ -1,4 +1,7 @@
-"""A diagnosis for a terminal: a few lines for those in a hurry, one screen, or everything."""
+"""A diagnosis for a terminal: a few lines for those in a hurry, one screen, or everything.
+
+A diagnosis in at most three lines of ASCII, for the end of a traceback (PEP 678).
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,11 @@ from collections.abc import Iterator, Mapping
 from attrs import evolve
 
 from workerdiag.model.diagnosis import Clue, Findings
+from workerdiag.model.notes import NO_ANSWER, NOTE_START
 from workerdiag.model.vocabulary import Outcome
-from workerdiag.rendering.deaths import death_count_text, death_lines
-from workerdiag.rendering.items import (
+from workerdiag.redaction.secrets import redact_text
+from workerdiag.rendering.outline import (
+    GUESS_CHANCE,
     Item,
     Outline,
     Section,
@@ -20,16 +25,28 @@ from workerdiag.rendering.items import (
     candidate_line,
     clue_item,
     command_lines,
+    failed_at,
     failure_items,
     gap_item,
+    is_nobody_to_act,
     next_step_item,
     open_next_steps,
+    outline,
     page_item,
     strongest_first,
     unique_clues,
 )
-from workerdiag.rendering.outline import GUESS_CHANCE, failed_at, is_nobody_to_act, outline
-from workerdiag.rendering.wording import clip, pluralize, printable_object
+from workerdiag.rendering.wording import (
+    clip,
+    death_count_text,
+    death_lines,
+    one_line,
+    plain_punctuation,
+    pluralize,
+    printable,
+    printable_object,
+    retry_text,
+)
 
 #: Longer examples are left to the whole report, as a half is of no use.
 _MAX_CODE_LINES = 3
@@ -262,3 +279,36 @@ def _widen(text: str) -> str:
     return "".join(
         char + _SECOND_COLUMN if unicodedata.east_asian_width(char) in "WF" else char for char in text
     )
+
+
+#: Characters of a line, and of the certainty in the last one.
+_LINE_CHARS, _CERTAINTY_CHARS = 200, 100
+
+
+def render_note(findings: Findings) -> str:
+    """What to do, whether to retry and how to learn more, and in the last line the cause with its probability.
+
+    The cause comes last because that line stands next to the prompt.
+    """
+    lead = {label: _to_ascii(text.rstrip(".")) for label, text in outline(findings).lead}
+    what, answer = next(iter(lead.items()))
+    place = f", in {lead['Where']}" if "Where" in lead else ""
+    sure = clip(lead["How sure"], _CERTAINTY_CHARS)
+    policy = findings.decision.policy
+    again = "" if policy.action == "ask" else f"{_to_ascii(retry_text(policy))}. "
+    lines = (
+        clip(f"{NOTE_START}{lead['Do now']}.", _LINE_CHARS),
+        f"{again}More: print(workerdiag.explain(exc, client))",
+        clip(f"{what}: {answer}{place}", _LINE_CHARS - len(sure) - 3) + f" ({sure})",
+    )
+    return "\n".join(lines)
+
+
+def failure_note(problem: str) -> str:
+    """The note where no answer could be made: one line, without secrets."""
+    return clip(f"{NO_ANSWER}: {_to_ascii(one_line(printable(redact_text(problem))))}", _LINE_CHARS)
+
+
+def _to_ascii(text: str) -> str:
+    plain = unicodedata.normalize("NFKD", plain_punctuation(text))
+    return plain.encode("ascii", "replace").decode()

@@ -11,8 +11,8 @@ from attrs import evolve
 from support.findings import NOON_ISH, dead, drawn, explained, history, no_death, several_victims, unknown
 from workerdiag.model.identity import Identity
 from workerdiag.model.timeline import MemoryLimits, MemorySample, Moment, Timeline
-from workerdiag.rendering.drawing.memory import memory_figure
 from workerdiag.rendering.html import render_html
+from workerdiag.rendering.memory import memory_figure
 
 
 def of(**changes):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from support.findings import explained, nanny_kill, no_death, unknown
-from workerdiag.rendering.drawing.probabilities import candidate_bars
+from workerdiag.rendering.task_timeline import candidate_bars
 
 
 def test_each_candidate_has_a_bar_as_long_as_it_is_likely():

@@ -8,15 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerdiag.rendering.drawing.scale import (
-    Scale,
-    byte_ticks,
-    label_rows,
-    lanes,
-    offset_text,
-    thin,
-    time_ticks,
-)
+from workerdiag.rendering.drawing import Scale, byte_ticks, label_rows, lanes, offset_text, thin, time_ticks
 
 
 def test_a_scale_maps_its_ends_to_0_and_1_and_keeps_what_is_outside_at_the_border():

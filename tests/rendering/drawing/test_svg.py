@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from workerdiag.rendering.drawing.svg import drawing, element, path, percent
+from workerdiag.rendering.drawing import drawing, element, path, percent
 
 
 def test_an_element_is_escaped_wherever_text_stands():

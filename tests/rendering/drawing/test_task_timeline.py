@@ -7,7 +7,7 @@ from attrs import evolve
 from support.findings import NOON_ISH, dead, drawn, explained, history, hostile, no_death
 from workerdiag.model.identity import Identity
 from workerdiag.model.timeline import Moment, Timeline
-from workerdiag.rendering.drawing.task_timeline import _labels, timeline_figure
+from workerdiag.rendering.task_timeline import _labels, timeline_figure
 
 
 def test_tasks_are_drawn_by_thread_and_the_blamed_one_stands_out():

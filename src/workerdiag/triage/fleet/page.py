@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from attrs import evolve, frozen
 from markupsafe import Markup
 
-from workerdiag.rendering.drawing.svg import drawing, element, percent
+from workerdiag.rendering.drawing import drawing, element, percent
 from workerdiag.rendering.html import html_environment, template_text
 from workerdiag.rendering.wording import one_line, printable_object
 from workerdiag.triage.fleet.view import FleetView, TableView, fleet_view, interval_text, share_text

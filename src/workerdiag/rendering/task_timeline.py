@@ -1,22 +1,41 @@
-"""Tasks on the threads of the dead workers, and what happened around their deaths, on one axis of time."""
+"""Tasks on the threads of the dead workers, and what happened around their deaths, on one axis of time.
+
+The moments around deaths that a drawing numbers, and how a list below it words them.
+
+How likely each candidate is, as bars.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from attrs import frozen
+from attrs import evolve, frozen
+from markupsafe import Markup
 
-from workerdiag.model.diagnosis import Death, Findings
-from workerdiag.model.timeline import ProcessHistory, TaskSpan
-from workerdiag.rendering.drawing.moments import BEFORE_S, Mark, numbered_marks, who_text
-from workerdiag.rendering.drawing.scale import Scale, lanes, offset_text, time_ticks
-from workerdiag.rendering.drawing.svg import Figure, drawing, element, percent
-from workerdiag.rendering.wording import clip, one_line, pluralize
+from workerdiag.model.diagnosis import Clue, Death, Findings
+from workerdiag.model.identity import NO_IDENTITY, Identity
+from workerdiag.model.timeline import Moment, MomentKind, ProcessHistory, TaskSpan
+from workerdiag.rendering.drawing import (
+    Figure,
+    Scale,
+    drawing,
+    element,
+    lanes,
+    offset_text,
+    percent,
+    time_ticks,
+)
+from workerdiag.rendering.wording import (
+    clip,
+    exit_text,
+    format_percent,
+    identity_text,
+    one_line,
+    pluralize,
+    shorten_bytes,
+)
 from workerdiag.units import format_time
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
 
 #: Dead workers of one drawing, at most, and threads of one worker.
 MAX_WORKERS, MAX_THREADS = 6, 8
@@ -259,3 +278,162 @@ def _rows(shown: Sequence[Lane], first: float) -> Iterator[tuple[str, ...]]:
                 key = clip(one_line(span.key), _MAX_KEY_CHARS)
                 began = offset_text(span.started_at - first)
                 yield who_text(lane.death.identity), thread, key, began, ended
+
+
+#: Limits of the numbers in a drawing: all, and those reserved for other moments than deaths.
+MAX_MARKS, _LEAST_OTHERS = 12, 4
+#: Moments this long before the first death and after the last one are drawn, in seconds.
+BEFORE_S, AFTER_S = 60.0, 5.0
+_MAX_QUOTE_CHARS = 100
+#: A removal within this time of a death is how the scheduler notices it, in seconds.
+_NOTICED_S = 2.0
+#: The same message within this time is one moment, in seconds.
+_SAME_S = 1.0
+#: What a list of log lines as JSON has behind each line.
+_STRING_END = re.compile(r'"[\s,\]}]*$')
+_WORDS: Mapping[MomentKind, str] = {
+    "start": "{who} came up",
+    "pause": "{who} was paused: too much memory",
+    "resume": "{who} takes tasks again",
+    "self-closed": "{who} closed itself",
+    "stop-request": "{who} was asked to stop",
+    "connection-lost": "the scheduler lost the connection to {who}",
+    "removal": "the scheduler removed {who}",
+    "restart": "the nanny starts another worker",
+    "blame": "Dask gives up: {text}",
+    "trouble": "{text}",
+}
+#: In words, what says nothing to those who do not know Dask's log.
+_PLAINER: Mapping[str, str] = {"End worker": "the command dask worker ended"}
+#: Kinds that are worded by their message.
+_QUOTED: tuple[MomentKind, ...] = ("blame", "trouble")
+
+
+@frozen(kw_only=True)
+class Mark:
+    """A numbered moment."""
+
+    at: float
+    text: str
+    is_death: bool = False
+
+
+def numbered_marks(
+    deaths: Sequence[Death], moments: Iterable[Moment], begin: float
+) -> tuple[list[Mark], int]:
+    """The deaths and other *moments* since *begin* that get a number, by time, and how many are left out."""
+    first, last = deaths[0].when or 0.0, deaths[-1].when or 0.0
+    ends = [
+        Mark(
+            at=each.when or 0.0,
+            text=_death_text(each, is_first=not number and len(deaths) > 1),
+            is_death=True,
+        )
+        for number, each in enumerate(deaths)
+    ]
+    near = [
+        each
+        for each in moments
+        if begin <= each.at <= last + AFTER_S and not _is_told_by_a_death(each, deaths)
+    ]
+    others = [Mark(at=each.at, text=_moment_text(each)) for each in _unique_moments(near)]
+    others.sort(key=lambda each: abs(each.at - first))
+    kept = [*ends[: MAX_MARKS - min(len(others), _LEAST_OTHERS)]]
+    kept += others[: MAX_MARKS - len(kept)]
+    left_out = len(ends) + len(others) - len(kept)
+    return sorted(kept, key=lambda each: (each.at, each.is_death)), left_out
+
+
+def _unique_moments(moments: Iterable[Moment]) -> list[Moment]:
+    """Return the moments. Of those with the same message within a second, only one stays, preferably a blame."""
+    unique: list[Moment] = []
+    latest: dict[str, int] = {}
+    for each in sorted(moments, key=lambda each: each.at):
+        said = _quote(each) if each.kind in _QUOTED else _moment_text(each)
+        index = latest.get(said)
+        if index is None or each.at - unique[index].at > _SAME_S:
+            latest[said] = len(unique)
+            unique.append(each)
+        elif each.kind == "blame":
+            unique[index] = each
+    return unique
+
+
+def _is_told_by_a_death(moment: Moment, deaths: Sequence[Death]) -> bool:
+    return moment.kind in ("removal", "connection-lost") and any(
+        each.identity.worker == moment.identity.worker and abs((each.when or 0.0) - moment.at) <= _NOTICED_S
+        for each in deaths
+    )
+
+
+def _death_text(death: Death, *, is_first: bool) -> str:
+    who = who_text(death.identity)
+    return f"{'first victim, ' if is_first else ''}{who}: {exit_text(death)}"
+
+
+def _moment_text(moment: Moment) -> str:
+    return _WORDS[moment.kind].format(who=who_text(moment.identity), text=_quote(moment))
+
+
+def _quote(moment: Moment) -> str:
+    """Its message, without the end of the string that it stood in."""
+    text = one_line(shorten_bytes(moment.text))
+    whole = _STRING_END.sub("", text) if text.count('"') % 2 else text
+    return _PLAINER.get(whole) or clip(whole, _MAX_QUOTE_CHARS)
+
+
+def who_text(identity: Identity) -> str:
+    """Return a name of a worker: its address, else whatever is known."""
+    if identity == NO_IDENTITY:
+        return "a worker"
+    return one_line(identity.worker or identity_text(identity))
+
+
+#: Candidates less likely than this have no bar.
+MIN_CHANCE = 0.005
+MAX_CANDIDATES, MAX_AGAINST = 6, 3
+_MAX_TEXT_CHARS = 160
+_HEIGHT_PX = 10
+
+
+@frozen(kw_only=True)
+class CandidateBar:
+    """One candidate with its bar."""
+
+    title: str
+    #: Id of the cause; empty for something else.
+    id: str
+    percent: str
+    svg: Markup
+    #: What speaks against it, a line each.
+    against: tuple[str, ...] = ()
+
+
+def candidate_bars(findings: Findings) -> tuple[CandidateBar, ...]:
+    """A bar for each likely cause and for "something else"; none where no cause is a candidate."""
+    return tuple(_bars(findings)) if findings.causes else ()
+
+
+def _bars(findings: Findings) -> Iterator[CandidateBar]:
+    likely = [each for each in findings.causes if each.probability >= MIN_CHANCE][:MAX_CANDIDATES]
+    for number, cause in enumerate(likely):
+        against = tuple(_against_text(each) for each in cause.against[:MAX_AGAINST]) if number else ()
+        bar = _bar(one_line(cause.title), cause.id, cause.probability, "other" if number else "top")
+        yield evolve(bar, against=against)
+    if findings.unknown_probability >= MIN_CHANCE:
+        yield _bar("Something else", "", findings.unknown_probability, "unknown")
+
+
+def _against_text(clue: Clue) -> str:
+    where = f" ({one_line(clue.where)})" if clue.where else ""
+    return f"Against it: {clip(one_line(clue.text), _MAX_TEXT_CHARS)}{where}"
+
+
+def _bar(title: str, id_: str, chance: float, kind: str) -> CandidateBar:
+    text = format_percent(chance)
+    parts = (
+        element("rect", width="100%", height=_HEIGHT_PX, rx=2, class_="wd-track"),
+        element("rect", width=percent(chance), height=_HEIGHT_PX, rx=2, class_=f"wd-chance wd-{kind}"),
+    )
+    svg = drawing(text, f"Probability of: {title}", _HEIGHT_PX, parts)
+    return CandidateBar(title=title, id=id_, percent=text, svg=svg)
