@@ -63,7 +63,7 @@ def compiled_knowledge(root: Path) -> str:
         from workerdiag.matching.literals import literals
         from workerdiag.matching.sign_tables import compilable_patterns
         from workerdiag.rulebook.folder import read_folder
-        from workerdiag.rulebook.serialized import compile_rulebook, patterns
+        from workerdiag.rulebook.load import compile_rulebook, patterns
 
         book = read_folder(root / "knowledge")
         literals_of = {each: literals(each) for each in patterns(book)}

@@ -108,7 +108,7 @@ def scanned_s(path: Path) -> float:
 
     import workerdiag
     from workerdiag.matching.literals import literals
-    from workerdiag.rulebook.serialized import patterns
+    from workerdiag.rulebook.load import patterns
 
     texts = sorted({each for text in patterns(workerdiag.load_rulebook()) for each in literals(text)})
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
@@ -129,7 +129,7 @@ def scanned_s(path: Path) -> float:
 def searched_s(path: Path) -> float:
     """Seconds for ripgrep over the file with every pattern of every rule that is about one line."""
     import workerdiag
-    from workerdiag.rulebook.serialized import patterns
+    from workerdiag.rulebook.load import patterns
 
     if shutil.which("rg") is None:
         raise SystemExit("there is no rg to compare with: pip install --group bench, or install ripgrep")

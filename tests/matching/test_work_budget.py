@@ -20,8 +20,7 @@ from workerdiag.matching.scan import Matcher
 from workerdiag.matching.work_budget import COST_PER_BYTE, FIRST_COST, FOUND_COST, RUN_COST, WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, LogChunk
-from workerdiag.rulebook.load import load_rulebook
-from workerdiag.rulebook.serialized import patterns
+from workerdiag.rulebook.load import load_rulebook, patterns
 
 KIB, MIB = 1024, 1024 * 1024
 BOOK = load_rulebook()

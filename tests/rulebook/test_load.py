@@ -19,10 +19,16 @@ from workerdiag.deadline import Deadline
 from workerdiag.errors import RuleFileError
 from workerdiag.matching.literals import literals
 from workerdiag.model.rules import LogSign
-from workerdiag.rulebook import load, serialized
+from workerdiag.rulebook import load
+from workerdiag.rulebook import load as serialized
 from workerdiag.rulebook.folder import read_folder
-from workerdiag.rulebook.load import load_rulebook, load_rulebook_in_time, shipped_folder
-from workerdiag.rulebook.serialized import compile_rulebook, patterns
+from workerdiag.rulebook.load import (
+    compile_rulebook,
+    load_rulebook,
+    load_rulebook_in_time,
+    patterns,
+    shipped_folder,
+)
 
 
 def folder(tmp_path: Path, **files: str) -> Path:

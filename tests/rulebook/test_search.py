@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 import workerdiag
 from workerdiag.cli import main
-from workerdiag.rulebook.search import search_causes
+from workerdiag.rulebook.load import search_causes
 
 BOOK = workerdiag.load_rulebook(packs=False)
 

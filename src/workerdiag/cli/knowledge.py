@@ -123,7 +123,7 @@ def search(words: tuple[str, ...], knowledge: tuple[str, ...]) -> int:
 
     Exit status: 0 found, 1 none, 2 bad usage.
     """
-    from workerdiag.rulebook.search import search_causes
+    from workerdiag.rulebook.load import search_causes
 
     found = search_causes(load_checked_rulebook(knowledge), " ".join(words))
     id_columns = max((len(each.id) for each in found), default=0)
@@ -248,7 +248,7 @@ def _rule_counts(book: Rulebook) -> str:
 def export(knowledge: tuple[str, ...]) -> None:
     """Print all rules as one JSON document."""
     from workerdiag.matching.literals import literals
-    from workerdiag.rulebook.serialized import compile_rulebook, patterns
+    from workerdiag.rulebook.load import compile_rulebook, patterns
 
     book = load_checked_rulebook(knowledge)
     click.echo(compile_rulebook(book, {each: literals(each) for each in patterns(book)}))
@@ -314,8 +314,7 @@ def draft(logs: tuple[str, ...]) -> int:
 
 def rule_schema() -> Schema:
     """The JSON Schema (draft 2020-12) of a file of a cause, of landmarks or of shared advice."""
-    from workerdiag.rulebook.shared_rules import SharedRules
-    from workerdiag.rulebook.structure import FIELD_OF_TABLE
+    from workerdiag.rulebook.folder import FIELD_OF_TABLE, SharedRules
 
     definitions, cause, landmark = _definitions()
     file_keys = {
@@ -341,7 +340,7 @@ def rule_schema() -> Schema:
 
 def export_schema() -> dict[str, object]:
     """The JSON Schema (draft 2020-12) of what ``workerdiag knowledge export`` prints."""
-    from workerdiag.rulebook.structure import SCHEMA
+    from workerdiag.rulebook.folder import SCHEMA
 
     definitions, cause, landmark = _definitions()
     texts = {"type": "array", "items": {"type": "string"}}

@@ -1,23 +1,26 @@
-"""Reading a folder of TOML files: the only place that knows how they lie on disk."""
+"""Reading a folder of TOML files: the only place that knows how they lie on disk.
+
+From plain tables to rules, strictly: exact types, no unknown keys, every mistake worded.
+
+What several causes have in common, written once (``knowledge/shared/*.toml``) and added to each of them.
+"""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+from attrs import evolve, field, frozen
+from attrs.validators import matches_re, min_len
 
 from workerdiag.errors import RuleFileError, error_text, utf8_safe
-from workerdiag.model.rules import Cause, Landmark, Rulebook
-from workerdiag.rulebook.shared_rules import (
-    FAILED_TASK,
-    UNKNOWN,
-    SharedRules,
-    advice_for_outcome,
-    unknown_cause_problems,
-    with_shared,
-)
-from workerdiag.rulebook.structure import ENGINE, FIELD_OF_TABLE, SCHEMA, rule_converter, table_problems
+from workerdiag.model.rules import SIGN_KINDS, Cause, Landmark, Mitigation, NextStepRule, Rulebook, Sign
+from workerdiag.serialization import problem_lines, quote_value, strict_converter
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 #: A file of rules is some kB; patterns are a line each.
 _MAX_BYTES = 512 * 1024
@@ -213,3 +216,131 @@ def _duplicate_names(causes: Iterable[Cause], landmarks: Iterable[Landmark]) -> 
 def _duplicate_signs(cause: Cause) -> list[str]:
     names = [sign.name for sign in (*cause.signs, *cause.against)]
     return sorted({each for each in names if names.count(each) > 1})
+
+
+#: Shape of the files that this engine reads.
+SCHEMA = 1
+#: Newest rules that it understands (`engine` in a rule); a newer rule is skipped with a note.
+ENGINE = (0, 1)
+
+KIND_OF = {cls: kind for kind, cls in SIGN_KINDS.items()}
+#: TOML tables are named in the singular, as TOML files usually have them.
+FIELD_OF_TABLE = {
+    "sign": "signs",
+    "mitigation": "mitigations",
+    "rival": "rivals",
+    "next_step": "next_steps",
+    "except": "exceptions",
+}
+
+
+def table_problems(problem: Exception) -> Iterator[str]:
+    """One line for each thing that is wrong with a table, as ``.sign[0].grade: what``."""
+    for line in problem_lines(problem):
+        where, colon, what = line.partition(": ")
+        if not colon or not where.startswith("."):
+            yield f".: {line}"
+            continue
+        for singular, plural in FIELD_OF_TABLE.items():
+            where = where.replace(f".{plural}[", f".{singular}[")
+        yield f"{where}: {what}"
+
+
+def rule_converter() -> Converter:
+    """A strict converter that knows signs by their ``kind``."""
+    made = strict_converter("known")
+    made.register_structure_hook_func(lambda hint: hint == str | bool, _text_or_boolean)
+
+    def structure_sign(value: object, _: object) -> Sign:
+        if not isinstance(value, dict):
+            raise TypeError(f"expected an object, got {quote_value(value)}")
+        kind = str(value.get("kind"))
+        if kind not in SIGN_KINDS:
+            raise ValueError(f"kind must be one of {', '.join(SIGN_KINDS)}, got {kind!r}")
+        rest = {key: each for key, each in value.items() if key != "kind"}
+        return made.structure(rest, SIGN_KINDS[kind])
+
+    made.register_structure_hook_func(lambda cls: cls == Sign, structure_sign)
+    for cls, kind in KIND_OF.items():
+        made.register_unstructure_hook(cls, _unstructure_tagged(made, cls, kind))
+    return made
+
+
+def _text_or_boolean(value: object, _: object) -> str | bool:
+    if not isinstance(value, str | bool):
+        raise TypeError(f"expected string or boolean, got {quote_value(value)}")
+    return value
+
+
+def _unstructure_tagged(converter: Converter, cls: type, kind: str) -> Callable[[object], dict[str, object]]:
+    from cattrs.gen import make_dict_unstructure_fn
+
+    unstructure: Callable[[object], dict[str, object]] = make_dict_unstructure_fn(cls, converter)
+    return lambda sign: {"kind": kind, **unstructure(sign)}
+
+
+#: Stand among causes for "no cause is known" and "only a task failed".
+UNKNOWN = "unknown"
+FAILED_TASK = "failed-task"
+#: Number of a cause's own mitigations before the shared ones.
+OWN_FIRST = 2
+
+
+@frozen(kw_only=True)
+class SharedRules:
+    """Signs against a cause, mitigations and next steps that several causes have in common."""
+
+    #: The file's name without its ending.
+    id: str = field(validator=matches_re(r"[a-z0-9]+(-[a-z0-9]+)*"))
+    #: Ids of causes, families as ``signal.*``, ``unknown`` or ``failed-task``.
+    causes: tuple[str, ...] = field(validator=min_len(1))
+    #: Causes of those families without the shared rules.
+    exceptions: tuple[str, ...] = ()
+    against: tuple[Sign, ...] = ()
+    mitigations: tuple[Mitigation, ...] = ()
+    next_steps: tuple[NextStepRule, ...] = ()
+
+    def is_for(self, cause_id: str) -> bool:
+        """Whether it is added to the cause of that id."""
+        family = f"{cause_id.partition('.')[0]}.*"
+        return cause_id not in self.exceptions and (cause_id in self.causes or family in self.causes)
+
+    def with_origin(self) -> tuple[Mitigation, ...]:
+        """The mitigations, each with the name of this file."""
+        return tuple(evolve(each, advice=self.id) for each in self.mitigations)
+
+
+def with_shared(cause: Cause, rules: Iterable[SharedRules]) -> Cause:
+    """Return the *cause* with the shared *rules* for it; their mitigations follow its own first ones.
+
+    Own mitigations that need a sign do not count: without the sign, shared ones would come first.
+    """
+    shared = [each for each in rules if each.is_for(cause.id)]
+    always = [at for at, each in enumerate(cause.mitigations, start=1) if not each.signs]
+    own_first = always[OWN_FIRST - 1] if len(always) >= OWN_FIRST else len(cause.mitigations)
+    return evolve(
+        cause,
+        against=(*cause.against, *(sign for each in shared for sign in each.against)),
+        mitigations=(
+            *cause.mitigations[:own_first],
+            *(advice for each in shared for advice in each.with_origin()),
+            *cause.mitigations[own_first:],
+        ),
+        next_steps=(*cause.next_steps, *(step for each in shared for step in each.next_steps)),
+    )
+
+
+def advice_for_outcome(name: str, rules: Iterable[SharedRules]) -> tuple[Mitigation, ...]:
+    """What to look at in the case of that *name*: `UNKNOWN` or `FAILED_TASK`."""
+    marked = [each for shared in rules if name in shared.causes for each in shared.with_origin()]
+    return tuple(each for each in marked if each.inspect)
+
+
+def unknown_cause_problems(causes: Iterable[Cause], rules: Iterable[SharedRules]) -> Iterable[str]:
+    """Yield a line for each name in *rules* that is not a cause of this folder."""
+    ids = {each.id for each in causes}
+    known = {UNKNOWN, FAILED_TASK, *ids, *(f"{each.partition('.')[0]}.*" for each in ids)}
+    for shared in rules:
+        for name in (*shared.causes, *shared.exceptions):
+            if name not in known:
+                yield f"shared/{shared.id}.toml: names a cause that is not there: {name}"

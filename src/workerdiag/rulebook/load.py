@@ -1,20 +1,35 @@
-"""The rulebook: the shipped rules, installed packs, and the user's folders."""
+"""The rulebook: the shipped rules, installed packs, and the user's folders.
+
+One JSON text for a whole rulebook, which loads in milliseconds and without cattrs.
+
+Causes found by words, as a person or a program would look for them.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import Any, cast
 
 from attrs import evolve, frozen
 
 from workerdiag.deadline import Deadline, ForeignError, call_in_time
 from workerdiag.errors import describe_error, error_text
-from workerdiag.model.rules import Rulebook
-from workerdiag.rulebook.serialized import from_compiled
+from workerdiag.model.rules import (
+    SIGN_KINDS,
+    Cause,
+    Landmark,
+    LogSign,
+    Mitigation,
+    NextStepRule,
+    RivalCause,
+    Rulebook,
+)
 
 #: What installed packs may take to load, where nobody waits for an answer.
 _PACKS_S = 30.0
@@ -156,3 +171,119 @@ def _read_pack(point: EntryPoint) -> Pack:
         )
     notes = (f"of pack {point.name} is left out: {problem_text}",) if problems else ()
     return Pack(name=point.name, book=book, notes=notes)
+
+
+#: A rule, or a part of one, as plain values.
+_Table = dict[str, Any]
+#: Keys of a cause that hold tables.
+_PARTS: Mapping[str, type[RivalCause | Mitigation | NextStepRule]] = {
+    "rivals": RivalCause,
+    "mitigations": Mitigation,
+    "next_steps": NextStepRule,
+}
+
+
+def compile_rulebook(book: Rulebook, literals: Mapping[str, tuple[str, ...]]) -> str:
+    """The JSON text that a wheel carries, from which `load_rulebook` loads quickly."""
+    from workerdiag.rulebook.folder import rule_converter  # loading needs none
+
+    content = cast("_Table", _without_empty(rule_converter().unstructure(evolve(book, literals={}))))
+    content["literals"] = {pattern: list(found) for pattern, found in literals.items()}
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+
+
+def patterns(book: Rulebook) -> Iterable[str]:
+    """Every pattern of *book* that is searched for in log text, each once."""
+    return tuple(dict.fromkeys(text for _, _, rule in book.log_rules() for text in rule.wordings))
+
+
+def from_compiled(content: _Table) -> Rulebook:
+    """Objects from our own compiled JSON, which cattrs has checked when it was built."""
+    literals = {pattern: tuple(found) for pattern, found in content.pop("literals", {}).items()}
+    return Rulebook(
+        schema=content["schema"],
+        release=content["release"],
+        causes=tuple(_cause_from_compiled(each) for each in content["causes"]),
+        landmarks=tuple(_landmark_from_compiled(each) for each in content["landmarks"]),
+        advice=_advice_from_compiled(content.get("advice", ())),
+        task_advice=_advice_from_compiled(content.get("task_advice", ())),
+        literals=literals,
+    )
+
+
+def _advice_from_compiled(content: Iterable[_Table]) -> tuple[Mitigation, ...]:
+    return tuple(Mitigation(**_lists_to_tuples(each)) for each in content)
+
+
+def _cause_from_compiled(content: _Table) -> Cause:
+    for key in ("signs", "against"):
+        if key in content:
+            content[key] = tuple(
+                SIGN_KINDS[each.pop("kind")](**_lists_to_tuples(each)) for each in content[key]
+            )
+    for key, cls in _PARTS.items():
+        if key in content:
+            content[key] = tuple(cls(**_lists_to_tuples(each)) for each in content[key])
+    return Cause(**_lists_to_tuples(content))
+
+
+def _landmark_from_compiled(content: _Table) -> Landmark:
+    if steps := content.get("next_steps"):
+        content["next_steps"] = tuple(NextStepRule(**each) for each in steps)
+    return Landmark(**_lists_to_tuples(content))
+
+
+def _lists_to_tuples(content: _Table) -> _Table:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
+
+
+def _without_empty(value: object) -> object:
+    """Without keys that say nothing: empty text, empty lists, None."""
+    if isinstance(value, dict):
+        return {
+            key: _without_empty(each)
+            for key, each in value.items()
+            if each not in ("", None) and each not in ((), [], {})
+        }
+    return [_without_empty(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+#: What a word in this part of a cause is worth.
+_ID, _TITLE, _WHY, _SIGN = 8.0, 4.0, 2.0, 1.0
+_WORD = re.compile(r"[a-z0-9_]{2,}")
+#: Letters of a word that are compared: "killing" finds "killed".
+_STEM = 5
+
+
+def search_causes(book: Rulebook, query: str, *, most: int = 10) -> tuple[Cause, ...]:
+    """The causes in which most words of *query* stand, the best first; deprecated ones come last.
+
+    A line of a log is a query, too: it finds the causes that have such lines for signs.
+    """
+    wanted = _stems(query)
+    scored = [(score, each) for each in book.causes if (score := _score(each, wanted)) > 0]
+    scored.sort(key=lambda pair: (pair[1].status != "stable", -pair[0], pair[1].id))
+    return tuple(cause for _, cause in scored[:most])
+
+
+def _score(cause: Cause, wanted: frozenset[str]) -> float:
+    parts = (
+        (_ID, cause.id),
+        (_TITLE, cause.title),
+        (_WHY, cause.why),
+        (_SIGN, " ".join(_sign_texts(cause))),
+    )
+    found = [(worth, wanted & _stems(text)) for worth, text in parts]
+    words = frozenset[str]().union(*(each for _, each in found))
+    return len(words) * sum(worth * len(each) for worth, each in found)
+
+
+def _sign_texts(cause: Cause) -> Iterable[str]:
+    for sign in cause.signs:
+        yield sign.name
+        if isinstance(sign, LogSign):
+            yield from sign.seen
+
+
+def _stems(text: str) -> frozenset[str]:
+    return frozenset(word[:_STEM] for word in _WORD.findall(text.lower()))
