@@ -18,7 +18,7 @@ from workerdiag.matching.match import match
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.incident import Case
 from workerdiag.model.rules import GRADES, Rulebook
-from workerdiag.scoring.evaluated_deaths import evaluate_cases
+from workerdiag.scoring.evaluate import evaluate_cases
 from workerdiag.scoring.probabilities import CauseScore
 
 #: Standard errors that 95 of 100 true values lie within.

@@ -17,7 +17,7 @@ from workerdiag.model.evidence import Evidence, Gap, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
 from workerdiag.scoring.conclude import conclude
-from workerdiag.scoring.evaluated_deaths import EvaluatedDeath, evaluate_deaths
+from workerdiag.scoring.evaluate import EvaluatedDeath, evaluate_deaths
 
 #: Number of reports of ends that are merged even if it is late.
 _ALWAYS_MERGED = 100

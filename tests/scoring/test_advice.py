@@ -26,12 +26,12 @@ from workerdiag.rulebook.folder import read_folder
 from workerdiag.rulebook.load import load_rulebook, shipped_folder
 from workerdiag.scoring.advice import (
     ClusterSetup,
+    MemoryNumbers,
     applicable_advice,
     cluster_setup,
     fill_example,
     mitigations,
 )
-from workerdiag.scoring.memory_numbers import MemoryNumbers
 from workerdiag.sources.scene import deployment_of, setup_event
 
 DASHBOARD = "http://10.0.0.2:8787/status"

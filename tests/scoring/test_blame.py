@@ -11,8 +11,8 @@ from workerdiag.model.diagnosis import Blame, Match
 from workerdiag.model.evidence import ExceptionFacts
 from workerdiag.model.identity import Identity
 from workerdiag.rulebook.load import load_rulebook
+from workerdiag.scoring.advice import MemoryNumbers
 from workerdiag.scoring.blame import blame, decision
-from workerdiag.scoring.memory_numbers import MemoryNumbers
 
 WORKER = Identity(worker="tcp://10.0.0.4:4002", pid=7012)
 BOOK = load_rulebook()

@@ -21,7 +21,7 @@ from support.thinned_evidence import findings_of, has_key_of, without_lines
 from workerdiag.authoring.rule_tests import evidence_of, read_incidents
 from workerdiag.model.evidence import LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
-from workerdiag.scoring.fingerprint import exit_class, fingerprint, kind_of_task
+from workerdiag.scoring.findings import exit_class, fingerprint, kind_of_task
 from workerdiag.sources.recorder.evidence import death_evidence
 from workerdiag.wire.recorded_death import merge_messages
 

@@ -12,8 +12,7 @@ from workerdiag.model.evidence import ExceptionFacts, MemoryReading
 from workerdiag.model.identity import Identity
 from workerdiag.model.rules import MEMORY_PLACEHOLDERS
 from workerdiag.rulebook.load import load_rulebook
-from workerdiag.scoring.advice import mitigations
-from workerdiag.scoring.memory_numbers import memory_numbers
+from workerdiag.scoring.advice import memory_numbers, mitigations
 from workerdiag.units import format_bytes, parse_bytes
 
 ME = Identity(worker="tcp://10.0.0.4:4002", pid=7012)

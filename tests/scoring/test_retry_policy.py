@@ -9,8 +9,8 @@ import pytest
 from workerdiag.model.diagnosis import Blame, Death
 from workerdiag.model.identity import Identity
 from workerdiag.rulebook.load import load_rulebook
-from workerdiag.scoring.memory_numbers import MemoryNumbers
-from workerdiag.scoring.retry_policy import retry_policy
+from workerdiag.scoring.advice import MemoryNumbers
+from workerdiag.scoring.blame import retry_policy
 
 BOOK = load_rulebook()
 

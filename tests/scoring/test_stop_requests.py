@@ -11,7 +11,7 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import Identity
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import RETIREMENT
-from workerdiag.scoring.stop_requests import StopRequests
+from workerdiag.scoring.relevance import StopRequests
 
 BOOK = load_rulebook(packs=False)
 

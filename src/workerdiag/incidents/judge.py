@@ -38,7 +38,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.signals import UNREADABLE_STATUS
-from workerdiag.scoring.fingerprint import exit_class, fingerprint
+from workerdiag.scoring.findings import exit_class, fingerprint
 
 #: Maximum number of deaths judged together: `explain` evaluates no more one by one.
 _TOGETHER = 200

@@ -14,22 +14,14 @@ from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.redaction.objects import redact_object
-from workerdiag.scoring.advice import ClusterSetup, cluster_setup, mitigations
+from workerdiag.scoring.advice import ClusterSetup, MemoryNumbers, cluster_setup, memory_numbers, mitigations
 from workerdiag.scoring.all_clear import AllClearObstacles, all_clear_obstacles
-from workerdiag.scoring.blame import blame, decision
-from workerdiag.scoring.evaluated_deaths import (
-    EvaluatedCase,
-    deaths_in_question,
-    deciding_cases,
-    evaluate_cases,
-)
+from workerdiag.scoring.blame import blame, decision, retry_policy
+from workerdiag.scoring.evaluate import EvaluatedCase, deaths_in_question, deciding_cases, evaluate_cases
 from workerdiag.scoring.failures import deaths_are_separate, split_exception, task_failure
-from workerdiag.scoring.findings import clues, death_of_end, ranked_cause, unchecked_absences
-from workerdiag.scoring.fingerprint import fingerprint
-from workerdiag.scoring.memory_numbers import MemoryNumbers, memory_numbers
+from workerdiag.scoring.findings import clues, death_of_end, fingerprint, ranked_cause, unchecked_absences
 from workerdiag.scoring.next_steps import next_steps
 from workerdiag.scoring.probabilities import Distribution, weighted_mean
-from workerdiag.scoring.retry_policy import retry_policy
 from workerdiag.scoring.summary import (
     LostWorkers,
     deaths_beyond_cases,

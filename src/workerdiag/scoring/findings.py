@@ -1,17 +1,23 @@
-"""Evidence and deaths as findings show them."""
+"""Evidence and deaths as findings show them.
+
+The fingerprint: a key that is equal for repeats of one trouble.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterable, Sequence
 
-from workerdiag.model.diagnosis import Clue, Death, Match, RankedCause
+from workerdiag.model.diagnosis import SURE_ENOUGH, Clue, Death, Match, RankedCause
 from workerdiag.model.evidence import ExceptionFacts, TasksAtLoss
 from workerdiag.model.incident import Incident
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import AbsentSign, Cause
+from workerdiag.model.signals import signal_of_status
+from workerdiag.model.vocabulary import Outcome
 from workerdiag.redaction.objects import redact_object
-from workerdiag.scoring.crash_site import crash_site
-from workerdiag.scoring.memory_numbers import reading_of
+from workerdiag.scoring.advice import crash_site, reading_of
 from workerdiag.scoring.probabilities import CauseScore, SignEvidence
 
 #: Clues for one cause at most.
@@ -155,3 +161,46 @@ def tasks_at_loss(end: ProcessEnd, incident: Incident) -> list[TasksAtLoss]:
     """What is known about the tasks of a worker when it was lost."""
     losses = incident.tasks_at_loss_by_name.find(*end.identities)
     return [each for each in losses if not end.conflicts_with(each.identity)]
+
+
+#: Classes of exits by signal (man 7 signal); any other signal is "killed".
+_CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
+_REQUESTS = frozenset({1, 2, 3, 15})
+
+
+def fingerprint(
+    outcome: Outcome, ranked: Sequence[RankedCause], deaths: Sequence[Death], task: str | None
+) -> str:
+    """Twelve hexadecimal digits, equal for repeats of the same trouble.
+
+    They identify the likeliest cause if it has at least 50 %, else the outcome, the class of the exits and
+    the kind of task.
+    """
+    if ranked and ranked[0].probability >= SURE_ENOUGH:
+        parts = ["cause", ranked[0].id]
+    else:
+        parts = ["outcome", outcome, exit_class(deaths), kind_of_task(task or "")]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+
+
+def exit_class(deaths: Sequence[Death]) -> str:
+    """How the first unexpected death with a known exit ended: crashed, killed, terminated or exited."""
+    known = (_class_of(death) for death in deaths if not death.stop_requested)
+    return next((each for each in known if each), "unknown")
+
+
+def _class_of(death: Death) -> str:
+    signal, status = death.signal, death.status
+    if signal is None and status is not None:
+        signal = signal_of_status(status)
+    if signal is not None:
+        return "crashed" if signal in _CRASHES else "terminated" if signal in _REQUESTS else "killed"
+    return "" if status is None else "exited"
+
+
+def kind_of_task(key: str) -> str:
+    """The part of a key that names the kind of task (dask.utils.key_split, roughly)."""
+    name = re.sub(r"^[(\['\"]+", "", key)
+    name = re.split(r"['\",]", name)[0]
+    parts = [word for word in name.split("-") if not re.fullmatch(r"[0-9a-f]{6,}|\d+", word)]
+    return "-".join(parts)

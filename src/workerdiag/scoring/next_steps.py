@@ -12,10 +12,8 @@ from workerdiag.model.rules import Mitigation, Rulebook
 from workerdiag.model.signals import signal_name
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.scoring.advice import ClusterSetup, applicable_advice, fill_example, fill_text
-from workerdiag.scoring.all_clear import AllClearObstacles
+from workerdiag.scoring.all_clear import AllClearObstacles, endless_tasks, open_ended_log
 from workerdiag.scoring.failures import deaths_are_separate, failed_tasks
-from workerdiag.scoring.silent_losses import open_ended_log
-from workerdiag.scoring.standstills import endless_tasks
 
 #: Probability from which a cause is settled; below it, further checks are worthwhile.
 SETTLED_CHANCE = 0.9

@@ -15,7 +15,7 @@ from workerdiag.model.normalize import whole
 from workerdiag.model.rules import LAST_LINE, LOG_OF_OTHERS, SCHEDULER_STATE, Rulebook
 from workerdiag.model.vocabulary import GapReason, Outcome, Place
 from workerdiag.redaction.secrets import redact_text
-from workerdiag.scoring.all_clear import AllClearObstacles
+from workerdiag.scoring.all_clear import AllClearObstacles, endless_sentence, is_start
 from workerdiag.scoring.failures import (
     caught_failure,
     deaths_are_separate,
@@ -23,8 +23,6 @@ from workerdiag.scoring.failures import (
     programs_own_error,
     task_failure,
 )
-from workerdiag.scoring.silent_losses import is_start
-from workerdiag.scoring.standstills import endless_sentence
 
 #: Deaths that findings list at most: the first and the last.
 MAX_DEATHS = 1000

@@ -22,8 +22,8 @@ from workerdiag.model.timeline import (
     TaskSpan,
     Timeline,
 )
+from workerdiag.scoring.advice import MEMORY_BUDGET, captured_rss, exceeded_bytes, reading_of, share
 from workerdiag.scoring.findings import tasks_at_loss
-from workerdiag.scoring.memory_numbers import MEMORY_BUDGET, captured_rss, exceeded_bytes, reading_of, share
 from workerdiag.units import parse_bytes
 
 #: Roles of messages that a worker or its nanny writes of that worker, often without its name.

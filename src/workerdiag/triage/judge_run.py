@@ -9,7 +9,7 @@ from attrs import define, evolve, field
 from workerdiag.model.diagnosis import Death, Match
 from workerdiag.model.evidence import Evidence, Gap, Inspected
 from workerdiag.pipeline import judge_matches
-from workerdiag.scoring.evaluated_deaths import EvaluatedDeath
+from workerdiag.scoring.evaluate import EvaluatedDeath
 from workerdiag.sources.addresses import host_of
 from workerdiag.triage.outcome import unpack_evidence, unpack_matches, unpack_outcome, workers_of
 from workerdiag.triage.rows import DeathRow

@@ -13,11 +13,9 @@ from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import MatchRole, Outcome, Verdict
 from workerdiag.redaction.objects import redact_object
-from workerdiag.scoring.findings import assigned_tasks, death_of_end, ranked_cause
-from workerdiag.scoring.fingerprint import fingerprint
-from workerdiag.scoring.probabilities import CauseScore, Distribution, distribution
+from workerdiag.scoring.findings import assigned_tasks, death_of_end, fingerprint, ranked_cause
+from workerdiag.scoring.probabilities import CauseScore, CauseScoring, Distribution, by_owner, distribution
 from workerdiag.scoring.relevance import Relevance
-from workerdiag.scoring.sign_evidence import CauseScoring, by_owner
 
 _MARKS_OF_AN_END: tuple[MatchRole, ...] = (
     "death",
