@@ -163,7 +163,7 @@ class explaining:  # noqa: N801  used as a statement: ``with workerdiag.explaini
 
 def _worker_death_in(exc: BaseException | None) -> BaseException | None:
     """Return the first ``KilledWorker`` among *exc*, its causes, and the members of groups."""
-    from workerdiag.sources.exception.slots import cause_of, members_of
+    from workerdiag.sources.tracebacks import cause_of, members_of
 
     waiting = deque([exc])
     for _ in range(_MOST_LINKED):

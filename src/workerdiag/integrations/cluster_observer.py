@@ -34,7 +34,7 @@ from workerdiag.model.diagnosis import Death
 from workerdiag.model.identity import Identity
 from workerdiag.recorder.internals import is_made_asynchronous, open_clients
 from workerdiag.sources.cluster.queries import answer_in_time, fetch_events
-from workerdiag.sources.exception.slots import classes_of
+from workerdiag.sources.tracebacks import classes_of
 
 #: Seconds to wait for the events of a scheduler. One that does not answer is not asked again.
 _EVENTS_S: Final = 2.0

@@ -24,7 +24,7 @@ from workerdiag.api.explain import explain
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time, monotonic_s
 from workerdiag.model.diagnosis import Findings
 from workerdiag.settings import seconds
-from workerdiag.sources.exception.slots import cause_of, context_of, members_of, packages_of
+from workerdiag.sources.tracebacks import cause_of, context_of, members_of, packages_of
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -18,7 +18,7 @@ from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.errors import error_text
 from workerdiag.integrations.diagnose import diagnose_in_passing, facts, is_answer
 from workerdiag.redaction.objects import redact_object
-from workerdiag.sources.exception.slots import type_name
+from workerdiag.sources.tracebacks import type_name
 
 try:
     from opentelemetry._logs import LoggerProvider, LogRecord, SeverityNumber, get_logger

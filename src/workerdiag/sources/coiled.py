@@ -19,8 +19,8 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources import machine_attribution
-from workerdiag.sources.provider import ProviderQuery, ProviderSource
+from workerdiag.sources import machine
+from workerdiag.sources.machine import ProviderQuery, ProviderSource
 
 #: Coiled's labels of what has a state (coiled/v2/states.py, 1.135.6).
 _KINDS = {
@@ -141,7 +141,7 @@ class CoiledSource(ProviderSource):
             own = [each for each in events if each.get("instance_id") in (None, worker.instance_id)]
             text = "".join(f"{each['message']}\n" for each in own).encode()[-_MAX_BYTES:]
             if text:
-                identity = machine_attribution.without_pid(worker.victim.identity)
+                identity = machine.without_pid(worker.victim.identity)
                 yield LogChunk(origin=f"coiled cluster logs ({worker.name})", data=text, identity=identity)
 
 
@@ -149,8 +149,8 @@ def _is_victims_worker(worker: _CoiledState | None, victim: Victim, missed: floa
     """Whether a listed worker has the victim's name, or else its private address, and was alive then."""
     if not worker:
         return False
-    began = machine_attribution.to_timestamp(worker.get("created"))
-    if not machine_attribution.may_be_workers_machine(missed, began=began):
+    began = machine.to_timestamp(worker.get("created"))
+    if not machine.may_be_workers_machine(missed, began=began):
         return False
     if victim.identity.name is not None:
         return bool(worker["name"] == victim.identity.name)
@@ -161,9 +161,9 @@ def _is_victims_worker(worker: _CoiledState | None, victim: Victim, missed: floa
 def _state_lines(states: _CoiledState, worker: _CoiledWorker) -> list[str]:
     """Return the state changes of a worker and its instance up to the death; later ones are Coiled's reaction."""
     names = {worker.name, f"{worker.name}{_INSTANCE}"}
-    last = inf if worker.missed is None else worker.missed + machine_attribution.SKEW_S
+    last = inf if worker.missed is None else worker.missed + machine.SKEW_S
     changes = [
-        (machine_attribution.to_timestamp(change["updated"]) or 0.0, _state_line(kind, change))
+        (machine.to_timestamp(change["updated"]) or 0.0, _state_line(kind, change))
         for kind in ("worker", "worker_instance")
         for change in states.get(kind, ())
         if change["stateful_object"]["name"] in names
@@ -172,7 +172,7 @@ def _state_lines(states: _CoiledState, worker: _CoiledWorker) -> list[str]:
 
 
 def _state_line(kind: str, change: _CoiledState) -> str:
-    when = machine_attribution.to_timestamp(change["updated"])
+    when = machine.to_timestamp(change["updated"])
     at = dt.datetime.fromtimestamp(when, dt.UTC).strftime("%H:%M:%S (UTC)") if when is not None else "?"
     name = change["stateful_object"]["name"] or ""
     label = _KINDS.get(kind, kind)

@@ -14,7 +14,7 @@ from workerdiag.errors import describe_error
 from workerdiag.model.evidence import EvidenceSource, Gap
 from workerdiag.model.scene import Scene, Terms, terms_of
 from workerdiag.sources.batch.jobs import SYSTEMS, find_jobs
-from workerdiag.sources.machine_attribution import known_machine_names
+from workerdiag.sources.machine import known_machine_names
 
 
 class ShippedSource(EvidenceSource, Protocol):

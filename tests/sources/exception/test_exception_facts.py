@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import ExceptionFacts, LogChunk
 from workerdiag.sources.exception import MAX_EXCEPTIONS, exception_facts
-from workerdiag.sources.exception.pickled_exceptions import read_pickled
-from workerdiag.sources.exception.tracebacks import task_line
+from workerdiag.sources.pickled_exceptions import read_pickled
+from workerdiag.sources.tracebacks import task_line
 
 WORKER, NANNY = "tcp://10.0.0.4:34937", "tcp://10.0.0.4:40001"
 

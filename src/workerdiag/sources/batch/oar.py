@@ -14,7 +14,7 @@ from workerdiag.sources.batch.jobs import OAR
 from workerdiag.sources.batch.source import BatchSource, split_blocks
 
 #: The command lines, which may hold secrets.
-_PRIVATE = re.compile(r"(?m)^ +(?:command|initial_request) = .*(?:\n|$)")
+_OAR_PRIVATE = re.compile(r"(?m)^ +(?:command|initial_request) = .*(?:\n|$)")
 _EVENT = re.compile(r"(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d> \w+")
 
 
@@ -39,7 +39,7 @@ def parse_oarstat(number: str, text: str, events: str) -> JobRecord:
     fields = {key: value.strip() for key, value in re.findall(r"(?m)^ +(\w+) = (.*)$", text)}
     state = fields.get("state", "")
     times = [parse_batch_time(each) for each in _EVENT.findall(events)]
-    text = _PRIVATE.sub("", text)
+    text = _OAR_PRIVATE.sub("", text)
     event_lines = "\n".join(line for line in events.splitlines() if _EVENT.match(line))
     is_over, last = state in ("Terminated", "Error"), next((each for each in reversed(times) if each), None)
     own_kills = ("WALLTIME", "BESTEFFORT_KILL")

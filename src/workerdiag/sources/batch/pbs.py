@@ -13,7 +13,7 @@ from workerdiag.sources.batch.jobs import PBS
 from workerdiag.sources.batch.source import BatchSource, split_blocks
 
 #: The submitter's environment, which may hold secrets.
-_PRIVATE = re.compile(r"(?im)^ +(?:Variable_List|Submit_arguments|argument_list|executable) = .*(?:\n|$)")
+_PBS_PRIVATE = re.compile(r"(?im)^ +(?:Variable_List|Submit_arguments|argument_list|executable) = .*(?:\n|$)")
 _TRACED = re.compile(r"(?m)^\d\d/\d\d/\d{4} ")
 #: 256 plus the signal that ended the job's shell (pbs_job_attributes(7B)): SIGTERM, SIGKILL.
 _ENDED_BY_ORDER = ("271", "265")
@@ -39,15 +39,15 @@ class PBSSource(BatchSource):
         own = re.compile(rf"Job Id: (?:Moab\.)?{re.escape(without_server)}(?!\d)")
         found = [each for each in split_blocks(output, ["Job Id:"]) if own.match(each)]
         if found:
-            return [parse_qstat(number, each) for each in found]
+            return [parse_pbs_qstat(number, each) for each in found]
         output = self._output_of("tracejob", "-n", "3", number, fails=True)
         return [parse_tracejob(number, output)] if _TRACED.search(output) else []
 
 
-def parse_qstat(number: str, text: str) -> JobRecord:
+def parse_pbs_qstat(number: str, text: str) -> JobRecord:
     """Return one job's record from ``qstat -f``."""
     text = re.sub(r"\n\t", "", text)  # long values continue after a tab
-    text = _PRIVATE.sub("", text)
+    text = _PBS_PRIVATE.sub("", text)
     fields = {key.lower(): value.strip() for key, value in re.findall(r"(?m)^ +([\w.]+) = (.*)$", text)}
     over = fields.get("job_state") in ("F", "C", "X")
     ended = next((fields[each] for each in ("obittime", "comp_time", "mtime") if each in fields), "")

@@ -14,7 +14,7 @@ from workerdiag.sources.batch.jobs import GRID_ENGINE
 from workerdiag.sources.batch.source import BatchSource
 
 #: The submitter's environment, which may hold secrets.
-_PRIVATE = re.compile(r"(?m)^(?:env_list|job_args|context|sge_o_path):.*(?:\n|$)")
+_SGE_PRIVATE = re.compile(r"(?m)^(?:env_list|job_args|context|sge_o_path):.*(?:\n|$)")
 _RULE = re.compile(r"(?m)^={20,}$")
 
 
@@ -35,7 +35,7 @@ class GridEngineSource(BatchSource):
             return found
         output = self._output_of("qstat", "-j", number, fails=True)
         is_own = re.search(rf"(?m)^job_number: +{number.partition('.')[0]}$", output)
-        return [parse_qstat(number, output)] if is_own else []
+        return [parse_sge_qstat(number, output)] if is_own else []
 
 
 def parse_qacct(number: str, text: str) -> JobRecord | None:
@@ -60,7 +60,7 @@ def parse_qacct(number: str, text: str) -> JobRecord | None:
     )
 
 
-def parse_qstat(number: str, text: str) -> JobRecord:
+def parse_sge_qstat(number: str, text: str) -> JobRecord:
     """Return the record of an unfinished job from ``qstat -j``."""
     running = re.search(r"(?m)^usage +\d+: ", text) is not None
-    return JobRecord(job=number, text=_PRIVATE.sub("", text), waiting=not running)
+    return JobRecord(job=number, text=_SGE_PRIVATE.sub("", text), waiting=not running)

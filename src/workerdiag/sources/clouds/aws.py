@@ -11,8 +11,7 @@ from typing import Any
 from workerdiag.deadline import Deadline
 from workerdiag.model.scene import Scene
 from workerdiag.sources.internals import aws_region
-from workerdiag.sources.machine_attribution import known_machine_names
-from workerdiag.sources.provider import Sdk, import_sdk, request_timeout_s
+from workerdiag.sources.machine import Sdk, import_sdk, known_machine_names, request_timeout_s
 
 #: Part of a response as botocore decodes it.
 AwsAnswer = Mapping[str, Any]

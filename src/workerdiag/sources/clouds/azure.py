@@ -16,8 +16,8 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources import machine_attribution
-from workerdiag.sources.provider import ProviderQuery, ProviderSource, Sdk, import_sdk, request_timeout_s
+from workerdiag.sources import machine as machine_attribution
+from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk, import_sdk, request_timeout_s
 
 #: Operations of the resource provider Microsoft.Compute (Azure resource provider operations) that
 #: end a machine, and the categories of the platform's own entries.

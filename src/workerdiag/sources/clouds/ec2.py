@@ -14,7 +14,7 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Inspected
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources import machine_attribution
+from workerdiag.sources import machine as machine_attribution
 from workerdiag.sources.clouds.aws import EC2_NAME, AwsAnswer, aws_client, clock_ahead_s, region_of
 from workerdiag.sources.clouds.ec2_machine import (
     LIVE_STATES,
@@ -24,7 +24,7 @@ from workerdiag.sources.clouds.ec2_machine import (
     spot_requests,
     status_checks,
 )
-from workerdiag.sources.provider import ProviderQuery, ProviderSource, Sdk
+from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk
 
 #: Fields of ``DescribeInstances`` (EC2 API reference, version 2016-11-15) that may show a cause; never tags
 #: or user data.

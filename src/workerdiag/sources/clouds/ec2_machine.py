@@ -8,10 +8,9 @@ from attrs import frozen
 
 from workerdiag.model.evidence import Evidence, LogChunk
 from workerdiag.model.identity import Identity
-from workerdiag.sources import machine_attribution
+from workerdiag.sources import machine as machine_attribution
 from workerdiag.sources.clouds.aws import AwsAnswer
-from workerdiag.sources.machine_attribution import console_chunks, console_excerpt
-from workerdiag.sources.provider import Sdk
+from workerdiag.sources.machine import Sdk, console_chunks, console_excerpt
 
 #: States of a live instance.
 LIVE_STATES = ("pending", "running")

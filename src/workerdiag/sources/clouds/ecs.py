@@ -12,9 +12,9 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources import machine_attribution
+from workerdiag.sources import machine
 from workerdiag.sources.clouds.aws import AwsAnswer, aws_client, clock_ahead_s, region_of
-from workerdiag.sources.provider import ProviderQuery, ProviderSource, Sdk
+from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk
 
 #: Fields of ``DescribeTasks`` (ECS API reference, version 2014-11-13).
 _TASK_KEYS = (
@@ -55,7 +55,7 @@ class EcsSource(ProviderSource):
     def of(cls, scene: Scene) -> Self | None:
         """Return the source for a started ``ECSCluster`` or ``FargateCluster``, else None."""
         known = scene.cluster_is("ECSCluster") and getattr(scene.cluster, "cluster_arn", None)
-        lost = machine_attribution.scene_of_lost_machines(scene)
+        lost = machine.scene_of_lost_machines(scene)
         return cls(lost) if lost and known else None
 
     def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
@@ -83,9 +83,9 @@ class EcsSource(ProviderSource):
 
     def _is_victims_task(self, task: Mapping[str, object], victim: Victim, missed: float | None) -> bool:
         """Whether a task had the victim's address, or else its name and its cluster's task definition."""
-        began = machine_attribution.to_timestamp(task.get("startedAt") or task.get("createdAt"))
-        ended = machine_attribution.to_timestamp(task.get("stoppedAt"))
-        if not machine_attribution.may_be_workers_machine(missed, began=began, ended=ended):
+        began = machine.to_timestamp(task.get("startedAt") or task.get("createdAt"))
+        ended = machine.to_timestamp(task.get("stoppedAt"))
+        if not machine.may_be_workers_machine(missed, began=began, ended=ended):
             return False
         addresses = _task_addresses(task)
         if addresses and victim.identity.host is not None:
@@ -138,18 +138,18 @@ def _task_evidence(task: AwsAnswer, identity: Identity, missed: float | None) ->
 
     The exit status is the container's, whose first process may not be the worker's.
     """
-    identity = machine_attribution.without_pid(identity.merged_with(Identity(container=_task_id(task))))
-    stopping = machine_attribution.to_timestamp(task.get("stoppingAt") or task.get("stoppedAt"))
-    notice_s = machine_attribution.NOTICE_S if task.get("stopCode") == "SpotInterruption" else 0.0
+    identity = machine.without_pid(identity.merged_with(Identity(container=_task_id(task))))
+    stopping = machine.to_timestamp(task.get("stoppingAt") or task.get("stoppedAt"))
+    notice_s = machine.NOTICE_S if task.get("stopCode") == "SpotInterruption" else 0.0
     asked_for = task.get("stopCode") in ("UserInitiated", "ServiceSchedulerInitiated", "SpotInterruption")
-    if asked_for and not machine_attribution.may_be_reason(missed, stopping, notice_s=notice_s):
+    if asked_for and not machine.may_be_reason(missed, stopping, notice_s=notice_s):
         yield Inspected(identity=identity)
         return
     yield _task_chunk(task, identity)
     container = _worker_container(task.get("containers", ()))
     code = container.get("exitCode") if container else None
     if isinstance(code, int) and code > 0:
-        when = machine_attribution.to_timestamp(task.get("stoppedAt"))
+        when = machine.to_timestamp(task.get("stoppedAt"))
         yield ProcessExit.of_container(code, identity=identity, when=when, reporter="ECS")
     yield Inspected(identity=identity)
 
@@ -182,8 +182,6 @@ def _task_id(task: Mapping[str, object]) -> str:
 
 
 def _task_chunk(task: AwsAnswer, identity: Identity) -> LogChunk:
-    containers = [machine_attribution.pick_keys(each, _CONTAINER_KEYS) for each in task.get("containers", ())]
-    description = {**machine_attribution.pick_keys(task, _TASK_KEYS), "containers": containers}
-    return machine_attribution.provider_chunk(
-        f"aws ecs describe-tasks ({_task_id(task)})", description, identity
-    )
+    containers = [machine.pick_keys(each, _CONTAINER_KEYS) for each in task.get("containers", ())]
+    description = {**machine.pick_keys(task, _TASK_KEYS), "containers": containers}
+    return machine.provider_chunk(f"aws ecs describe-tasks ({_task_id(task)})", description, identity)

@@ -13,9 +13,16 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources import machine_attribution
-from workerdiag.sources.machine_attribution import console_chunks, console_excerpt
-from workerdiag.sources.provider import ProviderQuery, ProviderSource, Sdk, import_sdk, request_timeout_s
+from workerdiag.sources import machine as machine_attribution
+from workerdiag.sources.machine import (
+    ProviderQuery,
+    ProviderSource,
+    Sdk,
+    console_chunks,
+    console_excerpt,
+    import_sdk,
+    request_timeout_s,
+)
 
 #: Internal DNS names (Compute Engine documentation): zonal and global.
 _INTERNAL = re.compile(

@@ -27,7 +27,7 @@ from workerdiag.sources.host.remote_call import (
     probe_elsewhere,
     probe_here,
 )
-from workerdiag.sources.machine_attribution import scheduler_ahead_s
+from workerdiag.sources.machine import scheduler_ahead_s
 
 #: At most this many processes are probed; each probe takes about 30 ms of one core.
 MAX_RESPONDENTS = 4

@@ -22,7 +22,7 @@ from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.sources.kubernetes.api import KubernetesApi
 from workerdiag.sources.kubernetes.attribution import VictimPod, match_deleted_pods, match_pods
 from workerdiag.sources.kubernetes.pods import KubernetesEvent, Pod, parse_pod
-from workerdiag.sources.machine_attribution import scheduler_ahead_s
+from workerdiag.sources.machine import scheduler_ahead_s
 
 #: Valid Kubernetes names (RFC 1123); nothing else gets into a request.
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")

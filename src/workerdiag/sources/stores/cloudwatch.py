@@ -14,9 +14,9 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources import machine_attribution
+from workerdiag.sources import machine
 from workerdiag.sources.clouds.aws import AwsAnswer, aws_client, region_of
-from workerdiag.sources.provider import ProviderQuery, ProviderSource, Sdk
+from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk
 
 #: A worker's log line about its address (distributed/worker.py, 2024.8.1 to 2026.8.0).
 _START_LINE = "Start worker at: {address:>26}"
@@ -87,7 +87,7 @@ def _stream_evidence(logs: Sdk, group: str, victim: Victim, missed: float | None
     )
     text = "".join(f"{each['message']}\n" for each in answer.get("events", ())).encode()[-_MAX_BYTES:]
     task = Identity(container=stream.rpartition("/")[2])
-    identity = machine_attribution.without_pid(victim.identity.merged_with(task))
+    identity = machine.without_pid(victim.identity.merged_with(task))
     yield LogChunk(origin=f"aws logs get-log-events {group} {stream}", data=text, identity=identity)
     yield Inspected(place="worker log", identity=identity)
 
@@ -97,7 +97,7 @@ def _find_start(logs: Sdk, group: str, address: str, missed: float | None) -> Aw
     params: dict[str, object] = {"filterPattern": f'"{_START_LINE.format(address=address)}"'}
     if missed is not None:
         params["startTime"] = int((missed - _LIFE_S) * 1000)
-        params["endTime"] = int((missed + machine_attribution.SKEW_S) * 1000)
+        params["endTime"] = int((missed + machine.SKEW_S) * 1000)
     found: AwsAnswer | None = None
     for _ in range(_MAX_PAGES):
         page = logs.filter_log_events(logGroupName=group, **params)

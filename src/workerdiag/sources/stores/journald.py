@@ -12,7 +12,7 @@ from attrs import frozen
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.scene import Location, Scene, Terms, Victim
-from workerdiag.sources import commands, machine_attribution
+from workerdiag.sources import commands, machine
 
 #: Seconds of the journal before and after the death.
 _BEFORE_S = 900
@@ -49,7 +49,7 @@ class JournalSource:
         deadline = Deadline.of_budget(budget_s)
         queried: set[tuple[str, int]] = set()
         for index, (victim, match) in enumerate(self._here):
-            missed = int(machine_attribution.missed_at(self._scene, victim) or self._scene.until or 0)
+            missed = int(machine.missed_at(self._scene, victim) or self._scene.until or 0)
             if (match, missed) in queried:
                 continue
             queried.add((match, missed))
@@ -78,7 +78,7 @@ def _unit_evidence(victim: Victim, match: str, missed: int, deadline: Deadline) 
         yield commands.command_gap(JournalSource.name, command, result)
     elif result.stdout.strip():
         is_unit, origin = selection[0] == "--unit", " ".join(["journalctl", *selection])
-        identity = machine_attribution.without_pid(victim.identity) if is_unit else victim.identity
+        identity = machine.without_pid(victim.identity) if is_unit else victim.identity
         yield LogChunk(origin=origin, data=result.stdout, identity=identity)
         yield Inspected(identity=victim.identity)
     else:

@@ -22,8 +22,8 @@ from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.settings import setting
-from workerdiag.sources import machine_attribution
-from workerdiag.sources.provider import ProviderQuery, ProviderSource, request_timeout_s
+from workerdiag.sources import machine
+from workerdiag.sources.machine import ProviderQuery, ProviderSource, request_timeout_s
 
 #: Labels with the name of a pod, task or job, as the agents set them (promtail, Alloy, Fluent Bit,
 #: the Docker driver, OpenTelemetry), the commonest first.
@@ -176,7 +176,7 @@ def _stream_chunk(stream: Mapping[str, Any], victim: Identity, *, own: bool) -> 
     lines = sorted((int(at), str(line)) for at, line, *_ in stream["values"])
     data = "".join(f"{line}\n" for _, line in lines).encode()
     pod = next((labels[each] for each in _OWN_LABELS[:4] if each in labels), None)
-    in_pod = machine_attribution.without_pid(victim.merged_with(Identity(container=pod)))
+    in_pod = machine.without_pid(victim.merged_with(Identity(container=pod)))
     identity = in_pod if own else Identity(host=victim.host)
     name = ", ".join(f"{key}={value}" for key, value in sorted(labels.items())[:6])
     return LogChunk(origin=f"loki {{{name}}}"[:200], data=data, identity=identity)

@@ -1,4 +1,6 @@
-"""Reads one exception: its class and text, and the worker and task that it names.
+"""Reads the exception that the caller caught: types, texts, tasks, workers, and its traceback as text.
+
+Reads one exception: its class and text, and the worker and task that it names.
 
 Classes are recognised by name, not by import: the exception may be of any release of distributed.
 All of this may run foreign code, so it is called in its own thread.
@@ -6,27 +8,99 @@ All of this may run foreign code, so it is called in its own thread.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
 from attrs import evolve, frozen
 
+from workerdiag.deadline import CALL_FAILURES, NO_DEADLINE, Deadline, call_in_time
 from workerdiag.errors import error_text, utf8_safe
 from workerdiag.model.dask import KILLED_WORKER, KILLED_WORKER_OLD
-from workerdiag.model.evidence import ExceptionFacts
+from workerdiag.model.evidence import Evidence, ExceptionFacts, Gap, LogChunk
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.notes import NOTE_START
 from workerdiag.model.vocabulary import ExceptionRelation
+from workerdiag.sources import tracebacks
 from workerdiag.sources.addresses import identity_of
-from workerdiag.sources.exception import slots
-from workerdiag.sources.exception.pickled_exceptions import MAX_BYTES, PickledObject, read_pickled
-from workerdiag.sources.exception.tracebacks import (
-    passed_dask,
-    printed_frames,
-    raised_in_task,
-    task_line,
-)
+from workerdiag.sources.pickled_exceptions import MAX_BYTES, PickledObject, read_pickled
+from workerdiag.sources.tracebacks import passed_dask, printed_frames, raised_in_task, task_line
+
+#: At most this many linked exceptions (causes, contexts, members of groups) are read.
+MAX_EXCEPTIONS = 30
+#: Maximum bytes of all texts and tracebacks together.
+_CHUNK_BYTES = 64 * 1024
+#: Share of the remaining time that one exception may take: those linked to it may say more.
+_SHARE = 0.5
+#: With less time than this, in seconds, no code of an exception's class is run.
+_MIN_S = 0.005
+
+
+def exception_facts(exc: BaseException, deadline: Deadline = NO_DEADLINE) -> list[Evidence]:
+    """Return the exception and all linked ones as evidence. Never raises.
+
+    Each is read in its own thread, as its class may run any code. One that is late or fails is a `Gap`, and
+    only its class is known.
+
+    Returns:
+        An `ExceptionFacts` for *exc* (first) and for every cause, unsuppressed context and member of a
+        group, at most 30; then gaps; then one `LogChunk` (origin ``exception``) of their texts and
+        tracebacks, at most 64 KiB, the caught one last, as Python prints them.
+    """
+    readings: list[ExceptionReport] = []
+    gaps: list[Gap] = []
+    for link in _linked_exceptions(exc, readings):
+        try:
+            readings.append(_read_in_thread(link, deadline))
+        except CALL_FAILURES as problem:
+            gaps.append(_unreadable_gap(link.exc, problem))
+            readings.append(read_exception_class(link))
+    chunk = _texts_chunk([each.printed for each in readings if each.printed])
+    return [*(each.facts for each in readings), *gaps, *([chunk] if chunk.data else [])]
+
+
+def _linked_exceptions(exc: BaseException, readings: list[ExceptionReport]) -> Iterator[ExceptionLink]:
+    """Yield the exception and those linked to it, nearest first, each once; the caller extends *readings*."""
+    seen = {id(exc)}
+    waiting = deque([ExceptionLink(relation="raised", exc=exc)])
+    for _ in range(MAX_EXCEPTIONS):
+        if not waiting:
+            return
+        yield waiting.popleft()
+        for link in readings[-1].further:
+            if id(link.exc) not in seen:
+                seen.add(id(link.exc))
+                waiting.append(link)
+
+
+def _read_in_thread(link: ExceptionLink, deadline: Deadline) -> ExceptionReport:
+    if deadline.left_s < _MIN_S:
+        raise TimeoutError("no time was left for it")
+    return call_in_time("workerdiag-exception", partial(read_exception, link), deadline.share(_SHARE))
+
+
+def _unreadable_gap(exc: BaseException, problem: Exception) -> Gap:
+    return Gap(
+        source="exception",
+        reason="timed-out" if isinstance(problem, TimeoutError) else "malformed",
+        detail=f"{tracebacks.type_name(exc)} could not be read: {error_text(problem)}"[:500],
+        remedy="give the text that Python prints for it as workerdiag.LogText(text)",
+    )
+
+
+def _texts_chunk(texts: list[str]) -> LogChunk:
+    parts: list[bytes] = []
+    left = _CHUNK_BYTES
+    for text in texts:  # the nearest first: they matter most
+        data = text.encode("utf-8", errors="replace")[:left]
+        parts.append(data)
+        left -= len(data) + 1
+        if left <= 0:
+            break
+    return LogChunk(origin="exception", data=b"\n".join(reversed(parts)), stream="client")
+
 
 #: Maximum characters of one text.
 TEXT_CHARS = 16 * 1024
@@ -65,7 +139,7 @@ def read_exception(link: ExceptionLink) -> ExceptionReport:
     facts = _make_facts(link.relation, link.exc, from_task=from_task)
     facts = evolve(facts, maybe_dask=_may_be_of_dask(link.exc, facts))
     if from_task:
-        raised_at, source = task_line(slots.traceback_of(link.exc))
+        raised_at, source = task_line(tracebacks.traceback_of(link.exc))
         facts = evolve(facts, raised_at=raised_at, source=source)
     notes = _attribute_or(link.exc, "__notes__", None)
     return ExceptionReport(
@@ -77,7 +151,7 @@ def read_exception(link: ExceptionLink) -> ExceptionReport:
 
 def read_exception_class(link: ExceptionLink) -> ExceptionReport:
     """Read only the class of an exception whose code does not return."""
-    facts = ExceptionFacts(type=slots.type_name(link.exc), text="", relation=link.relation)
+    facts = ExceptionFacts(type=tracebacks.type_name(link.exc), text="", relation=link.relation)
     return ExceptionReport(
         facts=facts, printed="", further=tuple(linked_exceptions(link, from_task=link.carried))
     )
@@ -87,16 +161,16 @@ def linked_exceptions(
     link: ExceptionLink, *, from_task: bool, members: tuple[BaseException, ...] = ()
 ) -> Iterator[ExceptionLink]:
     """Yield the cause, or else the context, and the members of a group."""
-    if (cause := slots.cause_of(link.exc)) is not None:
+    if (cause := tracebacks.cause_of(link.exc)) is not None:
         yield ExceptionLink(relation="cause", exc=cause, carried=from_task)
-    elif (context := slots.context_of(link.exc)) is not None:
+    elif (context := tracebacks.context_of(link.exc)) is not None:
         yield ExceptionLink(relation="context", exc=context)
     for member in members:
         yield ExceptionLink(relation="member", exc=member, carried=from_task)
 
 
 def _members(exc: BaseException) -> tuple[BaseException, ...]:
-    members: Iterable[object] = slots.members_of(exc)
+    members: Iterable[object] = tracebacks.members_of(exc)
     for group in _first_items(_attribute_or(exc, "error_groups", ())):  # FuturesCancelledError, 2024.7.0+
         members = chain(members, _first_items(_attribute_or(group, "errors", ())))
     return tuple(islice((each for each in members if isinstance(each, BaseException)), MAX_MEMBERS))
@@ -112,7 +186,7 @@ def _first_items(values: Any) -> Iterator[object]:
 def _format_exception(
     exc: BaseException, facts: ExceptionFacts, notes: list[object] | tuple[object, ...]
 ) -> str:
-    frames = printed_frames(slots.traceback_of(exc))
+    frames = printed_frames(tracebacks.traceback_of(exc))
     head = f"Traceback (most recent call last):\n{frames}" if frames else ""
     others = (
         note for note in notes[:_MAX_NOTES] if isinstance(note, str) and not note.startswith(NOTE_START)
@@ -122,7 +196,7 @@ def _format_exception(
 
 
 def _make_facts(relation: ExceptionRelation, exc: BaseException, *, from_task: bool) -> ExceptionFacts:
-    names = {name for _, name in slots.classes_of(exc)}
+    names = {name for _, name in tracebacks.classes_of(exc)}
     pickled = _pickled_argument(exc)
     if pickled is not None:
         return _pickled_facts(relation, pickled)
@@ -135,13 +209,17 @@ def _make_facts(relation: ExceptionRelation, exc: BaseException, *, from_task: b
         else None
     )
     return ExceptionFacts(
-        type=slots.type_name(exc), text=text, relation=relation, from_task=from_task, task=_task_key(task)
+        type=tracebacks.type_name(exc),
+        text=text,
+        relation=relation,
+        from_task=from_task,
+        task=_task_key(task),
     )
 
 
 def _killed_worker_facts(relation: ExceptionRelation, exc: BaseException, text: str) -> ExceptionFacts:
     """Read a KilledWorker by its attributes (since 1.x; ``allowed_failures`` since 2022.9.2) or its text."""
-    args = (*slots.args_of(exc)[:3], None, None, None)
+    args = (*tracebacks.args_of(exc)[:3], None, None, None)
     task = _task_key(_attribute_or(exc, "task", args[0]))
     last = _attribute_or(exc, "last_worker", args[1])
     allowed = _attribute_or(exc, "allowed_failures", args[2])
@@ -152,7 +230,7 @@ def _killed_worker_facts(relation: ExceptionRelation, exc: BaseException, text: 
     executing = _attribute_or(last, "executing", None)
     when = _attribute_or(last, "last_seen", None)
     return ExceptionFacts(
-        type=slots.type_name(exc),
+        type=tracebacks.type_name(exc),
         text=text,
         relation=relation,
         task=task,
@@ -209,14 +287,14 @@ def _worker_identity(worker: object) -> Identity:
 
 
 def _pickled_argument(exc: BaseException) -> PickledObject | None:
-    args = slots.args_of(exc)
+    args = tracebacks.args_of(exc)
     if type(exc) is not Exception or len(args) != 1 or not isinstance(args[0], bytes | bytearray):
         return None
     return read_pickled(bytes(args[0][:MAX_BYTES]))
 
 
 def _is_dask_exception(exc: BaseException) -> bool:
-    return not slots.packages_of(exc).isdisjoint(("distributed", "dask"))
+    return not tracebacks.packages_of(exc).isdisjoint(("distributed", "dask"))
 
 
 def _may_be_of_dask(exc: BaseException, facts: ExceptionFacts) -> bool:
@@ -226,8 +304,12 @@ def _may_be_of_dask(exc: BaseException, facts: ExceptionFacts) -> bool:
     """
     if _attribute_or(exc, "reason", None) == "unknown" and facts.type.endswith(".FutureCancelledError"):
         return False
-    is_of_class = facts.type.startswith("distributed.") or "distributed" in slots.packages_of(exc)
-    if is_of_class or "://" in facts.text or passed_dask(slots.traceback_of(exc), from_task=facts.from_task):
+    is_of_class = facts.type.startswith("distributed.") or "distributed" in tracebacks.packages_of(exc)
+    if (
+        is_of_class
+        or "://" in facts.text
+        or passed_dask(tracebacks.traceback_of(exc), from_task=facts.from_task)
+    ):
         return True
     outside = (Exception,) if facts.from_task else _OF_PROGRAMS
     return not isinstance(exc, outside)
