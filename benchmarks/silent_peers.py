@@ -19,13 +19,9 @@ from attrs import evolve
 from workerdiag.model.evidence import EvidenceSource
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene
-from workerdiag.sources.batch.htcondor import HTCondorSource
 from workerdiag.sources.batch.log_directory import LogDirectorySource
-from workerdiag.sources.batch.lsf import LSFSource
-from workerdiag.sources.batch.oar import OARSource
-from workerdiag.sources.batch.pbs import PBSSource
-from workerdiag.sources.batch.sge import GridEngineSource
 from workerdiag.sources.batch.slurm import SlurmSource
+from workerdiag.sources.batch.systems import GridEngineSource, HTCondorSource, LSFSource, OARSource, PBSSource
 from workerdiag.sources.clouds.azure import AzureSource
 from workerdiag.sources.clouds.ec2 import Ec2Source
 from workerdiag.sources.clouds.ecs import EcsSource

@@ -22,11 +22,7 @@ from support.fake_batch_system import (
     victim,
 )
 from workerdiag.model.evidence import Event, LogChunk, MemoryReading
-from workerdiag.sources.batch.htcondor import HTCondorSource
-from workerdiag.sources.batch.lsf import LSFSource
-from workerdiag.sources.batch.oar import OARSource
-from workerdiag.sources.batch.pbs import PBSSource
-from workerdiag.sources.batch.sge import GridEngineSource
+from workerdiag.sources.batch.systems import GridEngineSource, HTCondorSource, LSFSource, OARSource, PBSSource
 
 #: 2026-11-21 09:01:36 UTC, the end of all jobs here but Grid Engine's.
 DIED = 1795251696.0

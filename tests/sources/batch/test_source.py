@@ -25,20 +25,21 @@ from workerdiag.model.evidence import Event, Gap, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene
 from workerdiag.sources.batch import source as batch_source
-from workerdiag.sources.batch.htcondor import HTCondorSource
-from workerdiag.sources.batch.job_record import (
+from workerdiag.sources.batch.jobs import (
+    GRID_ENGINE,
+    HTCONDOR,
+    PBS,
+    SLURM,
+    SYSTEMS,
     JobRecord,
+    find_jobs,
     parse_batch_duration,
     parse_batch_time,
     parse_size,
     run_of_death,
 )
-from workerdiag.sources.batch.jobs import GRID_ENGINE, HTCONDOR, PBS, SLURM, SYSTEMS, find_jobs
-from workerdiag.sources.batch.lsf import LSFSource
-from workerdiag.sources.batch.oar import OARSource
-from workerdiag.sources.batch.pbs import PBSSource
-from workerdiag.sources.batch.sge import GridEngineSource
 from workerdiag.sources.batch.slurm import SlurmSource
+from workerdiag.sources.batch.systems import GridEngineSource, HTCondorSource, LSFSource, OARSource, PBSSource
 from workerdiag.testing import check_source
 
 DIED = 1795251696.0

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 from attrs import evolve, frozen
 
 from workerdiag.model.scene import Terms
-from workerdiag.sources.batch.job_record import JobRecord, parse_batch_time, parse_size, percent_used
-from workerdiag.sources.batch.jobs import SLURM
+from workerdiag.sources.batch.jobs import SLURM, JobRecord, parse_batch_time, parse_size, percent_used
 from workerdiag.sources.batch.source import BatchSource, split_blocks
 
 #: Known to every sacct since 2.6.

@@ -12,8 +12,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.scene import Scene, Terms
 from workerdiag.model.vocabulary import GapReason
-from workerdiag.sources.batch.job_record import JobRecord, run_of_death
-from workerdiag.sources.batch.jobs import BatchJobs, BatchSystem, find_jobs
+from workerdiag.sources.batch.jobs import BatchJobs, BatchSystem, JobRecord, find_jobs, run_of_death
 from workerdiag.sources.batch.log_directory import match_jobs_by_output
 from workerdiag.sources.commands import command_gap, run_command
 
