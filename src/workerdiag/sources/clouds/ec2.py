@@ -1,30 +1,38 @@
-"""Amazon EC2: how the instances of dead workers ended, and their scheduled events."""
+"""Amazon EC2: how the instances of dead workers ended, and their scheduled events.
+
+Further EC2 queries about a dead worker's instance: its spot request, status checks and console.
+
+Code that the AWS sources share: the region, and boto3 clients with a deadline.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from attrs import frozen
 
 from workerdiag.deadline import Deadline
-from workerdiag.model.evidence import Evidence, Inspected
+from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine as machine_attribution
-from workerdiag.sources.clouds.aws import EC2_NAME, AwsAnswer, aws_client, clock_ahead_s, region_of
-from workerdiag.sources.clouds.ec2_machine import (
-    LIVE_STATES,
-    Ec2Instance,
-    consoles,
-    instance_chunk,
-    spot_requests,
-    status_checks,
+from workerdiag.sources.internals import aws_region
+from workerdiag.sources.machine import (
+    ProviderQuery,
+    ProviderSource,
+    Sdk,
+    console_chunks,
+    console_excerpt,
+    import_sdk,
+    known_machine_names,
+    request_timeout_s,
 )
-from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk
 
 #: Fields of ``DescribeInstances`` (EC2 API reference, version 2016-11-15) that may show a cause; never tags
 #: or user data.
@@ -193,3 +201,136 @@ def _end_evidence(machine: Ec2Instance, with_its_worker: bool) -> Iterator[Evide
     if machine.answer["State"]["Name"] not in LIVE_STATES and not followed:
         yield instance_chunk(machine.answer, _KEYS, "describe-instances", machine)
     yield Inspected(identity=machine.identity)
+
+
+#: States of a live instance.
+LIVE_STATES = ("pending", "running")
+_REQUEST_KEYS = ("SpotInstanceRequestId", "InstanceId", "State", "Status", "Fault")
+
+
+@frozen(kw_only=True)
+class Ec2Instance:
+    """An instance and its worker; without one, it belongs to the cluster but never joined."""
+
+    answer: AwsAnswer
+    identity: Identity
+    missed: float | None = None
+
+    @property
+    def id(self) -> str:
+        """The instance id, e.g. ``i-0a1b2c3d4e5f60718``."""
+        return str(self.answer["InstanceId"])
+
+
+def spot_requests(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
+    """Yield the status of spot requests whose instances were reclaimed near the time of death."""
+    by_request = {str(each.answer.get("SpotInstanceRequestId") or ""): each for each in found}
+    by_request.pop("", None)
+    if not by_request:
+        return
+    answer = ec2.describe_spot_instance_requests(SpotInstanceRequestIds=sorted(by_request))
+    for request in answer.get("SpotInstanceRequests", ()):
+        machine = by_request[request["SpotInstanceRequestId"]]
+        when = machine_attribution.to_timestamp(request.get("Status", {}).get("UpdateTime"))
+        lives = request.get("State") == "active" and request.get("Status", {}).get("Code") == "fulfilled"
+        if not lives and machine_attribution.may_be_reason(
+            machine.missed, when, notice_s=machine_attribution.NOTICE_S
+        ):
+            yield instance_chunk(request, _REQUEST_KEYS, "describe-spot-instance-requests", machine)
+
+
+def status_checks(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
+    """Yield due scheduled events and failed system status checks of instances that still exist."""
+    if not found:
+        return
+    by_id = {each.id: each for each in found}
+    answer = ec2.describe_instance_status(InstanceIds=sorted(by_id), IncludeAllInstances=True)
+    for status in answer.get("InstanceStatuses", ()):
+        machine = by_id[status["InstanceId"]]
+        begun = [each for each in status.get("Events", ()) if _was_due(each, machine.missed)]
+        failed = _failed_check(status.get("SystemStatus", {}), machine.missed)
+        relevant = {**status, "Events": begun, "SystemStatus": failed}
+        if begun or failed:
+            keys = ("InstanceId", "Events", "SystemStatus", "InstanceState")
+            yield instance_chunk(relevant, keys, "describe-instance-status", machine)
+
+
+def _was_due(event: AwsAnswer, missed: float | None) -> bool:
+    begins, ends = (machine_attribution.to_timestamp(event.get(key)) for key in ("NotBefore", "NotAfter"))
+    if missed is None or begins is None:
+        return False
+    return begins <= missed + machine_attribution.SKEW_S and (
+        ends is None or ends >= missed - machine_attribution.MISSED_S
+    )
+
+
+def _failed_check(status: AwsAnswer, missed: float | None) -> AwsAnswer:
+    since = [
+        machine_attribution.to_timestamp(each.get("ImpairedSince")) for each in status.get("Details", ())
+    ]
+    failed = status.get("Status") == "impaired" and any(
+        machine_attribution.may_be_reason(missed, each) for each in since if each
+    )
+    return status if failed else {}
+
+
+def consoles(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
+    """Yield kernel output near the deaths; EC2 keeps the console for an hour after the instance's end."""
+    for machine in found:
+        answer = ec2.get_console_output(InstanceId=machine.id)
+        text = str(answer.get("Output", ""))
+        started = machine_attribution.to_timestamp(machine.answer.get("LaunchTime"))
+        excerpt = console_excerpt(text, started=started, missed=machine.missed)
+        origin = f"aws ec2 get-console-output --instance-id {machine.id}"
+        yield from console_chunks(origin, excerpt, machine.identity)
+
+
+def instance_chunk(record: AwsAnswer, keys: Iterable[str], command: str, machine: Ec2Instance) -> LogChunk:
+    """Return some *keys* of a response as ``aws ec2`` prints them."""
+    origin = f"aws ec2 {command} ({machine.id})"
+    return machine_attribution.provider_chunk(origin, record, machine.identity, keys=keys)
+
+
+#: Part of a response as botocore decodes it.
+AwsAnswer = Mapping[str, Any]
+#: Private DNS names of instances (Amazon EC2 user guide, "EC2 instance hostname types"): in
+#: us-east-1 ``ip-10-0-1-2.ec2.internal``, elsewhere ``ip-10-0-1-2.eu-west-1.compute.internal``;
+#: resource names have the instance id in place of the address. Some images use the first part only.
+EC2_NAME = re.compile(
+    r"(?:ip-(?P<ip>\d{1,3}(?:-\d{1,3}){3})|(?P<id>i-[0-9a-f]{8,17}))"
+    r"(?:\.(?P<region>[a-z]{2}(?:-[a-z]+){1,2}-\d)\.compute\.internal|(?P<first>\.ec2\.internal))?"
+)
+_ARN_REGION = re.compile(r"arn:[\w-]+:ecs:(?P<region>[\w-]+):")
+
+
+def region_of(scene: Scene) -> str | None:
+    """Return the cluster's region from its object, hosts or environment; None leaves it to the SDK."""
+    cluster = scene.cluster
+    arn = _ARN_REGION.match(str(getattr(cluster, "cluster_arn", "") or ""))
+    stated = getattr(cluster, "region", None) or aws_region(cluster)
+    if stated or arn:
+        return str(stated or (arn and arn["region"]))
+    for name in map(EC2_NAME.fullmatch, known_machine_names(scene)):
+        if name and (name["region"] or name["first"]):
+            return name["region"] or "us-east-1"
+    return scene.variable("AWS_REGION") or scene.variable("AWS_DEFAULT_REGION")
+
+
+def aws_client(service: str, region: str | None, deadline: Deadline) -> Sdk:
+    """Return a boto3 client with its own session, no retries, and time-outs within *deadline*."""
+    request_s = request_timeout_s(deadline)
+    config = import_sdk("botocore.config").Config(
+        connect_timeout=request_s, read_timeout=request_s, retries={"total_max_attempts": 1}
+    )
+    session = import_sdk("boto3.session").Session()
+    return session.client(service, region_name=region or session.region_name, config=config)
+
+
+def clock_ahead_s(answer: AwsAnswer) -> float:
+    """Return by how many seconds AWS's clock (header ``Date``) is ahead of ours; 0 if unknown."""
+    date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
+    try:
+        ahead = parsedate_to_datetime(date).timestamp() - time.time()
+    except ValueError:
+        return 0.0
+    return float(round(ahead))

@@ -13,7 +13,7 @@ from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk, Proces
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine
-from workerdiag.sources.clouds.aws import AwsAnswer, aws_client, clock_ahead_s, region_of
+from workerdiag.sources.clouds.ec2 import AwsAnswer, aws_client, clock_ahead_s, region_of
 from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk
 
 #: Fields of ``DescribeTasks`` (ECS API reference, version 2014-11-13).

@@ -15,7 +15,7 @@ from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine
-from workerdiag.sources.clouds.aws import AwsAnswer, aws_client, region_of
+from workerdiag.sources.clouds.ec2 import AwsAnswer, aws_client, region_of
 from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk
 
 #: A worker's log line about its address (distributed/worker.py, 2024.8.1 to 2026.8.0).
