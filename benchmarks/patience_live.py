@@ -28,7 +28,7 @@ from workerdiag.cli import DEMO_DEATHS, main
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.sources.cluster import ClusterSource
-from workerdiag.sources.cluster.asker import ClusterQuestion
+from workerdiag.sources.cluster.queries import ClusterQuestion
 from workerdiag.sources.exception import exception_facts
 from workerdiag.sources.host.locations import find_locations
 from workerdiag.sources.host.source import HostSource

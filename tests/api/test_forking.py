@@ -77,13 +77,13 @@ def test_a_child_makes_anew_what_finds_secrets():
     """RE2 locks what its patterns have learnt, and a thread may hold such a lock at the time of a fork."""
     assert runs_well("""
 import os
-from workerdiag.redaction import prefilter
+from workerdiag.redaction import secrets
 
-list(prefilter.token_hints(b"password=x"))
-made = prefilter._engine.cache_info().currsize
+list(secrets.token_hints(b"password=x"))
+made = secrets._engine.cache_info().currsize
 child = os.fork()
 if child == 0:
-    os._exit(0 if made and not prefilter._engine.cache_info().currsize else 1)
+    os._exit(0 if made and not secrets._engine.cache_info().currsize else 1)
 os._exit(1 if os.waitpid(child, 0)[1] else 0)
 """)
 

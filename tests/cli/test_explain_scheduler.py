@@ -11,7 +11,7 @@ from workerdiag import load_rulebook
 from workerdiag.cli.explain import SchedulerSource
 from workerdiag.model.evidence import Inspected
 from workerdiag.model.rules import scheduler_topics
-from workerdiag.sources.cluster.client import connect
+from workerdiag.sources.cluster.queries import connect
 
 ADDRESS = "tcp://10.0.0.1:8786"
 

@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster
 
 from workerdiag.model.evidence import Event, Gap, Inspected, LogChunk, MemoryReading
 from workerdiag.sources.cluster import ClusterSource
-from workerdiag.sources.cluster.asker import ClusterQuestion
+from workerdiag.sources.cluster.queries import ClusterQuestion
 from workerdiag.sources.exception import exception_facts
 
 pytestmark = pytest.mark.lab

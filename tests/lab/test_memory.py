@@ -7,7 +7,7 @@ from attrs import evolve
 
 import workerdiag
 from workerdiag.sources.cluster import ClusterSource
-from workerdiag.sources.cluster.asker import ClusterQuestion
+from workerdiag.sources.cluster.queries import ClusterQuestion
 from workerdiag.sources.exception import exception_facts
 
 from .promises import claimed_causes, named_cause

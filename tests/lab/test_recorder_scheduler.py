@@ -16,7 +16,7 @@ import workerdiag
 from workerdiag.recorder.scheduler import HANDLER
 from workerdiag.recorder.spare_failures import SparePlatformDeaths
 from workerdiag.sources.cluster import ClusterSource
-from workerdiag.sources.cluster.asker import ClusterQuestion
+from workerdiag.sources.cluster.queries import ClusterQuestion
 from workerdiag.sources.exception import exception_facts
 from workerdiag.sources.recorder import RecorderSource
 from workerdiag.wire.constants import DEATH_TOPIC, PLUGIN_NAME

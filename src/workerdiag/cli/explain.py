@@ -238,7 +238,7 @@ class SchedulerSource:
         """Yield what there is; one gap of source ``scheduler`` if it cannot be reached."""
         from workerdiag.errors import describe_connection_error
         from workerdiag.model.rules import scheduler_topics
-        from workerdiag.sources.cluster.client import connect
+        from workerdiag.sources.cluster.queries import connect
         from workerdiag.sources.discovery import Discovery
 
         deadline = Deadline.after(budget_s)

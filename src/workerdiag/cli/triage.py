@@ -143,7 +143,7 @@ def _warn_of_failed(result: TriageResult) -> bool:
 
 @contextmanager
 def _client_of(address: str) -> Iterator[Client]:
-    from workerdiag.sources.cluster.client import connect
+    from workerdiag.sources.cluster.queries import connect
 
     try:
         with status_line(f"connecting to {address}", limit_s=_CONNECT_S):

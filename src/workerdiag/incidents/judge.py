@@ -360,7 +360,7 @@ def _utc_timestamp(text: str) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 
-#: Format of the time of a record in `workerdiag.sources.cluster.logs`, in UTC.
+#: Format of the time of a record in `workerdiag.sources.cluster.session`, in UTC.
 RECORD_TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d{3} - ")
 _TIME_CHARS = len("2026-11-21 10:02:03,123")
 

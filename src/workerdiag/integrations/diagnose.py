@@ -92,7 +92,7 @@ def open_client(scheduler: str | None, timeout_s: float) -> Iterator[Client | No
     import dask
     import distributed
 
-    from workerdiag.sources.cluster.client import connect
+    from workerdiag.sources.cluster.queries import connect
 
     if scheduler is None:
         with suppress(ValueError):  # there is none

@@ -16,7 +16,7 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, EvidenceSource, ExceptionFacts, Gap
 from workerdiag.model.scene import Location, Scene, Victim, most_perishable_first
 from workerdiag.sources.cluster import ClusterSource
-from workerdiag.sources.cluster.asker import ClusterQuestion
+from workerdiag.sources.cluster.queries import ClusterQuestion
 from workerdiag.sources.host.locations import find_locations
 from workerdiag.sources.recorder import RecorderSource
 from workerdiag.sources.registry import applicable_sources

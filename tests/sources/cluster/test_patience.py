@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from workerdiag.deadline import Deadline
-from workerdiag.sources.cluster import nannies
+from workerdiag.sources.cluster import session
 from workerdiag.sources.cluster.queries import ServerLogRecord
 
 BEFORE = [ServerLogRecord(0.0, "INFO", "distributed.nanny - INFO - Start Nanny at: 'tcp://10.0.0.4:4001'")]
@@ -37,7 +37,7 @@ def ask_until(
         count += 1
         return waiting.pop(0) if len(waiting) > 1 else waiting[0]
 
-    return list(asyncio.run(nannies.wait_for_exits(read, pids, Deadline.after(within_s)))), count
+    return list(asyncio.run(session.wait_for_exits(read, pids, Deadline.after(within_s)))), count
 
 
 def test_an_exit_that_is_noted_late_is_waited_for():

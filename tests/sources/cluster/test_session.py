@@ -16,18 +16,12 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.rules import SOURCE_TOPICS, EventSign, scheduler_topics
 from workerdiag.model.scene import Victim
 from workerdiag.sources.cluster import ClusterSource
-from workerdiag.sources.cluster.asker import ClusterQuestion
 from workerdiag.sources.cluster.evidence import event_evidence, flatten_fields, worker_state_events
-from workerdiag.sources.cluster.logs import records_chunk, shares_log
-from workerdiag.sources.cluster.queries import ServerLogRecord
-from workerdiag.sources.cluster.selection import find_removals, recently_dead, select_nannies
-from workerdiag.sources.cluster.state import ClusterState
-from workerdiag.sources.cluster.tasks import task_state_events
-from workerdiag.sources.cluster.versions_and_settings import (
-    setting_events,
-    version_conflict_events,
-    version_events,
-)
+from workerdiag.sources.cluster.losses import find_removals, recently_dead, select_nannies
+from workerdiag.sources.cluster.queries import ClusterQuestion, ServerLogRecord
+from workerdiag.sources.cluster.session import records_chunk, shares_log
+from workerdiag.sources.cluster.state import ClusterState, task_state_events
+from workerdiag.sources.cluster.workers import setting_events, version_conflict_events, version_events
 from workerdiag.sources.scene import without_unknown_nannies
 
 NOW = 1_795_281_103.0

@@ -21,8 +21,13 @@ from workerdiag.model.identity import Identity
 from workerdiag.pipeline import diagnose
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.evidence import event_evidence, worker_state_events
-from workerdiag.sources.cluster.losses import count_losses, losses_in_events
-from workerdiag.sources.cluster.selection import Removal, count_left_at_once, was_asked_to_close
+from workerdiag.sources.cluster.losses import (
+    Removal,
+    count_left_at_once,
+    count_losses,
+    losses_in_events,
+    was_asked_to_close,
+)
 from workerdiag.sources.cluster.snapshot import (
     MAX_MEMBERS,
     SnapshotRequest,
@@ -32,9 +37,8 @@ from workerdiag.sources.cluster.snapshot import (
     snapshot_events,
     take_snapshot,
 )
-from workerdiag.sources.cluster.state import ClusterState, state_events
-from workerdiag.sources.cluster.tasks import task_state_events
-from workerdiag.sources.cluster.versions_and_settings import (
+from workerdiag.sources.cluster.state import ClusterState, state_events, task_state_events
+from workerdiag.sources.cluster.workers import (
     cluster_object_events,
     version_conflict_events,
     with_worker_versions,

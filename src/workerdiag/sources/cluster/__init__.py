@@ -11,8 +11,7 @@ from workerdiag.model.dask import Client
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import Place
-from workerdiag.sources.cluster.asker import Asker, ClusterQuestion
-from workerdiag.sources.cluster.queries import answer_in_time
+from workerdiag.sources.cluster.queries import Asker, ClusterQuestion, answer_in_time
 from workerdiag.sources.cluster.session import ClusterSession
 
 

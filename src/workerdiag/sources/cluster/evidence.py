@@ -9,7 +9,7 @@ from workerdiag.model.evidence import Event, Evidence, LogChunk, MemoryReading
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import EventValue
 from workerdiag.sources.addresses import identity_of
-from workerdiag.sources.cluster.health import is_healthy
+from workerdiag.sources.cluster.losses import is_healthy
 from workerdiag.sources.cluster.state import ClusterState, describe_executing
 
 #: Evidence names at most this many members of a collection in an event.

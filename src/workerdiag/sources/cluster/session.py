@@ -1,21 +1,34 @@
-"""One round of requests to a cluster, in the order in which answers expire."""
+"""One round of requests to a cluster, in the order in which answers expire.
+
+Converts the logs that a scheduler and its nannies keep to evidence, with times in UTC and an identity.
+
+Reads the nannies' logs, over the network or in this process.
+
+The scheduler notices the closed connection first. The nanny learns the exit status 10 to 60 ms later, and
+KilledWorker may reach an ``except`` block between the two. Hence a short wait.
+
+Waits a moment for heartbeats of workers that seem silent.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 
-from workerdiag.model.dask import Client, Reply
-from workerdiag.model.evidence import Evidence, Inspected
+from workerdiag.deadline import Deadline
+from workerdiag.model.dask import PROCESS_ENDED, Client, Reply, is_other_nanny
+from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
-from workerdiag.sources.addresses import identity_of
-from workerdiag.sources.cluster import logs, queries, selection, snapshot, tasks, versions_and_settings
-from workerdiag.sources.cluster.asker import TOPICS, Asker, ClusterQuestion
+from workerdiag.model.vocabulary import Place, Stream
+from workerdiag.sources.addresses import host_of, identity_of
+from workerdiag.sources.cluster import losses, queries, snapshot, workers
+from workerdiag.sources.cluster import state as tasks
 from workerdiag.sources.cluster.evidence import event_evidence, worker_state_events
 from workerdiag.sources.cluster.losses import count_losses
-from workerdiag.sources.cluster.nannies import NannyLogs
-from workerdiag.sources.cluster.silence import still_silent
+from workerdiag.sources.cluster.queries import TOPICS, Asker, ClusterQuestion, ServerLog, ServerLogRecord
 from workerdiag.sources.cluster.state import ClusterState, scheduler_clock, state_events
 from workerdiag.sources.cluster.workers import fetch_workers
 
@@ -47,7 +60,7 @@ class ClusterSession:
         self._worker_count = 0
         self._known = {each.worker: each for each in self._about if each.worker}
         #: Events of the topic ``all``; None if the request failed.
-        self._all_events: selection.TimedEvents | None = None
+        self._all_events: losses.TimedEvents | None = None
         self._dead: list[Identity] = list(self._about)
         #: Addresses of workers that announced that they were asked to close.
         self._asked_to_close: set[str] = set()
@@ -78,7 +91,7 @@ class ClusterSession:
         """Return all evidence so far; if the scheduler is unresponsive, also logs of servers in this process."""
         local = [] if self._asker.is_responsive else queries.local_server_logs(self._client)
         text = self._log_evidence(list(local))
-        cluster = versions_and_settings.cluster_object_events(self._client)
+        cluster = workers.cluster_object_events(self._client)
         return [*self._evidence, *self._asker.gaps, *text, *cluster]
 
     async def ask_all(self) -> None:
@@ -101,9 +114,9 @@ class ClusterSession:
     async def _take_snapshot(self) -> None:
         """Take a snapshot if the scheduler can run our function."""
         ask = self._asker.ask
-        versions = partial(versions_and_settings.fetch_versions, self._client)
+        versions = partial(workers.fetch_versions, self._client)
         self._versions = await ask("versions", versions, place="versions") or {}
-        if self._versions and versions_and_settings.has_same_python(self._versions):
+        if self._versions and workers.has_same_python(self._versions):
             take = partial(
                 snapshot.take_snapshot,
                 self._client,
@@ -115,22 +128,22 @@ class ClusterSession:
             )
             self._snapshot = await ask("inside", take, place="task states") or {}
 
-    async def _events(self, topic: str) -> selection.TimedEvents | None:
+    async def _events(self, topic: str) -> losses.TimedEvents | None:
         found = snapshot.snapshot_events(self._snapshot, topic)
         if found is not None:
             return found
         call = partial(queries.fetch_events, self._client, topic)
         what = f"events {topic}"
-        answer: selection.TimedEvents | None = await self._asker.ask(what, call, place="scheduler events")
+        answer: losses.TimedEvents | None = await self._asker.ask(what, call, place="scheduler events")
         return answer
 
     async def _ask_own_topic(self, dead: Identity) -> None:
         topic = str(dead.worker)
         entries = await self._events(topic)
-        if selection.was_asked_to_close(entries or ()):
+        if losses.was_asked_to_close(entries or ()):
             self._asked_to_close.add(topic)
         if entries:
-            self._add_events(topic, selection.last_events(entries))
+            self._add_events(topic, losses.last_events(entries))
             self._evidence.append(Inspected(place="scheduler events", identity=dead))
         elif entries is not None:
             detail = f"the scheduler has no events of {topic}; it forgets them an hour after the removal"
@@ -156,10 +169,10 @@ class ClusterSession:
     def _select_dead(self) -> None:
         """Select the dead workers to ask about, and the start of the relevant time."""
         entries = self._all_events or ()
-        now = selection.last_noted(self._workers, entries)
-        gone = selection.find_removals(entries)
-        self._dead = selection.recently_dead(gone, self._about, now=now)
-        self._since = selection.relevant_since(gone, self._about, now=now)
+        now = losses.last_noted(self._workers, entries)
+        gone = losses.find_removals(entries)
+        self._dead = losses.recently_dead(gone, self._about, now=now)
+        self._since = losses.relevant_since(gone, self._about, now=now)
 
     async def _select_nannies(self) -> list[str]:
         """Return the nannies to ask over the network; read the logs of those in this process."""
@@ -167,11 +180,11 @@ class ClusterSession:
             self._evidence += self._log_evidence(local)
             return []
         entries = self._all_events or ()
-        nannies = selection.select_nannies(self._dead, self._workers, entries)
+        nannies = losses.select_nannies(self._dead, self._workers, entries)
         if not nannies and self._dead:  # a nanny is known by its worker, which it may be restarting
             await asyncio.sleep(self._asker.request_deadline().share(0.5, at_most_s=_RESTART_S).left_s)
             await self._ask_workers("workers again")
-            nannies = selection.select_nannies(self._dead, self._workers, entries)
+            nannies = losses.select_nannies(self._dead, self._workers, entries)
         if not nannies and (self._workers or self._dead):
             what = f"worker {self._dead[0].worker}" if self._dead else "any worker"
             remedy = "give the output of `dask worker`; a nanny is known only while its worker is registered"
@@ -181,13 +194,13 @@ class ClusterSession:
     async def _ask_topics(self) -> None:
         entries = self._all_events or ()
         known = [*snapshot.early_removals(self._snapshot), *entries]
-        self._add_events("all", selection.relevant_events(known, self._dead, since=self._since))
+        self._add_events("all", losses.relevant_events(known, self._dead, since=self._since))
         complete = self._all_events is not None
         for topic in self._topics:
             found = await self._events(topic)
             complete = complete and found is not None
-            self._add_events(topic, selection.recent_events(found or (), since=self._since))
-        if selection.may_lack_events(entries, since=self._since):
+            self._add_events(topic, losses.recent_events(found or (), since=self._since))
+        if losses.may_lack_events(entries, since=self._since):
             detail = f"the scheduler keeps its last {len(entries)} events, and earlier ones matter"
             remedy = "set distributed.admin.low-level-log-length beforehand, or install the flight recorder"
             self._asker.gap("scheduler events", "expired", detail, remedy)
@@ -243,7 +256,7 @@ class ClusterSession:
             call = partial(queries.fetch_worker_versions, self._client, list(self._workers))
             of_workers = await self._asker.ask("worker versions", call, place="versions")
         where = getattr(self._client.scheduler, "address", None)
-        self._evidence += versions_and_settings.environment_events(
+        self._evidence += workers.environment_events(
             self._versions, self._snapshot, of_workers, address=where, in_trouble=in_trouble
         )
 
@@ -256,9 +269,217 @@ class ClusterSession:
         for each in server_logs:
             if each.name not in self._read_logs:
                 self._read_logs.add(each.name)
-                evidence += logs.log_evidence(each, others=nannies, without=known, since=self._since)
+                evidence += log_evidence(each, others=nannies, without=known, since=self._since)
                 known.update(each.records)
         return evidence
 
-    def _add_events(self, topic: str, entries: selection.TimedEvents) -> None:
+    def _add_events(self, topic: str, entries: losses.TimedEvents) -> None:
         self._evidence += event_evidence(topic, entries, self._known)
+
+
+#: A scheduler's line that lists lost keys can be megabytes long.
+_RECORD_CHARS = 16 * 1024
+_ASCTIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}")
+_LOGGERS = {"nanny": "distributed.nanny", "scheduler": "distributed.scheduler"}
+
+
+def log_evidence(
+    log: ServerLog, *, others: Collection[str | None], without: Collection[ServerLogRecord], since: float
+) -> list[Evidence]:
+    """Return a log as text, then an `Inspected` or a gap.
+
+    There is a gap if the level hides exits, as WARNING does, or if relevant records were not read.
+
+    Args:
+        log: The log of the scheduler or of a nanny.
+        others: Addresses of all known nannies.
+        without: Records that are in the evidence already.
+        since: Earlier records are irrelevant, in seconds since the epoch.
+    """
+    name, records, nanny = log.name, log.records, log.nanny
+    place: Place = "nanny log" if nanny else "scheduler log"
+    shared = nanny is not None and shares_log(nanny, records, others)
+    identity = Identity(nanny=None if shared else nanny, host=host_of(nanny))
+    new = (each for each in records if each not in without)
+    chunk = records_chunk(name, new, stream="nanny" if nanny else "scheduler", identity=identity)
+    evidence: list[Evidence] = [] if chunk is None else [chunk]
+    if not any(each.level in ("INFO", "DEBUG") for each in records):
+        detail = "its level hides INFO, at which exits are logged" if records else "it is empty"
+        remedy = "set logging.distributed: info in Dask's configuration"
+        gap = Gap(source=name, place=place, reason="never-recorded", detail=detail, remedy=remedy)
+        return [*evidence, gap]
+    if log.is_cut and records[0].created > since:
+        detail = f"only its last {len(records)} records were read, and relevant ones may be earlier"
+        remedy = "give the log of that process: explain(..., logs=[...])"
+        return [*evidence, Gap(source=name, place=place, reason="expired", detail=detail, remedy=remedy)]
+    return [*evidence, Inspected(place=place, identity=identity)]
+
+
+def records_chunk(
+    origin: str, records: Iterable[ServerLogRecord], *, stream: Stream, identity: Identity
+) -> LogChunk | None:
+    """Return log records as text, or None if there are none.
+
+    Each record's time is rewritten in UTC: a server writes its local time without a zone, whereas
+    events carry seconds since the epoch.
+    """
+    lines = [_format_record(record, _LOGGERS[stream]) for record in records]
+    if not lines:
+        return None
+    data = "\n".join((*lines, "")).encode("utf-8", errors="replace")
+    return LogChunk(origin=origin, data=data, stream=stream, identity=identity)
+
+
+def _format_record(record: ServerLogRecord, logger: str) -> str:
+    moment = datetime.fromtimestamp(record.created, tz=UTC)
+    time = f"{moment:%Y-%m-%d %H:%M:%S},{moment.microsecond // 1000:03d}"
+    text = record.text[:_RECORD_CHARS]
+    rewritten, count = _ASCTIME.subn(time, text)
+    if count:
+        return rewritten
+    if re.match(rf"distributed\.[\w.]+ - {re.escape(record.level)} - ", text):
+        return f"{time} - {text}"
+    return f"{time} - {logger} - {record.level} - {text}"  # distributed.admin.log-format is customised
+
+
+def shares_log(nanny: str, records: Iterable[ServerLogRecord], others: Collection[str | None]) -> bool:
+    """Whether other nannies write to the same log, so that its lines may be about any worker of the host.
+
+    All nannies in one process share a logger, as in a LocalCluster or ``dask worker --nworkers 4``.
+    """
+    if any(other and other != nanny and host_of(other) == host_of(nanny) for other in others):
+        return True
+    return any(is_other_nanny(each.text, nanny) for each in records)
+
+
+#: Time-out of one nanny's answer, in seconds.
+_NANNY_S = 5.0
+#: Longest wait for a logged exit, in seconds. A nanny never logs exit status 0, so such a death costs this.
+EXIT_WAIT_S = 0.6
+_POLL_S = 0.1
+#: The status of every error that Python does not catch: only whether the nanny starts the worker again, which
+#: it says some milliseconds later, tells such an end from a start that failed.
+_STATUS_ONE = re.compile(r"exited with status 1\b")
+#: A nanny's last message about an exit: it starts the worker again, or closes (``_on_worker_exit`` and
+#: ``close`` in nanny.py).
+_NEXT = ("Restarting worker", "Closing Nanny")
+#: The records of a nanny's log, or why it did not answer.
+NannyAnswer = Sequence[ServerLogRecord] | BaseException
+
+
+class NannyLogs:
+    """The nannies that may know how a worker ended.
+
+    Args:
+        client: The client of the cluster; a LocalCluster's nannies live in this process.
+        asker: Sets the deadlines and collects gaps.
+        about: The workers in question.
+    """
+
+    def __init__(self, client: Client, asker: Asker, about: Sequence[Identity]) -> None:
+        self._client = client
+        self._asker = asker
+        #: Processes that have ended and have a nanny, which will log the exit.
+        self._pids = tuple(each.pid for each in about if each.pid is not None and each.nanny)
+        self._about = tuple(about)
+        #: Number of nannies found.
+        self.found = 0
+
+    async def local_logs(self) -> list[ServerLog]:
+        """Return the logs of the nannies in this process, once they have logged the exits in question."""
+        logs = self._local_logs()
+        if logs:
+            await wait_for_exits(self._local_records, self._pids, self._asker.request_deadline())
+            logs = self._local_logs()
+        self.found += len(logs)
+        return logs
+
+    def asking(self, nannies: Sequence[str]) -> asyncio.Future[list[NannyAnswer]]:
+        """Begin to fetch their records; the future holds records or an exception for each nanny.
+
+        The scheduler takes 30 s to notice that a nanny is gone.
+        """
+        self.found += len(nannies)
+        deadline = self._asker.request_deadline().share(at_most_s=_NANNY_S)
+        reads = [partial(queries.fetch_nanny_log, self._client, each) for each in nannies]
+        pids = [self._pids if len(nannies) == 1 else self._pids_of(each) for each in nannies]
+        calls = [partial(wait_for_exits, read, own, deadline) for read, own in zip(reads, pids, strict=True)]
+        return asyncio.gather(
+            *(queries.answer_in_time(call, deadline) for call in calls), return_exceptions=True
+        )
+
+    def answered_logs(self, nannies: Sequence[str], answers: Sequence[NannyAnswer]) -> list[ServerLog]:
+        """Return the logs of the nannies that answered; note a gap for each other."""
+        logs = []
+        for nanny, answer in zip(nannies, answers, strict=True):
+            if isinstance(answer, BaseException):
+                name = f"nanny log of {nanny}"
+                self._asker.gaps.append(queries.query_gap(name, answer, place="nanny log"))
+            else:
+                logs.append(ServerLog(answer, nanny))
+        return logs
+
+    def _pids_of(self, nanny: str) -> tuple[int, ...]:
+        return tuple(each.pid for each in self._about if each.nanny == nanny and each.pid is not None)
+
+    def _local_logs(self) -> list[ServerLog]:
+        return [each for each in queries.local_server_logs(self._client) if each.nanny]
+
+    async def _local_records(self) -> list[ServerLogRecord]:
+        return [record for log in self._local_logs() for record in log.records]
+
+
+async def wait_for_exits(
+    read: Callable[[], Awaitable[Sequence[ServerLogRecord]]], pids: Collection[int], deadline: Deadline
+) -> Sequence[ServerLogRecord]:
+    """Return the records of *read* once they show the exits of all *pids*, or after `EXIT_WAIT_S`.
+
+    Args:
+        read: Returns the records of a nanny's log.
+        pids: Processes known to have ended; without any there is no wait.
+        deadline: The wait takes at most half of the time left.
+    """
+    waiting = deadline.share(0.5, at_most_s=EXIT_WAIT_S)
+    records = await read()
+    while not _are_ends_noted(records, pids) and not waiting.is_over:
+        await asyncio.sleep(_POLL_S)
+        records = await read()
+    return records
+
+
+def _are_ends_noted(records: Iterable[ServerLogRecord], pids: Collection[int]) -> bool:
+    """Whether the log has the exits of all *pids*, and what the nanny did after one with status 1."""
+    noted: set[int] = set()
+    is_next_due = False
+    for each in records:
+        found = PROCESS_ENDED.search(each.text)
+        if found is not None:
+            noted.add(int(found[1]))
+            is_next_due |= int(found[1]) in pids and _STATUS_ONE.search(each.text) is not None
+        is_next_due &= not any(said in each.text for said in _NEXT)
+    return noted.issuperset(pids) and not is_next_due
+
+
+#: A worker without a heartbeat in this many more seconds is silent.
+_LISTENING_S = 1.2
+
+
+async def still_silent(client: Client, asker: Asker, state: ClusterState) -> frozenset[str]:
+    """Return the workers that seem silent and send no heartbeat during the wait.
+
+    The wait lets a busy scheduler process the heartbeats in its queue.
+    """
+    suspected = state.maybe_silent()
+    if not suspected:
+        return frozenset()
+    listening = asker.request_deadline().share(0.4, at_most_s=_LISTENING_S)
+    await asyncio.sleep(listening.left_s)
+    answer = await asker.ask(
+        "workers later", partial(fetch_workers, client, near=suspected), place="worker states"
+    )
+    later: Mapping[str, Reply] = (answer or {}).get("workers") or {}
+    return frozenset(
+        each
+        for each in suspected
+        if each in later and later[each].get("last_seen") == state.workers[each].get("last_seen")
+    )

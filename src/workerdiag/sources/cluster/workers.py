@@ -1,13 +1,22 @@
-"""Reads the states of a scheduler's workers: all of them up to 500, else only the relevant ones."""
+"""Reads the states of a scheduler's workers: all of them up to 500, else only the relevant ones.
+
+The versions and settings of a scheduler, and version conflicts with its workers and clients.
+
+They come from replies that are requested anyway. Only the settings in `SETTINGS` are read: others can be
+secrets.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from workerdiag.model.dask import Client, Method, Reply, Scheduler, WorkerState, is_disallowed
+from workerdiag.model.evidence import Event
 from workerdiag.sources.addresses import host_of
 from workerdiag.sources.cluster.scheduler_functions import forgetter, pauses
-from workerdiag.sources.cluster.versions_and_settings import fetch_versions, has_same_python
+from workerdiag.sources.internals import is_adaptive
 
 #: At most this many workers are described. In a larger cluster at most `_MAX_OF_A_KIND` unhealthy ones, and
 #: as many on the hosts in question, come first.
@@ -140,3 +149,194 @@ def _worker_describer() -> Method:
         }
 
     return describe
+
+
+#: Settings that decide when a scheduler gives up a worker, a task or itself (distributed.yaml, 2024.8.1 to
+#: 2026.8.0). The memory thresholds are those of the scheduler's process; workers may have others.
+SETTINGS = (
+    "distributed.scheduler.allowed-failures",
+    "distributed.scheduler.worker-ttl",
+    "distributed.scheduler.idle-timeout",
+    "distributed.scheduler.no-workers-timeout",
+    "distributed.scheduler.worker-saturation",
+    "distributed.worker.memory.target",
+    "distributed.worker.memory.spill",
+    "distributed.worker.memory.pause",
+    "distributed.worker.memory.terminate",
+)
+#: Packages that a scheduler may lack, or have in another version, without harm (``versions.py``).
+_NOT_OF_SCHEDULERS = {"numpy", "pandas"}
+_MAX_NAMES = 40
+_MAX_CHARS = 100
+
+
+def environment_events(
+    versions: Reply, snapshot: Reply, of_workers: Reply | None, *, address: object, in_trouble: bool
+) -> Iterator[Event]:
+    """Yield the versions and settings of a scheduler, and its version conflicts.
+
+    Args:
+        versions: The reply of ``Scheduler.versions``.
+        snapshot: The scheduler snapshot; empty without one.
+        of_workers: The workers' package versions, requested if there is no snapshot.
+        address: The scheduler's address.
+        in_trouble: Whether a failure was noticed in this cluster.
+    """
+    yield from version_events(versions, address)
+    yield from setting_events(snapshot, address)
+    known = with_worker_versions(snapshot, of_workers)
+    yield from version_conflict_events(versions, known, in_trouble=in_trouble)
+
+
+def version_events(reply: Reply, address: object) -> Iterator[Event]:
+    """Yield the versions in a reply of ``Scheduler.versions``."""
+    packages = _package_versions(reply.get("packages"))
+    if packages:
+        yield Event(topic="versions", fields={"of": "scheduler", "address": str(address), **packages})
+
+
+def setting_events(snapshot: Reply, address: object) -> Iterator[Event]:
+    """Yield the settings in a snapshot; times are in seconds where the scheduler keeps them so."""
+    settings = snapshot.get("settings")
+    known = {
+        name: each
+        for name, each in (settings.items() if isinstance(settings, Mapping) else ())
+        if name in SETTINGS and isinstance(each, str | int | float | bool)
+    }
+    if known:
+        yield Event(topic="configuration", fields={"of": "scheduler", "address": str(address), **known})
+
+
+def cluster_object_events(client: Client) -> Iterator[Event]:
+    """Yield one event about the client's cluster object, if this process has one."""
+    cluster = getattr(client, "cluster", None)
+    if cluster is None:
+        return
+    wanted = getattr(cluster, "worker_spec", None)
+    fields: dict[str, str | int | bool | None] = {
+        "type": type(cluster).__name__,
+        "adaptive": is_adaptive(cluster),
+        "workers_wanted": len(wanted) if isinstance(wanted, dict) else None,
+    }
+    yield Event(topic="cluster", fields=fields)
+
+
+def with_worker_versions(snapshot: Reply, of_workers: Reply | None) -> Reply:
+    """Return the snapshot; without one, the versions that workers reported, and our own as the client's."""
+    if snapshot:
+        return snapshot
+    from distributed.versions import get_versions
+
+    replies = (of_workers or {}).values()
+    workers = [(1, each.get("packages")) for each in replies if isinstance(each, Mapping)]
+    return {"worker_versions": workers, "client_versions": [(1, get_versions()["packages"])]}
+
+
+def version_conflict_events(reply: Reply, snapshot: Reply, *, in_trouble: bool = False) -> Iterator[Event]:
+    """Yield one event if scheduler, workers and clients have different versions, with who has which.
+
+    Dask compares them when a worker or a client connects, and warns there (``error_message`` in versions.py).
+
+    Args:
+        reply: As for `version_events`.
+        snapshot: Has ``worker_versions`` and ``client_versions``: counts by package versions.
+        in_trouble: Whether a failure was noticed: many clusters run well with such differences.
+    """
+    packages_by_role = [("scheduler", 1, _package_versions(reply.get("packages")))]
+    for who in ("client", "worker"):
+        packages_by_role += [
+            (who, count, _package_versions(packages))
+            for count, packages in _counted_packages(snapshot.get(f"{who}_versions"))
+        ]
+    packages_by_role = [each for each in packages_by_role if each[2]]
+    names = sorted({name for _, _, packages in packages_by_role for name in packages})
+    differing = {
+        name: described for name in names if (described := _describe_versions(name, packages_by_role))
+    }
+    if differing:
+        apart = _months_apart([each[2].get("distributed", "") for each in packages_by_role])
+        fields: dict[str, str | int] = {"of": "differing", "packages": ", ".join(differing), **differing}
+        yield Event(topic="versions", fields=fields | {"in_trouble": in_trouble, "months_apart": apart})
+
+
+def _months_apart(releases: Iterable[str]) -> int:
+    """Return the months between the oldest and the newest of distributed's *releases* (``2026.8.0``)."""
+    found = [re.match(r"(20\d\d)\.(\d{1,2})\.", each) for each in releases]
+    months = [12 * int(each[1]) + int(each[2]) for each in found if each]
+    return max(months) - min(months) if months else 0
+
+
+def _describe_versions(name: str, packages_by_role: Iterable[tuple[str, int, Mapping[str, str]]]) -> str:
+    """Return who has which version of a package; empty if all have the same."""
+    has: dict[str, dict[str, int]] = {}
+    for who, count, packages in packages_by_role:
+        if who != "scheduler" or name not in _NOT_OF_SCHEDULERS:
+            by_whom = has.setdefault(packages.get(name, "none"), {})
+            by_whom[who] = by_whom.get(who, 0) + count
+    if len(has) < 2:
+        return ""
+    return ", ".join(
+        f"{_counted_role(who, count)} {version}" for version, by in has.items() for who, count in by.items()
+    )
+
+
+def _counted_role(who: str, count: int) -> str:
+    return who if count == 1 else f"{count} {who}s"
+
+
+def _counted_packages(counts: object) -> Iterator[tuple[int, object]]:
+    for each in counts if isinstance(counts, list | tuple) else ():
+        if isinstance(each, list | tuple) and len(each) == 2 and isinstance(each[0], int):
+            yield each[0], each[1]
+
+
+def _package_versions(packages: object) -> dict[str, str]:
+    pairs = list(packages.items())[:_MAX_NAMES] if isinstance(packages, Mapping) else []
+    return {str(name)[:_MAX_CHARS]: str(each)[:_MAX_CHARS] for name, each in pairs if each is not None}
+
+
+async def fetch_versions(client: Client) -> Reply:
+    """Return the scheduler's versions of Python, system and packages."""
+    reply: Reply = await client.scheduler.versions()
+    return {**reply, "python": str(reply["host"]["python"])}
+
+
+def has_same_python(reply: Reply) -> bool:
+    """Whether a scheduler with these versions runs our release of Python; byte code of another can crash it."""
+    version = str(reply["python"]).split(".")
+    return version[:2] == [str(part) for part in sys.version_info[:2]]
+
+
+def versions_reader() -> Method:
+    """Return a function for ``settings``, ``worker_versions`` and ``client_versions`` (without our own clients)."""
+    begin = pauses()
+
+    async def kinds(servers: list[object]) -> list[tuple[int, dict[str, object]]]:
+        from itertools import islice
+
+        pause = begin()
+        counts: dict[tuple[tuple[str, object], ...], int] = {}
+        for each in servers:
+            kind = tuple(((getattr(each, "versions", None) or {}).get("packages") or {}).items())
+            counts[kind] = counts.get(kind, 0) + 1
+            await pause()
+        return [(count, dict(kind)) for kind, count in islice(counts.items(), 10)]
+
+    def setting(scheduler: Scheduler, name: str) -> object:
+        from dask import config
+
+        attribute = name.rpartition(".")[2].replace("-", "_")
+        value = getattr(scheduler, attribute, None) if ".scheduler." in name else None
+        value = config.get(name, None) if value is None else value
+        return value if isinstance(value, int | float | None) else str(value)[:100]
+
+    async def versions(scheduler: Scheduler, names: tuple[str, ...]) -> dict[str, object]:
+        clients = list(scheduler.clients.items())
+        users = [each for name, each in clients if not name.startswith("workerdiag")]
+        return {
+            "settings": {name: setting(scheduler, name) for name in names},
+            "worker_versions": await kinds(list(scheduler.workers.values())),
+            "client_versions": await kinds(users),
+        }
+
+    return versions

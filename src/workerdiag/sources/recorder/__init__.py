@@ -89,10 +89,10 @@ class RecorderSource:
 
     async def _entries(self) -> list[tuple[float, object]]:
         """Return the events of the recorder's topic; ``events`` would create the topic, so it comes last."""
-        from workerdiag.sources.cluster import queries, snapshot, versions_and_settings
+        from workerdiag.sources.cluster import queries, snapshot, workers
 
-        versions = await versions_and_settings.fetch_versions(self._client)
-        if versions_and_settings.has_same_python(versions):
+        versions = await workers.fetch_versions(self._client)
+        if workers.has_same_python(versions):
             try:
                 return await snapshot.look_at_topic(self._client, DEATH_TOPIC)
             except Exception:  # noqa: BLE001, S110  running functions there may be forbidden

@@ -16,7 +16,7 @@ from attrs import define, field
 from workerdiag.deadline import CALL_FAILURES, in_thread
 from workerdiag.errors import SchedulerUnreachableError, describe_error
 from workerdiag.model.dask import EventLoop, Method, Rpc, is_disallowed
-from workerdiag.sources.cluster import versions_and_settings
+from workerdiag.sources.cluster import workers
 
 #: Maximum size of a scheduler file, which has some hundred bytes, and some hundred more for each worker.
 _MAX_FILE_BYTES = 64 * 2**20
@@ -243,8 +243,8 @@ class Connection:
         self._rpc.comms[comm] = True  # the next question may use it
         python = (getattr(comm, "remote_info", None) or {}).get("python")
         if not isinstance(python, tuple | list):
-            versions = await versions_and_settings.fetch_versions(self)
-            return versions_and_settings.has_same_python(versions)
+            versions = await workers.fetch_versions(self)
+            return workers.has_same_python(versions)
         return tuple(python[:2]) == sys.version_info[:2]
 
     async def close(self) -> None:

@@ -14,7 +14,7 @@ from attrs import frozen
 
 from workerdiag.model.dask import Client, is_disallowed
 from workerdiag.sources.cluster import queries
-from workerdiag.sources.cluster.selection import with_action
+from workerdiag.sources.cluster.losses import with_action
 from workerdiag.sources.cluster.workers import fetch_identity
 
 Entry = tuple[float, object]

@@ -12,8 +12,8 @@ from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Event, Evidence, LogChunk
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.sources.cluster import ClusterSource
-from workerdiag.sources.cluster.asker import Asker
 from workerdiag.sources.cluster.evidence import event_evidence
+from workerdiag.sources.cluster.queries import Asker
 
 #: Deaths per question: at most this many nannies are asked (`selection.MAX_NANNIES`).
 _PER_ROUND = 4

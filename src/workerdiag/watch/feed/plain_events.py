@@ -12,8 +12,8 @@ from itertools import islice
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.dask import Client, Reply
-from workerdiag.sources.cluster import queries, tasks
-from workerdiag.sources.cluster.selection import last_noted, with_action
+from workerdiag.sources.cluster import queries, state
+from workerdiag.sources.cluster.losses import last_noted, with_action
 from workerdiag.sources.cluster.workers import fetch_identity
 from workerdiag.sources.recorder import is_recording
 from workerdiag.watch.feed.event_copy import EventCopy
@@ -69,7 +69,7 @@ class PlainEvents:
         last = (
             removals[-1][0] if len(removals) == wanted["most"] else max([since / 1e6, *(at for at, _ in new)])
         )
-        states: Mapping[str, int] = (await tasks.count_states(self._client))["states"]
+        states: Mapping[str, int] = (await state.count_states(self._client))["states"]
         return {
             "scheduler_id": str(identity["id"]),
             "position": max(since, _position(last)),
