@@ -24,8 +24,8 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, EvidenceSource, Gap, LogText
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Victim
-from workerdiag.sources.host.locations import find_locations
 from workerdiag.sources.host.probes import kernel, machine
+from workerdiag.sources.host.respondents import find_locations
 from workerdiag.sources.host.source import HostSource
 from workerdiag.sources.logs import LogSource
 from workerdiag.sources.registry import SHIPPED

@@ -30,7 +30,7 @@ from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.queries import ClusterQuestion
 from workerdiag.sources.exception import exception_facts
-from workerdiag.sources.host.locations import find_locations
+from workerdiag.sources.host.respondents import find_locations
 from workerdiag.sources.host.source import HostSource
 from workerdiag.sources.scene import find_victims, make_scene
 

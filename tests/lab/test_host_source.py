@@ -19,7 +19,7 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Event, Inspected, LogChunk
 from workerdiag.sources import registry
 from workerdiag.sources.exception import exception_facts
-from workerdiag.sources.host.locations import find_locations
+from workerdiag.sources.host.respondents import find_locations
 from workerdiag.sources.host.source import HostSource
 from workerdiag.sources.scene import find_victims, make_scene
 

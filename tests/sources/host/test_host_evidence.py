@@ -20,10 +20,8 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.pipeline import diagnose
 from workerdiag.rulebook.load import load_rulebook
-from workerdiag.sources.host.evidence import answer_evidence
-from workerdiag.sources.host.kernel_lines import KernelLog, format_lines
-from workerdiag.sources.host.locations import find_locations
-from workerdiag.sources.host.respondents import Respondent, Subject, respondents
+from workerdiag.sources.host.evidence import KernelLog, answer_evidence, format_lines
+from workerdiag.sources.host.respondents import Respondent, Subject, find_locations, respondents
 from workerdiag.sources.host.source import HostSource, kernel_gap, machine_gap
 
 DIED = 1_795_000_000.0
@@ -604,7 +602,7 @@ def test_this_machine_answers_in_this_process():
     victim = Victim(
         identity=Identity(worker="tcp://127.0.0.1:1", pid=2**22 + 5, host="127.0.0.1"), when=time.time()
     )
-    from workerdiag.sources.host.locations import find_locations
+    from workerdiag.sources.host.respondents import find_locations
 
     places, gaps = find_locations(None, [victim], Deadline.after(30.0))
     evidence = list(HostSource.of(Scene(victims=(victim,), locations=tuple(places))).collect(budget_s=30.0))

@@ -26,9 +26,9 @@ from workerdiag.model.dask import PROCESS_ENDED_BY
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Victim
 from workerdiag.sources.host import remote_call
-from workerdiag.sources.host.locations import find_locations, is_this_machine
 from workerdiag.sources.host.probes import kernel, location, machine, nannies
 from workerdiag.sources.host.remote_call import UnreadableAnswerError, probe_elsewhere, probe_here
+from workerdiag.sources.host.respondents import find_locations, is_this_machine
 
 PROBE_FOLDER = Path(package.__file__).parent / "probes"
 PROBES = [Path(procfs.__file__), *(each for each in PROBE_FOLDER.glob("*.py") if each.stem != "__init__")]

@@ -1,32 +1,43 @@
 """Selects the processes to probe about dead workers' machines, and the dead workers that each can speak for.
 
 If no worker died but work stands still, nannies answer for their live workers.
+
+Finds the machines of dead workers by asking nannies, the scheduler and this process.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from ipaddress import ip_address
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.dask import Client, Reply
+from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
+from workerdiag.model.vocabulary import LocationRole
+from workerdiag.procfs import group_paths
 from workerdiag.sources.addresses import host_of, identity_of
 from workerdiag.sources.cluster import queries
 from workerdiag.sources.cluster.workers import fetch_workers
-from workerdiag.sources.host.locations import is_loopback, is_this_machine, local_nannies
 from workerdiag.sources.host.remote_call import (
     DEATH_PROBES,
     LIVE_PROBES,
+    LOCATION_PROBES,
     Answer,
     Request,
+    gather_answers,
     probe_elsewhere,
     probe_here,
+    run_in_client_loop,
 )
+from workerdiag.sources.internals import is_scheduler_here, nannies_here
 from workerdiag.sources.machine import scheduler_ahead_s
 
 #: At most this many processes are probed; each probe takes about 30 ms of one core.
@@ -168,3 +179,190 @@ def _on_respondents_clock(place: Location, when: float | None, scene: Scene) -> 
     if when is None or place.clock_ahead_s is None:
         return when
     return when - scheduler_ahead_s(scene) + place.clock_ahead_s
+
+
+SOURCE_NAME = "location"
+#: At most this many nannies are asked.
+MAX_NANNIES = 4
+#: Time-out in seconds of a nanny without a registered worker, which may be gone.
+UNREGISTERED_S = 1.0
+#: Share of the time for requests; the rest is for returning on time.
+_ASKING_SHARE = 0.9
+#: Minimum time of one request, in seconds.
+_MIN_S = 0.05
+_FORBIDDEN_REMEDY = "take run (nanny) and run_function (scheduler) out of distributed.*.blocked-handlers"
+
+
+def find_locations(
+    client: Client, victims: Sequence[Victim], deadline: Deadline
+) -> tuple[list[Location], list[Gap]]:
+    """Return the machines, containers and jobs of surviving processes near *victims*, and gaps for silent ones.
+
+    It asks the victims' nannies (at most four; in place of a lost one another nanny on its host), the
+    scheduler and this process. It must not be called from the client's own event loop.
+    """
+    inquiry = _LocationInquiry(client, victims, deadline.share(_ASKING_SHARE))
+    inquiry.probe_here()
+    if inquiry.is_open():
+        try:
+            run_in_client_loop(client, inquiry.ask_others, deadline)
+        except Exception as problem:  # noqa: BLE001  a closing client raises anything
+            inquiry.gaps.append(_location_gap("scheduler", problem))
+    return list(inquiry.locations), list(inquiry.gaps)
+
+
+def is_this_machine(host: str | None) -> bool:
+    """Whether *host*, a name or an address in Dask's form, is this machine."""
+    if not host:
+        return False
+    if is_loopback(host):
+        return True
+    if host in (name := socket.gethostname(), name.partition(".")[0]):
+        return True
+    return _is_own_address(host)
+
+
+def is_loopback(host: str | None) -> bool:
+    """Whether *host* is a loopback address, which every machine has."""
+    return host is not None and (host in ("localhost", "::1") or host.startswith("127."))
+
+
+def local_nannies() -> dict[str, object]:
+    """Return this process's nannies (those of a LocalCluster), by address."""
+    return {str(each.address_safe): each for each in nannies_here() if getattr(each, "address_safe", None)}
+
+
+class _LocationInquiry:
+    """One round of requests; answers are kept however the round ends."""
+
+    def __init__(self, client: Client, victims: Sequence[Victim], deadline: Deadline) -> None:
+        self._client = client
+        self._victims = victims
+        self._deadline = deadline
+        self.locations: list[Location] = []
+        self.gaps: list[Gap] = []
+        self._registered_nannies: set[str] = set()
+
+    def is_open(self) -> bool:
+        return getattr(self._client, "status", None) == "running"
+
+    def probe_here(self) -> None:
+        """Add this process's own location, also for the nannies and the scheduler in it."""
+        location = probe_here(LOCATION_PROBES, {})["location"]
+        hosts = [each.identity.host for each in self._victims if is_this_machine(each.identity.host)]
+        identity = Identity(pid=os.getpid(), host=next(iter(hosts), None))
+        self.locations.append(_make_location("client", identity, location, ahead_s=0.0))
+        for nanny in sorted(self._nannies() & local_nannies().keys()):
+            identity = Identity(pid=os.getpid(), nanny=nanny, host=host_of(nanny))
+            self.locations.append(_make_location("nanny", identity, location, ahead_s=0.0))
+        if self._scheduler_is_here():
+            identity = Identity(pid=os.getpid(), host=host_of(self._scheduler_address()))
+            self.locations.append(_make_location("scheduler", identity, location, ahead_s=0.0))
+
+    async def ask_others(self) -> None:
+        """Ask nannies and the scheduler in other processes concurrently."""
+        wanted = await self._others()
+        calls = [partial(self._ask_with_clock, role, identity) for role, identity in wanted]
+        answers = await gather_answers(calls)
+        hosts = {place.identity.host for place in self.locations if place.role == "neighbour"}
+        for (role, identity), answer in zip(wanted, answers, strict=True):
+            is_covered = role == "nanny" and identity.host in hosts  # another nanny answered for its machine
+            if isinstance(answer, BaseException) and not is_covered:
+                name = f"{role} {identity.nanny or identity.host or ''}".strip()
+                self.gaps.append(_location_gap(name, answer))
+
+    async def _ask_with_clock(self, role: LocationRole, identity: Identity) -> Answer:
+        began = time.time()
+        deadline = self._deadline.share(at_least_s=_MIN_S)
+        if role == "nanny" and identity.nanny not in self._registered_nannies:
+            deadline = deadline.share(at_most_s=UNREGISTERED_S)
+        nanny = None if role == "scheduler" else str(identity.nanny)
+        answer = await probe_elsewhere(self._client, nanny, LOCATION_PROBES, {}, deadline)
+        location = answer.get("location", {})
+        midpoint = (began + time.time()) / 2
+        ahead_s = round(float(location["now"]) - midpoint, 3) if "now" in location else None
+        self.locations.append(_make_location(role, identity, location, ahead_s=ahead_s))
+        return location
+
+    async def _others(self) -> list[tuple[LocationRole, Identity]]:
+        """Return the processes to ask: the victims' nannies, one nanny on each other host, the scheduler."""
+        answered = {place.identity.nanny for place in self.locations if place.identity.nanny}
+        gone = [each for each in self._victims if each.identity.nanny not in answered]
+        wanted: list[tuple[LocationRole, Identity]] = []
+        if not self._scheduler_is_here():
+            wanted.append(("scheduler", Identity(host=host_of(self._scheduler_address()))))
+        if not gone:
+            return wanted
+        workers = await self._workers([each.identity.worker or each.identity.nanny for each in gone])
+        alive = self._registered_nannies = {
+            str(worker["nanny"]) for worker in workers.values() if worker.get("nanny")
+        }
+        nannies = list(dict.fromkeys(each.identity.nanny for each in gone if each.identity.nanny))[
+            :MAX_NANNIES
+        ]
+        wanted += [("nanny", Identity(nanny=each, host=host_of(each))) for each in nannies]
+        without = {each.identity.host for each in gone if each.identity.nanny not in alive} - {None}
+        for host in sorted(str(each) for each in without)[:MAX_NANNIES]:
+            neighbour = next((each for each in sorted(alive - {*nannies}) if host_of(each) == host), None)
+            if neighbour is not None:
+                wanted.append(("neighbour", Identity(nanny=neighbour, host=host)))
+        return wanted
+
+    async def _workers(self, near: Sequence[str | None]) -> Reply:
+        """Return the scheduler's workers by address, those on the hosts of *near* first; empty if it is silent."""
+        try:
+            found = await queries.answer_in_time(
+                partial(fetch_workers, self._client, near=near),
+                self._deadline.share(0.5, at_least_s=_MIN_S),
+            )
+        except Exception as problem:  # noqa: BLE001  the scheduler passes on whatever its handlers raise
+            self.gaps.append(_location_gap("scheduler", problem))
+            return {}
+        return dict(found["workers"])
+
+    def _nannies(self) -> set[str]:
+        return {each.identity.nanny for each in self._victims if each.identity.nanny}
+
+    def _scheduler_address(self) -> str | None:
+        return getattr(getattr(self._client, "scheduler", None), "address", None)
+
+    def _scheduler_is_here(self) -> bool:
+        address = self._scheduler_address()
+        return address is not None and is_scheduler_here(address)
+
+
+def _make_location(
+    role: LocationRole, identity: Identity, location: Reply, *, ahead_s: float | None
+) -> Location:
+    groups = location.get("cgroups")
+    lines = [each for each in groups if isinstance(each, str)] if isinstance(groups, list) else []
+    return Location(
+        role=role,
+        identity=identity,
+        hostname=str(location.get("hostname", "")),
+        boot_id=str(location.get("boot_id", "")),
+        environment=dict(_text_items(location.get("environment"))),
+        cgroups=dict(_text_items(dict(group_paths(lines)))),
+        clock_ahead_s=ahead_s,
+    )
+
+
+def _text_items(items: object) -> Iterator[tuple[str, str]]:
+    for name, value in items.items() if isinstance(items, dict) else ():
+        yield str(name)[:100], str(value)[:1000]
+
+
+def _location_gap(place: str, problem: BaseException) -> Gap:
+    found = queries.query_gap(f"{SOURCE_NAME}: {place}", problem)
+    return evolve(found, remedy=_FORBIDDEN_REMEDY) if found.reason == "forbidden" else found
+
+
+def _is_own_address(host: str) -> bool:
+    """Whether a socket can be bound to *host*, which only works for the machine's own addresses."""
+    try:
+        family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))
+    except (OSError, ValueError):  # no DNS look-up of a name: it may take long
+        return False
+    return True
