@@ -28,7 +28,7 @@ from workerdiag.sources.clouds.ecs import EcsSource
 from workerdiag.sources.clouds.gcp import GcpSource
 from workerdiag.sources.coiled import CoiledSource
 from workerdiag.sources.host.source import HostSource
-from workerdiag.sources.kubernetes import KubernetesSource
+from workerdiag.sources.kubernetes.source import KubernetesSource
 from workerdiag.sources.stores.cloudwatch import CloudWatchSource
 from workerdiag.sources.stores.journald import JournalSource
 from workerdiag.sources.stores.loki import LokiSource

@@ -15,7 +15,7 @@ import workerdiag
 from workerdiag.model.evidence import Evidence, Gap, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
-from workerdiag.sources.kubernetes import KubernetesSource
+from workerdiag.sources.kubernetes.source import KubernetesSource
 
 from .deaths import CAUSES, DEATHS
 from .node import ADDRESS, SERVER, kubectl, until, write_kubeconfig

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from workerdiag.sources import commands
-from workerdiag.sources.kubernetes import api_errors
+from workerdiag.sources.kubernetes import api
 
 HOSTILE = ["w'; rm -rf ~ #", "$(id)", "`id`", 'a" b', "a\nb", "a b", "-x", ""]
 
@@ -26,7 +26,7 @@ def test_a_command_that_failed_can_be_typed_again(name):
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_kubectl_is_to_be_asked_is_quoted(name):
     """Names of pods, namespaces and users come from the cluster and its server."""
-    assert shlex.split(api_errors.kubectl_command(f"pods/{name}/log", "n s")) == [
+    assert shlex.split(api.kubectl_command(f"pods/{name}/log", "n s")) == [
         "kubectl",
         "-n",
         "n s",
@@ -34,7 +34,7 @@ def test_what_kubectl_is_to_be_asked_is_quoted(name):
         name,
     ]
     body = b'{"message": "User \\"a\'b$(id)\\" cannot list pods"}'
-    refusal = api_errors.http_failure(403, body, verb="list", kind="pods", namespace="n;s", path="pods")
+    refusal = api.http_failure(403, body, verb="list", kind="pods", namespace="n;s", path="pods")
     words = shlex.split(refusal.remedy)
     assert "--user=a'b$(id)" in words
     assert "n;s" in words

@@ -20,8 +20,8 @@ from support.thinned_evidence import keys_that_changed
 from workerdiag.model.evidence import Gap, LogChunk, MemoryReading, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
-from workerdiag.sources.kubernetes import KubernetesSource
-from workerdiag.sources.kubernetes.search import target_of
+from workerdiag.sources.kubernetes.pods import target_of
+from workerdiag.sources.kubernetes.source import KubernetesSource
 from workerdiag.testing import HOSTILE_BEHAVIOURS, check_source, example_scene, hostile_server
 
 pytest.importorskip("kr8s", reason="the extra kubernetes is not installed")

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Victim
-from workerdiag.sources.kubernetes.attribution import match_deleted_pods, match_pods
-from workerdiag.sources.kubernetes.describe import describe_events, describe_node, describe_pod
-from workerdiag.sources.kubernetes.fields import parse_quantity
-from workerdiag.sources.kubernetes.pods import parse_event, parse_pod
+from workerdiag.sources.kubernetes.api import parse_quantity
+from workerdiag.sources.kubernetes.evidence import describe_events, describe_node, describe_pod
+from workerdiag.sources.kubernetes.pods import match_deleted_pods, match_pods, parse_event, parse_pod
 from workerdiag.units import parse_timestamp
 
 NOON = 1_795_262_400.0

@@ -1,12 +1,17 @@
 """A read-only client of the Kubernetes API, with few requests bounded in time and bytes; failures become gaps.
 
 kr8s (0.20), which dask-kubernetes also uses, finds the credentials inside and outside a cluster.
+
+Reasons why the API server did not answer, each with one command that helps.
+
+Reads fields of the API server's JSON (core/v1) without trusting its structure.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shlex
 import time
 import warnings
@@ -15,14 +20,13 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
+from attrs import define
+
 from workerdiag.deadline import Deadline
+from workerdiag.errors import error_text
 from workerdiag.model.evidence import Gap
-from workerdiag.sources.kubernetes.api_errors import (
-    UnansweredError,
-    connection_failure,
-    http_failure,
-    kubectl_command,
-)
+from workerdiag.model.vocabulary import GapReason
+from workerdiag.units import parse_timestamp
 
 SOURCE_NAME = "Kubernetes"
 #: Maximum bytes of all responses together, and of one.
@@ -185,3 +189,116 @@ class KubernetesApi:
             name = f"{SOURCE_NAME} {kind}".strip()
             self._note(Gap(source=name, reason=error.reason, detail=error.detail[:500], remedy=error.remedy))
         return error
+
+
+_USER = re.compile(r'User "([^"\s]{1,200})"')
+#: Kinds without a namespace, which need a ``clusterrole`` to read.
+_CLUSTER_WIDE = ("nodes",)
+
+
+@define(eq=False)
+class UnansweredError(Exception):
+    """The API server did not answer a request."""
+
+    #: As in `Gap.reason`.
+    reason: GapReason
+    detail: str
+    #: The command that fixes the cause, or sends the same request.
+    remedy: str
+
+
+def connection_failure(problem: Exception) -> UnansweredError:
+    """Return why there was no response, from an exception of kr8s or its HTTP client."""
+    name = type(problem).__name__
+    detail = f"{name}: {error_text(problem)}"[:500].rstrip(": ")
+    if isinstance(problem, TimeoutError) or "Timeout" in name:
+        return UnansweredError("timed-out", detail, "kubectl get --raw /readyz")
+    if isinstance(problem, ValueError) and "credentials" in detail:
+        detail = "no kubeconfig and no service account of a pod were found here"
+        return UnansweredError("forbidden", detail, "kubectl config current-context")
+    response = getattr(problem, "response", None)
+    if getattr(response, "status_code", None) in (401, 403):
+        return UnansweredError("forbidden", detail, "kubectl auth can-i list pods")
+    return UnansweredError("unreachable", detail, "kubectl cluster-info")
+
+
+def http_failure(
+    status: int, body: bytes, *, verb: str, kind: str, namespace: str, path: str
+) -> UnansweredError:
+    """Return why the server refused, with the command that grants the permission.
+
+    *verb* and *kind* are as in roles (``list``, ``pods/log``); *namespace* is empty for objects without one.
+    """
+    message = _status_message(body) or f"{verb} {kind}: HTTP status {status}"
+    if status == 401:
+        return UnansweredError("forbidden", f"not logged in: {message}", "kubectl auth can-i list pods")
+    if status == 403:
+        user = _USER.search(message)
+        return UnansweredError(
+            "forbidden", message, _grant_command(kind, namespace, user[1] if user else "ME")
+        )
+    return UnansweredError("unreachable", message, kubectl_command(path, namespace))
+
+
+def kubectl_command(path: str, namespace: str) -> str:
+    """Return the ``kubectl`` command for the same request."""
+    scope = f"-n {shlex.quote(namespace)} " if namespace else ""
+    if path.endswith("/log"):
+        return f"kubectl {scope}logs {shlex.quote(path.split('/')[1])}"
+    return f"kubectl {scope}get {shlex.quote(path)}"
+
+
+def _status_message(body: bytes) -> str:
+    try:
+        status = json.loads(body)
+    except ValueError:
+        return ""
+    return str(status.get("message", ""))[:500] if isinstance(status, dict) else ""
+
+
+def _grant_command(kind: str, namespace: str, user: str) -> str:
+    if kind in _CLUSTER_WIDE:
+        role, scope = "clusterrole", ""
+    else:
+        role, scope = "role", f" -n {shlex.quote(namespace)}"
+    name = f"workerdiag-{kind.replace('/', '-')}"
+    made = f"kubectl{scope} create {role} {name} --verb=get,list --resource={kind}"
+    return f"{made} && kubectl{scope} create {role}binding {name} --{role}={name} --user={shlex.quote(user)}"
+
+
+#: ``resource.Quantity`` of apimachinery.
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "m": 1e-3} | {
+    f"{letter}i": 2 ** (10 * power) for power, letter in enumerate("KMGT", start=1)
+}
+
+
+def mapping_at(value: object, *keys: str) -> dict[str, object]:
+    """Return the mapping below *keys*, or an empty one."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def mappings_at(value: object, key: str) -> list[dict[str, object]]:
+    """Return the mappings in the list under *key*, or none."""
+    found = value.get(key) if isinstance(value, dict) else None
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def text_at(value: object, key: str) -> str:
+    """Return the text under *key*, or ""."""
+    found = value.get(key) if isinstance(value, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def time_at(value: object, key: str) -> float | None:
+    """Return the time under *key* in seconds since the epoch, or None."""
+    return parse_timestamp(text_at(value, key))
+
+
+def parse_quantity(amount: object) -> int | None:
+    """Return an amount such as ``350Mi`` in bytes, or None."""
+    found = re.fullmatch(r"(\d{1,18}(?:\.\d{1,6})?)([A-Za-z]{0,2})", str(amount))
+    if not found or found[2] not in _UNITS:
+        return None
+    return int(float(found[1]) * _UNITS[found[2]])

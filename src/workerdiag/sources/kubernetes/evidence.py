@@ -1,17 +1,22 @@
-"""Converts pods, their events and nodes to evidence, for victims and for unhealthy pods."""
+"""Converts pods, their events and nodes to evidence, for victims and for unhealthy pods.
+
+Formats pods, events and nodes like ``kubectl describe`` and ``kubectl get events`` (kubectl 1.20 to 1.34).
+
+People paste that output, so the rules match it, and live answers use the same rules. Commands, arguments
+and environment variables, which may hold secrets, are left out.
+"""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk, MemoryReading, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Victim
-from workerdiag.sources.kubernetes.api import SOURCE_NAME
-from workerdiag.sources.kubernetes.attribution import VictimPod
-from workerdiag.sources.kubernetes.describe import describe_events, describe_pod
-from workerdiag.sources.kubernetes.pods import KubernetesEvent, Pod, Termination
+from workerdiag.sources.kubernetes.api import SOURCE_NAME, mapping_at, mappings_at, text_at, time_at
+from workerdiag.sources.kubernetes.pods import KubernetesEvent, Pod, Termination, VictimPod, parse_termination
 
 #: A node's OOM event belongs to a death at most this many seconds away.
 _SAME_MOMENT_S = 5.0
@@ -177,3 +182,199 @@ def owner_evidence(
 
 def _is_owner(name: str, cluster: str, beginnings: Iterable[str]) -> bool:
     return name == cluster or any(name == each or name.startswith(f"{each}-") for each in beginnings)
+
+
+#: A container's message, which may hold the end of its log, is cut to this.
+_MESSAGE_CHARS = 1000
+#: Reasons that add nothing to their condition.
+_PLAIN_REASONS = ("ContainersNotReady", "ContainersNotInitialized", "PodCompleted", "PodFailed")
+
+#: Taints of Kubernetes, the cluster autoscaler, Karpenter, the AWS node termination handler, GKE and AKS.
+_TAINTS_OF_TROUBLE = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "ToBeDeletedByClusterAutoscaler",
+    "DeletionCandidateOfClusterAutoscaler",
+    "karpenter.sh/disrupt",
+    "aws-node-termination-handler/",
+    "cloud.google.com/impending-node-termination",
+    "remediator.kubernetes.azure.com/",
+)
+
+
+def describe_pod(pod: Pod, end: Termination | None, *, all_ends: bool = False) -> str:
+    """Return the pod and its container that runs Dask, as ``kubectl describe pod`` prints them.
+
+    It describes the termination *end*, or with *all_ends* all terminations and failed init containers.
+    """
+    return "\n".join(_pod_lines(pod, end, all_ends=all_ends)) + "\n"
+
+
+def describe_events(events: Iterable[KubernetesEvent], *, now: float) -> str:
+    """Return the events as ``kubectl get events`` prints them, the oldest first."""
+    lines = ["LAST SEEN   TYPE      REASON                    OBJECT       MESSAGE"]
+    for event in sorted(events, key=lambda each: each.last or 0.0):
+        age = _format_age(now - event.last) if event.last is not None else "<unknown>"
+        about = f"{event.kind.lower()}/{event.name}"
+        kind = event.type
+        message = " ".join(event.message.split())
+        lines.append(f"{age:<11} {kind:<9} {event.reason:<25} {about:<12} {message}")
+    return "\n".join(lines) + "\n"
+
+
+def describe_node(node: dict[str, object], *, until: float | None) -> str:
+    """Return a node's bad conditions and taints up to *until*, as ``kubectl describe node`` prints them."""
+    bad = [
+        each
+        for each in mappings_at(mapping_at(node, "status"), "conditions")
+        if _is_bad_condition(each, until)
+    ]
+    taints = [
+        each for each in mappings_at(mapping_at(node, "spec"), "taints") if _is_trouble_taint(each, until)
+    ]
+    if not bad and not taints:
+        return ""
+    lines = [f"Name:               {text_at(mapping_at(node, 'metadata'), 'name')}"]
+    lines += [f"Taints:             {_format_taint(each)}" for each in taints]
+    lines += [
+        "Conditions:",
+        "  Type             Status  LastHeartbeatTime   LastTransitionTime   Reason   Message",
+    ]
+    for each in bad:
+        times = [_format_time(time_at(each, key)) for key in ("lastHeartbeatTime", "lastTransitionTime")]
+        values = [text_at(each, key) for key in ("type", "status")]
+        lines.append("   ".join(["", *values, *times, text_at(each, "reason"), text_at(each, "message")]))
+    return "\n".join(lines) + "\n"
+
+
+def _pod_lines(pod: Pod, end: Termination | None, *, all_ends: bool) -> Iterator[str]:
+    status = pod.status
+    yield f"Name:         {pod.name}"
+    yield f"Namespace:    {pod.namespace}"
+    yield f"Node:         {pod.node or '<none>'}"
+    yield f"Start Time:   {_format_time(time_at(status, 'startTime'))}"
+    phase = text_at(status, "phase") or "Unknown"
+    yield f"Status:       {'Terminating' if pod.is_deleted else phase}"
+    for key in ("reason", "message"):
+        if value := text_at(status, key):
+            yield f"{key.capitalize() + ':':<13} {value}"
+    yield f"IP:           {text_at(status, 'podIP')}"
+    if all_ends:
+        yield from _init_container_lines(pod)
+    yield "Containers:"
+    yield from _container_lines(pod, end, all_ends=all_ends)
+    yield from _condition_lines(mappings_at(status, "conditions"))
+
+
+def _init_container_lines(pod: Pod) -> Iterator[str]:
+    failing = [
+        each
+        for each in mappings_at(pod.status, "initContainerStatuses")
+        if mapping_at(each, "state", "waiting") or mapping_at(each, "state", "terminated").get("exitCode")
+    ]
+    if failing:
+        yield "Init Containers:"
+    for each in failing:
+        yield f"  {text_at(each, 'name')}:"
+        yield f"    Image:          {text_at(each, 'image')}"
+        for title, key in (("State", "state"), ("Last State", "lastState")):
+            yield from _state_lines(title, mapping_at(each, key))
+
+
+def _container_lines(pod: Pod, end: Termination | None, *, all_ends: bool) -> Iterator[str]:
+    status = pod.container_status
+    yield f"  {pod.container_name or '<unknown>'}:"
+    yield f"    Image:          {text_at(status, 'image') or text_at(pod.container, 'image')}"
+    if all_ends:
+        for title, key in (("State", "state"), ("Last State", "lastState")):
+            yield from _state_lines(title, mapping_at(status, key))
+    elif end is None:
+        yield from _state_lines(
+            "State",
+            {key: details for key, details in mapping_at(status, "state").items() if key == "running"},
+        )
+    else:
+        yield from _termination_lines("Last State" if end.earlier else "State", end)
+    yield f"    Restart Count:  {status.get('restartCount', 0)}"
+    for title, key in (("Limits", "limits"), ("Requests", "requests")):
+        amounts = mapping_at(pod.container, "resources", key)
+        if amounts:
+            yield f"    {title}:"
+            yield from (f"      {name}:  {amount}" for name, amount in sorted(amounts.items()))
+
+
+def _state_lines(title: str, state: dict[str, object]) -> Iterator[str]:
+    if waiting := mapping_at(state, "waiting"):
+        yield f"    {title + ':':<15} Waiting"
+        yield f"      Reason:       {text_at(waiting, 'reason')}"
+        if message := text_at(waiting, "message"):
+            yield f"      Message:      {message[-_MESSAGE_CHARS:]}"
+    elif running := mapping_at(state, "running"):
+        yield f"    {title + ':':<15} Running"
+        yield f"      Started:      {_format_time(time_at(running, 'startedAt'))}"
+    elif terminated := mapping_at(state, "terminated"):
+        code = terminated.get("exitCode")
+        end = parse_termination(terminated, exit_code=code if isinstance(code, int) else 0)
+        yield from _termination_lines(title, end)
+
+
+def _termination_lines(title: str, end: Termination) -> Iterator[str]:
+    yield f"    {title + ':':<15} Terminated"
+    yield f"      Reason:       {end.reason}"
+    if end.message:
+        yield f"      Message:      {end.message[-_MESSAGE_CHARS:]}"
+    yield f"      Exit Code:    {end.exit_code}"
+    yield f"      Started:      {_format_time(end.started)}"
+    yield f"      Finished:     {_format_time(end.finished)}"
+
+
+def _condition_lines(conditions: list[dict[str, object]]) -> Iterator[str]:
+    """Yield the table of conditions, then the reasons that it omits, as in ``kubectl get pod -o yaml``."""
+    if conditions:
+        yield "Conditions:"
+        yield "  Type              Status"
+    for each in conditions:
+        yield f"  {text_at(each, 'type'):<17} {text_at(each, 'status')} "
+    for each in conditions:
+        disrupted = text_at(each, "type") == "DisruptionTarget"
+        if (text_at(each, "status") == "True") != disrupted or text_at(each, "reason") in (
+            "",
+            *_PLAIN_REASONS,
+        ):
+            continue
+        for key in ("message", "reason", "type"):
+            yield f"    {key}: {text_at(each, key)}"
+
+
+def _is_bad_condition(condition: dict[str, object], until: float | None) -> bool:
+    is_true = text_at(condition, "status") == "True"
+    bad = not is_true if text_at(condition, "type") == "Ready" else is_true
+    return bad and _began_by(time_at(condition, "lastTransitionTime"), until)
+
+
+def _is_trouble_taint(taint: dict[str, object], until: float | None) -> bool:
+    """Whether a taint marks an unhealthy or departing node; others reserve nodes for some pods."""
+    is_trouble = text_at(taint, "key").startswith(_TAINTS_OF_TROUBLE)
+    return is_trouble and _began_by(time_at(taint, "timeAdded"), until)
+
+
+def _began_by(came: float | None, until: float | None) -> bool:
+    return came is None or until is None or came <= until
+
+
+def _format_taint(taint: dict[str, object]) -> str:
+    key, value = text_at(taint, "key"), text_at(taint, "value")
+    return f"{f'{key}={value}' if value else key}:{text_at(taint, 'effect')}"
+
+
+def _format_time(when: float | None) -> str:
+    if when is None:
+        return "<unknown>"
+    return datetime.fromtimestamp(when, tz=UTC).strftime("%a, %d %b %Y %H:%M:%S %z")
+
+
+def _format_age(elapsed_s: float) -> str:
+    for size_s, unit in ((86400, "d"), (3600, "h"), (120, "m")):
+        if elapsed_s >= size_s:
+            return f"{int(elapsed_s // min(size_s, 60) if unit == 'm' else elapsed_s // size_s)}{unit}"
+    return f"{max(0, int(elapsed_s))}s"

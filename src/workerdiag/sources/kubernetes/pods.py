@@ -1,19 +1,37 @@
-"""Pods with the container that runs Dask, and events, parsed from the API server's JSON."""
+"""Pods with the container that runs Dask, and events, parsed from the API server's JSON.
+
+Matches victims to pods by name and address, and to container terminations by time.
+
+Finds the Kubernetes cluster of a scene, and the victims' pods with few requests however many pods exist.
+
+The dask-kubernetes operator (2026.3.0, ``controller.py``) labels pods with ``dask.org/cluster-name``,
+names workers after their deployment, and gives them the scheduler address
+``tcp://CLUSTER-scheduler.NAMESPACE.svc.cluster.local:8786``. Dask Gateway
+(``backends/kubernetes/controller.py``) labels pods with ``gateway.dask.org/cluster``, names workers
+after their pods, and gives them the cluster as ``NAMESPACE.CLUSTER``. Dask's Helm chart labels pods with
+``release``.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from attrs import frozen
+from attrs import evolve, field, frozen
 
-from workerdiag.sources.kubernetes.fields import (
+from workerdiag.model.identity import Identity, is_ip_address
+from workerdiag.model.scene import Location, Scene, Victim
+from workerdiag.sources.kubernetes.api import (
+    KubernetesApi,
     mapping_at,
     mappings_at,
     parse_quantity,
     text_at,
     time_at,
 )
+from workerdiag.sources.machine import scheduler_ahead_s
 from workerdiag.units import parse_timestamp
 
 _ASSIGNED = re.compile(r"Successfully assigned \S+ to (\S+)$")
@@ -255,3 +273,417 @@ def command_words(container: object) -> list[str]:
 
 def _variables(container: object) -> set[str]:
     return {text_at(each, "name") for each in mappings_at(container, "env")}
+
+
+#: A container may end this many seconds before its worker's removal: the scheduler gives up a silent worker
+#: after ``distributed.scheduler.worker-ttl``, 5 minutes (distributed.yaml, 2026.8.0).
+SILENT_S = 330.0
+#: Maximum remaining difference of a scheduler's and a node's clock after correction, in seconds.
+SKEW_S = 3.0
+#: Times of containers are whole seconds, rounded down.
+SECOND_S = 1.0
+#: Reasons of events that report the end of a pod.
+END_REASONS = (
+    "Killing",
+    "Evicted",
+    "Preempted",
+    "Preempting",
+    "TaintManagerEviction",
+    "ScaleDown",
+    "NodeNotReady",
+)
+#: Suffix that a deployment adds to its name for a pod: two words of the safe alphabet.
+_SUFFIX = re.compile(r"-[a-z0-9]{1,10}-[a-z0-9]{5}")
+
+
+@frozen(kw_only=True)
+class VictimPod:
+    """A victim, its pod, and the termination of its container."""
+
+    victim: Victim
+    namespace: str
+    name: str
+    uid: str
+    #: None if the pod is gone and only its events are left.
+    pod: Pod | None = None
+    #: None if its container did not end, or its termination is no longer reported.
+    end: Termination | None = None
+    #: Whether its termination is no longer reported because the container ended again.
+    is_end_expired: bool = False
+
+    @property
+    def identity(self) -> Identity:
+        """The victim without its pid: the container's exit is that of its first process."""
+        known = self.victim.identity
+        container = Identity(container=f"{self.namespace}/{self.name}")
+        return (evolve(known, pid=None) if known.worker else known).merged_with(container)
+
+
+def match_pods(victims: Sequence[Victim], pods: Sequence[Pod], own: Mapping[Victim, str]) -> list[VictimPod]:
+    """Return the victims whose pod is among *pods*, each with its container's termination if reported.
+
+    *own* holds the pods that nannies report for their workers.
+    """
+    pairs = [
+        (victim, pod) for victim in victims for pod in pods if is_victims_pod(pod, victim, own.get(victim))
+    ]
+    ends = _assign_terminations(pairs)
+    found: dict[Victim, VictimPod] = {}
+    for victim, pod in sorted(pairs, key=lambda pair: _rank(pair[0], pair[1], ends)):
+        end = ends.get((victim, pod.uid))
+        if victim not in found and (end is not None or _existed_then(pod, victim)):
+            found[victim] = VictimPod(
+                victim=victim,
+                namespace=pod.namespace,
+                name=pod.name,
+                uid=pod.uid,
+                pod=pod,
+                end=end,
+                is_end_expired=end is None and _started_after(pod, victim),
+            )
+    return list(found.values())
+
+
+def _rank(
+    victim: Victim, pod: Pod, ends: Mapping[tuple[Victim, str], Termination]
+) -> tuple[bool, bool, bool]:
+    """Return a sort key, lower for a likelier pod: it ended then, has the address, and is not a left-over."""
+    known_end = (victim, pod.uid) in ends
+    return not known_end, victim.identity.host not in pod.addresses, pod.failed
+
+
+def match_deleted_pods(
+    victims: Iterable[Victim],
+    events: Sequence[KubernetesEvent],
+    there: Iterable[Pod],
+    own: Mapping[Victim, str],
+    *,
+    namespace: str,
+) -> list[VictimPod]:
+    """Return the victims whose pod is gone but has events that report its end."""
+    uids = {pod.uid for pod in there}
+    ending = [
+        each for each in events if each.kind == "Pod" and each.reason in END_REASONS and each.uid not in uids
+    ]
+    found = []
+    for victim in victims:
+        fitting = [each for each in ending if _is_named_for(each.name, victim, own.get(victim))]
+        nearest = min(fitting, key=lambda each: _seconds_apart(each.last, victim.when), default=None)
+        if nearest is not None and _ended_near(nearest, victim):
+            found.append(VictimPod(victim=victim, namespace=namespace, name=nearest.name, uid=nearest.uid))
+    return found
+
+
+def is_victims_pod(pod: Pod, victim: Victim, own: str | None) -> bool:
+    """Whether the victim ran in *pod*, by names and addresses."""
+    if own is not None:
+        return pod.name == own
+    identity, named = victim.identity, pod.worker_name
+    if identity.name and named and named != identity.name:
+        return False
+    here = identity.host in pod.addresses
+    if pod.addresses and identity.host and is_ip_address(identity.host) and not here:
+        return False
+    if _is_named_for(pod.name, victim, None) or (identity.name and named == identity.name):
+        return True
+    return here and not pod.shares_its_address and bool(pod.container)
+
+
+def _is_named_for(pod: str, victim: Victim, own: str | None) -> bool:
+    if own is not None:
+        return pod == own
+    name = victim.identity.name
+    return bool(name) and (
+        pod == name or (pod.startswith(name or "") and bool(_SUFFIX.fullmatch(pod[len(name or "") :])))
+    )
+
+
+def _assign_terminations(pairs: Iterable[tuple[Victim, Pod]]) -> dict[tuple[Victim, str], Termination]:
+    """Assign each termination to the victim nearest in time, and one termination to each victim.
+
+    Of equally near ones the last victim gets the last termination: earlier ones soon expire.
+    """
+    fitting = sorted(
+        (
+            (_seconds_from_end(end, victim), -(victim.when or 0.0), end.earlier, number, victim, pod, end)
+            for number, (victim, pod) in enumerate(pairs)
+            for end in pod.terminations
+            if _may_be_victims_end(end, pod, victim)
+        ),
+        key=lambda each: each[:4],
+    )
+    ends: dict[tuple[Victim, str], Termination] = {}
+    used: set[tuple[str, Termination]] = set()
+    for *_, victim, pod, end in fitting:
+        if (pod.uid, end) not in used and victim not in {each for each, _ in ends}:
+            ends[victim, pod.uid] = end
+            used.add((pod.uid, end))
+    return ends
+
+
+def _seconds_from_end(end: Termination, victim: Victim) -> float:
+    if end.finished is None or victim.when is None:
+        return 0.0
+    return max(0.0, end.finished - victim.when, victim.when - (end.finished + SECOND_S))
+
+
+def _may_be_victims_end(end: Termination, pod: Pod, victim: Victim) -> bool:
+    if victim.when is None:
+        return not end.earlier or not any(not each.earlier for each in pod.terminations)
+    if end.finished is None or end.finished > victim.when + pod.grace_s + SKEW_S:
+        return False
+    if end.started is not None and end.started > victim.when + SKEW_S:
+        return False
+    next_run = _next_run_started(end, pod)
+    if next_run is not None and next_run < victim.when - SKEW_S:
+        return False  # the victim ran in the container's next run
+    return end.finished > victim.when - SILENT_S
+
+
+def _next_run_started(end: Termination, pod: Pod) -> float | None:
+    if not end.earlier:
+        return None
+    current = next((each.started for each in pod.terminations if not each.earlier), None)
+    return current if current is not None else pod.running_since
+
+
+def _existed_then(pod: Pod, victim: Victim) -> bool:
+    """Whether the pod existed when the victim joined and died, and had not failed long before.
+
+    A deployment creates the next pod while the last one is terminating, with the same address on a host
+    network.
+    """
+    if victim.since is not None and pod.created is not None and pod.created > victim.since + SKEW_S:
+        return False
+    if victim.when is None:
+        return True
+    if pod.failed and pod.changed is not None and abs(pod.changed - victim.when) > SILENT_S:
+        return False
+    if pod.created is not None and pod.created > victim.when:
+        return False
+    return not _started_after(pod, victim) or pod.restarts > 0
+
+
+def _started_after(pod: Pod, victim: Victim) -> bool:
+    began = pod.running_since
+    if began is None:
+        began = max((each.started for each in pod.terminations if each.started is not None), default=None)
+    return began is not None and victim.when is not None and began > victim.when - SECOND_S
+
+
+def _ended_near(event: KubernetesEvent, victim: Victim) -> bool:
+    if victim.when is None or event.last is None:
+        return True
+    return -SILENT_S < event.last - victim.when < 30.0
+
+
+def _seconds_apart(one: float | None, two: float | None) -> float:
+    return abs(one - two) if one is not None and two is not None else 0.0
+
+
+#: Valid Kubernetes names (RFC 1123); nothing else gets into a request.
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
+_SERVICE = re.compile(r"://(?P<service>[a-z0-9-]+)\.(?P<namespace>[a-z0-9-]+)(?P<svc>\.svc\b)?")
+_NAMESPACES = ("POD_NAMESPACE", "MY_POD_NAMESPACE")
+_PODS = ("POD_NAME", "MY_POD_NAME")
+_GATEWAY = "DASK_GATEWAY_CLUSTER_NAME"
+#: Part of a cgroup path below a kubelet.
+_KUBELET_GROUP = "kubepods"
+#: A cluster of at most this many pods is listed completely; of a larger one only the relevant pods.
+_MAX_PODS = 60
+#: Smaller differences of clocks are not measurable: HTTP has whole seconds.
+_MIN_APART_S = 2.0
+
+
+@frozen(kw_only=True)
+class KubernetesTarget:
+    """The cluster and the victims to query Kubernetes about."""
+
+    victims: tuple[Victim, ...] = ()
+    #: None stands for the namespace of the credentials.
+    namespace: str | None = None
+    #: Label selector of the cluster's pods; "" if unknown.
+    labels: str = ""
+    #: The cluster's name, with which the operator's object names begin; "" if unknown.
+    cluster: str = ""
+    #: Maps victims to the pods that their nannies report.
+    pods: dict[Victim, str] = field(factory=dict, eq=False)
+    #: Seconds by which the scheduler's clock is ahead of ours.
+    scheduler_ahead_s: float = 0.0
+    #: The relevant time, in seconds since the epoch by the scheduler's clock.
+    since: float | None = None
+    until: float | None = None
+
+
+def target_of(scene: Scene) -> KubernetesTarget | None:
+    """Return the target of the queries, or None without a sign of Kubernetes."""
+    address = _service_address(scene)
+    object_ = scene.cluster if scene.cluster_is("dask_kubernetes", "KubeCluster", "HelmCluster") else None
+    if object_ is None and address is None and not _ran_in_pods(scene):
+        return None
+    cluster, labels = _cluster_and_labels(object_, address, scene)
+    namespaces = [
+        getattr(object_, "namespace", None),
+        *(scene.variable(each) for each in _NAMESPACES),
+        (scene.variable(_GATEWAY) or "").rpartition(".")[0],
+        address and address["namespace"],
+    ]
+    return KubernetesTarget(
+        victims=scene.victims,
+        namespace=next((each for each in map(name_or_none, namespaces) if each), None),
+        labels=labels,
+        cluster=cluster,
+        pods={each: pod for each in scene.victims if (pod := _own_pod(each.identity, scene.locations))},
+        scheduler_ahead_s=scheduler_ahead_s(scene),
+        since=scene.since,
+        until=scene.until,
+    )
+
+
+def name_or_none(name: object) -> str | None:
+    """Return *name* if it is a valid Kubernetes name, else None."""
+    return name if isinstance(name, str) and _NAME.fullmatch(name) else None
+
+
+def _ran_in_pods(scene: Scene) -> bool:
+    """Whether the victims ran in pods; without a surviving process near them, whether this one does."""
+    near = [each for each in scene.locations if each.role in ("worker", "nanny", "neighbour")]
+    return any(
+        each.environment.get("KUBERNETES_SERVICE_HOST")
+        or any(_KUBELET_GROUP in path for path in each.cgroups.values())
+        for each in near or scene.locations
+    )
+
+
+def _service_address(scene: Scene) -> re.Match[str] | None:
+    scheduler = getattr(scene.client, "scheduler", None)
+    addresses = (getattr(scheduler, "address", None), scene.variable("DASK_SCHEDULER_ADDRESS"))
+    for address in addresses:
+        found = _SERVICE.search(address) if isinstance(address, str) else None
+        if found and (found["svc"] or found["service"].endswith("-scheduler")):
+            return found
+    return None
+
+
+def _cluster_and_labels(object_: object, address: re.Match[str] | None, scene: Scene) -> tuple[str, str]:
+    release = name_or_none(getattr(object_, "release_name", None))
+    if release:
+        return "", f"release={release}"
+    gateway = name_or_none(scene.variable(_GATEWAY))
+    if gateway:
+        return "", f"gateway.dask.org/cluster={gateway.rpartition('.')[2]}"
+    of_service = address["service"].removesuffix("-scheduler") if address else None
+    cluster = name_or_none(getattr(object_, "name", None)) or of_service
+    return (cluster, f"dask.org/cluster-name={cluster}") if cluster else ("", "")
+
+
+def _own_pod(identity: Identity, places: tuple[Location, ...]) -> str | None:
+    """Return the pod that the victim's nanny, or another process that speaks for it, reports."""
+    for place in places:
+        if place.role not in ("worker", "nanny") or not _is_same_process(place.identity, identity):
+            continue
+        names = [*(place.environment.get(each) for each in _PODS), place.environment.get("HOSTNAME")]
+        return next((each for each in map(name_or_none, [*names, place.hostname]) if each), None)
+    return None
+
+
+def _is_same_process(speaker: Identity, identity: Identity) -> bool:
+    same_nanny = speaker.nanny is not None and speaker.nanny == identity.nanny
+    return same_nanny or (speaker.worker is not None and speaker.worker == identity.worker)
+
+
+class PodSearch:
+    """The pods listed so far, matched to victims."""
+
+    def __init__(self, api: KubernetesApi, target: KubernetesTarget) -> None:
+        self._api = api
+        self._target = target
+        self._pods: dict[str, Pod] = {}
+        self.namespace = target.namespace or api.namespace
+
+    @property
+    def pods(self) -> list[Pod]:
+        """All listed pods."""
+        return list(self._pods.values())
+
+    @property
+    def victims(self) -> tuple[Victim, ...]:
+        """The victims, with times by the API server's clock."""
+        return tuple(map(self._on_api_clock, self._target.victims))
+
+    async def list_pods(self) -> None:
+        """List the cluster's pods; of many, those with the victims' names or addresses and unhealthy ones.
+
+        Raises UnansweredError if a request was not answered; the other answers are kept.
+        """
+        if self._target.labels and await self._add_matching_pods(labels=self._target.labels):
+            return
+        hosts = sorted({each.identity.host for each in self._target.victims if each.identity.host})
+        requests = [
+            self._add_matching_pods(fields=f"status.podIP={each}")
+            for each in hosts
+            if _may_be_pod_address(each)
+        ]
+        unwell = "status.phase!=Running,status.phase!=Succeeded"
+        requests.append(self._add_matching_pods(labels=self._target.labels, fields=unwell))
+        requests += [self._add_pod(each) for each in self.names()]
+        for answer in await asyncio.gather(*requests, return_exceptions=True):
+            if isinstance(answer, BaseException):
+                raise answer
+
+    def names(self) -> list[str]:
+        """Possible names of the victims' pods."""
+        named = {name_or_none(each.identity.name) for each in self._target.victims}
+        return sorted({each for each in (*named, *self._target.pods.values()) if each})
+
+    def found(self) -> list[VictimPod]:
+        """Return the victims whose pod was listed."""
+        return match_pods(self.victims, self.pods, self._own_pods())
+
+    def gone(self, found: Sequence[VictimPod], events: Sequence[KubernetesEvent]) -> list[VictimPod]:
+        """Return the other victims whose pod is gone but has events."""
+        known = {each.victim for each in found}
+        left = [each for each in self.victims if each not in known]
+        return match_deleted_pods(left, events, self.pods, self._own_pods(), namespace=self.namespace)
+
+    def to_api_clock(self, when: float | None) -> float | None:
+        """Convert a scheduler's time to the API server's clock, if the two are known to differ."""
+        apart_s = (self._api.ahead_s or 0.0) - self._target.scheduler_ahead_s
+        return when if when is None or abs(apart_s) < _MIN_APART_S else when + apart_s
+
+    def is_in_window(self, event: KubernetesEvent) -> bool:
+        """Whether an event is within the relevant time."""
+        since, until = self.to_api_clock(self._target.since), self.to_api_clock(self._target.until)
+        last, first = event.last, event.first
+        if last is None or first is None:
+            return True
+        return (since is None or last >= since) and (until is None or first <= until)
+
+    def now(self) -> float:
+        """Return seconds since the epoch by the API server's clock."""
+        return time.time() + (self._api.ahead_s or 0.0)
+
+    def _on_api_clock(self, victim: Victim) -> Victim:
+        return evolve(victim, when=self.to_api_clock(victim.when), since=self.to_api_clock(victim.since))
+
+    def _own_pods(self) -> dict[Victim, str]:
+        return {self._on_api_clock(victim): pod for victim, pod in self._target.pods.items()}
+
+    async def _add_matching_pods(self, *, labels: str = "", fields: str = "") -> bool:
+        items, complete = await self._api.items(
+            "pods", namespace=self.namespace, labels=labels, fields=fields, most=_MAX_PODS
+        )
+        self._pods |= {pod.uid: pod for pod in map(parse_pod, items)}
+        return complete
+
+    async def _add_pod(self, name: str) -> bool:
+        item = await self._api.item("pods", name, namespace=self.namespace)
+        if item is not None:
+            pod = parse_pod(item)
+            self._pods[pod.uid] = pod
+        return item is not None
+
+
+def _may_be_pod_address(host: str) -> bool:
+    """Whether a host may be a pod's address: no loopback, and without a selector's special characters."""
+    return not host.startswith("127.") and not {",", "=", "!"}.intersection(host)
