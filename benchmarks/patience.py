@@ -27,7 +27,7 @@ from workerdiag.model.scene import Scene, Victim
 from workerdiag.sources.host.probes import kernel, machine
 from workerdiag.sources.host.respondents import find_locations
 from workerdiag.sources.host.source import HostSource
-from workerdiag.sources.logs import LogSource
+from workerdiag.sources.logs.source import LogSource
 from workerdiag.sources.registry import SHIPPED
 from workerdiag.testing import HOSTILE_BEHAVIOURS, hostile_server
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from workerdiag.bundle.kept_evidence import EvidenceTap
     from workerdiag.matching.scan import Matcher
     from workerdiag.sources.discovery import Discovery
-    from workerdiag.sources.logs import LogInput
+    from workerdiag.sources.logs.source import LogInput
     from workerdiag.wire.messages import DeathReport
 
 #: Longest timeout, in seconds: clocks cannot count to infinity.
@@ -332,7 +332,7 @@ def _discovery(arguments: ExplainArguments, facts: Sequence[Evidence]) -> Discov
 
 def _diagnose(arguments: ExplainArguments, facts: Sequence[Evidence], live: Sequence[Evidence]) -> Answer:
     from workerdiag.bundle.kept_evidence import EvidenceTap
-    from workerdiag.sources.logs import LogSource
+    from workerdiag.sources.logs.source import LogSource
 
     plan, tap = arguments.plan, EvidenceTap()
     logs = LogSource(

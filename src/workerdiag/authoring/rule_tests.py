@@ -29,7 +29,7 @@ from workerdiag.model.vocabulary import OUTCOMES
 from workerdiag.pipeline import diagnose
 from workerdiag.rulebook.folder import read_folder, rule_converter, table_problems
 from workerdiag.rulebook.load import load_rulebook, quiet_lines, shipped_folder
-from workerdiag.sources.logs import LogSource
+from workerdiag.sources.logs.source import LogSource
 
 #: What a folder can hold in addition to its rules.
 INCIDENTS, QUIET, QUIET_LINES = "incidents", "quiet", "quiet.txt"

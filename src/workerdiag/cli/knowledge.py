@@ -289,7 +289,7 @@ def draft(logs: tuple[str, ...]) -> int:
     from workerdiag.bundle.reader import bundle_evidence
     from workerdiag.recorder.box.found_box import death_message
     from workerdiag.rulebook.load import load_rulebook, quiet_lines
-    from workerdiag.sources.logs import LogSource
+    from workerdiag.sources.logs.source import LogSource
 
     chunks: list[LogChunk] = []
     size = 0

@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from workerdiag.errors import UnreadableInputError
 from workerdiag.model.evidence import Evidence, Gap
-from workerdiag.sources.logs.input_kinds import MAX_BOX_BYTES, MAX_BUNDLE_BYTES
+from workerdiag.sources.logs.formats import MAX_BOX_BYTES, MAX_BUNDLE_BYTES
 
 EvidenceFileKind = Literal["bundle", "box", "records"]
 #: Larger files are not read. A scheduler begins a new file of records after 8 MiB.

@@ -7,8 +7,14 @@ from contextlib import suppress
 from typing import Any, Final
 
 from workerdiag.errors import UnreadableInputError
-from workerdiag.sources.logs.decompress import BLOCK_BYTES, decoded_blocks
-from workerdiag.sources.logs.input_kinds import InputKind, Readable, read_at_most, sniff_blocks
+from workerdiag.sources.logs.formats import (
+    BLOCK_BYTES,
+    InputKind,
+    Readable,
+    decoded_blocks,
+    read_at_most,
+    sniff_blocks,
+)
 from workerdiag.sources.logs.inputs import MOST_FAULT_BYTES, FileSystem
 from workerdiag.triage.evidence_file import MOST_BYTES, EvidenceFile, NotALogError, check_size
 from workerdiag.triage.parts import Part

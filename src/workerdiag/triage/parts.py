@@ -13,8 +13,7 @@ from attrs import field, frozen
 
 from workerdiag.errors import describe_error, utf8_safe
 from workerdiag.redaction.secrets import redact_text
-from workerdiag.sources.logs.inputs import is_companion, url_without_secrets
-from workerdiag.sources.logs.openers import naming_packages
+from workerdiag.sources.logs.inputs import is_companion, naming_packages, url_without_secrets
 from workerdiag.triage.rows import InputRow
 
 MIB: Final = 2**20

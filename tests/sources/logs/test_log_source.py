@@ -19,8 +19,8 @@ import zstandard
 
 from support.hanging_peers import gives_up
 from workerdiag.model.evidence import Gap, Inspected, LogChunk, LogText
-from workerdiag.sources.logs import LogSource
 from workerdiag.sources.logs.inputs import url_without_secrets
+from workerdiag.sources.logs.source import LogSource
 
 LINE = b"2026-11-21 17:11:43,105 - distributed.nanny - INFO - Worker process 23057 exited with status 3\n"
 DEATH = "2026-05-04 11:22:34,000 - distributed.nanny - INFO - Worker process 7 was killed by signal 11"

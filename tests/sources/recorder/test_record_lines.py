@@ -22,8 +22,8 @@ from workerdiag.model.identity import Identity
 from workerdiag.recorder.box.found_box import death_message
 from workerdiag.recorder.box.writer import BoxWriter
 from workerdiag.recorder.journal import Journal
-from workerdiag.sources.logs import LogSource
 from workerdiag.sources.logs.inputs import resolve_logs
+from workerdiag.sources.logs.source import LogSource
 from workerdiag.sources.recorder.evidence import death_evidence
 from workerdiag.wire.recorded_death import RecordedDeath
 

@@ -1,4 +1,7 @@
-"""Resolves the caller's inputs to logs: paths, globs, folders, URLs, open files, text."""
+"""Resolves the caller's inputs to logs: paths, globs, folders, URLs, open files, text.
+
+Opens inputs: the caller's open files, standard input, and URLs with the package that each needs.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,16 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 from workerdiag.errors import UnreadableInputError
 from workerdiag.model.evidence import LogText
 from workerdiag.model.identity import NO_IDENTITY, Identity
-from workerdiag.sources.logs.decompress import BLOCK_BYTES, decoded_blocks
-from workerdiag.sources.logs.input_kinds import LogHandle, sniff
-from workerdiag.sources.logs.openers import OpenFile, Stdin, encode_text
+from workerdiag.sources.logs.formats import BLOCK_BYTES, LogHandle, Readable, decoded_blocks, sniff
 
 
 class FileSystem(Protocol):
@@ -213,8 +214,6 @@ def _has_log_lines(path: Path) -> bool:
 def _url_logs(place: str) -> list[LogHandle]:
     from fsspec.core import url_to_fs
 
-    from workerdiag.sources.logs.openers import naming_packages  # only URLs need it
-
     with naming_packages(place):
         system, path = url_to_fs(place)
     if place.startswith(("http://", "https://")):  # HTTP has no folders, and "?" may occur anywhere
@@ -255,3 +254,82 @@ def _remote_log(system: FileSystem, path: str, place: str) -> LogHandle:
         return b""
 
     return LogHandle(origin=origin, key=place, blocks=blocks, fault=fault)
+
+
+#: URL scheme -> fsspec's extra that installs the package (fsspec's ``pyproject.toml``).
+_EXTRAS: Mapping[str, str] = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gcs",
+    "gcs": "gcs",
+    "az": "abfs",
+    "abfs": "abfs",
+    "abfss": "abfs",
+    "http": "http",
+    "https": "http",
+    "hdfs": "hdfs",
+    "sftp": "sftp",
+    "ssh": "ssh",
+    "smb": "smb",
+    "oci": "oci",
+}
+
+
+class Stdin:
+    """Standard input, read as data arrives.
+
+    It avoids ``sys.stdin.buffer`` if possible: a thread that waits there holds a lock that the interpreter
+    needs to exit.
+    """
+
+    def read(self, size: int) -> bytes:
+        """Return at most *size* bytes; none at the end."""
+        try:
+            return os.read(sys.stdin.fileno(), size)
+        except (OSError, ValueError, AttributeError):  # replaced, as by pytest or click's test runner
+            return OpenFile(sys.stdin).read(size)
+
+
+class OpenFile:
+    """The caller's open file, text or binary, read from its position and left open."""
+
+    def __init__(self, file: Any) -> None:
+        self._file: Readable = file
+        self._read = getattr(file, "read1", file.read)
+
+    def read(self, size: int) -> bytes:
+        """Return at most *size* bytes or characters, as UTF-8; none at the end."""
+        data: bytes | str | None = self._read(size)
+        return encode_text(data) if isinstance(data, str) else bytes(data or b"")
+
+
+def encode_text(text: str) -> bytes:
+    """Encode text as UTF-8; undecodable bytes, read as surrogates, are restored."""
+    try:
+        return text.encode("utf-8", errors="surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", errors="replace")
+
+
+@contextmanager
+def naming_packages(url: str) -> Iterator[None]:
+    """Convert the errors of a missing package for *url*.
+
+    Raises:
+        ImportError: The package is missing; the message says what to install.
+        UnreadableInputError: fsspec does not know the URL's scheme.
+    """
+    protocol = url.partition("://")[0]
+    try:
+        yield
+    except ImportError as problem:
+        extra = _EXTRAS.get(protocol)
+        raise ImportError(f"pip install 'fsspec[{extra}]'" if extra else str(problem)) from problem
+    except ValueError as problem:
+        from fsspec.registry import known_implementations, registry
+
+        if protocol in known_implementations or protocol in registry:
+            raise
+        raise UnreadableInputError(
+            f"{protocol}://", "fsspec knows no such URLs", "they begin as s3://, gs:// or https://"
+        ) from problem

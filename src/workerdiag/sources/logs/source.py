@@ -1,0 +1,458 @@
+"""Reads log text from any input of the caller, in bounded memory and bounded time.
+
+Reads one input in a thread: its logs, bundles, black boxes and records.
+
+Gaps of logs that could not be read completely, with their remedies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, assert_never
+
+from attrs import evolve
+
+from workerdiag.deadline import MORE_TIME, Deadline, HelperThread
+from workerdiag.errors import BadBoxError, BundleError, UnreadableInputError, describe_error, error_text
+from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk, LogText
+from workerdiag.model.vocabulary import GapReason, Place, Stream
+from workerdiag.sources.logs.formats import (
+    BLOCK_BYTES,
+    MAX_BOX_BYTES,
+    MAX_BUNDLE_BYTES,
+    BundlePiece,
+    ContainerOpeners,
+    LogBlock,
+    LogHandle,
+    ReaderPiece,
+    RecordPiece,
+    Unbox,
+    Unbundle,
+    read_at_most,
+    sniff_blocks,
+)
+from workerdiag.sources.logs.inputs import LogInput, input_name, input_type, resolve_logs
+
+if TYPE_CHECKING:
+    from workerdiag.sources.recorder.records import RecordCollection
+
+__all__ = ["LogInput", "LogSource", "Unbox", "Unbundle"]
+
+
+class LogSource:
+    """Reads the caller's logs: paths, globs, folders, fsspec URLs, ``-``, open files, `LogText`.
+
+    It yields each log as `LogChunk` pieces of about 1 MiB, in order, followed by an `Inspected`
+    (place ``log``). Compressed data (gzip, zstd, bzip2, xz, recognised by content) is decompressed;
+    UTF-16 and UTF-32 with a byte order mark become UTF-8. An input that cannot be read completely is a
+    `Gap`; the others are still used.
+
+    Death records that the flight recorder appended to files, and black boxes, become the same evidence as
+    `RecorderSource` yields for a live scheduler, after all logs.
+
+    A thread does the reading, so that a hanging file system, pipe or server costs at most the time
+    available; such a thread is left behind.
+
+    Args:
+        inputs: What to read. A path given twice is read once.
+        stream: The writer of all inputs, if known (one of `model.vocabulary.STREAMS`).
+        unbundle: Returns the evidence in a death bundle, given its name and bytes, or None for any other
+            zip archive, which becomes a `Gap`. Without this function every zip archive is a gap.
+        unbox: Returns the report of a worker's death in a black box; the same applies.
+        facts: Evidence from an exception, whose worker and task select among recorded deaths.
+    """
+
+    name = "logs"
+    place: Place = "log"
+
+    def __init__(
+        self,
+        inputs: Iterable[LogInput],
+        *,
+        stream: Stream | None = None,
+        unbundle: Unbundle | None = None,
+        unbox: Unbox | None = None,
+        facts: Iterable[Evidence] = (),
+    ) -> None:
+        self._inputs = tuple(inputs)
+        self._stream = stream
+        self._openers = ContainerOpeners(unbundle=unbundle, unbox=unbox)
+        self._facts = tuple(facts)
+        #: Whether any log, bundle, box or file of records could be read.
+        self.has_read_any = False
+        #: Inputs that could not be read completely, without the gaps inside bundles.
+        self.unread: list[Gap] = []
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+        """Yield the text of all inputs, in the order given, within *budget_s* seconds."""
+        self.has_read_any = False
+        self.unread = []
+        records: RecordCollection | None = None
+        for piece in self._pieces(budget_s):
+            if isinstance(piece, Gap):
+                self.unread.append(piece)
+            else:
+                self.has_read_any = True
+            if isinstance(piece, RecordPiece):
+                records = records or self._record_collection()
+                records.add(piece.record)
+            else:
+                yield piece.piece if isinstance(piece, BundlePiece) else piece
+        if records is not None:
+            yield from records.evidence()
+
+    def _record_collection(self) -> RecordCollection:
+        from workerdiag.sources.recorder.records import RecordCollection
+        from workerdiag.sources.scene import workers_and_tasks_in_question
+
+        workers, tasks = workers_and_tasks_in_question(self._facts)
+        return RecordCollection([each.worker for each in workers if each.worker], tasks)
+
+    def _pieces(self, budget_s: float) -> Iterator[Evidence | BundlePiece | RecordPiece]:
+        deadline = Deadline.after(budget_s)
+        names = LogNames()
+        numbers: Counter[str] = Counter()
+        for index, given in enumerate(self._inputs):
+            if deadline.is_over:
+                yield unread_gap(self._inputs[index:])
+                return
+            kind = input_type(given)
+            numbers[kind] += 1
+            reader = InputReader(given, numbers[kind], names, deadline, self._openers)
+            try:
+                yield from self._received_pieces(reader, given, len(self._inputs) - index)
+            finally:
+                reader.stop()
+
+    def _received_pieces(
+        self, reader: InputReader, given: LogInput, inputs_left: int
+    ) -> Iterator[Evidence | BundlePiece | RecordPiece]:
+        """Yield what *reader* reads, in chunks of about 1 MiB, until it is done or time is up."""
+        chunk: _ChunkBuilder | None = None
+        while True:
+            try:
+                piece = reader.next_piece(inputs_left)
+            except TimeoutError:
+                yield from chunk.rest() if chunk is not None else ()
+                name, count = (chunk.log.origin, chunk.count) if chunk else (input_name(given), 0)
+                yield timeout_gap(name, f"no more came in time, {format_byte_count(count)} were read")
+                return
+            if isinstance(piece, LogBlock):
+                if chunk is None or chunk.log is not piece.log:
+                    chunk = _ChunkBuilder(piece.log, self._stream)
+                yield from chunk.add(piece.data)
+                continue
+            if chunk is not None:
+                yield from chunk.rest()
+            if piece is None:
+                return
+            yield piece
+
+
+class _ChunkBuilder:
+    """Joins the blocks of one log to chunks of about 1 MiB."""
+
+    def __init__(self, log: LogHandle, stream: Stream | None) -> None:
+        self.log = log
+        self.count = 0
+        self._stream = log.stream or stream
+        self._data = bytearray()
+
+    def add(self, data: bytes) -> Iterator[LogChunk]:
+        self.count += len(data)
+        if len(data) >= BLOCK_BYTES and not self._data:  # as for most blocks of large files
+            yield self._chunk(data)
+            return
+        self._data += data
+        if len(self._data) >= BLOCK_BYTES:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[LogChunk]:
+        if self._data:
+            data, self._data = bytes(self._data), bytearray()
+            yield self._chunk(data)
+
+    def _chunk(self, data: bytes) -> LogChunk:
+        return LogChunk(origin=self.log.origin, data=data, stream=self._stream, identity=self.log.identity)
+
+
+#: An input that yields nothing for this many seconds is given up if others wait.
+_STALL_S = 1.0
+#: Seconds that a reader may take to notice that time is up.
+_GRACE_S = 0.05
+#: Number of blocks read ahead, at most 1 MiB each.
+_READ_AHEAD = 4
+#: Detail and remedy if there is no opener for such a file.
+_IS_ZIP = ("looks binary (a zip archive)", "unpack it and give the files in it")
+_IS_BOX = ("looks binary (a black box of a worker)", "workerdiag blackbox prints it")
+
+
+class InputReader:
+    """Reads one input in a thread until it is stopped; text in memory needs no thread."""
+
+    def __init__(
+        self, given: LogInput, number: int, names: LogNames, deadline: Deadline, openers: ContainerOpeners
+    ) -> None:
+        self._given = given
+        self._number = number
+        self._names = names
+        self._deadline = deadline
+        self._openers = openers
+        self._in_use: list[str] = []
+        self._pieces = self._read_or_gap()
+        self._thread: HelperThread[ReaderPiece] | None = None
+        if not isinstance(given, LogText):
+            self._thread = HelperThread("workerdiag-log", lambda: self._pieces, read_ahead=_READ_AHEAD)
+
+    def stop(self) -> None:
+        """Make the thread end at its next piece."""
+        if self._thread is not None:
+            self._thread.stop()
+
+    def next_piece(self, inputs_left: int) -> ReaderPiece | None:
+        """Return the next piece, or None after the last one.
+
+        Raises:
+            TimeoutError: No piece arrived in the time for this input.
+        """
+        if self._thread is None:
+            return next(self._pieces, None)
+        # When time is up the reader stops by itself, and what it has read is used.
+        left = self._deadline.share(at_least_s=_GRACE_S)
+        try:
+            piece = self._thread.next_piece(
+                left.share(1 / inputs_left, at_least_s=min(_STALL_S, left.left_s))
+            )
+        except RuntimeError as problem:
+            return log_gap(input_name(self._given), problem, 0)
+        return None if piece is None else piece[0]
+
+    def _read_or_gap(self) -> Iterator[ReaderPiece]:
+        try:
+            yield from self._read()
+        except GeneratorExit:
+            raise
+        except BaseException as problem:  # noqa: BLE001  an input may be of a class that raises anything
+            yield log_gap(input_name(self._given), problem, 0)
+
+    def _read(self) -> Iterator[ReaderPiece]:
+        try:
+            logs = resolve_logs(self._given, self._number)
+        except Exception as problem:  # noqa: BLE001  fsspec and its backends raise anything
+            yield log_gap(input_name(self._given), problem, 0)
+            return
+        for index, log in enumerate(logs):
+            if self._deadline.is_over:
+                yield unread_gap([each.origin for each in logs[index:]])
+                break
+            named = self._names.claim(log)
+            if named is not None:
+                yield from self._read_log(named)
+        if self._in_use:
+            yield in_use_gap(self._in_use)
+
+    def _read_log(self, log: LogHandle) -> Iterator[ReaderPiece]:
+        opened = _OpenedLog(log)
+        match opened.kind:
+            case "bundle":
+                yield from self._read_bundle(opened)
+            case "box":
+                yield from self._read_box(opened)
+            case "records":
+                yield from self._read_records(opened)
+            case "text":
+                yield from self._read_text(opened)
+            case _:
+                assert_never(opened.kind)
+
+    def _read_text(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
+        log = opened.log
+        for data in self._blocks_in_time(opened):
+            yield LogBlock(log, data)
+        is_whole = Inspected(place="log", identity=log.identity)
+        yield opened.broken or (is_whole if opened.read_bytes else empty_gap(log.origin))
+
+    def _read_records(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
+        """Yield the records in a file, then a gap if it was not read completely."""
+        from workerdiag.sources.recorder.record_lines import RecordParser
+
+        lines = RecordParser()
+        for data in self._blocks_in_time(opened):
+            yield from map(RecordPiece, lines.take(data))
+        yield from map(RecordPiece, lines.end())
+        if broken := opened.broken or lines.gap(opened.log.origin):
+            yield broken
+
+    def _blocks_in_time(self, opened: _OpenedLog) -> Iterator[bytes]:
+        for data in opened.blocks():
+            yield data
+            if self._deadline.is_over:
+                stopped = f"stopped after {format_byte_count(opened.read_bytes)}"
+                opened.broken = timeout_gap(opened.log.origin, stopped)
+                break
+
+    def _read_bundle(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
+        """Yield the evidence of a death bundle; its logs keep their names unless these are taken."""
+        origin, unbundle, pieces = opened.log.origin, self._openers.unbundle, None
+        data = read_at_most(opened.blocks(), MAX_BUNDLE_BYTES)
+        if unbundle is not None and data and not opened.broken:
+            try:
+                pieces = unbundle(origin, data)
+            except BundleError as problem:
+                yield unusable_gap(origin, problem.why, problem.remedy)
+                return
+            except Exception as problem:  # noqa: BLE001  a file that anybody may have made
+                yield log_gap(origin, problem, 0)
+                return
+        if pieces is None:
+            yield opened.broken or unusable_gap(origin, *_IS_ZIP)
+            return
+        names: dict[str, str] = {}
+        for piece in pieces:
+            if isinstance(piece, LogChunk):
+                if piece.origin not in names:
+                    names[piece.origin] = self._names.free_name(piece.origin)
+                piece = evolve(piece, origin=names[piece.origin])  # noqa: PLW2901  the same under another name
+            yield BundlePiece(piece)
+
+    def _read_box(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
+        """Yield the report of a worker's death from its black box."""
+        from workerdiag.sources.recorder.record_lines import ParsedRecord
+
+        log, data = opened.log, read_at_most(opened.blocks(), MAX_BOX_BYTES)
+        if self._openers.unbox is None or not data or opened.broken:
+            yield opened.broken or unusable_gap(log.origin, *_IS_BOX)
+            return
+        try:
+            report = self._openers.unbox(log.key or log.origin, data, log.fault())
+        except BadBoxError as problem:
+            yield unusable_gap(log.origin, problem.why, "copy it again, or use the version that wrote it")
+        except Exception as problem:  # noqa: BLE001  a file that anybody may have made
+            yield log_gap(log.origin, problem, 0)
+        else:
+            if report is None:
+                self._in_use.append(log.origin)
+            else:
+                yield RecordPiece(ParsedRecord(report, len(data)))
+
+
+class _OpenedLog:
+    """One log while it is read: its kind, its blocks, and why they ended early."""
+
+    def __init__(self, log: LogHandle) -> None:
+        self.log = log
+        #: Number of bytes read, and the gap if reading failed.
+        self.read_bytes = 0
+        self.broken: Gap | None = None
+        self.kind, self._blocks = sniff_blocks(self._read())
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the blocks; a failure ends them."""
+        for data in self._blocks:
+            self.read_bytes += len(data)
+            yield data
+
+    def _read(self) -> Iterator[bytes]:
+        try:
+            yield from self.log.blocks()
+        except GeneratorExit:
+            raise
+        except BaseException as problem:  # noqa: BLE001  files of foreign classes raise anything
+            self.broken = log_gap(self.log.origin, problem, self.read_bytes)
+
+
+class LogNames:
+    """Remembers the logs already read and the names in use: chunks of one name belong to one log."""
+
+    def __init__(self) -> None:
+        self._keys: set[str] = set()
+        self._taken: Counter[str] = Counter()
+
+    def claim(self, log: LogHandle) -> LogHandle | None:
+        """Return the log under a unique name; None if it was read before."""
+        if log.key is not None and log.key in self._keys:
+            return None
+        self._keys.add(log.key or "")
+        return evolve(log, origin=self.free_name(log.origin))
+
+    def free_name(self, origin: str) -> str:
+        """Return *origin*, with a number appended if it is taken, and reserve the name."""
+        self._taken[origin] += 1
+        times = self._taken[origin]
+        return origin if times == 1 else f"{origin} ({times})"
+
+
+_MORE_TIME = f"{MORE_TIME}, or --timeout 60s"
+#: A gap names at most this many inputs.
+_MAX_NAMED = 5
+#: Text that occurs in log lines and hardly ever in a path.
+_LINE = re.compile(r"\n| - | \w+: ")
+
+
+def log_gap(name: str, problem: BaseException, count: int) -> Gap:
+    """Return why reading a log failed after *count* bytes."""
+    reason, detail, remedy = _explain_problem(problem)
+    if isinstance(problem, FileNotFoundError) and _LINE.search(name):
+        remedy = "a path is wanted; log text itself goes in as workerdiag.LogText(text)"
+    elif "://" in name and detail == name:  # fsspec says no more
+        detail, remedy = "nothing could be fetched", "check the address, and that its server runs"
+    read = f"; {format_byte_count(count)} were read" if count else ""
+    return Gap(source=name, place="log", reason=reason, detail=f"{detail}{read}"[:500], remedy=remedy[:300])
+
+
+def _explain_problem(problem: BaseException) -> tuple[GapReason, str, str]:
+    description = error_text(problem) or type(problem).__name__
+    if isinstance(problem, UnreadableInputError):
+        return "malformed", problem.why, problem.remedy
+    if isinstance(problem, ImportError):
+        return "not-installed", "a package that is needed to read it is not installed", description
+    if isinstance(problem, FileNotFoundError):
+        return (
+            "unreachable",
+            "there is no such file" if problem.errno else description,
+            "check the path or pattern",
+        )
+    if isinstance(problem, PermissionError):
+        return "forbidden", description, "run this as somebody who may read it"
+    if isinstance(problem, UnicodeDecodeError):
+        return "malformed", description, "open it in binary mode, or give its path"
+    return "unreachable", describe_error(problem), "check that it can be opened"
+
+
+def timeout_gap(name: str, detail: str) -> Gap:
+    """Return the gap of a log that could not be read completely in time."""
+    return Gap(source=name, place="log", reason="timed-out", detail=detail, remedy=_MORE_TIME)
+
+
+def unread_gap(given: Sequence[object]) -> Gap:
+    """Return the gap of inputs that were not read at all for lack of time."""
+    names = [input_name(each) for each in given[:_MAX_NAMED]]
+    more = f" and {len(given) - _MAX_NAMED} more" if len(given) > _MAX_NAMED else ""
+    detail = f"no time was left for {', '.join(names)}{more}"
+    return Gap(source="logs", place="log", reason="timed-out", detail=detail, remedy=_MORE_TIME)
+
+
+def empty_gap(name: str) -> Gap:
+    """Return the gap of an empty log."""
+    remedy = "check that the process writes its log there"
+    return Gap(source=name, place="log", reason="never-recorded", detail="it is empty", remedy=remedy)
+
+
+def unusable_gap(name: str, why: str, remedy: str) -> Gap:
+    """Return the gap of an unreadable death bundle or black box."""
+    return Gap(source=name, place="log", reason="malformed", detail=why[:500], remedy=remedy)
+
+
+def in_use_gap(names: Sequence[str]) -> Gap:
+    """Return the gap of black boxes that may still be in use."""
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    detail = f"still in use, as far as can be seen from here: {', '.join(names[:_MAX_NAMED])}{more}"
+    remedy = "ask again when the worker has ended; on another machine than its own, ten minutes later"
+    return Gap(source="black boxes", reason="never-recorded", detail=detail[:500], remedy=remedy)
+
+
+def format_byte_count(count: int) -> str:
+    """Return a count such as ``1,234 bytes``."""
+    return f"{count:,} bytes"
