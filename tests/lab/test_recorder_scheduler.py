@@ -18,7 +18,7 @@ from workerdiag.recorder.spare_failures import SparePlatformDeaths
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.queries import ClusterQuestion
 from workerdiag.sources.exception import exception_facts
-from workerdiag.sources.recorder import RecorderSource
+from workerdiag.sources.recorder.source import RecorderSource
 from workerdiag.wire.constants import DEATH_TOPIC, PLUGIN_NAME
 
 from . import tasks

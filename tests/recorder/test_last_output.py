@@ -22,7 +22,7 @@ from workerdiag.recorder.box import directories
 from workerdiag.recorder.box.layout import stderr_path
 from workerdiag.recorder.box.writer import BoxWriter
 from workerdiag.recorder.last_output import MAX_BYTES, MAX_CHARS, last_stderr, possibly_own_lines, tail
-from workerdiag.sources.recorder.evidence import death_evidence
+from workerdiag.sources.recorder.source import death_evidence
 from workerdiag.wire.black_box import BlackBox
 from workerdiag.wire.messages import DeathReport, StderrTail, decode_message
 from workerdiag.wire.recorded_death import RecordedDeath

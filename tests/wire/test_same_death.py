@@ -13,9 +13,8 @@ from workerdiag.model.evidence import Inspected
 from workerdiag.pipeline import diagnose
 from workerdiag.recorder.deaths import DeathRing
 from workerdiag.rulebook.load import load_rulebook
-from workerdiag.sources.recorder.evidence import death_evidence
-from workerdiag.sources.recorder.record_lines import parse_record
-from workerdiag.sources.recorder.records import RecordCollection
+from workerdiag.sources.recorder.records import RecordCollection, parse_record
+from workerdiag.sources.recorder.source import death_evidence
 from workerdiag.wire.messages import decode_message
 from workerdiag.wire.recorded_death import RecordedDeath, merge_messages
 from workerdiag.wire.same_death import DeathIdentity, is_known_death, same_death

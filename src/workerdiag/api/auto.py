@@ -42,7 +42,7 @@ _MODULES = (
     "model.diagnosis",
     "redaction.objects",
     "wire.messages",
-    "sources.recorder.evidence",
+    "sources.recorder.source",
     "sources.cluster",
     "sources.logs",
     "sources.registry",

@@ -17,7 +17,7 @@ from workerdiag.model.rules import Rulebook
 from workerdiag.model.stop_reasons import is_deliberate
 from workerdiag.rendering.wording import one_line
 from workerdiag.sources.addresses import identity_of_death
-from workerdiag.sources.recorder.evidence import evidence_of_one
+from workerdiag.sources.recorder.source import evidence_of_one
 from workerdiag.wire.recorded_death import RecordedDeath
 
 #: Minimum probability for counting a stop as deliberate.

@@ -18,7 +18,7 @@ from workerdiag.model.scene import Location, Scene, Victim, most_perishable_firs
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.queries import ClusterQuestion
 from workerdiag.sources.host.respondents import find_locations
-from workerdiag.sources.recorder import RecorderSource
+from workerdiag.sources.recorder.source import RecorderSource
 from workerdiag.sources.registry import applicable_sources
 from workerdiag.sources.runner import collect_all, collect_each, take_in_time
 from workerdiag.sources.scene import (

@@ -67,7 +67,7 @@ class EvidenceFile:
 
     def _box(self) -> Iterator[Evidence]:
         from workerdiag.recorder.box.found_box import death_message
-        from workerdiag.sources.recorder.evidence import death_evidence
+        from workerdiag.sources.recorder.source import death_evidence
         from workerdiag.wire.recorded_death import RecordedDeath
 
         report = death_message(self.url, self.data, self.fault)
@@ -75,8 +75,8 @@ class EvidenceFile:
             yield from death_evidence([RecordedDeath.of(report)])
 
     def _records(self) -> Iterator[Evidence]:
-        from workerdiag.sources.recorder.evidence import death_evidence
-        from workerdiag.sources.recorder.record_lines import RecordParser
+        from workerdiag.sources.recorder.records import RecordParser
+        from workerdiag.sources.recorder.source import death_evidence
         from workerdiag.wire.recorded_death import merge_messages
 
         lines = RecordParser()

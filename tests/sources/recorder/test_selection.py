@@ -25,7 +25,7 @@ from workerdiag.model.rules import Rulebook
 from workerdiag.pipeline import diagnose
 from workerdiag.rulebook.load import load_rulebook
 from workerdiag.scoring.blame import blame, loss_history
-from workerdiag.sources.recorder import RecorderSource
+from workerdiag.sources.recorder.source import RecorderSource
 
 RUNNING = {"schema": 1, "kind": "recorder-state", "is_recording": True}
 CLOSED = {"schema": 1, "kind": "recorder-state", "is_recording": False}

@@ -29,7 +29,7 @@ from workerdiag.model.vocabulary import Stream
 from workerdiag.wire.constants import BOX_MAGIC
 
 if TYPE_CHECKING:
-    from workerdiag.sources.recorder.record_lines import ParsedRecord
+    from workerdiag.sources.recorder.records import ParsedRecord
     from workerdiag.wire.messages import DeathReport
 
 #: Bytes read at once, and the maximum size of a decompressed block.
@@ -275,7 +275,7 @@ def sniff(head: bytes) -> InputKind:
         return "box"
     if not head.lstrip().startswith(b"{"):
         return "text"
-    from workerdiag.sources.recorder.record_lines import is_record_file
+    from workerdiag.sources.recorder.records import is_record_file
 
     return "records" if is_record_file(head[:_HEAD_BYTES]) else "text"
 

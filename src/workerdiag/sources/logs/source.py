@@ -276,7 +276,7 @@ class InputReader:
 
     def _read_records(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
         """Yield the records in a file, then a gap if it was not read completely."""
-        from workerdiag.sources.recorder.record_lines import RecordParser
+        from workerdiag.sources.recorder.records import RecordParser
 
         lines = RecordParser()
         for data in self._blocks_in_time(opened):
@@ -319,7 +319,7 @@ class InputReader:
 
     def _read_box(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
         """Yield the report of a worker's death from its black box."""
-        from workerdiag.sources.recorder.record_lines import ParsedRecord
+        from workerdiag.sources.recorder.records import ParsedRecord
 
         log, data = opened.log, read_at_most(opened.blocks(), MAX_BOX_BYTES)
         if self._openers.unbox is None or not data or opened.broken:

@@ -1,19 +1,26 @@
-"""Collects the deaths described by record files and black boxes, in bounded memory."""
+"""Collects the deaths described by record files and black boxes, in bounded memory.
+
+Parses the death records that the scheduler's recorder appends as JSON lines, even from damaged files.
+"""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import count
+from typing import Literal, NamedTuple
 
 from workerdiag.errors import describe_error
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.process_end import RECENT_S
 from workerdiag.model.vocabulary import GapReason
-from workerdiag.sources.recorder.evidence import death_evidence
-from workerdiag.sources.recorder.record_lines import ParsedRecord
-from workerdiag.wire.constants import RECORDER
+from workerdiag.sources.recorder.source import death_evidence
+from workerdiag.wire.constants import MESSAGE_SCHEMA, RECORDER
+from workerdiag.wire.messages import DEATH_KINDS, DeathMessage, DeathReport, decode_message
 from workerdiag.wire.recorded_death import RecordedDeath, merge_messages
+from workerdiag.wire.removal import RemovalRecord
 
 #: The same number as requested of a live scheduler (`workerdiag.sources.recorder`).
 MAX_DEATHS = 32
@@ -102,3 +109,172 @@ def select_archived(
         if -_AFTER_S <= last - each.time <= (_SAME_CLUSTER_S if each in in_question else RECENT_S)
         and (each in in_question or not each.is_expected or not (in_question or unexpected))
     ]
+
+
+#: Maximum length of a line: the scheduler's records are below 300 KiB, nannies' messages below 64 KiB.
+_MAX_LINE_BYTES = 2**20
+#: Maximum number of commas and brackets in a line: each can take a hundred bytes of memory.
+_MAX_MARKS = 100_000
+#: A gap names at most this many bad lines of a kind.
+_MAX_NAMED = 5
+_RECORD_BEGINNING = re.compile(
+    rb'\s{0,99}\{(?=[\s\S]*"schema"\s*:\s*\d)(?=[\s\S]*"kind"\s*:\s*"(?:removal|nanny-report|box-found)")'
+)
+
+#: Why a line is not a usable record.
+BadLineKind = Literal["too-long", "torn", "no-record", "other-schema"]
+_WORDS: Mapping[BadLineKind, str] = {
+    "too-long": "too long",
+    "torn": "no JSON, or torn",
+    "no-record": "no records",
+    "other-schema": "of a schema that is not known here",
+}
+
+
+class ParsedRecord(NamedTuple):
+    """One parsed line."""
+
+    message: DeathMessage
+    size_bytes: int
+    #: Paths of unknown fields.
+    dropped: tuple[str, ...] = ()
+
+
+class BadLineError(ValueError):
+    """A line is not a record, or is of an unknown schema."""
+
+    def __init__(self, kind: BadLineKind, schema: str = "") -> None:
+        super().__init__(kind, schema)
+        self.kind = kind
+        self.schema = schema
+
+
+def is_record_file(head: bytes) -> bool:
+    """Whether a file that begins with *head* holds records: its first object has ``schema`` and ``kind``."""
+    line, end, _ = head.lstrip().partition(b"\n")
+    if not line.startswith(b"{"):
+        return False
+    if not end:  # the rest of the line was not read
+        return _RECORD_BEGINNING.match(line) is not None
+    try:
+        fields = _parse_line(line)
+    except BadLineError:
+        return _RECORD_BEGINNING.match(line) is not None
+    return "schema" in fields and fields.get("kind") in DEATH_KINDS
+
+
+def parse_record(line: bytes) -> ParsedRecord:
+    """Return the record in a line.
+
+    Raises:
+        BadLineError: The line is not a usable record.
+    """
+    fields = _parse_line(line)
+    schema = fields.get("schema")
+    if schema is None or fields.get("kind") not in DEATH_KINDS:
+        raise BadLineError("no-record")
+    if schema != MESSAGE_SCHEMA or isinstance(schema, bool):
+        raise BadLineError("other-schema", str(schema)[:20])
+    dropped: list[str] = []
+    message = decode_message(fields, dropped)
+    if not isinstance(message, RemovalRecord | DeathReport):
+        raise BadLineError("no-record")
+    return ParsedRecord(message, len(line), tuple(dropped[:_MAX_NAMED]))
+
+
+def _parse_line(line: bytes) -> Mapping[str, object]:
+    if sum(map(line.count, (b",", b"[", b"{"))) > _MAX_MARKS:
+        raise BadLineError("too-long")
+    try:
+        text = line.decode("utf-8", "replace")
+        fields = json.loads(text)
+        if "\\ud" in text.lower():  # a lone surrogate cannot be printed or searched
+            fields = json.loads(json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace").decode())
+    except (ValueError, RecursionError):
+        raise BadLineError("torn") from None
+    if not isinstance(fields, dict):
+        raise BadLineError("no-record")
+    return fields
+
+
+class RecordParser:
+    """Parses the records of one file from its blocks, in bounded memory."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._number = 0
+        self._too_long = False
+        #: Line numbers by problem and schema.
+        self._bad: dict[tuple[BadLineKind, str], list[int]] = {}
+        self._bad_count = 0
+        #: Unknown fields of good lines.
+        self._dropped: dict[str, None] = {}
+
+    def take(self, data: bytes) -> Iterator[ParsedRecord]:
+        """Yield the records that *data* completes."""
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        for line in whole:
+            yield from self._read(line)
+        if len(self._rest) > _MAX_LINE_BYTES:
+            self._rest, self._too_long = b"", True
+
+    def end(self) -> Iterator[ParsedRecord]:
+        """Yield the last record, if it has no line end."""
+        line, self._rest = self._rest, b""
+        if line or self._too_long:
+            yield from self._read(line)
+
+    def gap(self, origin: str) -> Gap | None:
+        """Return the gap of unusable lines, or None if all were usable."""
+        parts = []
+        if self._bad_count:
+            problems = (_problem_text(kind, schema, lines) for (kind, schema), lines in self._bad.items())
+            parts.append(f"{_count_phrase(self._bad_count)} passed over ({'; '.join(problems)})")
+        if self._dropped:
+            parts.append(f"fields that were not understood: {', '.join(self._dropped)}")
+        if not parts:
+            return None
+        newer = bool(self._dropped) or any(kind == "other-schema" for kind, _ in self._bad)
+        return Gap(
+            source=origin,
+            place="log",
+            reason="malformed",
+            detail="; ".join(parts)[:500],
+            remedy="upgrade workerdiag, or use the version that wrote it" if newer else "copy it again",
+        )
+
+    def _read(self, line: bytes) -> Iterator[ParsedRecord]:
+        self._number += 1
+        too_long, self._too_long = self._too_long or len(line) > _MAX_LINE_BYTES, False
+        if not line.strip() and not too_long:
+            return
+        if too_long:
+            self._pass_over(("too-long", ""))
+            return
+        try:
+            record = parse_record(line)
+        except BadLineError as problem:
+            self._pass_over((problem.kind, problem.schema))
+        else:
+            self._dropped = dict.fromkeys([*self._dropped, *record.dropped][:_MAX_NAMED])
+            yield record
+
+    def _pass_over(self, why: tuple[BadLineKind, str]) -> None:
+        self._bad_count += 1
+        if why in self._bad or len(self._bad) < _MAX_NAMED:
+            numbers = self._bad.setdefault(why, [])
+            if len(numbers) <= _MAX_NAMED:
+                numbers.append(self._number)
+
+
+def _problem_text(kind: BadLineKind, schema: str, lines: list[int]) -> str:
+    return f"{_line_numbers(lines)}: {_WORDS[kind]}{f' ({schema})' if schema else ''}"
+
+
+def _count_phrase(count: int) -> str:
+    return "1 line was" if count == 1 else f"{count} lines were"
+
+
+def _line_numbers(numbers: list[int]) -> str:
+    named = ", ".join(map(str, numbers[:_MAX_NAMED]))
+    return f"line{'' if len(numbers) == 1 else 's'} {named}{' and more' if len(numbers) > _MAX_NAMED else ''}"

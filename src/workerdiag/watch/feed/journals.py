@@ -8,7 +8,7 @@ from pathlib import Path
 
 from workerdiag.incidents.incident import watched_deaths
 from workerdiag.recorder.journal import MAX_FILE_BYTES, MAX_OBJECTS
-from workerdiag.sources.recorder.record_lines import RecordParser
+from workerdiag.sources.recorder.records import RecordParser
 from workerdiag.watch.feed.death_feed import StoredDeaths
 from workerdiag.wire.messages import DeathMessage
 from workerdiag.wire.recorded_death import RecordedDeath, merge_messages

@@ -15,7 +15,7 @@ from workerdiag.model.dask import Client, Reply
 from workerdiag.sources.cluster import queries, state
 from workerdiag.sources.cluster.losses import last_noted, with_action
 from workerdiag.sources.cluster.workers import fetch_identity
-from workerdiag.sources.recorder import is_recording
+from workerdiag.sources.recorder.source import is_recording
 from workerdiag.watch.feed.event_copy import EventCopy
 from workerdiag.watch.feed.look_handler import LookReply, LookRequest
 from workerdiag.wire.constants import DEATH_TOPIC

@@ -1,0 +1,607 @@
+"""Reads the flight recorder's death records from the scheduler through a client.
+
+Converts recorded deaths to evidence: flat, bounded, each fact with its identity.
+
+Reconstructs the last minutes of a dead worker: its memory, limits, and the tasks that ran when it was lost.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from attrs import evolve
+
+from workerdiag.deadline import Deadline
+from workerdiag.model.dask import Client, Reply
+from workerdiag.model.evidence import (
+    Event,
+    Evidence,
+    Gap,
+    Inspected,
+    LogChunk,
+    MemoryReading,
+    ProcessExit,
+    TasksAtLoss,
+)
+from workerdiag.model.identity import Identity
+from workerdiag.model.normalize import EventValue
+from workerdiag.model.process_end import TOGETHER_S
+from workerdiag.model.stop_reasons import is_stop_request
+from workerdiag.model.timeline import MemoryLimits, MemorySample, ProcessHistory, TaskSpan
+from workerdiag.sources.addresses import identity_of_death
+from workerdiag.wire.black_box import BlackBox, RunningTask, Sample
+from workerdiag.wire.constants import DEATH_TOPIC, RECORDER
+from workerdiag.wire.messages import (
+    CgroupCounters,
+    DeathReport,
+    ExitReport,
+    Message,
+    RecorderState,
+    decode_message,
+)
+from workerdiag.wire.plain import from_plain, to_plain
+from workerdiag.wire.recorded_death import DeathsAnswer, RecordedDeath, merge_messages, select_recent
+from workerdiag.wire.removal import Heartbeat, HeartbeatTask, RemovalRecord
+
+#: Share of the time for the first request, on which all others depend.
+_SHARE = 0.5
+#: Share of the remaining time for the second request.
+_RING_SHARE = 0.9
+#: A nanny that has not reported after this many seconds may have died with its worker.
+_WAIT_S = 1.0
+_MAX_DEATHS = 32
+_MAX_BYTES = 2**20
+
+
+class RecorderSource:
+    """Reads the records of relevant deaths if `workerdiag.install` or a preload installed the recorder.
+
+    Without a recorder it sends two small requests to the scheduler and yields nothing, not even a gap.
+
+    Args:
+        client: A ``distributed.Client``, synchronous or not.
+        about: The workers that an exception names; if empty, those that died recently.
+        tasks: Keys of the tasks that Dask gave up on, of which all deaths are selected.
+    """
+
+    name = RECORDER
+
+    def __init__(self, client: Client, *, about: Sequence[Identity] = (), tasks: Sequence[str] = ()) -> None:
+        self._client = client
+        self._about = tuple(dict.fromkeys(each.worker for each in about if each.worker))
+        self._tasks = tuple(dict.fromkeys(tasks))
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+        """Yield the recorded deaths, within *budget_s* seconds; nothing on the client's own event loop."""
+        if not self._is_open() or self._client.asynchronous:
+            return
+        from workerdiag.sources.cluster.queries import (
+            query_gap,
+        )  # keeps asyncio out of runs that only read files
+
+        deadline = Deadline.of_budget(budget_s)
+        try:
+            evidence = self._client.sync(self._ask, deadline, callback_timeout=deadline.left_s)
+        except Exception as problem:  # noqa: BLE001  a closing client raises anything
+            evidence = [query_gap(self.name, problem)]
+        yield from evidence
+
+    async def collect_async(self, *, budget_s: float) -> list[Evidence]:
+        """Return the same evidence from within the client's event loop."""
+        return await self._ask(Deadline.of_budget(budget_s)) if self._is_open() else []
+
+    def _is_open(self) -> bool:
+        """Whether the client is connected; if not, the cluster source has the gap."""
+        return self._client.status == "running" and self._client.scheduler is not None
+
+    async def _ask(self, deadline: Deadline) -> list[Evidence]:
+        from workerdiag.sources.cluster.queries import answer_in_time, query_gap
+
+        try:
+            entries = await answer_in_time(self._entries, deadline.share(_SHARE))
+        except Exception:  # noqa: BLE001  the cluster source has the gap of a silent scheduler
+            return []
+        messages = list(_decoded(entries))
+        if not messages:
+            return []
+        by_topic = _deaths_of_topic(messages, now=max(at for at, _ in entries))
+        if not _has_ring(messages):
+            return self._evidence_of(by_topic, [])
+        try:
+            answer, dropped = await self._ask_ring(deadline)
+        except Exception as problem:  # noqa: BLE001  it passes on whatever its handlers raise
+            return [*self._evidence_of(by_topic, []), query_gap(self.name, problem)]
+        return self._evidence_of(answer, dropped)
+
+    async def _entries(self) -> list[tuple[float, object]]:
+        """Return the events of the recorder's topic; ``events`` would create the topic, so it comes last."""
+        from workerdiag.sources.cluster import queries, snapshot, workers
+
+        versions = await workers.fetch_versions(self._client)
+        if workers.has_same_python(versions):
+            try:
+                return await snapshot.look_at_topic(self._client, DEATH_TOPIC)
+            except Exception:  # noqa: BLE001, S110  running functions there may be forbidden
+                pass
+        return await queries.fetch_events(self._client, DEATH_TOPIC)
+
+    async def _ask_ring(self, deadline: Deadline) -> tuple[DeathsAnswer, list[str]]:
+        from workerdiag.sources.cluster.queries import answer_in_time
+
+        left = deadline.share(_RING_SHARE)
+        reply: Reply = await answer_in_time(
+            lambda: self._client.scheduler.workerdiag_deaths(
+                about=list(self._about),
+                tasks=list(self._tasks),
+                most=_MAX_DEATHS,
+                most_bytes=_MAX_BYTES,
+                wait_s=min(_WAIT_S, 0.5 * left.left_s),
+            ),
+            left,
+        )
+        dropped: list[str] = []
+        content = {name: value for name, value in reply.items() if name != "schema"}
+        return from_plain(DeathsAnswer, content, dropped), dropped
+
+    def _evidence_of(self, answer: DeathsAnswer, dropped: Sequence[str]) -> list[Evidence]:
+        deaths = sorted(answer.deaths, key=lambda each: each.time)
+        now = answer.now or max((each.time for each in deaths), default=0.0)
+        selected = select_recent(deaths, about=self._about, tasks=self._tasks, now=now)
+        found: list[Evidence] = list(death_evidence(sorted(selected, key=lambda each: each.time)))
+        if answer.omitted_count:
+            detail = f"{answer.omitted_count} more deaths are recorded, too many to tell of at once"
+            remedy = "give the exception: explain(exc, client)"
+            found.append(Gap(source=self.name, reason="timed-out", detail=detail, remedy=remedy))
+        if dropped:
+            detail = f"of the recorded deaths not understood: {', '.join(dropped[:5])}"
+            remedy = "use one version of workerdiag everywhere"
+            found.append(Gap(source=self.name, reason="malformed", detail=detail, remedy=remedy))
+        return found
+
+
+def _decoded(entries: Sequence[tuple[float, object]]) -> Iterator[Message]:
+    """Yield the messages in the topic's events; one without a time gets that of its event."""
+    for at, plain in entries:
+        message = decode_message(plain)
+        if isinstance(message, RemovalRecord | DeathReport) and message.identity.noticed_at is None:
+            message = evolve(message, noticed_at=at)
+        if message is not None:
+            yield message
+
+
+def is_recording(entries: Sequence[tuple[float, object]]) -> bool:
+    """Whether a scheduler with these events in the recorder's topic is recording."""
+    return _has_ring(list(_decoded(entries)))
+
+
+def _has_ring(messages: Sequence[Message]) -> bool:
+    """Whether the scheduler itself is recording, by the last of its own messages."""
+    own = [each for each in messages if isinstance(each, RecorderState | RemovalRecord)]
+    return bool(own) and own[-1] != RecorderState(is_recording=False)
+
+
+def _deaths_of_topic(messages: Sequence[Message], *, now: float) -> DeathsAnswer:
+    """Return the deaths in the topic alone, for a scheduler without a ring."""
+    deaths = [each for each in messages if isinstance(each, RemovalRecord | DeathReport)]
+    return DeathsAnswer(deaths=merge_messages(deaths), now=now)
+
+
+#: Reporters of an exit that no parent process saw.
+_BY_BOX, _BY_DUMP = f"{RECORDER} (its black box)", f"{RECORDER} (faulthandler's dump)"
+#: The only signal of the OOM killer (``man 7 signal``).
+_SIGKILL = 9
+_TEXT_CHARS = 2000
+_OUTPUT_CHARS = 64 * 1024
+#: Upper bound of a nanny's report.
+_BOX_CHARS = 64 * 1024
+_MAX_NAMED = 20
+#: How a dump begins (CPython, Modules/faulthandler.c).
+_DUMP = "Fatal Python error: "
+
+
+def death_evidence(deaths: Sequence[RecordedDeath]) -> Iterator[Evidence]:
+    """Yield the evidence of each death, oldest first."""
+    for death in deaths:
+        yield from evidence_of_one(death, deaths)
+
+
+def evidence_of_one(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> Iterator[Evidence]:
+    """Yield the evidence of one of the *deaths*."""
+    identity, report = identity_of_death(death), death.report
+    if death.record is not None:
+        yield _removal_event(death.record, death, identity)
+    yield _event("recorder", _death_fields(death, _lost_together(death, deaths)), death, identity)
+    if report is not None and report.box is not None:
+        # For death bundles and future rules; no sign uses it today.
+        content = json.dumps(to_plain(report.box), default=str)[:_BOX_CHARS]
+        yield Event(topic="black-box", fields={"content": content}, when=death.at, identity=identity)
+    if report is not None:
+        yield from _end(report, death, identity)
+    if (tasks := tasks_at_loss(death, identity)) is not None:
+        yield tasks
+    yield from _memory_readings(death, identity)
+    if (history := process_history(death, identity)) is not None:
+        yield history
+    if report is not None:
+        yield from _cgroup_events(report, death, identity)
+        yield from _output_chunks(report, identity)
+    yield Inspected(place="flight recorder", identity=identity)
+
+
+def _event(topic: str, fields: Mapping[str, EventValue], death: RecordedDeath, identity: Identity) -> Event:
+    """Return an event with the known fields, each text cut to size."""
+    known = {
+        name: value[:_TEXT_CHARS] if isinstance(value, str) else value
+        for name, value in fields.items()
+        if value not in (None, "")
+    }
+    return Event(topic=topic, fields=known, when=death.at, identity=identity)
+
+
+def _removal_event(record: RemovalRecord, death: RecordedDeath, identity: Identity) -> Event:
+    """Return the scheduler's removal event as `workerdiag.sources.cluster`, which has it for an hour, words it."""
+    fields: dict[str, EventValue] = {
+        "action": "remove-worker",
+        "processing": ", ".join(sorted(record.assigned_keys)[:_MAX_NAMED])[:4000],
+        "processing_count": record.assigned_count,
+        "stimulus_id": record.stimulus_id,
+        "expected": record.is_expected,
+    }
+    return Event(topic=identity.worker or "recorder", fields=fields, when=death.at, identity=identity)
+
+
+def _death_fields(death: RecordedDeath, others: Sequence[str]) -> dict[str, EventValue]:
+    record, report = death.record, death.report
+    heartbeat = record.last_heartbeat if record is not None else Heartbeat()
+    last = _last_sample(report)
+    fields: dict[str, EventValue] = {
+        "reported_by": ", ".join(each.kind for each in (record, report) if each is not None),
+        "rss_bytes": _either(last.process_rss_bytes, heartbeat.rss_bytes),
+        "managed_bytes": _either(last.managed_bytes, heartbeat.managed_bytes),
+        "spilled_bytes": _either(last.spilled_bytes, heartbeat.spilled_bytes),
+        "open_files": _either(last.open_files, heartbeat.open_files),
+        "host_available_bytes": last.host_available_bytes,
+        "open_files_limit": last.open_files_limit,
+        "thread_count": last.thread_count,
+        "seconds_since_heartbeat": heartbeat.age_s,
+        "lost_together": ", ".join(others[:_MAX_NAMED]),
+    }
+    if record is not None:
+        fields |= {
+            "stimulus_id": record.stimulus_id,
+            "expected": record.is_expected,
+            "reason": record.close_reason,
+            "paused": record.was_paused,
+            "lost_together_count": len(others),
+        }
+    return fields if report is None else fields | _report_fields(report)
+
+
+def _report_fields(report: DeathReport) -> dict[str, EventValue]:
+    exit_ = report.exit or ExitReport()
+    return {
+        "exit_signal": exit_.signal,
+        "exit_status": exit_.status,
+        "stage": report.box.stage if report.box is not None else None,
+        "nanny_status": report.nanny_status,
+        "stop_requested": report.stop_requested,
+        "memory_terminated": report.is_memory_terminated or None,
+        "terminate_fraction": report.terminate_fraction,
+        "children_peak_rss_bytes": report.children_peak_rss_bytes,
+        "late": report.is_late or None,
+        "nanny_running": report.is_nanny_running,
+        "ended_suddenly": _ended_suddenly(report) or None,
+    }
+
+
+def _ended_suddenly(report: DeathReport) -> bool:
+    """Whether the process died without running any more code: its box would show a signal that can be caught."""
+    box = report.box
+    return (
+        report.kind == "box-found"
+        and report.exit is None
+        and box is not None
+        and box.stage == "running"
+        and not box.faulthandler_dump
+        and "fatal-signals" not in box.missing
+    )
+
+
+def _end(report: DeathReport, death: RecordedDeath, identity: Identity) -> Iterator[Event | ProcessExit]:
+    """Yield the stop request, if there was one, and the exit as far as known.
+
+    A process that only its nanny knew, and that was asked to stop, is not a death.
+    """
+    exit_, box = report.exit or ExitReport(), report.box or BlackBox()
+    if report.kind == "box-found" and death.record is None:
+        if box.stage in ("closing", "closed") and is_stop_request(box.close_reason):
+            yield _stop_request("reason", box.close_reason, death, identity)
+            return
+        reporter = _BY_BOX if exit_.signal is None else _BY_DUMP
+        yield ProcessExit(identity=identity, signal=exit_.signal, when=death.at, reporter=reporter)
+        return
+    if death.was_asked_to_stop:
+        yield _stop_request("nanny_status", report.nanny_status, death, identity)
+    if exit_.known_by == "unreadable-code" or (exit_.signal, exit_.status) == (None, None):
+        return
+    if death.record is None and report.stop_requested is not None:
+        return
+    yield ProcessExit(
+        identity=identity,
+        signal=exit_.signal,
+        status=exit_.status,
+        when=death.at,
+        reporter=RECORDER if exit_.known_by == "nanny" else _BY_DUMP,
+    )
+
+
+def _stop_request(name: str, why: str | None, death: RecordedDeath, identity: Identity) -> Event:
+    """Return the event of a request to stop the worker, or to its nanny to stop it or to close."""
+    fields: dict[str, EventValue] = {"action": "asked-to-stop", name: why[:200] if why else None}
+    return Event(topic="recorder", fields=fields, when=death.at, identity=identity)
+
+
+def _memory_readings(death: RecordedDeath, identity: Identity) -> Iterator[MemoryReading]:
+    """Yield the last reading: the process's own, taken each second, or else that of its last heartbeat."""
+    record, report, last = death.record, death.report, _last_sample(death.report)
+    heartbeat = record.last_heartbeat if record is not None else Heartbeat()
+    limits = (last.memory_limit_bytes, *(each.memory_limit_bytes for each in (record, report) if each))
+    limit = next(filter(None, limits), None)
+    rss = last.process_rss_bytes or heartbeat.rss_bytes or None
+    if rss or limit:
+        at = last.at if last.process_rss_bytes else heartbeat.at
+        yield MemoryReading(identity=identity, rss_bytes=rss, limit_bytes=limit, when=at)
+
+
+def _cgroup_events(report: DeathReport, death: RecordedDeath, identity: Identity) -> Iterator[Event]:
+    """Yield what the cgroup counted between the last sample, or the process's start, and its end.
+
+    A kill is this process's if it died of SIGKILL and the cgroup has its own limit. The cgroup of a whole
+    machine or login also counts the kills of others.
+    """
+    group, last = report.cgroup, _last_sample(report)
+    if group is None or group.oom_kills_before is None or group.oom_kills_after is None:
+        return
+    before, after = group.oom_kills_before, group.oom_kills_after
+    if last.cgroup_oom_kills is not None and before <= last.cgroup_oom_kills <= after:
+        before = last.cgroup_oom_kills
+    if after < before:
+        return
+    killed = report.exit is not None and report.exit.signal == _SIGKILL
+    is_own = after == before or (killed and group.limit_bytes)
+    if not is_own and not killed:
+        return
+    fields: dict[str, EventValue] = {
+        "oom_kill" if is_own else "oom_kill_in_group": after - before,
+        "path": group.path,
+        "version": group.version,
+        "memory_limit_bytes": group.limit_bytes,
+        "current_bytes": group.current_bytes,
+        "peak_bytes": group.peak_bytes,
+    }
+    yield _event("cgroup", fields, death, identity)
+
+
+def _output_chunks(report: DeathReport, identity: Identity) -> Iterator[LogChunk]:
+    """Yield the worker's last log lines, faulthandler's dump, and text written to stderr outside Python.
+
+    Text in a file that other workers also write to is attributed to the host alone.
+    """
+    of = identity.worker or (f"process {identity.pid}" if identity.pid else "a worker")
+    box, stderr = report.box or BlackBox(), report.stderr
+    yield from _chunk(f"last lines of {of}", box.last_output, identity)
+    yield from _chunk(f"faulthandler's dump of {of}", _first_dump(box.faulthandler_dump), identity)
+    if stderr is None:
+        return
+    title = f"standard error of {of}"
+    if stderr.origin == "file":
+        title = f"the file that standard error of {of} goes to, shared by all that write there"
+    if stderr.is_shared:
+        identity = Identity(host=identity.host, boot_id=identity.boot_id)
+    yield from _chunk(title, stderr.text, identity)
+
+
+def _chunk(title: str, text: str, identity: Identity) -> Iterator[LogChunk]:
+    if text.strip():
+        data = text[-_OUTPUT_CHARS:].encode("utf-8", "replace")
+        yield LogChunk(origin=f"{RECORDER}, {title}", data=data, stream="worker", identity=identity)
+
+
+def _first_dump(text: str) -> str:
+    """Return faulthandler's dump of the first signal: it can itself crash while it walks other threads' stacks."""
+    again = text.find(_DUMP, text.find(_DUMP) + 1)
+    return text if again < 0 else text[:again]
+
+
+def _last_sample(report: DeathReport | None) -> Sample:
+    samples = report.box.samples if report is not None and report.box is not None else ()
+    return samples[-1] if samples else Sample(at=0.0)
+
+
+def _either(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one
+
+
+def _lost_together(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> list[str]:
+    """Return the addresses of other workers on its host that were lost unexpectedly within seconds of it."""
+    host = death.record.address_host if death.record is not None else None
+    return [
+        each.identity.worker
+        for each in deaths
+        if each is not death
+        and host
+        and each.identity.worker
+        and each.record is not None
+        and each.record.address_host == host
+        and not each.was_announced
+        and abs(each.time - death.time) <= TOGETHER_S
+    ]
+
+
+#: Maximum number of tasks in one history: those running at the end, then the last that ended before.
+MAX_TASKS = 60
+#: Maximum number of keys of assigned tasks.
+_MAX_KEYS = 500
+_THREAD_CHARS = 100
+
+
+def process_history(death: RecordedDeath, identity: Identity) -> ProcessHistory | None:
+    """Return memory, limits and tasks from a worker's black box; None without one."""
+    report = death.report
+    if report is None or report.box is None:
+        return None
+    group = report.cgroup or CgroupCounters()
+    return ProcessHistory(
+        identity=identity,
+        samples=tuple(_memory_sample(each) for each in report.box.samples),
+        limits=_memory_limits(report, report.box),
+        tasks=tuple(_task_spans(report, report.box)),
+        group_peak_bytes=group.peak_bytes if group.limit_bytes else None,
+        recorded=True,
+        when=death.at,
+    )
+
+
+def _memory_sample(sample: Sample) -> MemorySample:
+    return MemorySample(
+        at=sample.at,
+        process_bytes=sample.process_rss_bytes,
+        managed_bytes=sample.managed_bytes,
+        spilled_bytes=sample.spilled_bytes,
+        # The cgroup of a whole machine or login includes the memory of others.
+        group_bytes=sample.cgroup_current_bytes if sample.cgroup_limit_bytes else None,
+    )
+
+
+def _memory_limits(report: DeathReport, box: BlackBox) -> MemoryLimits:
+    last = box.samples[-1] if box.samples else Sample(at=0.0)
+    group = report.cgroup or CgroupCounters()
+    return MemoryLimits(
+        worker_bytes=last.memory_limit_bytes or report.memory_limit_bytes or None,
+        group_bytes=last.cgroup_limit_bytes or group.limit_bytes or None,
+        spill_fraction=_fraction(box.identity, "memory_spill"),
+        pause_fraction=_fraction(box.identity, "memory_pause"),
+        terminate_fraction=report.terminate_fraction or None,
+    )
+
+
+def _fraction(names: Mapping[str, str], name: str) -> float | None:
+    """Return a fraction of the memory limit from the box; None if it is missing or switched off."""
+    try:
+        value = float(names.get(name, ""))
+    except ValueError:
+        return None
+    return value if 0 < value <= 1 else None
+
+
+def _task_spans(report: DeathReport, box: BlackBox) -> Iterator[TaskSpan]:
+    """Yield the tasks, oldest first; a thread of unknown name is named by its slot."""
+    running = report.running_tasks or ()
+    names = {each.slot: each.thread_name for each in running if each.slot is not None and each.thread_name}
+    spans = [
+        TaskSpan(
+            key=each.key,
+            thread=_thread(names, each.slot),
+            started_at=each.started_at,
+            ended_at=each.ended_at,
+        )
+        for each in box.finished_tasks
+    ]
+    at_the_end = [
+        TaskSpan(
+            key=each.key,
+            thread=_thread(names, each.slot) or each.thread_name[:_THREAD_CHARS],
+            started_at=each.started_at,
+            ended_at=each.ended_at,
+            crashed=each.is_on_crashed_thread,
+        )
+        for each in running
+        if each.started_at is not None
+    ]
+    room = max(0, MAX_TASKS - len(at_the_end))
+    yield from (*spans[len(spans) - min(room, len(spans)) :], *at_the_end[:MAX_TASKS])
+
+
+def _thread(names: Mapping[int, str], slot: int | None) -> str:
+    if slot is None:
+        return ""
+    return names.get(slot, f"slot {slot}")[:_THREAD_CHARS]
+
+
+def tasks_at_loss(death: RecordedDeath, identity: Identity) -> TasksAtLoss | None:
+    """Return the tasks that were on the worker; None if neither scheduler nor black box knows.
+
+    A task that ran at the last heartbeat and was unfinished at the loss was still running. Other assigned
+    tasks may have begun since, unless all threads already had a task.
+    """
+    record, report = death.record or RemovalRecord(), death.report
+    running = _exactly_running(report)
+    if death.record is None and running is None:
+        return None
+    assigned = record.assigned_keys[:_MAX_KEYS]
+    by_heartbeat = record.executing_at_heartbeat
+    known = [*assigned, *(each.key for each in by_heartbeat)]
+    tasks = tuple(each.key for each in by_heartbeat)
+    threads: tuple[str, ...] = ("",) * len(tasks)
+    seconds = tuple(_running_s_by_heartbeat(each, record) for each in by_heartbeat)
+    crashed: tuple[bool | None, ...] = (None,) * len(tasks)
+    if running is not None and report is not None:
+        end = _end_time(report, running)
+        tasks = tuple(_full_key(each, known) for each in running)
+        threads = tuple(each.thread_name[:_THREAD_CHARS] for each in running)
+        seconds = tuple(_running_s(each, end) for each in running)
+        crashed = tuple(each.is_on_crashed_thread for each in running)
+    return TasksAtLoss(
+        identity=identity,
+        tasks=tasks,
+        threads=threads,
+        seconds=seconds,
+        crashed=crashed,
+        exact=running is not None,
+        maybe_more=running is None and not _are_all_threads_busy(record, tasks),
+        assigned=tuple(dict.fromkeys([*tasks, *assigned])),
+        counted=death.record is not None and not record.is_expected,
+        gave_up=tuple(each.key for each in record.given_up),
+        allowed_failures=record.allowed_failures,
+        when=death.at,
+    )
+
+
+def _exactly_running(report: DeathReport | None) -> tuple[RunningTask, ...] | None:
+    """Return the running tasks, if the box has all of them; a box too long to be sent had all."""
+    if report is None or (report.box is not None and not report.box.has_all_running_tasks):
+        return None
+    return report.running_tasks
+
+
+def _full_key(task: RunningTask, known: Collection[str]) -> str:
+    """Return the key of a task; a key truncated in the box is completed if only one known key begins so."""
+    if not task.is_clipped:
+        return task.key
+    begun = [each for each in dict.fromkeys(known) if each.startswith(task.key)]
+    return begun[0] if len(begun) == 1 else task.key
+
+
+def _end_time(report: DeathReport, running: Sequence[RunningTask]) -> float | None:
+    """Return when the process ended, by its machine's clock, which box and nanny share."""
+    written_at = report.box.written_at if report.box is not None else None
+    times = [report.noticed_at, written_at, *(each.started_at for each in running)]
+    return max((each for each in times if each is not None), default=None)
+
+
+def _running_s(task: RunningTask, end: float | None) -> float | None:
+    if task.started_at is None or end is None:
+        return None
+    return max(0.0, round(end - task.started_at, 3))
+
+
+def _running_s_by_heartbeat(task: HeartbeatTask, record: RemovalRecord) -> float | None:
+    """Return the seconds that a task had run at the loss: up to the heartbeat, plus the heartbeat's age."""
+    age_s = record.last_heartbeat.age_s or 0.0
+    return None if task.running_s is None else round(task.running_s + age_s, 3)
+
+
+def _are_all_threads_busy(record: RemovalRecord, tasks: Sequence[str]) -> bool:
+    occupied = sum(each not in record.seceded_keys for each in tasks)
+    return record.nthreads is not None and occupied >= record.nthreads
