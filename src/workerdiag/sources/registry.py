@@ -79,7 +79,7 @@ class ShippedKind:
 
 SHIPPED: tuple[ShippedKind, ...] = (
     ShippedKind("host.source:HostSource"),
-    ShippedKind("kubernetes:KubernetesSource"),
+    ShippedKind("kubernetes.source:KubernetesSource"),
     ShippedKind("batch.slurm:SlurmSource", _in_batch_jobs),
     ShippedKind("batch.systems:PBSSource", _in_batch_jobs),
     ShippedKind("batch.systems:LSFSource", _in_batch_jobs),

@@ -526,7 +526,7 @@ def test_whether_it_applies_is_known_without_loading_anything():
     """Working it out imports no client of Kubernetes and asks nobody."""
     code = (
         "import sys\n"
-        "from workerdiag.sources.kubernetes import KubernetesSource\n"
+        "from workerdiag.sources.kubernetes.source import KubernetesSource\n"
         "from workerdiag.model.scene import Scene\n"
         "KubernetesSource.of(Scene())\n"
         "assert not {'kr8s', 'httpx', 'distributed'} & set(sys.modules)\n"

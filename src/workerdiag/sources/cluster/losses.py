@@ -189,7 +189,7 @@ _FULL_TOPIC = 1000
 SHORT_LIFE_S = 2.0
 MAX_DEAD = 8
 MAX_NANNIES = 4
-_SELECTION_MAX_EVENTS = 100
+_MAX_KEPT_EVENTS = 100
 #: Actions in the topic ``all`` that report ends of workers (scheduler.py, worker.py; 2024.8.1 to 2026.8.0).
 _ACTIONS = ("remove-worker", "closing-worker", "restart-workers", "retire-workers", "worker-status-change")
 
@@ -280,7 +280,7 @@ def recently_dead(gone: Sequence[Removal], about: Sequence[Identity], *, now: fl
 
 def last_events(entries: TimedEvents) -> TimedEvents:
     """Return the last 100 events."""
-    return entries[-_SELECTION_MAX_EVENTS:]
+    return entries[-_MAX_KEPT_EVENTS:]
 
 
 def may_lack_events(entries: TimedEvents, *, since: float) -> bool:
@@ -296,9 +296,9 @@ def relevant_events(entries: TimedEvents, dead: Collection[Identity], *, since: 
         for when, message in with_action(entries, *_ACTIONS)
         if when >= since or message.get("worker") in addresses
     ]
-    if len(matching) <= _SELECTION_MAX_EVENTS:
+    if len(matching) <= _MAX_KEPT_EVENTS:
         return matching
-    half = _SELECTION_MAX_EVENTS // 2
+    half = _MAX_KEPT_EVENTS // 2
     return [*matching[:half], *matching[-half:]]
 
 

@@ -23,7 +23,7 @@ from workerdiag.model.vocabulary import GapReason, Place
 from workerdiag.sources.internals import nannies_here, server_address
 
 if TYPE_CHECKING:
-    from distributed import Client
+    import distributed
 
 #: Records requested of a scheduler's log and of a nanny's log (both keep 10 000).
 SCHEDULER_RECORDS = 1000
@@ -169,15 +169,15 @@ def query_gap(source: str, problem: BaseException, *, place: Place = "other", st
     return Gap(source=source, place=place, reason=reason, detail=description, remedy=remedy)
 
 
-def connect(address: str, *, timeout_s: float, name: str = "workerdiag") -> Client:
+def connect(address: str, *, timeout_s: float, name: str = "workerdiag") -> distributed.Client:
     """Return a synchronous client that is not the default client; the caller closes it.
 
     Raises:
         Exception: Whatever Dask raises for an invalid address, or if no scheduler answers there.
     """
-    import distributed
+    from distributed import Client as DaskClient
 
-    kind: Any = distributed.Client
+    kind: Any = DaskClient
     client = kind.__new__(kind)
     try:
         client.__init__(address, timeout=timeout_s, set_as_default=False, name=name)
@@ -185,7 +185,7 @@ def connect(address: str, *, timeout_s: float, name: str = "workerdiag") -> Clie
         # Dask's __del__ would wait twice the time-out for a loop that never started (client.py).
         client.status = "closed"
         raise
-    made: Client = client
+    made: distributed.Client = client
     return made
 
 

@@ -25,11 +25,20 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import Place, Stream
 from workerdiag.sources.addresses import host_of, identity_of
 from workerdiag.sources.cluster import losses, queries, snapshot, workers
-from workerdiag.sources.cluster import state as tasks
 from workerdiag.sources.cluster.evidence import event_evidence, worker_state_events
 from workerdiag.sources.cluster.losses import count_losses
 from workerdiag.sources.cluster.queries import TOPICS, Asker, ClusterQuestion, ServerLog, ServerLogRecord
-from workerdiag.sources.cluster.state import ClusterState, scheduler_clock, state_events
+from workerdiag.sources.cluster.state import (
+    ClusterState,
+    count_states,
+    finished_kind_events,
+    parsed_key,
+    pending_count,
+    scheduler_clock,
+    state_events,
+    task_state_events,
+    wanted_keys,
+)
 from workerdiag.sources.cluster.workers import fetch_workers
 
 #: Time that a nanny takes to start a new worker, in seconds.
@@ -120,8 +129,8 @@ class ClusterSession:
             take = partial(
                 snapshot.take_snapshot,
                 self._client,
-                keys=tasks.wanted_keys(self._client),
-                executing=[tasks.parsed_key(each) for each in self._question.executing],
+                keys=wanted_keys(self._client),
+                executing=[parsed_key(each) for each in self._question.executing],
                 addresses=[str(each.worker) for each in self._about],
                 topics=self._topics,
                 records=queries.SCHEDULER_RECORDS,
@@ -220,7 +229,7 @@ class ClusterSession:
         """Add the states of tasks and workers; a snapshot adds the scheduler's clock, versions and settings."""
         counts: Reply | None = self._snapshot or None
         if counts is None:
-            call = partial(tasks.count_states, self._client)
+            call = partial(count_states, self._client)
             counts = await self._asker.ask("task states", call, place="task states")
         state = ClusterState(
             workers=self._workers,
@@ -234,13 +243,13 @@ class ClusterSession:
                 asked_to_close=self._asked_to_close,
             ),
             nannies=self._nannies.found,
-            pending=tasks.pending_count(self._client),
+            pending=pending_count(self._client),
             gave_up=self._question.gave_up,
         )
         silent = await still_silent(self._client, self._asker, state)
         if counts is not None:
-            kinds = tasks.finished_kind_events(counts, self._question.executing)
-            self._evidence += [*tasks.task_state_events(counts), *kinds, Inspected(place="task states")]
+            kinds = finished_kind_events(counts, self._question.executing)
+            self._evidence += [*task_state_events(counts), *kinds, Inspected(place="task states")]
         self._evidence += worker_state_events(state, silent=silent, known=self._known)
         if counts is not None or self._workers:
             self._evidence += state_events(state, silent=silent, known=self._known)
