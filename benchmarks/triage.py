@@ -26,7 +26,7 @@ from distributed import Client, LocalCluster, get_task_stream
 from rows import Row, publish
 
 import workerdiag
-from workerdiag.triage.rows import DeathRow
+from workerdiag.triage.tables import DeathRow
 
 MIB = 1024 * 1024
 #: Deaths planted in each file; each is of a worker of its own.

@@ -31,8 +31,7 @@ from workerdiag.model.evidence import Inspected
 from workerdiag.rendering.cause import render_cause
 from workerdiag.rendering.json import json_schema
 from workerdiag.rulebook.load import shipped_folder
-from workerdiag.triage.rows import DeathRow
-from workerdiag.triage.tables import write_table
+from workerdiag.triage.tables import DeathRow, write_table
 
 OOM = (
     "2026-05-04 11:22:33,444 - distributed.nanny.memory - WARNING - Worker tcp://10.0.0.4:34937 (pid=129) "

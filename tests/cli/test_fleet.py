@@ -11,8 +11,7 @@ from click.testing import CliRunner
 
 from support.fleet_rows import fleet_row
 from workerdiag.cli import main
-from workerdiag.triage.rows import DeathRow
-from workerdiag.triage.tables import write_table
+from workerdiag.triage.tables import DeathRow, write_table
 from workerdiag.watch.store import Store
 
 

@@ -12,7 +12,7 @@ pytest.importorskip("localbucket")
 
 from support.s3_server import SECRET, s3_store
 from support.triage_work import nanny_log, triage_here
-from workerdiag.triage.folder import TriageFolder
+from workerdiag.triage.outcome import TriageFolder
 from workerdiag.triage.work import TriagePlan, TriageWork
 
 pytestmark = pytest.mark.lab

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from workerdiag.triage.rows import DeathRow
+from workerdiag.triage.tables import DeathRow
 
 #: Time of the first death, in seconds since the epoch: a Monday morning.
 BEGIN = 1_784_538_000.0

@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from workerdiag.triage.folder import TriageFolder
-from workerdiag.triage.job_runner import Done
-from workerdiag.triage.rows import DeathRow, InputRow
+from workerdiag.triage.jobs import Done
+from workerdiag.triage.outcome import TriageFolder
 from workerdiag.triage.scan import scan_part
-from workerdiag.triage.table_forms import TableFormat
+from workerdiag.triage.tables import DeathRow, InputRow, TableFormat
 from workerdiag.triage.work import TriagePlan, TriageWork
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerdiag.errors import TriageError
-from workerdiag.triage.batches import MAX_JOBS, Failed, cut_batches, run_batch
+from workerdiag.triage.jobs import MAX_JOBS, Failed, cut_batches, run_batch
 
 
 @given(st.lists(st.floats(0, 3), max_size=2000), st.integers(1, 16))

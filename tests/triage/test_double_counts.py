@@ -8,8 +8,8 @@ import pytest
 from attrs import evolve
 
 from support.triage_work import triage_here
-from workerdiag.triage.double_counts import double_count_note
-from workerdiag.triage.rows import DeathRow
+from workerdiag.triage.tables import DeathRow
+from workerdiag.triage.work import double_count_note
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC).timestamp()
 HOUR_S = 3600.0

@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from workerdiag.triage.batches import Failed
-from workerdiag.triage.isolated_process import run_isolated
+from workerdiag.triage.jobs import Failed, run_isolated
 
 MEMORY_BYTES = 2**31
 

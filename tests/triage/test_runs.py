@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerdiag.triage.outcome import PartIndex, PartOutcome
-from workerdiag.triage.rows import InputRow
 from workerdiag.triage.runs import find_runs
+from workerdiag.triage.tables import InputRow
 
 
 def outcome(url, *, schedulers=(), workers=(), times=None):

@@ -14,8 +14,16 @@ from hypothesis import strategies as st
 
 from workerdiag.errors import TableError
 from workerdiag.triage import tables
-from workerdiag.triage.rows import DeathRow, InputRow
-from workerdiag.triage.tables import TABLE_FORMATS, BadRow, kind_of_table, read_rows, read_table, write_table
+from workerdiag.triage.tables import (
+    TABLE_FORMATS,
+    BadRow,
+    DeathRow,
+    InputRow,
+    kind_of_table,
+    read_rows,
+    read_table,
+    write_table,
+)
 
 DEATH = DeathRow(
     case="0123456789ab",

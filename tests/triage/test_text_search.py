@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from support.triage_work import triage_here
-from workerdiag.triage import segments, text_search
+from workerdiag.triage import scan
 from workerdiag.triage.outcome import unpack_matches
 from workerdiag.triage.parts import MIB, LogFile, Part
 from workerdiag.triage.scan import ScanSettings, scan_part
@@ -39,7 +39,7 @@ def kept(text, tmp_path):
     return unpack_matches(scan_part(Part(file=file), ScanSettings()), "a.log")
 
 
-@patch.object(segments, "_SEGMENT_BYTES", 2 * MIB)
+@patch.object(scan, "_SEGMENT_BYTES", 2 * MIB)
 def test_where_nobody_dies_the_first_and_the_last_of_the_part_are_kept(tmp_path):
     """However many segments it is long."""
     outermost, near_ends = kept(calm(0, BEFORE), tmp_path)
@@ -49,7 +49,7 @@ def test_where_nobody_dies_the_first_and_the_last_of_the_part_are_kept(tmp_path)
 
 
 @pytest.mark.slow
-@patch.object(segments, "_SEGMENT_BYTES", 2 * MIB)
+@patch.object(scan, "_SEGMENT_BYTES", 2 * MIB)
 def test_near_a_death_all_is_kept(tmp_path):
     """All of it, for a while, however much of one kind it is; each match once."""
     text = calm(0, BEFORE) + DEATH + calm(BEFORE, AFTER)
@@ -71,7 +71,7 @@ def test_a_death_in_the_middle_of_a_long_part_is_as_well_known(tmp_path):
     log = tmp_path / "a.log"
     log.write_text(calm(0, BEFORE) + DEATH + calm(BEFORE, AFTER))
     whole, _, _ = triage_here([log], tmp_path / "whole")
-    with patch.object(segments, "_SEGMENT_BYTES", 2 * MIB):
+    with patch.object(scan, "_SEGMENT_BYTES", 2 * MIB):
         long, _, _ = triage_here([log], tmp_path / "long")
         parts, inputs, _ = triage_here([log], tmp_path / "parts", part_bytes=3 * MIB)
     assert [(each.cause, each.pid) for each in whole] == [("nanny.memory-terminate", 77)]
@@ -86,16 +86,16 @@ def crash_loop(deaths):
 
 
 @pytest.mark.slow
-@patch.object(segments, "_SEGMENT_BYTES", MIB // 16)
+@patch.object(scan, "_SEGMENT_BYTES", MIB // 16)
 def test_a_part_full_of_ends_is_read_and_says_what_is_left_out(tmp_path, monkeypatch):
     """First the messages near ends are left out, then ends; the first and the last are kept, each once."""
     log = tmp_path / "a.log"
     log.write_text(crash_loop(2000))
-    monkeypatch.setattr(text_search, "_MAX_NEAR_ENDS", 300)
+    monkeypatch.setattr(scan, "_MAX_NEAR_ENDS", 300)
     thinned, inputs, notes = triage_here([log], tmp_path / "thinned")
     assert [each.pid for each in thinned] == [*range(10_000, 12_000)]
     assert (inputs[0].status, "messages near ends" in inputs[0].reason, notes) == ("done", True, ())
-    monkeypatch.setattr(text_search, "_MAX_ENDS", 1000)
+    monkeypatch.setattr(scan, "_MAX_ENDS", 1000)
     deaths, inputs, notes = triage_here([log], tmp_path / "out")
     pids = [each.pid for each in deaths]
     assert pids == sorted(set(pids))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from support.triage_work import nanny_log, triage_here
+from workerdiag.triage.outcome import Versions
 from workerdiag.triage.parts import ALIGNMENT
-from workerdiag.triage.versions import Versions
 
 TABLE = b"""
 +-------------+-----------+----------------+-----------+

@@ -11,7 +11,7 @@ import pytest
 from attrs import evolve
 
 from support.triage_work import nanny_log, triage_here
-from workerdiag.triage.folder import TriageFolder
+from workerdiag.triage.outcome import TriageFolder
 from workerdiag.triage.parts import ALIGNMENT, LogFile, Part
 from workerdiag.triage.work import TriagePlan, TriageWork
 

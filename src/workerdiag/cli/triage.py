@@ -33,9 +33,8 @@ from workerdiag.rendering.wording import pluralize, printable
 if TYPE_CHECKING:
     from distributed import Client
 
-    from workerdiag.triage.result import TriageResult
-    from workerdiag.triage.table_forms import TableFormat
-    from workerdiag.triage.work import Progress
+    from workerdiag.triage.tables import TableFormat
+    from workerdiag.triage.work import Progress, TriageResult
 
 #: Seconds that connecting to a scheduler may take.
 _CONNECT_S = 30.0

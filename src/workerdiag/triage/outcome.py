@@ -1,26 +1,107 @@
-"""The outcome of one part, packed as bytes that a later version can tell from its own format."""
+"""The outcome of one part, packed as bytes that a later version can tell from its own format.
+
+The folder of a triage: outcomes of parts as they arrive, and tables at the end.
+
+Find the versions of Python and distributed that a log names.
+
+Dask does not log its version. Tracebacks show the folder of Python's library, images of Dask show their tag,
+and servers whose versions differ log a table of them.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from attrs import evolve, fields, frozen
 
 from workerdiag.bundle.evidence_json import any_piece_from_dict, any_piece_to_dict
+from workerdiag.errors import TableError, error_text
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Evidence, LogChunk
 from workerdiag.model.identity import NO_IDENTITY, Identity
+from workerdiag.model.rules import Rulebook
 from workerdiag.serialization import strict_converter
-from workerdiag.triage.rows import InputRow
-from workerdiag.triage.versions import NO_VERSIONS, Versions
+from workerdiag.triage.parts import Part
+from workerdiag.triage.tables import DeathRow, InputRow, TableFormat, folder_remedy, write_table, write_whole
 
 if TYPE_CHECKING:
     from cattrs import Converter
+
+
+@frozen(kw_only=True)
+class Versions:
+    """The first versions that a text names; None: the text names none."""
+
+    #: Python version, such as ``3.12``.
+    python: str | None = None
+    distributed: str | None = None
+
+    def seen_in(self, data: bytes) -> Versions:
+        """Return these versions; fill in unknown ones from *data*."""
+        if self.python is not None and self.distributed is not None:
+            return self
+        return Versions(
+            python=self.python or _first_version(_PYTHON, data),
+            distributed=self.distributed or _first_version(_DISTRIBUTED, data),
+        )
+
+    def or_else(self, other: Versions) -> Versions:
+        """Return these versions; fill in unknown ones from *other*."""
+        return Versions(python=self.python or other.python, distributed=self.distributed or other.distributed)
+
+    @classmethod
+    def common(cls, all_of_them: Iterable[Versions]) -> Versions:
+        """Return the versions that all agree on; None where they differ. Unknown versions do not count."""
+        given = list(all_of_them)
+        return cls(
+            python=_only({each.python for each in given}),
+            distributed=_only({each.distributed for each in given}),
+        )
+
+
+NO_VERSIONS = Versions()
+
+#: Search the first bytes of a text only: searching all of it would take a third of the time of the marks.
+VERSIONS_WITHIN: Final = 16 * 2**20
+#: Bytes of the longest text that names a version; a longer table row is cut off.
+LONGEST_NAMING: Final = 1024
+
+#: Literals that are quick to find, each with the pattern that begins with it: ``/usr/lib/python3.12/``.
+_PYTHON = ((b"/python3.", re.compile(rb"/python(3\.\d{1,2})/")),)
+#: An image of Dask (``ghcr.io/dask/dask:2026.8.0-py3.12``), and the last column, the workers, of the table in
+#: ``distributed.versions.error_message``.
+_DISTRIBUTED = (
+    (b"/dask:20", re.compile(rb"/dask:(20\d\d\.\d{1,2}\.\d{1,2})\b")),
+    (b"| distributed ", re.compile(rb"\| distributed +\|[^\n]*\| +(20\d\d\.\d{1,2}\.\d{1,2}) +\|\s*\n")),
+)
+#: The search ends after this many places of a literal that name no version.
+_MAX_PLACES = 20
+
+
+def _first_version(wanted: Iterable[tuple[bytes, re.Pattern[bytes]]], data: bytes) -> str | None:
+    for literal, pattern in wanted:
+        at = -1
+        for _ in range(_MAX_PLACES):
+            at = data.find(literal, at + 1)
+            if at < 0:
+                break
+            if found := pattern.match(data, at):
+                return found[1].decode()
+    return None
+
+
+def _only(versions: set[str | None]) -> str | None:
+    known = versions - {None}
+    return known.pop() if len(known) == 1 else None
+
 
 #: Version of the packed format.
 OUTCOME_SCHEMA: Final = 3
@@ -70,7 +151,6 @@ def _packer() -> Converter:
 
 #: Separator between the outcome and the matches in one file.
 _BETWEEN: Final = b"\n"
-
 
 #: Fields of a match that are kept besides its identity; its origin is the URL of the part.
 _MATCH_FIELDS: Final = tuple(each.name for each in fields(Match) if each.name not in ("origin", "identity"))
@@ -156,3 +236,87 @@ def _matches(plain: Iterable[tuple[Sequence[Any], Sequence[Any]]], url: str) -> 
         )
         for values, identity in plain
     ]
+
+
+#: The subfolder that holds the outcomes of parts.
+PARTS_FOLDER: Final = "parts"
+_SUFFIX = ".marks"
+_KEY_CHARS = 32
+
+
+class TriageFolder:
+    """The folder that keeps the state of a triage, so that it can resume after any interruption.
+
+    Args:
+        path: The folder; it is created on the first write.
+        form: The format of the tables.
+    """
+
+    def __init__(self, path: Path, form: TableFormat) -> None:
+        self.path = path
+        self._form = form
+        self._parts = path / PARTS_FOLDER
+
+    def keep(self, key: str, packed: bytes) -> None:
+        """Save the outcome of a part.
+
+        Raises:
+            TableError: The folder cannot be written to.
+        """
+        try:
+            write_whole(self._parts / f"{key}{_SUFFIX}", packed)
+        except OSError as problem:
+            raise TableError(str(self.path), error_text(problem), folder_remedy(problem)) from problem
+
+    def kept(self, key: str) -> bytes | None:
+        """Return the saved outcome of a part, or None."""
+        try:
+            return (self._parts / f"{key}{_SUFFIX}").read_bytes()
+        except OSError:
+            return None
+
+    def kept_bytes(self, key: str) -> int:
+        """Return the size of the saved outcome of a part."""
+        try:
+            return (self._parts / f"{key}{_SUFFIX}").stat().st_size
+        except OSError:
+            return 0
+
+    def finished(self, key: str) -> PartOutcome | None:
+        """Return the saved outcome. If reading the part failed, return None, so that it is retried."""
+        packed = self.kept(key)
+        if packed is None:
+            return None
+        try:
+            outcome = unpack_outcome(packed)
+        except ValueError:
+            return None
+        return None if outcome.row.status == "failed" else outcome
+
+    def write_tables(self, deaths: Iterable[DeathRow], inputs: Iterable[InputRow]) -> None:
+        """Write both tables again.
+
+        Raises:
+            TableError: The tables cannot be written.
+        """
+        write_table(self.path / f"inputs.{self._form}", InputRow, inputs)
+        write_table(self.path / f"deaths.{self._form}", DeathRow, deaths)
+
+    def forget_others(self, keys: Collection[str]) -> None:
+        """Remove the outcomes of all parts that are not in *keys*: their files or the rules have changed."""
+        for path in self._parts.glob(f"*{_SUFFIX}"):
+            if path.name.removesuffix(_SUFFIX) not in keys:
+                path.unlink(missing_ok=True)
+
+
+def rules_key(book: Rulebook) -> str:
+    """Return a key that is equal for rulebooks that find the same."""
+    return hashlib.sha256(f"{book.release}\n{book.causes!r}\n{book.landmarks!r}".encode()).hexdigest()
+
+
+def part_key(part: Part, rules: str) -> str:
+    """Return a key that is equal for parts with the same bytes, searched by the same rules."""
+    file = part.file
+    facts = (file.url, file.etag, file.size_bytes, file.modified_at, part.first_byte, part.end_byte)
+    text = f"{OUTCOME_SCHEMA}\n{rules}\n{facts!r}"
+    return hashlib.sha256(text.encode()).hexdigest()[:_KEY_CHARS]

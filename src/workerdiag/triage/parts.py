@@ -1,20 +1,44 @@
-"""Find the files behind the given URLs, and cut them into parts."""
+"""Find the files behind the given URLs, and cut them into parts.
+
+Read the text of one part: a range of a file, or all of a file that cannot be read from the middle.
+
+Inputs that hold evidence of deaths in a special format: death bundles, black boxes and death records.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, assert_never
 
 from attrs import field, frozen
 
-from workerdiag.errors import describe_error, utf8_safe
+from workerdiag.errors import UnreadableInputError, describe_error, utf8_safe
+from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.redaction.secrets import redact_text
-from workerdiag.sources.logs.inputs import is_companion, naming_packages, url_without_secrets
-from workerdiag.triage.rows import InputRow
+from workerdiag.sources.logs.formats import (
+    BLOCK_BYTES,
+    MAX_BOX_BYTES,
+    MAX_BUNDLE_BYTES,
+    InputKind,
+    Readable,
+    decoded_blocks,
+    read_at_most,
+    sniff_blocks,
+)
+from workerdiag.sources.logs.inputs import (
+    MOST_FAULT_BYTES,
+    FileSystem,
+    is_companion,
+    naming_packages,
+    url_without_secrets,
+)
+from workerdiag.triage.tables import InputRow
 
 MIB: Final = 2**20
 #: Bytes that one task reads, if the file can be cut.
@@ -188,3 +212,220 @@ def _timestamp(value: object) -> float | None:
         except ValueError:
             return None
     return round(float(value), 6) if isinstance(value, int | float) else None
+
+
+#: Bytes per request: a request to a store takes as long as reading a few hundred KiB.
+_REQUEST_BYTES: Final = 4 * 2**20
+#: The first bytes of a file that show whether it can be read from the middle.
+_HEAD_BYTES = 64 * 1024
+
+
+class PartText:
+    """Reads the text of one part.
+
+    Args:
+        part: The bytes to read.
+        storage_options: Options for fsspec.
+        overlap: Bytes before and after a range that are read with it.
+    """
+
+    def __init__(self, part: Part, storage_options: Mapping[str, object], *, overlap: int) -> None:
+        self._part = part
+        self._options = storage_options
+        self._overlap = overlap
+        #: Number of bytes read from the file.
+        self.read_bytes = 0
+        #: Whether the first part of the file reads all of it, because it cannot be read from the middle.
+        self.is_read_elsewhere = False
+        #: The content of a file that is not text, once it is read.
+        self.evidence_file: EvidenceFile | None = None
+
+    def blocks(self) -> Iterator[tuple[int, bytes]]:
+        """Yield blocks of text with their offsets. An empty block marks the end of the part; overlap follows.
+
+        Raises:
+            NotALogError: The file holds neither text nor a container.
+            Exception: Reading failed, with any exception of the store; what was read before has been yielded.
+        """
+        from fsspec.core import url_to_fs
+
+        system, path = url_to_fs(self._part.file.place, **self._options)
+        part = self._part
+        if part.end_byte is None:
+            yield from self._whole(system, path)
+        elif self._is_plain(system, path):
+            yield from self._range(system, path)
+        elif part.first_byte:
+            self.is_read_elsewhere = True
+        else:
+            yield from self._whole(system, path)
+
+    def _is_plain(self, system: FileSystem, path: str) -> bool:
+        """Whether the file is plain text, neither packed nor a container."""
+        head = system.cat_file(path, start=0, end=_HEAD_BYTES)
+        self.read_bytes += len(head) if self._part.first_byte else 0
+        kind, blocks = _sniffed(self._part.file.url, _Bytes(head))
+        return kind == "text" and next(blocks, b"")[:_HEAD_BYTES] == head
+
+    def _range(self, system: FileSystem, path: str) -> Iterator[tuple[int, bytes]]:
+        first, end = self._part.first_byte, self._part.end_byte
+        assert end is not None  # the caller checked
+        size = self._part.file.size_bytes or end
+        yield from self._requests(system, path, max(0, first - self._overlap), end)
+        if end < size:
+            yield end, b""
+            yield from self._requests(system, path, end, min(size, end + self._overlap))
+
+    def _requests(self, system: FileSystem, path: str, at: int, end: int) -> Iterator[tuple[int, bytes]]:
+        while at < end:
+            data = system.cat_file(path, start=at, end=min(end, at + _REQUEST_BYTES))
+            if not data:
+                raise EOFError(f"the file ends at byte {at:,}, before it did when it was listed")
+            self.read_bytes += len(data)
+            yield at, data
+            at += len(data)
+
+    def _whole(self, system: FileSystem, path: str) -> Iterator[tuple[int, bytes]]:
+        place = 0
+        with system.open(path, "rb", block_size=_REQUEST_BYTES) as file:
+            kind, blocks = _sniffed(self._part.file.url, _Counted(file, self))
+            if kind != "text":
+                data = read_at_most(blocks, MOST_BYTES[kind])
+                check_size(kind, self._part.file.url, data)
+                fault = _fault_beside(system, path) if kind == "box" else b""
+                self.evidence_file = EvidenceFile(kind, self._part.file.url, data, fault)
+                return
+            for block in blocks:
+                yield place, block
+                place += len(block)
+
+
+def _fault_beside(system: FileSystem, path: str) -> bytes:
+    """Return the faulthandler dump that accompanies a black box; usually there is none."""
+    with suppress(Exception):
+        return bytes(system.cat_file(f"{path}.fault", start=0, end=MOST_FAULT_BYTES))
+    return b""
+
+
+def _sniffed(url: str, file: Readable) -> tuple[InputKind, Iterator[bytes]]:
+    try:
+        return sniff_blocks(decoded_blocks(url, file))
+    except UnreadableInputError as problem:
+        if problem.why.startswith("looks binary"):
+            raise NotALogError(problem.why) from problem
+        raise
+
+
+class _Bytes:
+    """A file-like object over the first bytes of a file."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self, size: int, /) -> bytes:
+        data, self._data = self._data[:size], self._data[size:]
+        return data
+
+
+class _Counted:
+    """A file that counts the bytes read from it."""
+
+    def __init__(self, file: Any, counter: PartText) -> None:
+        self._file = file
+        self._counter = counter
+
+    def read(self, size: int, /) -> bytes:
+        data = bytes(self._file.read(min(size, BLOCK_BYTES)))
+        self._counter.read_bytes += len(data)
+        return data
+
+
+EvidenceFileKind = Literal["bundle", "box", "records"]
+#: Larger files are not read. A scheduler begins a new file of records after 8 MiB.
+MOST_BYTES: Final[Mapping[EvidenceFileKind, int]] = {
+    "bundle": MAX_BUNDLE_BYTES,
+    "box": MAX_BOX_BYTES,
+    "records": 128 * 2**20,
+}
+#: This many messages are compared at a time: messages of one death are near each other.
+_TOGETHER = 500
+
+
+class NotALogError(Exception):
+    """The file holds no evidence."""
+
+
+@frozen
+class EvidenceFile:
+    """The content of an input that is not text."""
+
+    kind: EvidenceFileKind
+    #: Path or URL, without secrets.
+    url: str
+    data: bytes = field(repr=False)
+    #: The faulthandler dump that accompanies a black box.
+    fault: bytes = field(default=b"", repr=False)
+
+    def evidence(self) -> Iterator[Evidence]:
+        """Yield its evidence. A `Gap` that names the input says what could not be read.
+
+        The black box of a worker that may still run yields nothing.
+
+        Raises:
+            NotALogError: It is a zip archive but not a death bundle.
+            BundleError, BadBoxError: It is damaged, or has another version.
+        """
+        match self.kind:
+            case "bundle":
+                yield from self._bundle()
+            case "box":
+                yield from self._box()
+            case "records":
+                yield from self._records()
+            case _:
+                assert_never(self.kind)
+
+    def _bundle(self) -> Iterator[Evidence]:
+        from workerdiag.bundle.reader import bundle_evidence
+
+        pieces = bundle_evidence(self.url, self.data)
+        if pieces is None:
+            raise NotALogError("it is a zip archive but not a death bundle")
+        yield from pieces
+
+    def _box(self) -> Iterator[Evidence]:
+        from workerdiag.recorder.box.found_box import death_message
+        from workerdiag.sources.recorder.source import death_evidence
+        from workerdiag.wire.recorded_death import RecordedDeath
+
+        report = death_message(self.url, self.data, self.fault)
+        if report is not None:
+            yield from death_evidence([RecordedDeath.of(report)])
+
+    def _records(self) -> Iterator[Evidence]:
+        from workerdiag.sources.recorder.records import RecordParser
+        from workerdiag.sources.recorder.source import death_evidence
+        from workerdiag.wire.recorded_death import merge_messages
+
+        lines = RecordParser()
+        records = [*lines.take(self.data), *lines.end()]
+        messages = (each.message for each in records)
+        while batch := list(islice(messages, _TOGETHER)):
+            yield from death_evidence(merge_messages(batch))
+        if (broken := lines.gap(self.url)) is not None:
+            yield broken
+
+
+def failure_in(pieces: Iterator[Evidence] | list[Evidence], url: str) -> str:
+    """Return what could not be read of the input; empty if it was read to its end."""
+    return next((each.detail for each in pieces if isinstance(each, Gap) and each.source == url), "")
+
+
+def check_size(kind: EvidenceFileKind, url: str, data: bytes) -> None:
+    """Check that a container is not too large to read.
+
+    Raises:
+        UnreadableInputError: It is larger than `MOST_BYTES` allows.
+    """
+    if not data:
+        raise UnreadableInputError(url, f"it has more than {MOST_BYTES[kind] // 2**20} MiB", "split it")

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Final, cast
 from workerdiag.errors import TriageError
 from workerdiag.model.dask import Method
 from workerdiag.model.rules import Rulebook
-from workerdiag.triage.folder import TriageFolder
+from workerdiag.triage.outcome import TriageFolder
 from workerdiag.triage.parts import PART_BYTES
-from workerdiag.triage.result import TriageResult
-from workerdiag.triage.table_forms import TableFormat, check_form
-from workerdiag.triage.work import Progress, TriagePlan, TriageWork
+from workerdiag.triage.tables import TableFormat, check_form
+from workerdiag.triage.work import Progress, TriagePlan, TriageResult, TriageWork
 from workerdiag.units import parse_bytes
 
 if TYPE_CHECKING:

@@ -1,26 +1,55 @@
-"""Run one triage: from parts to outcomes, to runs, to deaths."""
+"""Run one triage: from parts to outcomes, to runs, to deaths.
+
+Judge one cluster run: from its marks to its deaths.
+
+Find deaths that may be counted twice, because two logs of one cluster run are in different time zones.
+
+The scheduler's log and a worker's log then report the same death hours apart, and count as two runs.
+
+`TriageResult`: the rows of both tables.
+
+Count how often workers died, by cause, host, hour and version, and list the unexplained deaths.
+"""
 
 from __future__ import annotations
 
 import os
+import shlex
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from datetime import UTC, datetime
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from attrs import evolve, field, frozen
+from attrs import define, evolve, field, frozen
 
 from workerdiag.deadline import monotonic_s
 from workerdiag.errors import TriageError, describe_error
+from workerdiag.model.diagnosis import Death, Match
+from workerdiag.model.evidence import Evidence, Gap, Inspected
 from workerdiag.model.rules import Rulebook
-from workerdiag.triage.double_counts import double_count_note
-from workerdiag.triage.folder import TriageFolder, part_key, rules_key
-from workerdiag.triage.job_runner import INSTALL, Done, JobRunner, Lost, check_workers
-from workerdiag.triage.judge_run import judge_run
-from workerdiag.triage.outcome import PartOutcome, pack_outcome, unpack_outcome
+from workerdiag.pipeline import judge_matches
+from workerdiag.rendering.wording import pluralize
+from workerdiag.scoring.evaluate import EvaluatedDeath
+from workerdiag.sources.addresses import host_of
+from workerdiag.triage.jobs import INSTALL, Done, JobRunner, Lost, check_workers
+from workerdiag.triage.outcome import (
+    PartOutcome,
+    TriageFolder,
+    Versions,
+    pack_outcome,
+    part_key,
+    rules_key,
+    unpack_evidence,
+    unpack_matches,
+    unpack_outcome,
+    workers_of,
+)
 from workerdiag.triage.parts import MIB, PART_BYTES, Part, Unlisted, cut, find_files
-from workerdiag.triage.result import TriageResult
-from workerdiag.triage.rows import DeathRow, InputRow
 from workerdiag.triage.runs import Run, find_runs, folder_pattern
-from workerdiag.triage.scan import ScanSettings, compiled_rules, scan_part
+from workerdiag.triage.scan import ScanSettings, compiled_rules, outermost_of, scan_part
+from workerdiag.triage.tables import DeathRow, InputRow, InputStatus
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -268,3 +297,336 @@ def _dropped_note(dropped: Sequence[PartOutcome]) -> str:
     others = f" and {len(urls) - 1} others" if urls[1:] else ""
     where = f"{urls[0]}{others}"
     return f"there are at least as many deaths as listed: {reports:,} more reports in {where} are left out"
+
+
+#: A row holds at most this many characters of evidence.
+_EVIDENCE_CHARS = 300
+
+
+def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list[DeathRow]:
+    """Return the deaths of one run, each judged separately with the evidence of all its logs.
+
+    Args:
+        work: The run, and the packed outcomes of its parts in the order of their bytes.
+        settings: The rules to use.
+    """
+    run, packed = work
+    book, matcher = compiled_rules(settings)
+    found: dict[str, _Found] = {}
+    evidence: list[Evidence] = []
+    lines: dict[str, int] = {}
+    versions: dict[str, Versions] = {}
+    #: Which container reports a worker.
+    places: dict[str, str] = {}
+    for each_part in packed:
+        outcome = unpack_outcome(each_part)
+        row = outcome.row
+        above = lines.get(row.url, 0)
+        if outcome.holds == "evidence":
+            pieces = list(unpack_evidence(each_part, row.url))
+            evidence += pieces
+            places |= dict.fromkeys(workers_of(pieces), row.url)
+        else:
+            found.setdefault(row.url, _Found()).add(*unpack_matches(each_part, row.url), above)
+        lines[row.url] = above + outcome.newlines
+        versions[row.url] = versions.get(row.url, Versions()).or_else(outcome.index.versions)
+        if row.status == "failed":
+            evidence.append(
+                Gap(
+                    source=row.url,
+                    place="log",
+                    reason="unreachable",
+                    detail=row.reason,
+                    remedy="read it again",
+                )
+            )
+        elif row.status == "done":
+            evidence.append(Inspected(place="log"))
+    matches = [match for each in found.values() for match in each.in_order()]
+    offsets = {(each.origin, each.line): each.offset or 0 for each in reversed(matches)}
+    common = Versions.common(versions.values())
+    rows = (
+        _death_row(each, run, offsets, places, book.release)
+        for each in judge_matches(matches, evidence, book, matcher)
+    )
+    return [_with_versions(row, versions.get(row.url, common).or_else(common)) for row in rows]
+
+
+@define
+class _Found:
+    outermost: list[Match] = field(factory=list)
+    near_ends: list[Match] = field(factory=list)
+
+    def add(self, outermost: Iterable[Match], near_ends: Iterable[Match], lines: int) -> None:
+        """Add the matches of the next part, which begins after *lines* lines.
+
+        Of the first and last matches of each part, keep only the first and last of the whole input.
+        """
+        self.outermost = outermost_of([*self.outermost, *(_moved(each, lines) for each in outermost)])
+        self.near_ends += (_moved(each, lines) for each in near_ends)
+
+    def in_order(self) -> list[Match]:
+        """Return all matches, in the order of the text."""
+        return sorted((*self.outermost, *self.near_ends), key=lambda match: match.offset or 0)
+
+
+def _moved(match: Match, lines: int) -> Match:
+    """Return the match with lines counted from the beginning of the file."""
+    if not lines:
+        return match
+    return evolve(
+        match,
+        line=match.line + lines,
+        last_line=match.last_line + lines,
+        message_line=match.message_line + lines if match.message_line else 0,
+    )
+
+
+def _death_row(
+    judged: EvaluatedDeath,
+    run: Run,
+    offsets: Mapping[tuple[str, int], int],
+    places: Mapping[str, str],
+    knowledge: str,
+) -> DeathRow:
+    death, cause = judged.death, judged.cause
+    marks = (mark for mark in judged.end.marks if (mark.origin, mark.line) in offsets)
+    first = min(marks, key=lambda mark: (mark.origin, mark.line), default=None)
+    return DeathRow(
+        case=judged.fingerprint,
+        cause=cause.id if cause else None,
+        family=cause.family if cause else None,
+        probability=cause.probability if cause else 0.0,
+        outcome=judged.outcome,
+        blame=judged.blame,
+        stop_requested=death.stop_requested,
+        host=_host(death),
+        worker=death.identity.worker,
+        nanny=death.identity.nanny,
+        name=death.identity.name,
+        pid=death.identity.pid,
+        died_at=None if death.when is None else round(death.when, 6),
+        exit_code=death.status,
+        signal=death.signal,
+        scheduler=run.schedulers[0] if run.schedulers else None,
+        run=run.id,
+        url=first.origin if first else places.get(death.identity.worker or "", run.urls[0]),
+        offset=offsets[first.origin, first.line] if first else 0,
+        rss_bytes=death.rss_bytes,
+        limit_bytes=death.limit_bytes,
+        evidence=cause.evidence[0].text[:_EVIDENCE_CHARS] if cause and cause.evidence else "",
+        knowledge=knowledge,
+    )
+
+
+def _with_versions(row: DeathRow, versions: Versions) -> DeathRow:
+    return evolve(row, distributed_version=versions.distributed, python_version=versions.python)
+
+
+def _host(death: Death) -> str | None:
+    identity = death.identity
+    return identity.host or host_of(identity.worker) or host_of(identity.nanny)
+
+
+#: Time zones differ by a multiple of 15 minutes, by at most 26 hours (-12:00 to +14:00).
+_ZONE_S: Final = 900.0
+_MAX_ZONES_S = 26 * 3600.0
+#: Two observers log the same death at most this many seconds apart.
+_SAME_S = 5.0
+#: An address used in more runs than this is a fixed address, so its repeats say nothing.
+_MAX_RUNS = 50
+
+
+def double_count_note(deaths: Iterable[DeathRow]) -> str | None:
+    """Return a sentence if some deaths may be counted twice, else None.
+
+    Two runs of one scheduler seem to be the same run if every worker that died in both died at times that
+    differ by the same multiple of 15 minutes.
+    """
+    apart: defaultdict[tuple[str, str], list[tuple[float | None, DeathRow, DeathRow]]] = defaultdict(list)
+    for one, two, zones in _common_deaths(deaths):
+        apart[one.run, two.run].append((zones, one, two))
+    doubles = [
+        (one, two)
+        for found in apart.values()
+        if len({zones for zones, _, _ in found}) == 1 and found[0][0]
+        for _, one, two in found
+    ]
+    if not doubles:
+        return None
+    one, two = min(doubles, key=lambda pair: (pair[0].order, pair[1].order))
+    return (
+        f"{pluralize(len(doubles), 'death')} may be counted twice: {one.url} and {two.url} report the same "
+        "worker hours apart; if they are of one cluster run, in different time zones, say so with --runs"
+    )
+
+
+def _common_deaths(deaths: Iterable[DeathRow]) -> Iterator[tuple[DeathRow, DeathRow, float | None]]:
+    """Yield pairs of deaths of one address in two runs, with the quarter hours between them (None if not whole)."""
+    by_worker: defaultdict[tuple[str, str], list[DeathRow]] = defaultdict(list)
+    for each in deaths:
+        if each.scheduler and each.worker and each.died_at is not None:
+            by_worker[each.scheduler, each.worker].append(each)
+    for rows in by_worker.values():
+        often = Counter(each.run for each in rows)
+        once = sorted((each for each in rows if often[each.run] == 1), key=lambda row: (row.run, row.order))
+        if len(once) > _MAX_RUNS:
+            continue
+        for one, two in combinations(once, 2):
+            yield one, two, _zones_between(one.died_at or 0.0, two.died_at or 0.0)
+
+
+def _zones_between(one_s: float, two_s: float) -> float | None:
+    apart_s = two_s - one_s
+    zones = round(apart_s / _ZONE_S)
+    is_whole = abs(apart_s - zones * _ZONE_S) <= _SAME_S and abs(apart_s) <= _MAX_ZONES_S + _SAME_S
+    return zones if is_whole else None
+
+
+@frozen(kw_only=True)
+class TriageResult:
+    """The result of a triage; ``str(result)`` is the summary."""
+
+    deaths: tuple[DeathRow, ...]
+    inputs: tuple[InputRow, ...]
+    #: The folder of the tables, if one was given.
+    output: Path | None = None
+    #: Sentences about runs that could not be judged, and deaths that are left out or may be counted twice.
+    notes: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> Summary:
+        """Counts of the deaths by cause, host, hour and version, and the unexplained deaths."""
+        return summarize(self.deaths, self.inputs)
+
+    def __str__(self) -> str:
+        return str(self.summary)
+
+
+#: Show at most this many lines of each count, and inputs of each group.
+_SHOWN = 10
+_URLS = 3
+_UNKNOWN = "not known"
+
+
+@frozen(kw_only=True)
+class Unexplained:
+    """A group of similar deaths without a known cause."""
+
+    #: Key that the deaths have in common.
+    case: str
+    deaths: int
+    #: How they ended: ``signal 9``, ``status 1`` or ``not known``.
+    exit: str
+    #: Their first few logs, sorted.
+    urls: tuple[str, ...]
+
+    @property
+    def draft_command(self) -> str:
+        """Return the command that drafts a rule from their logs."""
+        return shlex.join(["workerdiag", "knowledge", "draft", *self.urls])
+
+
+@frozen(kw_only=True)
+class Summary:
+    """Counts of the deaths that nobody asked for, the most frequent first."""
+
+    deaths: int
+    #: Number of deaths that somebody asked for: scale-down, restart, the end of a cluster.
+    requested: int
+    runs: int
+    by_cause: tuple[tuple[str, int], ...]
+    by_host: tuple[tuple[str, int], ...]
+    #: By date and hour (UTC), such as ``2026-11-21 08:00``.
+    by_hour: tuple[tuple[str, int], ...]
+    #: By version of distributed.
+    by_version: tuple[tuple[str, int], ...]
+    unexplained: tuple[Unexplained, ...]
+    #: Number of parts of inputs by status.
+    inputs: tuple[tuple[InputStatus, int], ...]
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterable[str]:
+        yield f"{pluralize(self.deaths, 'death')} in {pluralize(self.runs, 'cluster run')}."
+        if self.requested:
+            are = "is" if self.requested == 1 else "are"
+            yield f"{pluralize(self.requested, 'stop')} that somebody asked for {are} not counted."
+        counts = ((status, count) for status, count in self.inputs)
+        yield (
+            "Parts of inputs: " + (", ".join(f"{count} {status}" for status, count in counts) or "none") + "."
+        )
+        for title, counted in (
+            ("By cause", self.by_cause),
+            ("By host", self.by_host),
+            ("By hour (UTC)", self.by_hour),
+            ("By version of distributed", self.by_version),
+        ):
+            yield from _table(title, counted)
+        if self.unexplained:
+            yield ""
+            yield "Unexplained"
+        for each in self.unexplained[:_SHOWN]:
+            yield f"  {each.deaths:>6}  exit {each.exit} (case {each.case})"
+            yield f"          {each.draft_command}"
+
+
+def summarize(deaths: Sequence[DeathRow], inputs: Iterable[InputRow]) -> Summary:
+    """Return the summary of both tables."""
+    unasked = [each for each in deaths if not each.stop_requested]
+    return Summary(
+        deaths=len(unasked),
+        requested=len(deaths) - len(unasked),
+        runs=len({each.run for each in deaths}),
+        by_cause=_counted(unasked, lambda row: row.cause or "unexplained"),
+        by_host=_counted(unasked, lambda row: row.host or _UNKNOWN),
+        by_hour=tuple(sorted(_counted(unasked, _hour))),
+        by_version=_counted(unasked, lambda row: row.distributed_version or _UNKNOWN),
+        unexplained=_unexplained(unasked),
+        inputs=tuple(sorted(Counter(each.status for each in inputs).items())),
+    )
+
+
+def _counted(rows: Iterable[DeathRow], key: Callable[[DeathRow], str]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(Counter(map(key, rows)).items(), key=lambda item: (-item[1], item[0])))
+
+
+def _hour(row: DeathRow) -> str:
+    if row.died_at is None:
+        return _UNKNOWN
+    return datetime.fromtimestamp(row.died_at, tz=UTC).strftime("%Y-%m-%d %H:00")
+
+
+def _unexplained(rows: Iterable[DeathRow]) -> tuple[Unexplained, ...]:
+    groups: dict[tuple[str, str], list[DeathRow]] = {}
+    for row in rows:
+        if row.cause is None:
+            groups.setdefault((row.case, _exit(row)), []).append(row)
+    found = (
+        Unexplained(
+            case=case,
+            deaths=len(group),
+            exit=exit_,
+            urls=tuple(sorted({row.url for row in group})[:_URLS]),
+        )
+        for (case, exit_), group in groups.items()
+    )
+    return tuple(sorted(found, key=lambda each: (-each.deaths, each.case, each.exit)))
+
+
+def _exit(row: DeathRow) -> str:
+    if row.signal is not None:
+        return f"signal {row.signal}"
+    return _UNKNOWN if row.exit_code is None else f"status {row.exit_code}"
+
+
+def _table(title: str, counted: Sequence[tuple[str, int]]) -> Iterable[str]:
+    if not counted:
+        return
+    yield ""
+    yield title
+    for name, count in counted[:_SHOWN]:
+        yield f"  {count:>6}  {name}"
+    if len(counted) > _SHOWN:
+        yield f"          and {len(counted) - _SHOWN} more"

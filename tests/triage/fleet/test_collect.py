@@ -13,8 +13,7 @@ from support.fleet_rows import fleet_row
 from support.watch_values import NOW, watched_case, watched_death
 from workerdiag.errors import UnreadableInputError
 from workerdiag.model.timeline import ProcessHistory, TaskSpan, Timeline
-from workerdiag.triage.rows import DeathRow, InputRow
-from workerdiag.triage.tables import write_table
+from workerdiag.triage.tables import DeathRow, InputRow, write_table
 from workerdiag.watch.store import Store
 
 INPUT = InputRow(url="s3://logs/a.log", status="failed", reason="access denied", knowledge="2026.11")

@@ -20,7 +20,7 @@ from workerdiag.triage.fleet.counts import (
 from workerdiag.triage.fleet.losses import JointLoss
 from workerdiag.triage.fleet.statistics import halves_p_value, holm
 from workerdiag.triage.fleet.values import CauseShare, Period, Trend
-from workerdiag.triage.rows import DeathRow
+from workerdiag.triage.tables import DeathRow
 
 UNKNOWN_CAUSE = "Cause not known"
 

@@ -18,8 +18,7 @@ from workerdiag.incidents.state_file_reader import (
 )
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.triage.fleet.values import FleetGap, FleetTable, MissingPart, TableKind
-from workerdiag.triage.rows import DeathRow, InputRow
-from workerdiag.triage.tables import TABLE_FORMATS, BadRow, Row, kind_of_table, read_rows
+from workerdiag.triage.tables import TABLE_FORMATS, BadRow, DeathRow, InputRow, Row, kind_of_table, read_rows
 
 #: Usual file extensions of SQLite databases.
 _STATE_SUFFIXES = frozenset({".db", ".sqlite", ".sqlite3"})

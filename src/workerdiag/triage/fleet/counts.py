@@ -12,7 +12,7 @@ from workerdiag.model.diagnosis import SURE_ENOUGH
 from workerdiag.triage.fleet.losses import JointLoss
 from workerdiag.triage.fleet.statistics import Interval, effective_size, wilson_interval
 from workerdiag.triage.fleet.values import Period, PeriodCount
-from workerdiag.triage.rows import DeathRow
+from workerdiag.triage.tables import DeathRow
 
 #: Hosts and trends with fewer deaths are not judged.
 LEAST_DEATHS = 5

@@ -15,7 +15,7 @@ from workerdiag.triage.fleet.collect import Collector
 from workerdiag.triage.fleet.merge import merge_tables
 from workerdiag.triage.fleet.summarize import summarize
 from workerdiag.triage.fleet.values import FleetReport
-from workerdiag.triage.rows import DeathRow
+from workerdiag.triage.tables import DeathRow
 
 
 def fleet(*places: str | os.PathLike[str]) -> FleetReport:

@@ -11,7 +11,7 @@ from workerdiag.triage.fleet.counts import LEAST_DEATHS, LEVEL, host_of, main_ca
 from workerdiag.triage.fleet.losses import JointLoss
 from workerdiag.triage.fleet.statistics import binomial_tail, holm
 from workerdiag.triage.fleet.values import HostLoad
-from workerdiag.triage.rows import DeathRow
+from workerdiag.triage.tables import DeathRow
 
 #: A host is far above the rate from this ratio on, if chance does not explain it.
 FAR_RATIO = 2.0

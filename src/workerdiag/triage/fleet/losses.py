@@ -8,7 +8,7 @@ from math import inf
 from attrs import field, frozen
 
 from workerdiag.model.process_end import TOGETHER_S
-from workerdiag.triage.rows import DeathRow
+from workerdiag.triage.tables import DeathRow
 
 
 @frozen(kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import asdict, evolve, frozen
 
 from workerdiag.model.identity import differ, is_ip_address
-from workerdiag.triage.rows import DeathRow
+from workerdiag.triage.tables import DeathRow
 from workerdiag.wire.same_death import DeathIdentity, same_death
 
 #: Reports further apart than this are two deaths, whatever they name; `same_death` allows no more.

@@ -13,7 +13,7 @@ from workerdiag.triage.fleet.hosts import HOST_METHOD, host_loads
 from workerdiag.triage.fleet.losses import JointLoss, group_losses
 from workerdiag.triage.fleet.merge import MergedDeaths
 from workerdiag.triage.fleet.values import FleetReport, Package, Period, VersionShare
-from workerdiag.triage.rows import DeathRow
+from workerdiag.triage.tables import DeathRow
 
 #: A longer time is counted in weeks.
 _MAX_DAYS_S = 31 * 86400.0

@@ -3,24 +3,32 @@
 Small jobs are sent in batches. Each batch is bound to one worker: if that worker dies, Dask does not move the
 batch to the next one. Its jobs are then suspects. They are retried after all other jobs, one at a time in a
 separate process with a memory limit.
+
+Group small jobs in batches, which saves the cost of one Dask task per job.
+
+Run jobs in a separate process with a memory limit, so that whatever kills it kills nothing else.
 """
 
 from __future__ import annotations
 
+import io
 import itertools
+import os
+import pickle
 import queue
-from collections import Counter
+import subprocess
+import sys
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from signal import Signals
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from attrs import frozen
 
 from workerdiag.deadline import monotonic_s
-from workerdiag.errors import TriageError, describe_error
+from workerdiag.errors import TriageError, describe_error, error_text
 from workerdiag.model.dask import Method
-from workerdiag.triage.batches import Failed, cut_batches, run_batch
-from workerdiag.triage.isolated_process import run_isolated
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -274,3 +282,156 @@ def check_workers(client: Client) -> None:
     if lacking:
         names = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
         raise TriageError(f"workerdiag is not installed on {names}", INSTALL)
+
+
+#: A batch has at most this many jobs: a small log takes 5 ms, a Dask task from submit to result 10 to 20 ms.
+MAX_JOBS: Final = 64
+#: A batch has at most the jobs left per thread divided by this. Jobs that run when the client dies are read
+#: again, and a thread that ends early waits for the others: both stay under 4 %.
+_REMAINING_SHARE = 25
+
+
+@frozen
+class Failed:
+    """A job of a batch that failed."""
+
+    reason: str
+
+
+def cut_batches(
+    jobs: Iterable[_J], share: Callable[[_J], float], threads: Callable[[], int]
+) -> Iterator[tuple[_J, ...]]:
+    """Yield all jobs in their order, in batches of at least one job.
+
+    Args:
+        jobs: All jobs.
+        share: Returns the fraction of a full batch that one job takes; 1 or more fills a batch.
+        threads: Returns how many batches run at a time; called for each batch.
+    """
+    left = deque(jobs)
+    while left:
+        most = min(MAX_JOBS, max(1, len(left) // (_REMAINING_SHARE * threads())))
+        batch = [left.popleft()]
+        filled = share(batch[0])
+        while left and len(batch) < most and (filled := filled + share(left[0])) <= 1:
+            batch.append(left.popleft())
+        yield tuple(batch)
+
+
+def run_batch(
+    batch: Sequence[object], function: Callable[..., object], *arguments: object
+) -> list[object | Failed]:
+    """Return ``function(job, *arguments)`` for each job, or why it failed.
+
+    Raises:
+        MemoryError: One of the jobs ran out of memory.
+    """
+    return [run_job(job, function, *arguments) for job in batch]
+
+
+def run_job(job: object, function: Callable[..., object], *arguments: object) -> object | Failed:
+    """Return ``function(job, *arguments)``, or why it failed.
+
+    Raises:
+        MemoryError: Memory ran out, which other jobs may have caused.
+    """
+    try:
+        return function(job, *arguments)
+    except MemoryError:
+        raise
+    except TriageError as problem:
+        return Failed(problem.why)
+    except Exception as problem:  # noqa: BLE001  files and stores raise anything
+        return Failed(describe_error(problem))
+
+
+_CHILD = "from workerdiag.triage.jobs import serve; serve()"
+
+
+def run_isolated(
+    batch: Sequence[object],
+    function: Callable[..., object],
+    memory_bytes: int,
+    timeout_s: float,
+    *arguments: object,
+) -> list[object | Failed]:
+    """Return ``function(job, *arguments)`` for each job, called in a separate process.
+
+    The process runs the jobs in order. If it ends without the result of a job (by a signal, out of memory or
+    out of time), a new process starts with that job. The job has failed if that process ends too.
+
+    Args:
+        batch: The jobs.
+        function: Called with each job.
+        memory_bytes: The memory limit of a process.
+        timeout_s: The time limit of a process, in seconds.
+        arguments: Further arguments of each call.
+    """
+    results: list[object | Failed] = []
+    while len(results) < len(batch):
+        given = pickle.dumps((memory_bytes, function, batch[len(results) :], arguments))
+        done, end = _run_process(given, timeout_s)
+        results += done or [Failed(f"the process that read it {end}")]
+    return results
+
+
+def _run_process(given: bytes, timeout_s: float) -> tuple[list[object], str]:
+    """Return the results of one process, and how it ended."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
+    try:
+        ended = subprocess.run(  # noqa: S603  our own module
+            [sys.executable, "-c", _CHILD],
+            input=given,
+            capture_output=True,
+            timeout=timeout_s,
+            env=environment,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as problem:
+        return _results_in(problem.stdout or b""), f"took more than {timeout_s:.0f} s"
+    return _results_in(ended.stdout), _end_of(ended)
+
+
+def _results_in(printed: bytes) -> list[object]:
+    """Return the results that a process wrote completely."""
+    stream = io.BytesIO(printed)
+    results: list[object] = []
+    while True:
+        try:
+            results.append(pickle.load(stream))  # noqa: S301  our own process wrote it
+        except (EOFError, pickle.UnpicklingError):  # it died while writing
+            return results
+
+
+def serve() -> None:
+    """Serve in the separate process: call the function given on standard input, write the result of each job."""
+    memory_bytes, function, batch, arguments = pickle.load(sys.stdin.buffer)  # noqa: S301  our own process wrote it
+    _limit_memory(memory_bytes)
+    with os.fdopen(os.dup(1), "wb") as output:
+        os.dup2(2, 1)  # libraries may print to standard output
+        for job in batch:
+            try:
+                result = run_job(job, function, *arguments)
+            except MemoryError:
+                sys.exit("MemoryError")
+            output.write(pickle.dumps(result))
+            output.flush()
+
+
+def _limit_memory(memory_bytes: int) -> None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+
+
+def _end_of(ended: subprocess.CompletedProcess[bytes]) -> str:
+    if ended.returncode < 0:
+        try:
+            name = Signals(-ended.returncode).name
+        except ValueError:
+            name = "a signal"
+        return f"was killed by {name} ({-ended.returncode})"
+    last = error_text(ValueError(ended.stderr.decode(errors="replace").strip().rpartition("\n")[2]))[:200]
+    return f"ended with status {ended.returncode}" + (f": {last}" if last else "")
