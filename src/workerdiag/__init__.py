@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from workerdiag.model.evidence import LogText
     from workerdiag.recorder.install import install, uninstall
     from workerdiag.rulebook.load import load_rulebook
-    from workerdiag.triage.fleet.fleet_function import fleet
+    from workerdiag.triage.fleet.fleet import fleet
     from workerdiag.triage.triage_function import triage
     from workerdiag.watch.watch_function import watch
 
@@ -74,7 +74,7 @@ _MODULE_OF = {
     "auto": "auto",
     "explain": "api.explain",
     "explaining": "api.annotate",
-    "fleet": "triage.fleet.fleet_function",
+    "fleet": "triage.fleet.fleet",
     "install": "recorder.install",
     "load_ipython_extension": "integrations.notebook",  # IPython looks for it
     "load_rulebook": "rulebook.load",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from support.fleet_rows import fleet_row
-from workerdiag.triage.fleet.merge import merge_tables
-from workerdiag.triage.fleet.summarize import summarize
+from workerdiag.triage.fleet.collect import merge_tables
+from workerdiag.triage.fleet.fleet import summarize
 
 
 @pytest.mark.parametrize("width", [360, 800, 1600])

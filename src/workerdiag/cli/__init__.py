@@ -107,7 +107,7 @@ def schema(document: Literal["diagnosis", "fleet"]) -> None:
     import json
 
     from workerdiag.rendering.json import json_schema
-    from workerdiag.triage.fleet.json import fleet_schema
+    from workerdiag.triage.fleet.show import fleet_schema
 
     made = {"diagnosis": json_schema, "fleet": fleet_schema}[document]
     click.echo(json.dumps(made(), indent=2))

@@ -199,8 +199,8 @@ def fleet(places: tuple[str, ...], form: FleetFormat) -> int:
 
     Exit status: 0 a report; 1 none of the files could be read; 2 bad usage, or there is no such file.
     """
-    from workerdiag.triage.fleet.fleet_function import fleet as read_fleet
-    from workerdiag.triage.fleet.text import render_fleet
+    from workerdiag.triage.fleet.fleet import fleet as read_fleet
+    from workerdiag.triage.fleet.show import render_fleet
 
     with status_line("reading the tables"):
         report = read_fleet(*places)

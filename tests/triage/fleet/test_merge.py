@@ -7,7 +7,7 @@ import random
 from attrs import evolve
 
 from support.fleet_rows import BEGIN, fleet_row
-from workerdiag.triage.fleet.merge import merge_tables
+from workerdiag.triage.fleet.collect import merge_tables
 
 
 def test_two_runs_of_triage_over_the_same_log_count_once():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerdiag.triage.fleet.statistics import (
+from workerdiag.triage.fleet.report import (
     binomial_tail,
     effective_size,
     halves_p_value,

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from support.fleet_rows import BEGIN, HOUR_S, fleet_row
-from workerdiag.triage.fleet.merge import merge_tables
-from workerdiag.triage.fleet.summarize import summarize
+from workerdiag.triage.fleet.collect import merge_tables
+from workerdiag.triage.fleet.fleet import summarize
 
 DAY_S = 24 * HOUR_S
 

@@ -1,25 +1,45 @@
-"""A fleet report in words and tables, for text and HTML."""
+"""A fleet report in words and tables, for text and HTML.
+
+A fleet report as JSON, for programs. `FLEET_SCHEMA` is the version of the format.
+
+A fleet report as a self-contained HTML page.
+
+A fleet report for a terminal.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
+from functools import cache
+from typing import TYPE_CHECKING
 
-from attrs import frozen
+from attrs import evolve, frozen
+from markupsafe import Markup
 
+from workerdiag.rendering.drawing import drawing, element, percent
+from workerdiag.rendering.html import html_environment, template_text
+from workerdiag.rendering.json import Schema, document_schema
 from workerdiag.rendering.sparkline import blocks
+from workerdiag.rendering.text import wrap_text
 from workerdiag.rendering.wording import one_line, pluralize, printable_object
-from workerdiag.triage.fleet.statistics import Interval
-from workerdiag.triage.fleet.values import (
+from workerdiag.serialization import strict_converter
+from workerdiag.triage.fleet.report import (
+    FLEET_SCHEMA,
     CauseShare,
     FleetGap,
     FleetReport,
     HostLoad,
+    Interval,
     Package,
     Trend,
     VersionShare,
 )
 from workerdiag.units import format_duration, format_time
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 _DATE_CHARS = len("2026-11-23")
 #: Columns of a sparkline; with the other cells it fits into 80 columns.
@@ -273,3 +293,170 @@ def _curve(share: CauseShare, report: FleetReport) -> str:
         days = max(0, day - begin)  # a week begins before the first death in it
         counts[days * _CURVE_COLUMNS // (end - begin + 1)] += each.death_count
     return blocks((each or None for each in counts), max(counts)) if any(counts) else ""
+
+
+def fleet_to_dict(report: FleetReport) -> dict[str, object]:
+    """Return the report as dictionaries, lists, text, numbers and None, with the key ``schema`` first."""
+    content: dict[str, object] = _report_converter().unstructure(report)
+    return {"schema": FLEET_SCHEMA} | content
+
+
+def fleet_to_json(report: FleetReport) -> str:
+    """Return the report as JSON in ASCII, without a final newline."""
+    return json.dumps(fleet_to_dict(report), indent=2)
+
+
+def fleet_schema() -> Schema:
+    """Return the JSON Schema (draft 2020-12) of the result of `fleet_to_dict`."""
+    return document_schema(FleetReport, title="workerdiag fleet report", number=FLEET_SCHEMA)
+
+
+@cache
+def _report_converter() -> Converter:
+    return strict_converter("all", with_places=False)
+
+
+#: At most this many causes have a bar; the table has all of them.
+_MAX_BARS = 10
+_HEIGHT_PX = 10
+#: The page loads nothing and has no script.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+@frozen(kw_only=True)
+class _Bar:
+    title: str
+    id: str
+    percent: str
+    svg: Markup
+
+
+def fleet_page(report: FleetReport) -> str:
+    """Return the report as one HTML page in ASCII that loads nothing. All foreign text is escaped."""
+    report = printable_object(report)
+    text = (
+        html_environment()
+        .get_template("fleet.html.j2")
+        .render(
+            view=_with_something_in_columns(fleet_view(report)),
+            bars=[_bar(each) for each in report.causes[:_MAX_BARS]],
+            policy=_POLICY,
+            page_style=template_text("page.css"),
+            style=template_text("report.css"),
+        )
+    )
+    return text.strip().encode("ascii", "xmlcharrefreplace").decode("ascii")
+
+
+def _with_something_in_columns(view: FleetView) -> FleetView:
+    """Return the view without columns that are empty in all rows."""
+    return evolve(view, tables=tuple(map(_narrowed, view.tables)))
+
+
+def _narrowed(table: TableView) -> TableView:
+    *names, text = table.columns or ("",)
+    shown = [place for place in range(len(names)) if any(row.cells[place] for row in table.rows)]
+    if len(shown) == len(names):
+        return table
+    rows = (evolve(row, cells=tuple(row.cells[place] for place in shown)) for row in table.rows)
+    return evolve(table, columns=(*(names[place] for place in shown), text), rows=tuple(rows))
+
+
+def _bar(share: CauseShare) -> _Bar:
+    """Return the share as a bar, with a thin line over its interval."""
+    text = f"{share_text(share.share)} ({interval_text(share.interval)})"
+    kind = "unknown" if share.cause is None else "top"
+    middle = _HEIGHT_PX / 2
+    parts = (
+        element("rect", width="100%", height=_HEIGHT_PX, rx=2, class_="wd-track"),
+        element("rect", width=percent(share.share), height=_HEIGHT_PX, rx=2, class_=f"wd-chance wd-{kind}"),
+        element(
+            "line",
+            x1=percent(share.interval.low),
+            x2=percent(share.interval.high),
+            y1=middle,
+            y2=middle,
+            class_="wd-interval",
+        ),
+    )
+    title = one_line(share.title)
+    svg = drawing(text, f"Share of all deaths, with its interval: {title}", _HEIGHT_PX, parts)
+    return _Bar(title=title, id=share.cause or "", percent=text, svg=svg)
+
+
+#: The minimum width; nothing is readable below it.
+_MIN_WIDTH = 40
+_INDENT, _BETWEEN, _BULLET = "  ", "  ", "  - "
+#: If fewer columns are left for the text of a row, it goes below the cells.
+_LEAST_TEXT_COLUMNS = 40
+_BELOW = " " * 10
+_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+
+
+def render_fleet(report: FleetReport, *, width: int = 80, color: bool = False) -> str:
+    """Return the report as lines of at most *width* columns, without a final newline.
+
+    Args:
+        report: The report to show.
+        width: Columns of the terminal; less than 40 counts as 40.
+        color: Whether headings, and rows that need attention, are bold.
+    """
+    return "\n".join(_report_lines(report, max(width, _MIN_WIDTH), color=color))
+
+
+def _report_lines(report: FleetReport, width: int, *, color: bool) -> Iterator[str]:
+    view = fleet_view(report)
+    yield from (_bold(line, color=color) for line in wrap_text(view.headline, width))
+    for fact in view.facts:
+        yield from wrap_text(fact, width, first=_INDENT, rest=_INDENT)
+    for table in view.tables:
+        yield ""
+        yield _bold(table.title, color=color)
+        yield from _table_lines(table, width, color=color)
+
+
+def _table_lines(table: TableView, width: int, *, color: bool) -> Iterator[str]:
+    if table.columns:
+        yield from _columns_lines(table, width, color=color)
+    else:
+        for row in table.rows:
+            yield from wrap_text(row.text, width, first=_BULLET, rest=" " * len(_BULLET))
+    for note in table.notes:
+        yield from wrap_text(note, width, first=_INDENT, rest=_INDENT)
+
+
+def _columns_lines(table: TableView, width: int, *, color: bool) -> Iterator[str]:
+    *columns, text_column = table.columns
+    kept = _columns_that_fit([columns, *(each.cells for each in table.rows)], width)
+    begin = len(_INDENT) + sum(size + len(_BETWEEN) for _, size in kept)
+    is_beside = width - begin >= _LEAST_TEXT_COLUMNS
+    head = _cells_text(columns, kept)
+    yield f"{head}{_BETWEEN}{text_column}" if is_beside else head
+    for row in table.rows:
+        cells = _cells_text(row.cells, kept)
+        if is_beside:
+            first, *others = wrap_text(row.text, width - begin, rest=_INDENT)
+            lines = [f"{cells}{_BETWEEN}{first}", *(f"{'':{begin}}{line}" for line in others)]
+        else:
+            lines = [cells.rstrip(), *wrap_text(row.text, width, first=_BELOW, rest=_BELOW)]
+        yield from (_bold(line, color=color and row.is_marked) for line in lines)
+
+
+def _columns_that_fit(rows: Sequence[Sequence[str]], width: int) -> list[tuple[int, int]]:
+    """Return place and size of the columns to show: from the left, those that are not empty and fit."""
+    left, kept = width - len(_INDENT), []
+    for place, (_, *cells) in enumerate(zip(*rows, strict=True)):
+        size = max(len(row[place]) for row in rows)
+        if any(cells) and size <= left:
+            kept.append((place, size))
+            left -= size + len(_BETWEEN)
+    return kept
+
+
+def _cells_text(cells: Sequence[str], kept: Sequence[tuple[int, int]]) -> str:
+    """Return the cells side by side, right-aligned like numbers."""
+    return _INDENT + _BETWEEN.join(f"{cells[place]:>{size}}" for place, size in kept)
+
+
+def _bold(line: str, *, color: bool) -> str:
+    return f"{_BOLD}{line}{_PLAIN}" if color else line
