@@ -6,7 +6,7 @@ python examples/function_bot.py tcp://scheduler:8786
 import sys
 
 import workerdiag
-from workerdiag.watch.watched_case import Notice
+from workerdiag.watch.case import Notice
 
 
 def tell(notice: Notice) -> None:

@@ -16,9 +16,9 @@ from support.simulated_feed import SimulatedFeed, death
 from workerdiag.cli import commands, main
 from workerdiag.cli.watch import notice_lines
 from workerdiag.watch import loop, watch_function
-from workerdiag.watch.cases import blind_case
+from workerdiag.watch.case import blind_case
 from workerdiag.watch.lease import Lease
-from workerdiag.watch.progress import WatcherStatus
+from workerdiag.watch.loop import WatcherStatus
 from workerdiag.watch.store import Store
 
 #: The name in the package is that of the command.

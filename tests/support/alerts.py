@@ -12,8 +12,7 @@ from workerdiag.incidents.incident import WatchedDeath, WatchedIncident
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import NoticeReason
-from workerdiag.watch.cases import WatchSettings, with_incident
-from workerdiag.watch.watched_case import WatchedCase
+from workerdiag.watch.case import WatchedCase, WatchSettings, with_incident
 
 #: 2026-11-21 10:02:03 UTC.
 START = 1795255323.0

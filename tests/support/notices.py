@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from hypothesis import strategies as st
 
 from workerdiag.model.vocabulary import NoticeReason
+from workerdiag.watch.case import Notice
 from workerdiag.watch.sinks.sink import Delivery
-from workerdiag.watch.watched_case import Notice
 
 #: Texts that act on a reader in some service unless they are shown as text.
 HOSTILE = (

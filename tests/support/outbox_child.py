@@ -17,15 +17,14 @@ import urllib.request
 
 from support.alerts import incident, sure_of
 from support.watch_values import make_notice, watched_case, watched_death
+from workerdiag.watch.case import case_id
 from workerdiag.watch.casebook import Casebook
-from workerdiag.watch.cases import case_id
 from workerdiag.watch.deliveries import RetrySettings
 from workerdiag.watch.feed.death_feed import Cursor, FeedBatch
 from workerdiag.watch.lease import Lease
-from workerdiag.watch.loop import WatchLoop
-from workerdiag.watch.notice_policy import NoticePolicy
+from workerdiag.watch.loop import WatcherProgress, WatchLoop
 from workerdiag.watch.outbox import Outbox
-from workerdiag.watch.progress import WatcherProgress
+from workerdiag.watch.policy import NoticePolicy
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks.sink import DeliveryError
 from workerdiag.watch.store import Store

@@ -27,9 +27,9 @@ from support import watched_program
 from support.bad_receiver import BadReceiver, is_taken
 from support.death_records import decoded, nanny_report, scheduler_record
 from workerdiag.recorder.deaths import HANDLER, DeathRing, DeathWatch
+from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.sinks import verify_signature
 from workerdiag.watch.store import Store
-from workerdiag.watch.watched_case import WatchedCase
 
 #: The behaviours of the receiver, by how often of 20 times. It takes all requests but ``error`` and
 #: ``limit``.

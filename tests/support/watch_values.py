@@ -7,7 +7,7 @@ from attrs import define
 from workerdiag.incidents.incident import WatchedDeath
 from workerdiag.model.evidence import Event, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
-from workerdiag.watch.watched_case import Notice, WatchedCase
+from workerdiag.watch.case import Notice, WatchedCase
 
 #: Time of everything here, in seconds since the epoch.
 NOW = 1_800_000_000.0

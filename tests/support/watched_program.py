@@ -14,7 +14,7 @@ import time
 import distributed  # noqa: F401  for forked processes
 
 import workerdiag
-from workerdiag.watch.notice_policy import NoticePolicy
+from workerdiag.watch.policy import NoticePolicy
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks import WebhookSink
 

@@ -13,8 +13,8 @@ from workerdiag.model.diagnosis import Blame, Death, Decision, NextStep, RankedC
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import GapReason, NoticeReason, Outcome, RetryAction, Verdict, WatcherState
 from workerdiag.plugins import Evidence, EvidenceSource, Gap
+from workerdiag.watch.case import Notice
 from workerdiag.watch.sinks import SlackSink
-from workerdiag.watch.watched_case import Notice
 from workerdiag.watch.watcher import Watcher
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workerdiag.watch.blindness import Blindness
+from workerdiag.watch.loop import Blindness
 
 PATIENCE_S = 120.0
 

@@ -10,8 +10,7 @@ from support.alerts import CLUSTER, START, incident, watched
 from workerdiag.errors import BundleError
 from workerdiag.incidents.judge import judge
 from workerdiag.model.evidence import ProcessExit
-from workerdiag.watch.bundles import BundleFolder, made_folder
-from workerdiag.watch.casebook import Casebook
+from workerdiag.watch.casebook import BundleFolder, Casebook, made_folder
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.store import Store
 

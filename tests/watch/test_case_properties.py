@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.alerts import CLUSTER, SETTINGS, START, incident, sure_of, watched
-from workerdiag.watch.cases import ended, rejudged, with_incident, with_time
+from workerdiag.watch.case import ended, rejudged, with_incident, with_time
 
 SURE = {cause: sure_of(cause) for cause in ("nanny.memory-terminate", "kernel.oom-killer")}
 HOSTS = [f"10.0.0.{number}" for number in range(9)]

@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from support.alerts import CLUSTER, SETTINGS, START, incident, opened, sure_of, unsure, watched
-from workerdiag.watch.cases import (
+from workerdiag.watch.case import (
     blind_case,
     case_id,
     confirmed,

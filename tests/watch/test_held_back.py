@@ -8,8 +8,7 @@ from attrs import evolve
 from support.alerts import CLUSTER, SETTINGS, START, incident, sure_of, watched
 from workerdiag.errors import StateFileError
 from workerdiag.watch.casebook import Casebook
-from workerdiag.watch.notice_policy import HeldBack, NoticePolicy, PolicyState
-from workerdiag.watch.silences import KnownIssue, new_silence
+from workerdiag.watch.policy import HeldBack, KnownIssue, NoticePolicy, PolicyState, new_silence
 from workerdiag.watch.store import Store
 
 HOUR_S = 3600.0

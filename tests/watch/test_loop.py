@@ -15,11 +15,9 @@ from workerdiag.errors import StateFileError
 from workerdiag.model.evidence import Event
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.feed.death_feed import Cursor
-from workerdiag.watch.loop import WatchLoop
-from workerdiag.watch.notice_policy import NoticePolicy
-from workerdiag.watch.progress import WatcherProgress
+from workerdiag.watch.loop import WatcherProgress, WatchLoop
+from workerdiag.watch.policy import NoticePolicy, new_silence
 from workerdiag.watch.settings import WatchSettings
-from workerdiag.watch.silences import new_silence
 from workerdiag.watch.store import Store
 
 SINK = "a sink"

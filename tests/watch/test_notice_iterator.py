@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from support.notices import sample_notice
-from workerdiag.watch.notice_iterator import Inbox
+from workerdiag.watch.outbox import Inbox
 from workerdiag.watch.sinks.sink import Delivery, DeliveryError
 
 PATIENCE_S = 60.0

@@ -12,10 +12,16 @@ from hypothesis import strategies as st
 from support.alerts import CLUSTER, START, opened
 from support.sample_secrets import WORD
 from workerdiag.errors import QuietHoursError
-from workerdiag.watch.notice_policy import NoticePolicy, PolicyState, apply_policy, due_digest
 from workerdiag.watch.notices import TITLE_CHARS, notice_of
-from workerdiag.watch.quiet_hours import QuietHours
-from workerdiag.watch.silences import KnownIssue, new_silence
+from workerdiag.watch.policy import (
+    KnownIssue,
+    NoticePolicy,
+    PolicyState,
+    QuietHours,
+    apply_policy,
+    due_digest,
+    new_silence,
+)
 
 HOUR_S = 3600.0
 CAUSE = "nanny.memory-terminate"

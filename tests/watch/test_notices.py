@@ -20,7 +20,7 @@ from support.alerts import (
 from support.findings import HOSTILE, hostile
 from support.sample_secrets import WORD
 from workerdiag.model.identity import Identity
-from workerdiag.watch.cases import blind_case, ended, with_incident, with_time
+from workerdiag.watch.case import blind_case, ended, with_incident, with_time
 from workerdiag.watch.notices import TITLE_CHARS, notice_of
 
 

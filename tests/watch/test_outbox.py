@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from support.watch_values import NOW, FakeClock, make_notice
 from workerdiag.errors import StateFileError
-from workerdiag.watch import sink_thread
+from workerdiag.watch import outbox as sink_thread
 from workerdiag.watch.deliveries import RetrySettings, delivery_id
 from workerdiag.watch.lease import Lease
 from workerdiag.watch.outbox import Outbox

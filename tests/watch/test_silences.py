@@ -7,7 +7,7 @@ import pytest
 from support.alerts import START, opened
 from workerdiag.errors import RuleFileError, SilenceError, UnreadableInputError
 from workerdiag.watch.notices import notice_of
-from workerdiag.watch.silences import MAX_SILENCE_S, KnownIssue, new_silence, parse_until, read_known_issues
+from workerdiag.watch.policy import MAX_SILENCE_S, KnownIssue, new_silence, parse_until, read_known_issues
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ from attrs import define, evolve, field
 import workerdiag
 from support.simulated_feed import NOON, SimulatedFeed, death
 from workerdiag.errors import SilenceError, StateFileError, StateInUseError
-from workerdiag.watch.deliveries import SinkStatus
-from workerdiag.watch.delivery_table import DeliveryTable
+from workerdiag.watch.deliveries import DeliveryTable, SinkStatus
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks.function import as_sink
 from workerdiag.watch.sinks.sink import DeliveryError, SinkSetupError

@@ -43,10 +43,10 @@ from workerdiag.units import format_duration, format_time
 
 if TYPE_CHECKING:
     from workerdiag.model.vocabulary import NoticeReason
+    from workerdiag.watch.case import Notice, WatchedCase
     from workerdiag.watch.deliveries import SinkStatus, StoredDelivery
-    from workerdiag.watch.notice_policy import NoticePolicy
+    from workerdiag.watch.policy import NoticePolicy
     from workerdiag.watch.store import Store
-    from workerdiag.watch.watched_case import Notice, WatchedCase
     from workerdiag.watch.watcher import Watcher
 
 _SINKS = (
@@ -151,7 +151,7 @@ def silence(matches: str, length: str | None, until: str | None, reason: str, st
     CASE is the id or the key of a case, the id of a cause, or the name of a cluster; or a pattern, such as
     'nanny.*'. What was held back is in the next digest.
     """
-    from workerdiag.watch.silences import new_silence, parse_until
+    from workerdiag.watch.policy import new_silence, parse_until
 
     end = length or until
     if end is None or (length and until):
@@ -232,7 +232,7 @@ def resend(delivery_id: str | None, sink: str | None, state: str | None) -> None
 
 
 def _problems(store: Store, now: float) -> Iterator[str]:
-    from workerdiag.watch.cases import BLIND_KEY
+    from workerdiag.watch.case import BLIND_KEY
     from workerdiag.watch.lease import lease_holder
 
     holder = lease_holder(store.file)
@@ -444,9 +444,7 @@ def start(  # noqa: PLR0913, PLR0917  click gives one for each option
 
 
 def _policy(known_issues: str | None, quiet_hours: str | None) -> NoticePolicy:
-    from workerdiag.watch.notice_policy import NoticePolicy
-    from workerdiag.watch.quiet_hours import QuietHours
-    from workerdiag.watch.silences import read_known_issues
+    from workerdiag.watch.policy import NoticePolicy, QuietHours, read_known_issues
 
     given: dict[str, Any] = {}  # what is not given is as configured
     if known_issues:

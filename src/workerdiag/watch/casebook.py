@@ -1,34 +1,86 @@
-"""The casebook: each step changes deaths, cases and outbox in one transaction."""
+"""The casebook: each step changes deaths, cases and outbox in one transaction.
+
+Deaths with late evidence, which are judged again.
+
+A death bundle for each case, written when the case is opened.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 from attrs import define, evolve, field
 
+from workerdiag.errors import BundleError, describe_error
 from workerdiag.incidents.incident import WatchedDeath, WatchedIncident, is_likely
 from workerdiag.model.vocabulary import NoticeReason
-from workerdiag.watch.bundles import BundleFolder
-from workerdiag.watch.cases import (
+from workerdiag.watch.case import (
     BLIND_KEY,
+    Notice,
+    WatchedCase,
     blind_case,
+    case_beside,
     case_id,
+    case_of_guess,
     ended,
     rejudged,
     settling_case,
     with_incident,
     with_time,
+    with_unexplained,
+    without_deaths,
 )
 from workerdiag.watch.feed.death_feed import Cursor, FeedBatch
-from workerdiag.watch.late_evidence import LateEvidence
-from workerdiag.watch.notice_policy import NoticePolicy, PolicyDecision, apply_policy, due_digest
 from workerdiag.watch.notices import notice_of
+from workerdiag.watch.policy import NoticePolicy, PolicyDecision, apply_policy, due_digest
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.store import Store
-from workerdiag.watch.unexplained_deaths import case_beside, case_of_guess, with_unexplained, without_deaths
-from workerdiag.watch.watched_case import Notice, WatchedCase
+
+
+@define(eq=False)
+class LateEvidence:
+    """Deaths that are in a case and came again, for example when a nanny reports minutes later.
+
+    They are kept in memory only: if they are lost, the first judgement stays.
+    """
+
+    _deaths: dict[str, WatchedDeath] = field(factory=dict, init=False)
+    _case_ids: dict[str, str] = field(factory=dict, init=False)
+
+    def __bool__(self) -> bool:
+        return bool(self._deaths)
+
+    def add(self, deaths: Iterable[WatchedDeath], case_ids: Mapping[str, str]) -> None:
+        """Add those of the *deaths* that are in a case."""
+        for each in deaths:
+            if each.id in case_ids and each.evidence and not each.is_expected:
+                self._deaths[each.id] = each
+                self._case_ids[each.id] = case_ids[each.id]
+
+    def deaths(self) -> tuple[WatchedDeath, ...]:
+        """Return the deaths, with all their evidence."""
+        return tuple(self._deaths.values())
+
+    def is_late(self, death: WatchedDeath) -> bool:
+        """Whether the death is in a case."""
+        return death.id in self._deaths
+
+    def by_case(self, incident: WatchedIncident) -> Mapping[str, frozenset[str]]:
+        """Return the ids of the deaths of the incident that are in a case, by the id of the case."""
+        ids: dict[str, frozenset[str]] = {}
+        for each in filter(self.is_late, incident.deaths):
+            ids[self._case_ids[each.id]] = ids.get(self._case_ids[each.id], frozenset()) | {each.id}
+        return ids
+
+    def judged(self, deaths: Iterable[WatchedDeath]) -> None:
+        """Remove the *deaths* that were judged."""
+        for each in deaths:
+            self._deaths.pop(each.id, None)
+            self._case_ids.pop(each.id, None)
+
 
 #: Seconds between two prunings of what is over.
 _PRUNE_S = 86_400.0
@@ -224,3 +276,41 @@ class Casebook:
     def _current_policy(self) -> NoticePolicy:
         """Return the policy with the current silences, which others may add at any time."""
         return evolve(self.policy, silences=(*self.policy.silences, *self.store.policy_table.silences()))
+
+
+def made_folder(path: Path) -> Path:
+    """Return the folder at *path*, and create it if necessary, readable by its owner only.
+
+    Raises:
+        BundleError: It cannot be created.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as problem:
+        why = "it is a file" if path.is_file() else describe_error(problem)
+        raise BundleError(str(path), why, "name a folder that can be written") from None
+    return path
+
+
+@define
+class BundleFolder:
+    """A folder of death bundles: one whenever a case is opened."""
+
+    path: Path
+    #: Bundles that could not be written since the last look.
+    _problems: list[Exception] = field(factory=list, init=False)
+
+    def save(self, incident: WatchedIncident, case_id: str) -> str:
+        """Write the evidence of an incident, and return its path; empty if that failed, which is noted."""
+        try:
+            moment = datetime.fromtimestamp(incident.when, UTC)
+            path = self.path / f"{case_id}-{moment:%Y%m%dT%H%M%SZ}.zip"
+            return str(incident.diagnosis.save(path))
+        except Exception as problem:  # noqa: BLE001  a notice without evidence is better than none
+            self._problems.append(problem)
+            return ""
+
+    def take_problems(self) -> list[Exception]:
+        """Return what could not be written since the last call."""
+        problems, self._problems = self._problems, []
+        return problems

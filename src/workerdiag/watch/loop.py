@@ -1,6 +1,12 @@
 """The loop of a watcher: it asks for deaths, stores them, judges those that have settled, and sends notices.
 
 A round never raises: a failure becomes a note in the watcher's status, and the next round follows.
+
+Reads the journals of schedulers that are gone. A failure is retried, and the last one is reported.
+
+Blindness: what keeps the watcher from seeing its cluster, and since when.
+
+The status of a watcher, for `Watcher.status`.
 """
 
 from __future__ import annotations
@@ -8,21 +14,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Literal, TypeVar
 
-from attrs import define, field
+from attrs import define, evolve, field, frozen
 
 from workerdiag.deadline import in_thread
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError, StateInUseError, describe_error
 from workerdiag.incidents.incident import SettleWindow, WatchedIncident
 from workerdiag.model.evidence import Evidence
-from workerdiag.watch.blindness import Blindness
+from workerdiag.model.vocabulary import WatcherState
+from workerdiag.redaction.secrets import redact_text
 from workerdiag.watch.casebook import Casebook
+from workerdiag.watch.deliveries import SinkStatus
 from workerdiag.watch.feed.death_feed import Cursor, DeathFeed, FeedBatch
-from workerdiag.watch.journal_recovery import JournalRecovery
-from workerdiag.watch.progress import WatcherProgress
 
 #: Seconds that one question to the scheduler waits for a death.
 POLL_S = 20.0
@@ -264,3 +272,232 @@ def _retrieve(asked: asyncio.Future[FeedBatch]) -> None:
     """Retrieve the outcome of an abandoned question, so that asyncio does not complain."""
     if not asked.cancelled():
         asked.exception()
+
+
+#: Seconds before each retry. After the last one the journal is given up.
+_AGAIN_S = (5.0, 10.0, 20.0, 40.0)
+#: Time limit of one attempt, in seconds.
+_READ_S = 30.0
+
+
+@define(eq=False, kw_only=True)
+class JournalRecovery:
+    """Reads the journals of schedulers that are gone."""
+
+    feed: DeathFeed
+    book: Casebook
+    blindness: Blindness
+    #: Seconds since the epoch.
+    clock: Callable[[], float]
+    #: Called when there are new deaths.
+    found: Callable[[], None]
+    #: Called with each failure, and the activity that failed.
+    failed: Callable[[str, Exception], None]
+    #: Cursor for the first scheduler whose journal is not read yet.
+    _after: Cursor | None = field(default=None, init=False)
+    _failures: int = field(default=0, init=False)
+    _failed_at: float = field(default=0.0, init=False)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all journals are read."""
+        return self._after is None
+
+    @property
+    def due_at(self) -> float | None:
+        """Return when the next attempt is due; None if there is nothing to read."""
+        if self._after is None:
+            return None
+        return self._failed_at + _AGAIN_S[self._failures - 1] if self._failures else 0.0
+
+    async def begin(self, after: Cursor) -> None:
+        """Read the journal of a scheduler that was replaced, now or in `go_on`."""
+        self._after = self._after or after
+        await self.go_on()
+
+    async def go_on(self) -> None:
+        """Read what is not read yet, if an attempt is due."""
+        now, due_at = self.clock(), self.due_at
+        if due_at is None or self._failed_at <= now < due_at:
+            return
+        problem = await self.read(self._after)
+        self._failures, self._failed_at = self._failures + 1, self.clock()
+        if problem and self._failures <= len(_AGAIN_S):
+            return
+        if problem:
+            self._miss(problem)
+        self._end()
+
+    async def finish(self, cursor: Cursor | None) -> None:
+        """Try once more at the end of the cluster. Deaths may be missing if its scheduler was lost before."""
+        problem = await self.read(self._after or cursor)
+        if problem and (not self.is_over or self.blindness.has_lost("scheduler")):
+            self._miss(problem)
+        self._end()
+
+    async def read(self, cursor: Cursor | None) -> str:
+        """Try once to read the journal of a scheduler. Returns why that failed, or empty text."""
+        try:
+            stored = await asyncio.wait_for(self.feed.stored(cursor), _READ_S)
+            new_count = self.book.add(stored.deaths)
+        except Exception as problem:  # noqa: BLE001  the watcher goes on
+            self.failed("read what the scheduler before wrote down", problem)
+            return describe_error(problem)
+        if new_count:
+            self.found()
+        if stored.missed_count:
+            self.blindness.too_many(self.clock(), stored.missed_count)
+        return ""
+
+    def _end(self) -> None:
+        """Note that there is no journal to read."""
+        self._after, self._failures, self._failed_at = None, 0, 0.0
+
+    def _miss(self, problem: str) -> None:
+        self.blindness.missed(self.clock(), f"deaths before the scheduler went may be missing: {problem}")
+
+
+#: ``scheduler``: it does not answer. ``overrun``: deaths were lost unread. ``judge``: deaths could not be
+#: judged.
+Obstacle = Literal["scheduler", "overrun", "judge"]
+
+
+@frozen
+class _SeenObstacle:
+    since: float
+    problem: str
+
+
+@define
+class Blindness:
+    """Whether the watcher sees the cluster. Each obstacle counts until it is removed."""
+
+    #: Minimum duration of an obstacle, in seconds: a restart of the scheduler does not count.
+    patience_s: float
+    _obstacles: dict[Obstacle, _SeenObstacle] = field(factory=dict, init=False)
+
+    def lost(self, obstacle: Obstacle, since: float, problem: str) -> None:
+        """Note an obstacle. A known one keeps its start and gets the new wording."""
+        known = self._obstacles.get(obstacle)
+        self._obstacles[obstacle] = _SeenObstacle(known.since if known else since, problem)
+
+    def overrun(self, now: float, count: int) -> None:
+        """Note deaths that were overwritten."""
+        noun = "death or event was" if count == 1 else "deaths or events were"
+        self.missed(now, f"{count} {noun} overwritten before the watcher read them")
+
+    def too_many(self, now: float, count: int) -> None:
+        """Note deaths in the journal of a scheduler that is gone, which were not read."""
+        noun = "death" if count == 1 else "deaths"
+        self.missed(now, f"{count} {noun} in the journal of the scheduler before were too many to read")
+
+    def missed(self, now: float, problem: str) -> None:
+        """Note deaths that nobody will read. This counts for the minimum duration."""
+        known = self._obstacles.pop("overrun", None)
+        self.lost("overrun", now, f"{known.problem}; then {problem}"[:300] if known else problem)
+
+    def regained(self, obstacle: Obstacle) -> None:
+        """Note that an obstacle is removed."""
+        self._obstacles.pop(obstacle, None)
+
+    def has_lost(self, obstacle: Obstacle) -> bool:
+        """Whether there is an obstacle, even for a short time."""
+        return obstacle in self._obstacles
+
+    def problem(self, now: float) -> str | None:
+        """Return why the watcher is blind; None if it sees."""
+        if (past := self._obstacles.get("overrun")) is not None and now - past.since >= self.patience_s:
+            del self._obstacles["overrun"]
+        problems = [
+            each.problem
+            for obstacle, each in self._obstacles.items()
+            if obstacle != "scheduler" or now - each.since >= self.patience_s
+        ]
+        return "; ".join(problems) or None
+
+
+#: Maximum number of notes; the newest are kept.
+_MAX_NOTES = 20
+
+
+@frozen(kw_only=True)
+class WatcherNote:
+    """A failure in the watcher, which continued."""
+
+    #: The activity that failed: ``judge deaths``.
+    doing: str
+    #: What was wrong, for a person, without secrets.
+    problem: str
+    #: The first and the last time, in seconds since the epoch.
+    first_at: float
+    last_at: float
+    count: int = 1
+
+    def __str__(self) -> str:
+        times = f" ({self.count} times)" if self.count > 1 else ""
+        return f"could not {self.doing}: {self.problem}{times}"
+
+
+@frozen(kw_only=True)
+class WatcherStatus:
+    """The status of a watcher."""
+
+    state: WatcherState
+    #: Name of the cluster; empty until it was seen.
+    cluster: str = ""
+    #: When the scheduler last answered, in seconds since the epoch; None: never.
+    seen_at: float | None = None
+    #: Why it is blind or not connected; empty: it sees.
+    problem: str = ""
+    #: Number of deaths that this watcher has read, including deliberate stops.
+    death_count: int = 0
+    sinks: tuple[SinkStatus, ...] = ()
+    #: Failures, the newest last.
+    notes: tuple[WatcherNote, ...] = ()
+
+
+@define(eq=False)
+class WatcherProgress:
+    """The status that the watcher's thread changes and other threads read."""
+
+    _status: WatcherStatus = field(factory=lambda: WatcherStatus(state="connecting"), init=False)
+    _notes: deque[WatcherNote] = field(factory=lambda: deque(maxlen=_MAX_NOTES), init=False)
+    _lock: threading.Lock = field(factory=threading.Lock, init=False)
+
+    def status(self) -> WatcherStatus:
+        """Return the current status."""
+        with self._lock:
+            return evolve(self._status, notes=tuple(self._notes))
+
+    def seen(self, now: float, cluster: str, death_count: int) -> None:
+        """Note an answer of the scheduler with this many new deaths."""
+        with self._lock:
+            more = self._status.death_count + death_count
+            self._status = evolve(
+                self._status,
+                state="watching",
+                cluster=cluster,
+                seen_at=now,
+                problem="",
+                death_count=more,
+            )
+
+    def changed(self, state: WatcherState, problem: str = "") -> None:
+        """Note a new state of the watcher."""
+        with self._lock:
+            self._status = evolve(self._status, state=state, problem=redact_text(problem))
+
+    def not_seen(self, problem: str) -> None:
+        """Note that the scheduler did not answer. The watcher is not necessarily blind yet."""
+        with self._lock:
+            self._status = evolve(self._status, problem=redact_text(problem))
+
+    def note(self, doing: str, problem: BaseException, now: float) -> None:
+        """Note a failure. Repeats are counted."""
+        text = redact_text(describe_error(problem))
+        with self._lock:
+            last = self._notes[-1] if self._notes else None
+            if last is not None and (last.doing, last.problem) == (doing, text):
+                self._notes[-1] = evolve(last, last_at=now, count=last.count + 1)
+            else:
+                self._notes.append(WatcherNote(doing=doing, problem=text, first_at=now, last_at=now))

@@ -19,8 +19,7 @@ from workerdiag.rendering.wording import (
 )
 from workerdiag.settings import documentation_url
 from workerdiag.units import format_duration, format_time
-from workerdiag.watch.cases import BLIND_KEY
-from workerdiag.watch.watched_case import Notice, WatchedCase
+from workerdiag.watch.case import BLIND_KEY, Notice, WatchedCase
 
 #: Characters of a title, and of one line of the text.
 TITLE_CHARS, _LINE_CHARS = 120, 500
@@ -52,7 +51,7 @@ def notice_of(case: WatchedCase, reason: NoticeReason, now: float) -> Notice:
     """Return the notice about *case*.
 
     Args:
-        case: The case, already advanced to this notice by `workerdiag.watch.cases`.
+        case: The case, already advanced to this notice by `workerdiag.watch.case`.
         reason: The reason for the notice.
         now: Time by the watcher's clock.
     """

@@ -3,20 +3,37 @@
 A notice is in the outbox from the transaction that decided on it until its sink has taken it, so none is
 lost. It is sent twice only if the watcher was killed, or the answer was lost, between sending and noting.
 Then it has the same `Delivery.id`, and a receiver can drop the repeat.
+
+The thread of one sink: it delivers one notice after another, and delays no other sink if it hangs.
+
+The inbox behind ``for notice in watcher``: a sink that waits until each notice is processed.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
 import random as random_module
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from attrs import evolve
+from attrs import define, evolve, field, frozen
 
-from workerdiag.deadline import Deadline
-from workerdiag.watch.deliveries import OnDoubt, RetrySettings, SinkStatus, StoredDelivery
-from workerdiag.watch.sink_thread import SinkThread
-from workerdiag.watch.sinks.sink import Sink, SinkSetupError
+from workerdiag.deadline import NO_DEADLINE, Deadline, start_thread
+from workerdiag.errors import StateFileError, StateInUseError, describe_error, error_text
+from workerdiag.redaction.secrets import redact_text
+from workerdiag.watch.case import Notice
+from workerdiag.watch.deliveries import (
+    Claim,
+    DeliveryTable,
+    OnDoubt,
+    RetrySettings,
+    SinkStatus,
+    StoredDelivery,
+)
+from workerdiag.watch.sinks.sink import Delivery, DeliveryError, Sink, SinkSetupError
 from workerdiag.watch.store import Store
 
 
@@ -104,3 +121,296 @@ class Outbox:
         unsent = (*self._table.stored("sending"), *self._table.stored("pending"))
         names = {each.name for each in self._threads}
         return tuple(each for each in unsent if each.sink in names)
+
+
+#: Seconds between two looks for deliveries that other processes put back, and for whether a state file can be
+#: written again.
+_POLL_S = 5.0
+#: Maximum length of a receipt as JSON.
+_MAX_RECEIPT_CHARS = 2048
+_MAX_PROBLEM_CHARS = 500
+#: A truncated secret would not be recognized, so more text is read than is kept.
+_MAX_READ_CHARS = 8192
+
+
+@frozen(kw_only=True)
+class _Failure:
+    problem: str
+    is_final: bool = False
+    retry_after_s: float | None = None
+
+
+class SinkThread:
+    """Delivers what the outbox has for one sink.
+
+    Args:
+        sink: The sink. It is called without a lock or an open transaction, one call at a time.
+        table: The outbox.
+        retry: When to retry.
+        clock: Returns seconds since the epoch.
+        random: Returns a random number from 0 to 1.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        table: DeliveryTable,
+        *,
+        retry: RetrySettings,
+        clock: Callable[[], float],
+        random: Callable[[], float],
+    ) -> None:
+        self.name = sink.name
+        #: Why the state file cannot be written; empty if it can.
+        self.problem = ""
+        self._sink = sink
+        self._table = table
+        self._retry = retry
+        self._clock = clock
+        self._random = random
+        self._wakes = threading.Event()
+        self._has_ended = threading.Event()
+        #: End of the pause that the sink asked for.
+        self._resumes_at = 0.0
+        #: Deadline for its end, once it is to end.
+        self._deadline: Deadline | None = None
+
+    def start(self) -> None:
+        """Begin to deliver, after the end of a pause that was requested before a restart.
+
+        Raises:
+            StateFileError: The state cannot be read.
+            RuntimeError: The system cannot start another thread.
+        """
+        self._resumes_at = self._table.paused_until(self.name) or 0.0
+        start_thread(f"workerdiag-sink-{self.name}", self._run)
+
+    def wake(self) -> None:
+        """Check the outbox now."""
+        self._wakes.set()
+
+    def finish(self, deadline: Deadline) -> None:
+        """End when nothing is due before *deadline*, or at *deadline*."""
+        self._deadline = deadline
+        self._wakes.set()
+
+    def join(self, deadline: Deadline) -> bool:
+        """Wait for the end requested by `finish`; False if the sink is still delivering."""
+        return self._has_ended.wait(deadline.left_s)
+
+    def _run(self) -> None:
+        try:
+            while self._deadline is None or not self._deadline.is_over:
+                try:
+                    wait_s = self._deliver_next()
+                    self.problem = ""
+                except StateInUseError as problem:  # the other watcher continues with all of it
+                    self.problem = str(problem)
+                    return
+                except Exception as problem:  # noqa: BLE001  a thread that ends holds back all that is to come
+                    self.problem = describe_error(problem, most_chars=_MAX_PROBLEM_CHARS)
+                    wait_s = _POLL_S
+                if wait_s is None:
+                    return
+                self._sleep(wait_s)
+        finally:
+            self._has_ended.set()
+
+    def _deliver_next(self) -> float | None:
+        """Deliver what is due. Returns the seconds to wait; None if the thread is to end."""
+        resumes_in_s = self._resumes_at - self._clock()
+        if resumes_in_s > 0:
+            return self._wait_s(resumes_in_s)
+        claim = self._table.claim(self.name)
+        if claim is None:
+            due_at = self._table.next_due_at(self.name)
+            return self._wait_s(None if due_at is None else due_at - self._clock())
+        self._deliver(claim)
+        return 0.0
+
+    def _wait_s(self, due_in_s: float | None) -> float | None:
+        if self._deadline is not None and (due_in_s is None or due_in_s > self._deadline.left_s):
+            return None
+        return _POLL_S if due_in_s is None else min(_POLL_S, max(0.0, due_in_s))
+
+    def _sleep(self, wait_s: float) -> None:
+        if wait_s > 0:
+            left_s = (self._deadline or NO_DEADLINE).left_s
+            self._wakes.wait(min(wait_s, left_s))
+            self._wakes.clear()
+
+    def _deliver(self, claim: Claim) -> None:
+        """Deliver, and note the outcome. If it cannot be noted, the attempt counts as failed."""
+        outcome = self._attempt(claim.delivery)
+        try:
+            self._note(claim, outcome)
+        except StateInUseError:
+            raise
+        except Exception as problem:  # noqa: BLE001  a delivery that is left "sending" holds back its case
+            text = describe_error(problem, most_chars=_MAX_READ_CHARS)
+            self._note(claim, _Failure(problem=_shown(f"the outcome could not be noted: {text}")))
+
+    def _attempt(self, delivery: Delivery) -> Mapping[str, str] | _Failure:
+        try:
+            returned = self._sink.deliver(delivery)
+        except DeliveryError as problem:
+            return _Failure(
+                problem=_shown(error_text(problem)),
+                is_final=problem.is_final,
+                retry_after_s=problem.retry_after_s,
+            )
+        except BaseException as problem:  # noqa: BLE001  a sink may be anybody's code
+            return _Failure(problem=_shown(describe_error(problem, most_chars=_MAX_READ_CHARS)))
+        return _receipt(returned)
+
+    def _note(self, claim: Claim, outcome: Mapping[str, str] | _Failure) -> None:
+        """Note the outcome, and retry until that succeeds: otherwise the notice would be sent again."""
+        id_, due_at, is_pause = claim.delivery.id, 0.0, False
+        if isinstance(outcome, _Failure):
+            due_at = self._clock() + self._retry.wait_s(claim.tries, outcome.retry_after_s, self._random)
+            is_pause = outcome.retry_after_s is not None and not outcome.is_final
+            self._resumes_at = due_at if is_pause else self._resumes_at
+        while True:
+            try:
+                if not isinstance(outcome, _Failure):
+                    self._table.note_sent(id_, outcome)
+                elif outcome.is_final or claim.tries >= self._retry.max_attempts:
+                    self._table.note_dead(id_, outcome.problem)
+                else:
+                    self._table.note_failed(id_, outcome.problem, due_at, is_pause=is_pause)
+            except StateFileError as problem:
+                self.problem = str(problem)
+                if self._deadline is not None and self._deadline.is_over:
+                    return
+                self._sleep(_POLL_S)
+            else:
+                return
+
+
+def _receipt(returned: object) -> Mapping[str, str]:
+    """Return the receipt of a sink, or an empty one if it cannot be stored: the notice was sent anyway."""
+    try:
+        receipt = {str(key): str(value) for key, value in returned.items()}  # type: ignore[attr-defined]
+    except Exception:  # noqa: BLE001  None, or anything else
+        return {}
+    return receipt if len(json.dumps(receipt)) <= _MAX_RECEIPT_CHARS else {}
+
+
+def _shown(problem: str) -> str:
+    """Return the error text for the status, without secrets: library errors often quote URLs with tokens."""
+    return redact_text(problem[:_MAX_READ_CHARS])[:_MAX_PROBLEM_CHARS]
+
+
+#: Name of this sink in the outbox, the same after a restart.
+INBOX_NAME = "iterator"
+
+
+@define(eq=False)
+class Inbox:
+    """Hands one notice at a time from the outbox's thread to the loop of a program.
+
+    A notice counts as delivered when the program asks for the next one, or closes the watcher in order. If
+    its loop fails, the notice is delivered again after a restart.
+    """
+
+    name: str = INBOX_NAME
+    _offered: Notice | None = field(default=None, init=False)
+    #: Whether the program is processing the offered notice.
+    _is_taken: bool = field(default=False, init=False)
+    _is_ended: bool = field(default=False, init=False)
+    _is_closed: bool = field(default=False, init=False)
+    #: Callbacks for changes, of programs that wait in an event loop.
+    _wakers: set[Callable[[], None]] = field(factory=set, init=False)
+    _changed: threading.Condition = field(factory=threading.Condition, init=False)
+
+    def deliver(self, delivery: Delivery) -> Mapping[str, str]:
+        """Offer the notice, and wait until it is processed.
+
+        Raises:
+            DeliveryError: The watcher was closed first.
+        """
+        with self._changed:
+            if not self._is_closed:
+                self._offered, self._is_taken = delivery.notice, False
+                self._notify()
+                self._changed.wait_for(lambda: self._is_free or self._is_closed)
+                if self._is_free:
+                    return {}
+                self._offered = None
+            raise DeliveryError(problem="the watcher was closed before the program asked for the next")
+
+    def take(self, timeout_s: float | None = None) -> Notice | None:
+        """Wait for the next notice; None after the last one. The previous one then counts as delivered.
+
+        Raises:
+            TimeoutError: No notice came within *timeout_s*.
+        """
+        with self._changed:
+            self._acknowledge()
+            if not self._changed.wait_for(self._has_answer, timeout_s):
+                raise TimeoutError(f"no notice within {timeout_s} s")
+            return self._hand_over()
+
+    async def take_async(self) -> Notice | None:
+        """Do the same as `take` without blocking the event loop of the program."""
+        loop = asyncio.get_running_loop()
+        changed = asyncio.Event()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the program's loop is closed
+                loop.call_soon_threadsafe(changed.set)
+
+        with self._changed:
+            self._acknowledge()
+            self._wakers.add(wake)
+        try:
+            while True:
+                with self._changed:
+                    changed.clear()
+                    if self._has_answer():
+                        return self._hand_over()
+                await changed.wait()
+        finally:
+            with self._changed:
+                self._wakers.discard(wake)
+
+    def end(self) -> None:
+        """End the program's loop after the offered notice, if any: no more will come."""
+        with self._changed:
+            self._is_ended = True
+            self._notify()
+
+    def close(self, *, is_worked_on: bool) -> None:
+        """End the program's loop at once.
+
+        Args:
+            is_worked_on: Whether the notice that the program holds counts as delivered.
+        """
+        with self._changed:
+            if is_worked_on:
+                self._acknowledge()
+            self._is_closed = True
+            self._notify()
+
+    @property
+    def _is_free(self) -> bool:
+        return self._offered is None
+
+    def _acknowledge(self) -> None:
+        if self._is_taken:
+            self._offered, self._is_taken = None, False
+            self._notify()
+
+    def _has_answer(self) -> bool:
+        return self._is_closed or self._is_ended or (self._offered is not None and not self._is_taken)
+
+    def _hand_over(self) -> Notice | None:
+        if self._is_closed or self._offered is None or self._is_taken:
+            return None
+        self._is_taken = True
+        return self._offered
+
+    def _notify(self) -> None:
+        self._changed.notify_all()
+        for wake in self._wakers:
+            wake()

@@ -19,7 +19,7 @@ def duration_setting(
 
 
 def _configured_folder() -> Path | None:
-    folder = setting("watch.bundles")
+    folder = setting("watch.casebook")
     return Path(folder).expanduser() if folder else None
 
 

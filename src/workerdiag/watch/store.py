@@ -16,20 +16,19 @@ from workerdiag.errors import NoSuchCaseError, StateFileError, describe_error, u
 from workerdiag.incidents.incident import WatchedDeath
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import DeliveryState
-from workerdiag.watch.cases import confirmed
-from workerdiag.watch.deliveries import StoredDelivery
-from workerdiag.watch.delivery_table import DeliveryTable
+from workerdiag.watch.case import Notice, WatchedCase, confirmed
+from workerdiag.watch.deliveries import DeliveryTable, StoredDelivery
 from workerdiag.watch.feed.death_feed import Cursor
-from workerdiag.watch.policy_table import PolicyTable
-from workerdiag.watch.state_file import CHANGED_REMEDY, StateFile
-from workerdiag.watch.store_values import (
+from workerdiag.watch.policy import PolicyTable
+from workerdiag.watch.state_file import (
+    CHANGED_REMEDY,
+    StateFile,
     evidence_from_json,
     evidence_to_json,
     merge_evidence,
     value_from_json,
     value_to_json,
 )
-from workerdiag.watch.watched_case import Notice, WatchedCase
 
 #: Seconds after which closed things are deleted: 30 days.
 KEEP_S = 30 * 86400.0

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve
 
-from workerdiag.watch.bundles import made_folder
+from workerdiag.watch.case import Notice
+from workerdiag.watch.casebook import made_folder
 from workerdiag.watch.feed import open_feed
-from workerdiag.watch.notice_iterator import INBOX_NAME
-from workerdiag.watch.notice_policy import NoticePolicy
+from workerdiag.watch.outbox import INBOX_NAME
+from workerdiag.watch.policy import NoticePolicy
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks.function import as_sink
 from workerdiag.watch.sinks.sink import Sink, SinkSetupError
 from workerdiag.watch.store import Store
-from workerdiag.watch.watched_case import Notice
 from workerdiag.watch.watcher import Watcher
 
 if TYPE_CHECKING:

@@ -16,19 +16,16 @@ from attrs import define, evolve, field
 from workerdiag.deadline import Deadline, start_thread
 from workerdiag.errors import WorkerdiagError
 from workerdiag.incidents.judge import judge, judge_standstill
+from workerdiag.watch.case import Notice, WatchedCase
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.feed.death_feed import DeathFeed
 from workerdiag.watch.lease import Lease
-from workerdiag.watch.loop import WatchLoop
-from workerdiag.watch.notice_iterator import INBOX_NAME, Inbox
-from workerdiag.watch.notice_policy import NoticePolicy
-from workerdiag.watch.outbox import Outbox
-from workerdiag.watch.progress import WatcherProgress, WatcherStatus
+from workerdiag.watch.loop import WatcherProgress, WatcherStatus, WatchLoop
+from workerdiag.watch.outbox import INBOX_NAME, Inbox, Outbox
+from workerdiag.watch.policy import NoticePolicy, Silence, new_silence, parse_until
 from workerdiag.watch.settings import WatchSettings
-from workerdiag.watch.silences import Silence, new_silence, parse_until
 from workerdiag.watch.sinks.sink import Sink
 from workerdiag.watch.store import Store
-from workerdiag.watch.watched_case import Notice, WatchedCase
 
 #: Seconds that closing a watcher may take.
 CLOSE_S = 10.0

@@ -9,9 +9,9 @@ from typing import Any
 
 from attrs import field, frozen
 
+from workerdiag.watch.case import Notice
 from workerdiag.watch.sinks.setup import name_field, text_given
 from workerdiag.watch.sinks.sink import Delivery, Sink, SinkSetupError
-from workerdiag.watch.watched_case import Notice
 
 _REMEDY = "give a function that takes a Notice, or an object with name and deliver()"
 

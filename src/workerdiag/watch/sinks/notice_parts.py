@@ -15,8 +15,8 @@ from attrs import frozen
 
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.rendering.wording import VERDICT_TEXTS, format_percent, one_line, printable
+from workerdiag.watch.case import Notice
 from workerdiag.watch.notices import ENDED_TEXT, times_text
-from workerdiag.watch.watched_case import Notice
 
 #: What people read for why the watcher speaks.
 REASON_WORDS: Mapping[NoticeReason, str] = {

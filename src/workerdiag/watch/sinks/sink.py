@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 from attrs import define, field, frozen
 
 from workerdiag.errors import WorkerdiagError
-from workerdiag.watch.watched_case import Notice
+from workerdiag.watch.case import Notice
 
 
 @frozen(kw_only=True)

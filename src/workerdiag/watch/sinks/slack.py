@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from attrs import define, field, frozen
 
+from workerdiag.watch.case import Notice
 from workerdiag.watch.sinks.endpoint import Endpoint
 from workerdiag.watch.sinks.notice_parts import line
 from workerdiag.watch.sinks.setup import (
@@ -20,7 +21,6 @@ from workerdiag.watch.sinks.setup import (
 )
 from workerdiag.watch.sinks.sink import Delivery, DeliveryError
 from workerdiag.watch.sinks.slack_blocks import slack_blocks, slack_reply_blocks, slack_text
-from workerdiag.watch.watched_case import Notice
 
 API = "https://slack.com/api/"
 _TOKEN_REMEDY = "set SLACK_TOKEN to a bot token, xoxb-..., that may chat:write"  # noqa: S105  no token

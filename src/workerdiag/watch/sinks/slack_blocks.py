@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import html
 
+from workerdiag.watch.case import Notice
 from workerdiag.watch.sinks.notice_parts import Card, card_of
-from workerdiag.watch.watched_case import Notice
 
 #: A block, or an element of one, as JSON.
 Block = dict[str, object]

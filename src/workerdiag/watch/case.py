@@ -1,0 +1,525 @@
+"""The values of the watcher: cases and notices.
+
+The life of a case: how incidents, time and the end of a cluster change it, and the notices that result.
+
+Pure functions without a clock. *now* is a time by the watcher's clock; deaths have times by the scheduler's
+clock, and the two are never compared.
+
+The content of a case from diagnoses and deaths, and its escalation level.
+
+Deaths without a known cause, and the case with which they are counted.
+
+If many workers end at once, a nanny may not learn how its worker ended, or is not asked in time. Such a death
+is not news while a case fires to which it may belong: it is listed there with an unknown cause.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+
+from attrs import evolve, field, frozen
+from attrs.validators import ge
+
+from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.incidents.incident import (
+    MOST_TIMES,
+    WatchedDeath,
+    WatchedIncident,
+    is_likely,
+    title_of,
+    victim_name,
+)
+from workerdiag.incidents.state_file_reader import BLIND_KEY
+from workerdiag.model.diagnosis import SURE_ENOUGH, Advice
+from workerdiag.model.vocabulary import CaseState, NoticeReason, Verdict
+from workerdiag.rendering.outline import outline
+from workerdiag.rendering.wording import one_line
+from workerdiag.sources.addresses import host_of
+from workerdiag.watch.settings import WatchSettings
+
+
+@frozen(kw_only=True)
+class CaseProgress:
+    """The internal state of a case, which notices do not show.
+
+    It begins when the case is opened, or opened again.
+    """
+
+    #: When the cluster was last seen alive, by the watcher's clock.
+    seen_at: float | None = None
+    #: Seconds for which it was seen alive since the last death of this key.
+    quiet_s: float = 0.0
+    #: When the case was resolved or ended, by the watcher's clock.
+    closed_at: float | None = None
+    #: Deaths and hosts of the first incident.
+    first_death_count: int = 0
+    first_host_count: int = 0
+    #: Deaths are counted in windows of equal length: start and count of the last one, and the highest count.
+    window_at: float = 0.0
+    window_count: int = 0
+    peak_count: int = 0
+    #: The escalation level of the last notice.
+    told_level: int = 0
+    #: The certain causes in notices, in order.
+    told_causes: tuple[str, ...] = ()
+    #: Who confirmed that somebody works on it; empty: nobody.
+    confirmed_by: str = ""
+
+
+@frozen(kw_only=True)
+class WatchedCase:
+    """All incidents of one key on one cluster, and the notices about them."""
+
+    #: The same for the same key and cluster, for all watchers.
+    id: str
+    key: str
+    cluster: str
+    state: CaseState
+    #: The likeliest cause of the last judgement. The key stays when it changes.
+    cause: str | None = None
+    title: str
+    probability: float = 0.0
+    blame: Verdict = "unknown"
+    #: What to do, one sentence each, most helpful first.
+    advice: tuple[str, ...] = ()
+    #: Seconds since the epoch.
+    opened_at: float
+    last_death_at: float
+    #: Since the case was opened, or opened again.
+    death_count: int = field(default=0, validator=ge(0))
+    #: Ids of deaths without a known cause that came with these; they are not counted.
+    unexplained_ids: frozenset[str] = frozenset()
+    hosts: frozenset[str] = frozenset()
+    #: Address or name of the worker that died first.
+    first_victim: str = ""
+    #: Key of the task that Dask blames, or the only one on the first victim, by the last judgement.
+    task: str = ""
+    #: Number of the last notice, from 1; 0: none yet.
+    sequence: int = field(default=0, validator=ge(0))
+    last_notice_at: float | None = None
+    #: Path or URL of the death bundle, if one was saved.
+    bundle: str = ""
+    progress: CaseProgress = CaseProgress()
+    #: `Diagnosis.to_json` of the last incident.
+    diagnosis_json: str = field(default="", repr=False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may have further notices without another incident."""
+        return self.state not in ("resolved", "ended")
+
+
+@frozen(kw_only=True)
+class Notice:
+    """One notice of the watcher about a case, self-contained and free of secrets."""
+
+    #: Case, opening time and number, the same in every delivery to any sink.
+    id: str
+    reason: NoticeReason
+    case_id: str
+    key: str
+    cluster: str
+    state: CaseState
+    #: One line of at most 120 characters: ``3 workers of prod died: memory limit (93%)``.
+    title: str
+    #: Several lines for a terminal or a chat: what, how sure, how many, where, what to do.
+    text: str
+    cause: str | None = None
+    probability: float = 0.0
+    blame: Verdict = "unknown"
+    advice: tuple[str, ...] = ()
+    death_count: int = 0
+    #: Number of deaths without a known cause that came with these.
+    unexplained_count: int = 0
+    hosts: tuple[str, ...] = ()
+    first_victim: str = ""
+    #: Seconds since the epoch.
+    at: float
+    opened_at: float
+    last_death_at: float
+    #: By name: ``cause`` the address of the cause's page, or the command that shows it; ``bundle`` where the
+    #: evidence is.
+    links: Mapping[str, str] = field(factory=dict, hash=False)
+    #: `Diagnosis.to_json`; empty where there is none (blind, digest).
+    diagnosis_json: str = field(default="", repr=False)
+
+    @property
+    def slack_blocks(self) -> list[dict[str, object]]:
+        """The notice for Slack's ``chat.postMessage(blocks=...)``; its text is shown as it is."""
+        from workerdiag.watch.sinks.slack_blocks import slack_blocks
+
+        return slack_blocks(self)
+
+
+#: Key of the case for deaths that are not judged yet.
+SETTLING_KEY = "settling"
+
+__all__ = [
+    "BLIND_KEY",
+    "SETTLING_KEY",
+    "Step",
+    "WatchSettings",
+    "blind_case",
+    "case_id",
+    "confirmed",
+    "ended",
+    "rejudged",
+    "settling_case",
+    "with_incident",
+    "with_time",
+]
+
+#: Who works on a case.
+_MAX_NAME_CHARS = 100
+#: A case, and the reason for a notice now; None: there is nothing to say.
+Step = tuple[WatchedCase, NoticeReason | None]
+
+
+def case_id(cluster: str, key: str) -> str:
+    """Return the id of the case of *key* on *cluster*: twelve hexadecimal digits, equal for all watchers."""
+    return hashlib.sha256(f"{cluster}\n{key}".encode("utf-8", "backslashreplace")).hexdigest()[:12]
+
+
+def with_incident(
+    case: WatchedCase | None, incident: WatchedIncident, cluster: str, now: float, settings: WatchSettings
+) -> Step:
+    """Return the case with one more settled incident, and the reason for a notice now.
+
+    Args:
+        case: The case of this key on this cluster, open or not; None if there was none. A settling case moves
+            to
+            the key of the incident, as no notice has gone out for it.
+        incident: The incident; all its deaths are new to the case.
+        cluster: Name of the cluster.
+        now: Time by the watcher's clock.
+        settings: When to speak.
+    """
+    if case is None or case.state == "settling":
+        return _spoken(_opened(None, incident, cluster, now), "new", now)
+    if case.is_open:
+        grown = with_diagnosis(with_deaths(case, incident.deaths, settings), incident.diagnosis)
+        progress = evolve(grown.progress, quiet_s=0.0, seen_at=now)
+        last_at = max(case.last_death_at, incident.when, *(each.when for each in incident.deaths))
+        return _news(evolve(grown, progress=progress, last_death_at=last_at), now, settings)
+    closed_at = case.progress.closed_at
+    opened = _opened(case, incident, cluster, now)
+    if closed_at is not None and now - closed_at <= settings.recur_s:
+        return _spoken(evolve(opened, state="recurring"), "recurring", now)
+    return _spoken(opened, "new", now)
+
+
+def rejudged(case: WatchedCase, incident: WatchedIncident, now: float, settings: WatchSettings) -> Step:
+    """Return the case after its deaths were judged again with late evidence.
+
+    It keeps its key. A notice says, once for each cause, that a new cause is now certain.
+    """
+    return _news(with_diagnosis(case, incident.diagnosis), now, settings) if case.is_open else (case, None)
+
+
+def with_time(case: WatchedCase, now: float, *, seen_at: float, settings: WatchSettings) -> Step:
+    """Return the case as time passes: resolved, with a reminder, or with news that had to wait.
+
+    Args:
+        case: Any case.
+        now: Time by the watcher's clock.
+        seen_at: When the scheduler last answered, by the same clock.
+        settings: When to speak.
+    """
+    if not case.is_open or case.state == "settling":
+        return case, None
+    seen = _seen(case, seen_at, settings)
+    is_blind_case = case.key == BLIND_KEY
+    if seen.progress.quiet_s >= settings.resolve_s or (is_blind_case and seen_at > _last_seen(case)):
+        progress = evolve(seen.progress, closed_at=now)
+        return _spoken(evolve(seen, state="resolved", progress=progress), "resolved", now)
+    is_seen = is_blind_case or now - seen_at <= settings.blind_s
+    if is_seen and not seen.progress.confirmed_by and now - _last_word(case) >= settings.remind_s:
+        return _spoken(seen, "reminder", now)
+    return _news(seen, now, settings)
+
+
+def confirmed(case: WatchedCase, by: str) -> WatchedCase:
+    """Return the case with somebody at work on it: no reminders until it is opened again."""
+    return evolve(case, progress=evolve(case.progress, confirmed_by=one_line(by)[:_MAX_NAME_CHARS]))
+
+
+def ended(case: WatchedCase, now: float) -> Step:
+    """Return the case after its cluster is gone: whether its trouble is over is not known."""
+    if not case.is_open:
+        return case, None
+    progress = evolve(case.progress, closed_at=now)
+    gone = evolve(case, state="ended", progress=progress)
+    return (gone, None) if case.state == "settling" else _spoken(gone, "ended", now)
+
+
+def blind_case(cluster: str, now: float, problem: str, previous: WatchedCase | None = None) -> WatchedCase:
+    """Return the case of a blind watcher, advanced to its notice; `with_time` says that it sees again.
+
+    Args:
+        cluster: Name of the cluster.
+        now: Time by the watcher's clock.
+        problem: Why it is blind, for a person: ``the scheduler has not answered for 2 minutes``.
+        previous: The earlier blind case of this cluster, if any. If it is still open, it is returned
+            unchanged,
+            and there is nothing to say.
+    """
+    if previous is not None and previous.is_open:
+        return previous
+    case = WatchedCase(
+        id=case_id(cluster, BLIND_KEY),
+        key=BLIND_KEY,
+        cluster=cluster,
+        state="firing",
+        title=one_line(problem),
+        opened_at=now,
+        last_death_at=now,
+        sequence=previous.sequence if previous is not None else 0,
+        progress=CaseProgress(seen_at=now),
+    )
+    return _spoken(case, "blind", now)[0]
+
+
+def settling_case(cluster: str, deaths: Sequence[WatchedDeath]) -> WatchedCase | None:
+    """Return a case for display with the deaths that are not judged yet; None if no death is unexpected."""
+    lost = [each for each in deaths if not each.is_expected]
+    if not lost:
+        return None
+    return WatchedCase(
+        id=case_id(cluster, SETTLING_KEY),
+        key=SETTLING_KEY,
+        cluster=cluster,
+        state="settling",
+        title="not judged yet, evidence still arrives",
+        opened_at=min(each.when for each in lost),
+        last_death_at=max(each.when for each in lost),
+        death_count=len(lost),
+        hosts=hosts_of(lost),
+        first_victim=victim_name(lost[0].identity),
+    )
+
+
+def _opened(case: WatchedCase | None, incident: WatchedIncident, cluster: str, now: float) -> WatchedCase:
+    """Return a case at its first incident, or at the first one after it was closed; its numbers continue."""
+    deaths = incident.deaths
+    hosts = hosts_of(deaths)
+    opened = WatchedCase(
+        id=case.id if case is not None else case_id(cluster, incident.key),
+        key=case.key if case is not None else incident.key,
+        cluster=cluster,
+        state="firing",
+        title="",
+        opened_at=min((incident.when, *(each.when for each in deaths))),
+        last_death_at=max((incident.when, *(each.when for each in deaths))),
+        death_count=len(deaths),
+        hosts=hosts,
+        first_victim=victim_name(deaths[0].identity) if deaths else "",
+        sequence=case.sequence if case is not None else 0,
+        bundle=case.bundle if case is not None else "",
+        progress=CaseProgress(
+            seen_at=now,
+            first_death_count=len(deaths),
+            first_host_count=len(hosts),
+            window_at=incident.when,
+            window_count=len(deaths),
+            peak_count=len(deaths),
+        ),
+    )
+    return with_diagnosis(opened, incident.diagnosis)
+
+
+def _seen(case: WatchedCase, seen_at: float, settings: WatchSettings) -> WatchedCase:
+    """Return the case with the time for which the cluster was seen alive, without blind periods."""
+    step_s = seen_at - _last_seen(case)
+    if -settings.blind_s <= step_s <= 0:
+        return case
+    seen_s = step_s if 0 < step_s <= settings.blind_s else 0.0  # else blind, or the clock was set
+    progress = evolve(case.progress, seen_at=seen_at, quiet_s=case.progress.quiet_s + seen_s)
+    return evolve(case, progress=progress)
+
+
+def _news(case: WatchedCase, now: float, settings: WatchSettings) -> Step:
+    """Return the news since the last notice, if that is long enough ago."""
+    if 0 <= now - _last_word(case) < settings.collect_s:
+        return case, None
+    told = case.progress.told_causes
+    if _is_likely(case) and case.cause not in told:
+        return _spoken(case, "changed", now)
+    level = escalation_level(case, settings)
+    if level > case.progress.told_level:
+        worse = evolve(case, state="escalating", progress=evolve(case.progress, told_level=level))
+        return _spoken(worse, "escalating", now)
+    return case, None
+
+
+def _spoken(case: WatchedCase, reason: NoticeReason, now: float) -> Step:
+    told = case.progress.told_causes
+    if _is_likely(case) and case.cause is not None and case.cause not in told:
+        told = (*told, case.cause)
+    progress = evolve(case.progress, told_causes=told)
+    return evolve(case, sequence=case.sequence + 1, last_notice_at=now, progress=progress), reason
+
+
+def _is_likely(case: WatchedCase) -> bool:
+    return case.cause is not None and case.probability >= SURE_ENOUGH
+
+
+def _last_seen(case: WatchedCase) -> float:
+    return case.progress.seen_at if case.progress.seen_at is not None else -inf
+
+
+def _last_word(case: WatchedCase) -> float:
+    return case.last_notice_at if case.last_notice_at is not None else -inf
+
+
+#: Maximum number of advice texts in a case.
+_MAX_ADVICE = 5
+#: Maximum number of hosts in a case.
+_MAX_HOSTS = 1000
+
+
+def with_diagnosis(case: WatchedCase, diagnosis: Diagnosis) -> WatchedCase:
+    """Return the case with the content of *diagnosis*."""
+    top, lead = diagnosis.top, dict(outline(diagnosis).lead)
+    advice = _advice_texts(top.mitigations) if is_likely(diagnosis) and top is not None else []
+    return evolve(
+        case,
+        cause=top.id if top is not None else None,
+        title=title_of(diagnosis),
+        probability=top.probability if top is not None else 0.0,
+        blame=diagnosis.blame.verdict,
+        task=_task_of(diagnosis),
+        advice=tuple(advice[:_MAX_ADVICE]) or (lead["Do now"],),
+        diagnosis_json=diagnosis.to_json(),
+    )
+
+
+def _advice_texts(mitigations: Sequence[Advice]) -> list[str]:
+    """Return the advice: the first text as at the top of a report, the others with their conditions."""
+    first = [one_line(each.do) for each in mitigations[:1]]
+    others = [one_line(f"If {each.when}: {each.do}" if each.when else each.do) for each in mitigations[1:]]
+    return [*first, *others]
+
+
+def _task_of(diagnosis: Diagnosis) -> str:
+    """Return the task that Dask blames, else the only task that ran on the first victim."""
+    running = diagnosis.deaths[0].executing if diagnosis.deaths else None
+    return one_line(diagnosis.blame.task or (running[0] if running is not None and len(running) == 1 else ""))
+
+
+def with_deaths(case: WatchedCase, deaths: Sequence[WatchedDeath], settings: WatchSettings) -> WatchedCase:
+    """Return the case with more deaths."""
+    begin, count = case.progress.window_at, case.progress.window_count
+    peak = case.progress.peak_count
+    for when in sorted(each.when for each in deaths):
+        if when >= begin + settings.collect_s:
+            begin, count = when, 0
+        count += 1
+        peak = max(peak, count)
+    hosts = frozenset(sorted(case.hosts | hosts_of(deaths))[:_MAX_HOSTS])
+    progress = evolve(case.progress, window_at=begin, window_count=count, peak_count=peak)
+    return evolve(case, death_count=case.death_count + len(deaths), hosts=hosts, progress=progress)
+
+
+def escalation_level(case: WatchedCase, settings: WatchSettings) -> int:
+    """Return the number of multiples of its first incident that a case has reached in deaths and hosts."""
+    progress = case.progress
+    return _powers(progress.peak_count, progress.first_death_count, settings.escalate_factor) + _powers(
+        len(case.hosts), progress.first_host_count, settings.escalate_hosts
+    )
+
+
+def hosts_of(deaths: Sequence[WatchedDeath]) -> frozenset[str]:
+    """Return the known hosts of the deaths."""
+    named = (each.identity.host or host_of(each.identity.worker) for each in deaths)
+    return frozenset(sorted({one_line(host) for host in named if host})[:_MAX_HOSTS])
+
+
+def _powers(count: float, first: float, factor: float) -> int:
+    powers = 0
+    while first > 0 and count >= (first := first * factor):
+        powers += 1
+    return powers
+
+
+def case_beside(
+    incident: WatchedIncident, cases: Iterable[WatchedCase], settings: WatchSettings
+) -> WatchedCase | None:
+    """Return the case with the nearest deaths to those of *incident*; None if the incident is news.
+
+    It is news if a cause is likely; if an exit is known and no case has the best guess as its cause; if
+    nobody died of a likely cause on the same machines within the window in which deaths are judged together;
+    or if such deaths are fewer than the unexplained ones.
+    """
+    if is_likely(incident.diagnosis) or not incident.deaths:
+        return None
+    hosts = hosts_of(incident.deaths)
+    guess = _guess(incident)
+    near = [
+        (_distance_s(incident, case), -case.death_count, case)
+        for case in cases
+        if _is_near(incident, case, settings)
+        and case.probability >= SURE_ENOUGH
+        and hosts <= case.hosts
+        and (incident.is_unexplained or guess == case.cause)
+    ]
+    unexplained_count = len(incident.deaths) + sum(len(case.unexplained_ids) for *_, case in near)
+    if unexplained_count > sum(case.death_count for *_, case in near):
+        return None
+    return min(near, key=lambda each: each[:2])[-1]
+
+
+def case_of_guess(
+    incident: WatchedIncident, cases: Iterable[WatchedCase], settings: WatchSettings
+) -> WatchedCase | None:
+    """Return the case with the cause of *incident* as its guess; None if there is none.
+
+    For a standstill, return the open one without a known cause.
+    """
+    if not is_likely(incident.diagnosis):
+        return None
+    if not incident.deaths:
+        standstills = (
+            case for case in cases if case.is_open and not case.death_count and case.key != BLIND_KEY
+        )
+        return next((case for case in standstills if case.probability < SURE_ENOUGH), None)
+    cause = _guess(incident)
+    return next((case for case in cases if case.cause == cause and _is_near(incident, case, settings)), None)
+
+
+def with_unexplained(case: WatchedCase, incident: WatchedIncident, now: float) -> WatchedCase:
+    """Return the case with the deaths of *incident* as unexplained ones. It stays open while they continue."""
+    return evolve(
+        case,
+        unexplained_ids=case.unexplained_ids | {each.id for each in incident.deaths},
+        last_death_at=max(case.last_death_at, *(each.when for each in incident.deaths)),
+        progress=evolve(case.progress, quiet_s=0.0, seen_at=now),
+    )
+
+
+def without_deaths(case: WatchedCase, ids: frozenset[str]) -> WatchedCase:
+    """Return the case without deaths that turned out to have another cause."""
+    own_count = len(ids - case.unexplained_ids)
+    return evolve(
+        case,
+        death_count=max(0, case.death_count - own_count),
+        unexplained_ids=case.unexplained_ids - ids,
+    )
+
+
+def _guess(incident: WatchedIncident) -> str | None:
+    top = incident.diagnosis.top
+    return top.id if top is not None else None
+
+
+def _is_near(incident: WatchedIncident, case: WatchedCase, settings: WatchSettings) -> bool:
+    """Whether the deaths of both are within the window in which deaths are judged together."""
+    within_s = MOST_TIMES * settings.settle_s
+    return case.is_open and case.death_count > 0 and _distance_s(incident, case) <= within_s
+
+
+def _distance_s(incident: WatchedIncident, case: WatchedCase) -> float:
+    """Return the seconds between the deaths of both, by the scheduler's clock; 0 if they overlap."""
+    last_at = max(each.when for each in incident.deaths)
+    return max(0.0, case.opened_at - last_at, incident.when - case.last_death_at)
