@@ -20,7 +20,7 @@ from support.watch_values import make_notice, watched_case, watched_death
 from workerdiag.watch.case import case_id
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.deliveries import RetrySettings
-from workerdiag.watch.feed.death_feed import Cursor, FeedBatch
+from workerdiag.watch.feed.feed import Cursor, FeedBatch
 from workerdiag.watch.lease import Lease
 from workerdiag.watch.loop import WatcherProgress, WatchLoop
 from workerdiag.watch.outbox import Outbox

@@ -7,7 +7,7 @@ from attrs import evolve
 from support.alerts import CLUSTER, SETTINGS, START, incident, sure_of, unsure, watched
 from workerdiag.model.evidence import ProcessExit
 from workerdiag.watch.casebook import Casebook
-from workerdiag.watch.feed.death_feed import Cursor, FeedBatch
+from workerdiag.watch.feed.feed import Cursor, FeedBatch
 from workerdiag.watch.store import Store
 
 FIRST, LATER = sure_of("nanny.memory-terminate"), sure_of("kernel.oom-killer")

@@ -14,7 +14,7 @@ from support.simulated_feed import NOON, SimulatedFeed, death
 from workerdiag.errors import StateFileError
 from workerdiag.model.evidence import Event
 from workerdiag.watch.casebook import Casebook
-from workerdiag.watch.feed.death_feed import Cursor
+from workerdiag.watch.feed.feed import Cursor
 from workerdiag.watch.loop import WatcherProgress, WatchLoop
 from workerdiag.watch.policy import NoticePolicy, new_silence
 from workerdiag.watch.settings import WatchSettings

@@ -9,7 +9,7 @@ from support.watch_values import NOW, FakeClock, make_notice, watched_case, watc
 from workerdiag.errors import NoSuchCaseError, StateFileError
 from workerdiag.model.evidence import Gap, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
-from workerdiag.watch.feed.death_feed import Cursor
+from workerdiag.watch.feed.feed import Cursor
 from workerdiag.watch.store import KEEP_S, Store
 
 

@@ -33,7 +33,7 @@ from workerdiag.watch.case import (
     with_unexplained,
     without_deaths,
 )
-from workerdiag.watch.feed.death_feed import Cursor, FeedBatch
+from workerdiag.watch.feed.feed import Cursor, FeedBatch
 from workerdiag.watch.notices import notice_of
 from workerdiag.watch.policy import NoticePolicy, PolicyDecision, apply_policy, due_digest
 from workerdiag.watch.settings import WatchSettings

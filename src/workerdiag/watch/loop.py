@@ -30,7 +30,7 @@ from workerdiag.model.vocabulary import WatcherState
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.deliveries import SinkStatus
-from workerdiag.watch.feed.death_feed import Cursor, DeathFeed, FeedBatch
+from workerdiag.watch.feed.feed import Cursor, DeathFeed, FeedBatch
 
 #: Seconds that one question to the scheduler waits for a death.
 POLL_S = 20.0

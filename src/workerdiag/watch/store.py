@@ -18,7 +18,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import DeliveryState
 from workerdiag.watch.case import Notice, WatchedCase, confirmed
 from workerdiag.watch.deliveries import DeliveryTable, StoredDelivery
-from workerdiag.watch.feed.death_feed import Cursor
+from workerdiag.watch.feed.feed import Cursor
 from workerdiag.watch.policy import PolicyTable
 from workerdiag.watch.state_file import (
     CHANGED_REMEDY,

@@ -18,7 +18,7 @@ from workerdiag.errors import WorkerdiagError
 from workerdiag.incidents.judge import judge, judge_standstill
 from workerdiag.watch.case import Notice, WatchedCase
 from workerdiag.watch.casebook import Casebook
-from workerdiag.watch.feed.death_feed import DeathFeed
+from workerdiag.watch.feed.feed import DeathFeed
 from workerdiag.watch.lease import Lease
 from workerdiag.watch.loop import WatcherProgress, WatcherStatus, WatchLoop
 from workerdiag.watch.outbox import INBOX_NAME, Inbox, Outbox

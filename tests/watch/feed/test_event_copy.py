@@ -8,7 +8,7 @@ import pytest
 
 from support.death_records import NOW
 from support.simulated_scheduler import SimulatedConnection, SimulatedScheduler
-from workerdiag.watch.feed.event_copy import EventCopy
+from workerdiag.watch.feed.plain_events import EventCopy
 
 ADDRESS = "tcp://10.0.0.1:8786"
 #: More than one answer may name.

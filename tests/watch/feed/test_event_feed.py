@@ -12,7 +12,7 @@ from support.simulated_scheduler import SimulatedConnection, SimulatedScheduler,
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
 from workerdiag.model.evidence import Event, ProcessExit
 from workerdiag.model.identity import Identity
-from workerdiag.watch.feed import open_feed, perishable_evidence, scheduler_feed
+from workerdiag.watch.feed import events, open_feed, scheduler_feed
 from workerdiag.watch.feed.look_handler import LOOK, look_installer
 from workerdiag.wire.messages import decode_message
 from workerdiag.wire.recorded_death import RecordedDeath
@@ -51,7 +51,7 @@ def inside(monkeypatch):
     monkeypatch.setattr(
         scheduler_feed, "Connection", lambda address, *_: SimulatedConnection({ADDRESS: scheduler}, address)
     )
-    monkeypatch.setattr(perishable_evidence, "ClusterSource", Cluster)
+    monkeypatch.setattr(events, "ClusterSource", Cluster)
     monkeypatch.setattr("workerdiag.watch.feed.plain_events._POLL_S", 0.01)
     monkeypatch.setattr("time.time", lambda: NOW)
     Cluster.asked = ()
@@ -269,7 +269,7 @@ def closing(inside, monkeypatch, request):
         return []
 
     monkeypatch.setattr(Cluster, "collect_async", close_meanwhile)
-    monkeypatch.setattr("workerdiag.watch.feed.farewell._GRACE_S", PATIENCE_S)
+    monkeypatch.setattr("workerdiag.watch.feed.feed._GRACE_S", PATIENCE_S)
     if request.param == "recorder":
         inside.install()
     return inside

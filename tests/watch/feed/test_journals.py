@@ -9,9 +9,9 @@ import fsspec
 import pytest
 
 from support.death_records import NOW, decoded, nanny_report, scheduler_record, worker_address
-from workerdiag.watch.feed import journals, open_feed
-from workerdiag.watch.feed.death_feed import Cursor, StoredDeaths
-from workerdiag.watch.feed.journals import read_journal
+from workerdiag.watch.feed import open_feed, scheduler_feed
+from workerdiag.watch.feed.feed import Cursor, StoredDeaths
+from workerdiag.watch.feed.scheduler_feed import read_journal
 from workerdiag.wire.recorded_death import RecordedDeath
 
 CURSOR = Cursor(epoch="of the dead scheduler", position=3)
@@ -92,7 +92,7 @@ def test_all_of_many_deaths_are_told(tmp_path):
 
 def test_deaths_that_are_too_many_are_counted(tmp_path, monkeypatch):
     """The newest are told; of the others, those that are recent count."""
-    monkeypatch.setattr(journals, "_MAX_MESSAGES", 20)
+    monkeypatch.setattr(scheduler_feed, "_MAX_MESSAGES", 20)
     many_deaths(tmp_path / "deaths.jsonl", 30)
     found = read_journal(str(tmp_path / "deaths.jsonl"), since=NOW + 0.055, lookback_s=0.0)
     assert [each.identity.worker for each in found.deaths] == [worker_address(each) for each in range(21, 31)]

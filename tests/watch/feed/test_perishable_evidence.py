@@ -13,8 +13,8 @@ from workerdiag.incidents.incident import WatchedDeath
 from workerdiag.incidents.judge import judge
 from workerdiag.model.evidence import Event, Gap, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
-from workerdiag.watch.feed import perishable_evidence
-from workerdiag.watch.feed.perishable_evidence import PerishableEvidence
+from workerdiag.watch.feed import events
+from workerdiag.watch.feed.events import PerishableEvidence
 
 VICTIM = Identity(worker="tcp://10.0.0.4:1001", pid=7, nanny="tcp://10.0.0.4:9001", host="10.0.0.4")
 OTHER = Identity(worker="tcp://10.0.0.5:1002", pid=8, nanny="tcp://10.0.0.5:9001", host="10.0.0.5")
@@ -40,7 +40,7 @@ def evidence_of(monkeypatch, *pieces, victim=VICTIM, **more):
             assert budget_s
             return list(pieces)
 
-    monkeypatch.setattr(perishable_evidence, "ClusterSource", Cluster)
+    monkeypatch.setattr(events, "ClusterSource", Cluster)
     death = WatchedDeath(id="1", when=NOW, identity=victim, **more)
     (told,) = asyncio.run(PerishableEvidence(None).ask([death]))
     return told.evidence
@@ -136,7 +136,7 @@ def test_deaths_at_once_whose_nannies_share_a_log_are_told_by_what_they_died_of(
             assert budget_s
             return [LogChunk(origin="nanny log", data=shared_log(12).encode(), stream="nanny")]
 
-    monkeypatch.setattr(perishable_evidence, "ClusterSource", Cluster)
+    monkeypatch.setattr(events, "ClusterSource", Cluster)
     told = asyncio.run(PerishableEvidence(None).ask(deaths))
     incidents = judge(told, timeout_s=120.0)
     assert {each.diagnosis.top.id: len(each.deaths) for each in incidents} == CAUSES

@@ -11,8 +11,8 @@ from support.death_records import NOW, nanny_report, scheduler_record, worker_ad
 from support.simulated_scheduler import SimulatedConnection, SimulatedScheduler, polled, workers
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
 from workerdiag.watch.feed import open_feed, scheduler_feed
-from workerdiag.watch.feed.death_feed import Cursor, StoredDeaths
-from workerdiag.watch.feed.perishable_evidence import PerishableEvidence
+from workerdiag.watch.feed.events import PerishableEvidence
+from workerdiag.watch.feed.feed import Cursor, StoredDeaths
 
 ADDRESS, OTHER = "tcp://10.0.0.1:8786", "tcp://10.0.0.2:8786"
 PATIENCE_S = 60.0

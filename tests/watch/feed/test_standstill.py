@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from workerdiag.model.evidence import Event
-from workerdiag.watch.feed import standstill
-from workerdiag.watch.feed.standstill import StandstillWatch, stands_still
+from workerdiag.watch.feed import scheduler_feed
+from workerdiag.watch.feed.scheduler_feed import StandstillWatch, stands_still
 from workerdiag.wire.watch_answer import ClusterFigures
 
 STUCK = ClusterFigures(worker_count=0, waiting_count=3)
@@ -29,7 +29,7 @@ def asked(monkeypatch):
             assert budget_s
             return [EVENT]
 
-    monkeypatch.setattr(standstill, "ClusterSource", Cluster)
+    monkeypatch.setattr(scheduler_feed, "ClusterSource", Cluster)
     return asked
 
 

@@ -4,17 +4,22 @@ The installing function runs once for each connection. A handler is better than 
 run of a function costs a line in the log, an event, and unpickling on the event loop. The scheduler counts
 the events of each topic (``Topic.count`` in broker.py), and keeps the last thousand. The event of the
 installing function in ``all`` is removed.
+
+Who the removed workers of a scheduler were: their processes, nannies and names, which it forgets.
+
+A plugin on the scheduler notes them as they join. Looks from outside would miss a worker that dies within
+moments, and would take the next worker with its address for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypedDict, cast
+from typing import Any, TypedDict, cast
 
 from workerdiag.model.dask import Method, Reply, Scheduler, Topic
 from workerdiag.recorder import internals
+from workerdiag.sources.cluster.scheduler_functions import pauses
 from workerdiag.sources.internals import topics_reader
-from workerdiag.watch.feed.worker_identities import WORKER_IDENTITIES, worker_identities
 
 #: Name of the handler, with the version of request and reply, as watchers of two releases may ask.
 LOOK = "workerdiag_look_3"
@@ -185,3 +190,57 @@ def _reason_reader() -> Method:
         return None
 
     return reason_of
+
+
+#: Name of the plugin, with the version of `who_was`, as watchers of two releases may share it.
+WORKER_IDENTITIES = "workerdiag_worker_identities_1"
+
+
+def worker_identities() -> Method:
+    """Return a function that runs in the scheduler and returns the plugin, which it adds if it is not there.
+
+    The plugin stays when a watcher goes: others use it. Its ``who_was(removal)`` returns process, nanny and
+    name of the worker in a removal, an event of the scheduler, or None.
+    """
+    create, begin = _plugin_factory(), pauses()
+
+    async def remember(name: str, scheduler: Scheduler) -> Any:
+        if name not in scheduler.plugins:
+            plugin, pause = create(), begin()
+            scheduler.add_plugin(plugin, name=name)
+            for worker in list(scheduler.workers):
+                plugin.add_worker(scheduler, worker)
+                await pause()
+        return scheduler.plugins[name]
+
+    return remember
+
+
+def _plugin_factory() -> Method:
+    def create() -> Any:
+        from distributed.diagnostics.plugin import SchedulerPlugin
+
+        class WorkerIdentities(SchedulerPlugin):
+            def __init__(self) -> None:
+                self._joined: dict[str, tuple[object, ...]] = {}
+                self._removed: dict[tuple[object, object], tuple[object, ...]] = {}
+
+            def add_worker(self, scheduler: Any, worker: str) -> None:
+                state = scheduler.workers.get(worker)
+                if state is not None:
+                    self._joined[worker] = (state.pid, state.nanny, str(state.name)[:200])
+
+            def remove_worker(self, scheduler: Any, worker: str, *, stimulus_id: str, **more: object) -> None:
+                del scheduler, more
+                who = self._joined.pop(worker, None)
+                if who is not None:
+                    self._removed[worker, stimulus_id] = who
+                if len(self._removed) > 1000:  # the scheduler keeps no more events
+                    del self._removed[next(iter(self._removed))]
+
+            def who_was(self, removal: Reply) -> tuple[object, ...] | None:
+                return self._removed.get((removal.get("worker"), removal.get("stimulus_id")))
+
+        return WorkerIdentities()
+
+    return create

@@ -1,24 +1,54 @@
-"""The feed of a live cluster, with or without the recorder."""
+"""The feed of a live cluster, with or without the recorder.
+
+Reads the journal of a scheduler that is gone: deaths that it appended to a file or a store.
+
+Reads deaths from the flight recorder on the scheduler, by a long poll.
+
+Recognizes other programs at the address of a scheduler.
+
+Only a peer that never answered like a scheduler is asked for its identity: that of a large scheduler names
+all its workers.
+
+Notices a standstill, work that does not go on although tasks wait, by cheap figures; then collects evidence.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import heapq
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from attrs import evolve, frozen
 
-from workerdiag.deadline import in_thread
-from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError, describe_error
+from workerdiag.deadline import Deadline, in_thread
+from workerdiag.errors import (
+    ClusterEndedError,
+    SchedulerUnreachableError,
+    WorkerdiagError,
+    describe_error,
+    system_error,
+    utf8_safe,
+)
+from workerdiag.incidents.incident import watched_deaths
+from workerdiag.model.dask import Client, Reply, is_disallowed
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.process_end import RECENT_S
-from workerdiag.watch.feed.connection import Connection, Target, read_target
-from workerdiag.watch.feed.death_feed import Cursor, FeedBatch, Look, StoredDeaths
+from workerdiag.recorder.journal import MAX_FILE_BYTES, MAX_OBJECTS
+from workerdiag.sources.cluster import ClusterSource
+from workerdiag.sources.cluster.queries import answer_in_time
+from workerdiag.sources.recorder.records import RecordParser
+from workerdiag.watch.feed.connection import LATE_S, Connection, Target, read_target
 from workerdiag.watch.feed.events import EventReader
-from workerdiag.watch.feed.farewell import with_farewell
-from workerdiag.watch.feed.journals import read_journal
-from workerdiag.watch.feed.peer import PeerCheck
-from workerdiag.watch.feed.recorder import NoRecorderError, listen_to_recorder, look_at_recorder
-from workerdiag.watch.feed.standstill import StandstillWatch
+from workerdiag.watch.feed.feed import LISTEN_S, Cursor, FeedBatch, Look, StoredDeaths, with_farewell
+from workerdiag.wire.constants import MESSAGE_SCHEMA
+from workerdiag.wire.messages import DeathMessage
+from workerdiag.wire.plain import from_plain
+from workerdiag.wire.recorded_death import RecordedDeath, merge_messages
+from workerdiag.wire.watch_answer import ClusterFigures, WatchAnswer
 
 #: Seconds of waiting tasks after which there is a standstill: clusters need a while to grow.
 STANDSTILL_S = 60.0
@@ -240,3 +270,291 @@ def open_feed(
     """
     found = read_target(target, name=name, security=security)
     return SchedulerFeed(found, journal=journal, lookback_s=lookback_s, standstill_s=standstill_s)
+
+
+#: Number of the newest messages to keep while reading all: some 6 MB, and seconds to compare them.
+_MAX_MESSAGES = 4000
+#: Number of dead workers with a known time, for counting those that are not kept.
+_MAX_COUNTED = 100_000
+_BLOCK_BYTES = 2**20
+#: Address and pid: successive workers of a nanny may have the same address.
+_Worker = tuple[str | None, int | None]
+
+
+def read_journal(target: str, *, since: float | None, lookback_s: float) -> StoredDeaths:
+    """Return the newest deaths in a journal, and the number of further ones.
+
+    Args:
+        target: The value of ``workerdiag.recorder.append-to``.
+        since: Earliest time, in seconds since the epoch; None: *lookback_s* seconds before the last death.
+        lookback_s: Used without *since*.
+
+    Raises:
+        OSError: It cannot be read.
+        ImportError: The library of its store is not installed.
+    """
+    blocks = _store_blocks(target) if "://" in target else _file_blocks(Path(target).expanduser())
+    counted: dict[_Worker, float] = {}
+    messages = heapq.nlargest(_MAX_MESSAGES, _counting(_messages(blocks), counted), key=_time)
+    last = _time(messages[0]) if messages else 0.0
+    first = last - lookback_s if since is None else since
+    deaths = merge_messages(sorted((each for each in messages if _time(each) >= first), key=_time))
+    wanted = {worker for worker, when in counted.items() if when >= first}
+    missed = wanted - {_worker(each) for each in messages}
+    return StoredDeaths(deaths=watched_deaths(deaths), missed_count=len(missed))
+
+
+def _counting(messages: Iterable[DeathMessage], counted: dict[_Worker, float]) -> Iterator[DeathMessage]:
+    """Yield the messages, and store the last time of each worker in *counted*."""
+    for each in messages:
+        if len(counted) < _MAX_COUNTED:
+            counted[_worker(each)] = max(_time(each), counted.get(_worker(each), 0.0))
+        yield each
+
+
+def _worker(message: DeathMessage) -> _Worker:
+    return message.identity.worker, message.identity.pid
+
+
+def _time(message: DeathMessage) -> float:
+    return RecordedDeath.of(message).time
+
+
+def _messages(files: Iterable[Iterable[bytes]]) -> Iterator[DeathMessage]:
+    """Yield the messages in files. Torn lines, such as the last one, are skipped."""
+    for blocks in files:
+        parser = RecordParser()
+        for block in blocks:
+            yield from (record.message for record in parser.take(block))
+        yield from (record.message for record in parser.end())
+
+
+def _file_blocks(path: Path) -> Iterator[Iterator[bytes]]:
+    """Yield the blocks of the rotated file, and then of the current one."""
+    aside = path.with_name(f"{path.name}.1")
+    for each in (aside, path) if aside.exists() else (path,):
+        yield _blocks_of(each)
+
+
+def _blocks_of(path: Path) -> Iterator[bytes]:
+    left = 2 * MAX_FILE_BYTES
+    with path.open("rb") as file:
+        while left > 0 and (block := file.read(min(left, _BLOCK_BYTES))):
+            left -= len(block)
+            yield block
+
+
+def _store_blocks(target: str) -> Iterator[list[bytes]]:
+    """Yield the newest objects of a store. Their names end with the start time of the scheduler."""
+    import fsspec
+
+    filesystem, folder = fsspec.core.url_to_fs(target)
+    names = [str(each) for each in filesystem.ls(folder, detail=False) if str(each).endswith(".jsonl")]
+    newest = sorted(names, key=lambda name: name.rsplit("-", 2)[-2:])[-MAX_OBJECTS:]
+    for name in newest:
+        yield [filesystem.cat_file(name)]
+
+
+class NoRecorderError(Exception):
+    """The scheduler does not record, or has an unknown version of the recorder."""
+
+
+async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: float, lookback_s: float) -> Look:
+    """Return the deaths after a cursor; without one, those of the last *lookback_s* seconds.
+
+    Raises:
+        NoRecorderError: There is no recorder any more.
+        TimeoutError: The scheduler does not answer in time.
+    """
+    ask = partial(
+        client.scheduler.workerdiag_watch,
+        since=after.position if after is not None else 0,
+        epoch=after.epoch if after is not None else "",
+        wait_s=wait_s,
+        lookback_s=lookback_s if after is None else None,
+    )
+    try:
+        reply = await answer_in_time(ask, Deadline.after(wait_s + LATE_S))
+    except Exception as problem:
+        if is_disallowed(problem):
+            raise NoRecorderError from None
+        raise
+    if not isinstance(reply, dict) or reply.get("schema") != MESSAGE_SCHEMA:
+        raise NoRecorderError  # a server without this handler answers nothing
+    dropped: list[str] = []
+    answer = from_plain(WatchAnswer, {name: reply[name] for name in reply if name != "schema"}, dropped)
+    is_known = after is not None and after.epoch == answer.epoch
+    return Look(
+        cursor=Cursor(epoch=answer.epoch, position=answer.position),
+        now=answer.now,
+        deaths=watched_deaths(answer.deaths),
+        unreported=frozenset(each.id for each in answer.deaths if each.report is None),
+        missed_count=answer.missed_count if is_known else 0,
+        figures=answer.figures,
+        closing_reason=answer.closing_reason,
+        journal=answer.journal,
+    )
+
+
+async def listen_to_recorder(client: Client, after: Cursor) -> Reply:
+    """Wait for an answer without deaths, which comes as soon as the scheduler closes."""
+    answer: Reply = await client.scheduler.workerdiag_watch(
+        since=sys.maxsize, epoch=after.epoch, wait_s=LISTEN_S
+    )
+    return answer
+
+
+_ASK_S = 5.0
+_MAX_NAME_CHARS = 200
+_CHECK = (
+    "if a scheduler is there, it is stuck; else give the scheduler's own port (8786 by default), not that of "
+    "its dashboard or of another program, with tcp:// or tls:// as the scheduler has it"
+)
+
+
+class WrongPeerError(WorkerdiagError):
+    """A worker, a nanny or another Dask server answers instead of a scheduler."""
+
+
+class PeerCheck:
+    """Checks whether a scheduler answers at the address."""
+
+    def __init__(self) -> None:
+        #: The last address of a scheduler, and the last address of something else.
+        self._scheduler = self._other = ""
+
+    def answered(self, address: str) -> None:
+        """Note that a scheduler answers at the address."""
+        self._scheduler, self._other = address, ""
+
+    async def check_again(self, connection: Connection) -> None:
+        """Ask for its identity again, if it was not a scheduler: other questions cause tracebacks in its log.
+
+        Raises:
+            WrongPeerError: It is still not a scheduler.
+        """
+        if connection.address == self._other and (problem := await _other_server(connection)):
+            raise WrongPeerError(problem)
+
+    async def explain(self, connection: Connection | None, problem: Exception) -> str:
+        """Return the message for people about a failed question."""
+        if isinstance(problem, WrongPeerError):
+            return str(problem)
+        said = await _described(problem, connection)
+        if connection is None or connection.address == self._scheduler or _is_nobody_there(problem):
+            return said
+        if _may_be_foreign(problem):
+            return f"{said} ({_CHECK})"
+        other = await _other_server(connection)
+        self._other = connection.address if other else ""
+        return other or said
+
+
+async def _described(problem: Exception, connection: Connection | None) -> str:
+    """Return the problem with the error of the system: to Dask every failure to connect is a time-out.
+
+    Dask's last attempt may have had too little time to fail by itself (comm/core.py, 2024.8.1 to 2026.8.0).
+    """
+    reason = system_error(problem)
+    if not reason and connection is not None and _is_nobody_there(problem):
+        reason = await _connection_error(connection.address)
+    return f"{describe_error(problem)}: {reason}" if reason else describe_error(problem)
+
+
+async def _connection_error(address: str) -> str:
+    """Return the error of the system for a plain connection, such as "Connection refused"; empty without one."""
+    from distributed.comm.addressing import get_address_host_port
+
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(*get_address_host_port(address)), _ASK_S)
+        writer.close()
+    except Exception as problem:  # noqa: BLE001  the failure before it is reported
+        number = problem.errno if isinstance(problem, OSError) else None
+        return os.strerror(number) if number and number > 0 else ""
+    return ""
+
+
+async def _other_server(connection: Connection) -> str | None:
+    """Return the Dask server that answers instead of a scheduler; None for a scheduler, or if it does not say."""
+    try:
+        reply = await asyncio.wait_for(connection.scheduler.identity(), _ASK_S)
+    except Exception:  # noqa: BLE001  the failure before it is reported
+        return None
+    if not isinstance(reply, Mapping) or "type" not in reply or "workers" in reply:
+        return None
+    kind, scheduler = (
+        utf8_safe(str(reply.get(key) or ""))[:_MAX_NAME_CHARS] for key in ("type", "scheduler")
+    )
+    address = f", {scheduler}" if scheduler else ""
+    return f"{connection.address} is a {kind}, not a scheduler: give the scheduler's address{address}"
+
+
+def _may_be_foreign(problem: Exception) -> bool:
+    """Whether no reply came that Dask can read."""
+    from distributed.comm.core import CommClosedError
+
+    return isinstance(problem, TimeoutError | CommClosedError | MemoryError)
+
+
+def _is_nobody_there(problem: Exception) -> bool:
+    """Whether no connection was made."""
+    return isinstance(problem, OSError) and not _may_be_foreign(problem)
+
+
+#: Seconds between two collections of evidence while it lasts.
+_AGAIN_S = 60.0
+
+
+class StandstillWatch:
+    """Remembers since when work has stood still.
+
+    Args:
+        least_s: Minimum duration of a standstill, in seconds: workers may be on their way.
+    """
+
+    def __init__(self, *, least_s: float) -> None:
+        self._least_s = least_s
+        #: Time of the last answer, by the scheduler's clock.
+        self._now = 0.0
+        self._since: float | None = None
+        self._asked_at: float | None = None
+        self._evidence: tuple[Evidence, ...] = ()
+
+    @property
+    def due_in_s(self) -> float | None:
+        """Return the seconds from the last answer until it counts as a standstill.
+
+        None if work goes on, or it counts already.
+        """
+        if self._since is None or self._asked_at is not None:
+            return None
+        return max(0.0, self._least_s - (self._now - self._since))
+
+    async def evidence(self, figures: ClusterFigures, client: Client, *, now: float) -> tuple[Evidence, ...]:
+        """Return the evidence of a standstill; empty without one.
+
+        Args:
+            figures: The current figures of the cluster.
+            client: A connection to its scheduler, which is asked once a minute while the standstill lasts.
+            now: The scheduler's clock, in seconds.
+        """
+        self._now = now
+        if not stands_still(figures):
+            self._since = self._asked_at = None
+            self._evidence = ()
+            return ()
+        if self._since is None:
+            self._since = now
+        if now - self._since < self._least_s:
+            return ()
+        if self._asked_at is None or now - self._asked_at >= _AGAIN_S:
+            self._asked_at = now
+            self._evidence = tuple(await ClusterSource(client).collect_async(budget_s=_ASK_S))
+        return self._evidence
+
+
+def stands_still(figures: ClusterFigures) -> bool:
+    """Whether tasks wait and nothing runs: no workers, none that takes tasks, or none that fits."""
+    if figures.executing_count or not (figures.waiting_count or figures.assigned_count):
+        return False
+    return figures.running_worker_count == 0 or figures.assigned_count == 0

@@ -1,12 +1,18 @@
-"""The values of a feed: deaths, cursors and standstills of a cluster."""
+"""The values of a feed: deaths, cursors and standstills of a cluster.
+
+Notices that a scheduler closes while it is asked about deaths: programs often end soon after one.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+import asyncio
+from collections.abc import Awaitable
+from typing import Protocol, TypeVar
 
 from attrs import field, frozen
 
 from workerdiag.incidents.incident import WatchedDeath
+from workerdiag.model.dask import Reply
 from workerdiag.model.evidence import Evidence
 from workerdiag.wire.watch_answer import ClusterFigures
 
@@ -83,3 +89,30 @@ class Look:
     closing_reason: str | None = None
     #: The journal of the scheduler; None: none, or not known.
     journal: str | None = None
+
+
+#: A closing scheduler answers all questions, and then closes all connections; the answer may arrive later.
+_GRACE_S = 0.05
+#: Longest wait for a farewell, in seconds: the question lasts this long even if its asker is gone.
+LISTEN_S = 10.0
+
+_T = TypeVar("_T")
+
+
+async def with_farewell(asking: Awaitable[_T], listening: Awaitable[Reply]) -> tuple[_T, str | None]:
+    """Return the result of *asking*, and why the scheduler began to close meanwhile; None if unknown.
+
+    Args:
+        asking: The questions.
+        listening: A question that the scheduler answers with its ``closing_reason`` as soon as it closes.
+    """
+    heard = asyncio.ensure_future(listening)
+    try:
+        found = await asking
+        done, _ = await asyncio.wait({heard}, timeout=_GRACE_S)
+    finally:
+        heard.cancel()
+    if not done or heard.cancelled() or heard.exception() is not None:
+        return found, None
+    reason = heard.result().get("closing_reason")
+    return found, None if reason is None else str(reason)
