@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.watch.case import Notice
-from workerdiag.watch.sinks.sink import Delivery
+from workerdiag.watch.sinks.base import Delivery
 
 #: Texts that act on a reader in some service unless they are shown as text.
 HOSTILE = (

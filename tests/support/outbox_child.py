@@ -26,7 +26,7 @@ from workerdiag.watch.loop import WatcherProgress, WatchLoop
 from workerdiag.watch.outbox import Outbox
 from workerdiag.watch.policy import NoticePolicy
 from workerdiag.watch.settings import WatchSettings
-from workerdiag.watch.sinks.sink import DeliveryError
+from workerdiag.watch.sinks.base import DeliveryError
 from workerdiag.watch.store import Store
 
 CLUSTER = "prod"

@@ -10,7 +10,7 @@ import pytest
 
 from support.notices import sample_notice
 from workerdiag.watch.outbox import Inbox
-from workerdiag.watch.sinks.sink import Delivery, DeliveryError
+from workerdiag.watch.sinks.base import Delivery, DeliveryError
 
 PATIENCE_S = 60.0
 

@@ -19,7 +19,7 @@ from workerdiag.watch import outbox as sink_thread
 from workerdiag.watch.deliveries import RetrySettings, delivery_id
 from workerdiag.watch.lease import Lease
 from workerdiag.watch.outbox import Outbox
-from workerdiag.watch.sinks.sink import Delivery, DeliveryError, SinkSetupError
+from workerdiag.watch.sinks.base import Delivery, DeliveryError, SinkSetupError
 from workerdiag.watch.store import Store
 
 #: Longer than any test waits.

@@ -11,7 +11,7 @@ from attrs import evolve
 
 from support.simulated_feed import NOON, SimulatedFeed
 from support.watched_deaths import EXIT, OOM, SEGFAULT, crashed, killed_by_nanny, left_by_code
-from workerdiag.watch.sinks.function import as_sink
+from workerdiag.watch.sinks.base import as_sink
 from workerdiag.watch.store import Store
 from workerdiag.watch.watcher import Watcher
 

@@ -19,8 +19,7 @@ from support.simulated_feed import NOON, SimulatedFeed, death
 from workerdiag.errors import SilenceError, StateFileError, StateInUseError
 from workerdiag.watch.deliveries import DeliveryTable, SinkStatus
 from workerdiag.watch.settings import WatchSettings
-from workerdiag.watch.sinks.function import as_sink
-from workerdiag.watch.sinks.sink import DeliveryError, SinkSetupError
+from workerdiag.watch.sinks.base import DeliveryError, SinkSetupError, as_sink
 from workerdiag.watch.store import Store
 from workerdiag.watch.watcher import Watcher
 

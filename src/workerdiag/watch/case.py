@@ -148,7 +148,7 @@ class Notice:
     @property
     def slack_blocks(self) -> list[dict[str, object]]:
         """The notice for Slack's ``chat.postMessage(blocks=...)``; its text is shown as it is."""
-        from workerdiag.watch.sinks.slack_blocks import slack_blocks
+        from workerdiag.watch.sinks.slack import slack_blocks
 
         return slack_blocks(self)
 

@@ -20,7 +20,7 @@ from attrs.validators import ge, gt
 from workerdiag.errors import utf8_safe
 from workerdiag.model.vocabulary import DeliveryState
 from workerdiag.watch.case import Notice
-from workerdiag.watch.sinks.sink import Delivery
+from workerdiag.watch.sinks.base import Delivery
 from workerdiag.watch.state_file import StateFile, value_from_json, value_to_json
 
 #: How to treat a delivery interrupted by a kill: send it again with its id, or give it up and list it.

@@ -33,7 +33,7 @@ from workerdiag.watch.deliveries import (
     SinkStatus,
     StoredDelivery,
 )
-from workerdiag.watch.sinks.sink import Delivery, DeliveryError, Sink, SinkSetupError
+from workerdiag.watch.sinks.base import Delivery, DeliveryError, Sink, SinkSetupError
 from workerdiag.watch.store import Store
 
 

@@ -15,8 +15,7 @@ from workerdiag.watch.feed import open_feed
 from workerdiag.watch.outbox import INBOX_NAME
 from workerdiag.watch.policy import NoticePolicy
 from workerdiag.watch.settings import WatchSettings
-from workerdiag.watch.sinks.function import as_sink
-from workerdiag.watch.sinks.sink import Sink, SinkSetupError
+from workerdiag.watch.sinks.base import Sink, SinkSetupError, as_sink
 from workerdiag.watch.store import Store
 from workerdiag.watch.watcher import Watcher
 

@@ -24,7 +24,7 @@ from workerdiag.watch.loop import WatcherProgress, WatcherStatus, WatchLoop
 from workerdiag.watch.outbox import INBOX_NAME, Inbox, Outbox
 from workerdiag.watch.policy import NoticePolicy, Silence, new_silence, parse_until
 from workerdiag.watch.settings import WatchSettings
-from workerdiag.watch.sinks.sink import Sink
+from workerdiag.watch.sinks.base import Sink
 from workerdiag.watch.store import Store
 
 #: Seconds that closing a watcher may take.

@@ -10,7 +10,7 @@ import pytest
 from support.http_server import HttpAnswer, HttpServer
 from support.notices import HOSTILE, delivery_of, sample_notice
 from workerdiag.watch.sinks.apprise_url import AppriseSink, without_mentions
-from workerdiag.watch.sinks.sink import DeliveryError, SinkSetupError
+from workerdiag.watch.sinks.base import DeliveryError, SinkSetupError
 
 
 def url_of(server, path="/hook"):

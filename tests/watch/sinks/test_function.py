@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from support.notices import delivery_of, sample_notice
-from workerdiag.watch.sinks.function import FunctionSink, as_sink
-from workerdiag.watch.sinks.sink import DeliveryError, SinkSetupError
+from workerdiag.watch.sinks.base import DeliveryError, FunctionSink, SinkSetupError, as_sink
 
 
 def test_a_function_gets_the_notice():

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from support.certificates import write_certificate
 from support.mail_server import PASSWORD, USER, mail_server
 from support.notices import HOSTILE, delivery_of, notices, sample_notice
+from workerdiag.watch.sinks.base import DeliveryError, SinkSetupError
 from workerdiag.watch.sinks.mail import MailSink, mail_of
-from workerdiag.watch.sinks.sink import DeliveryError, SinkSetupError
 
 SENDER = "watcher@example.org"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from workerdiag.watch import sinks
+from workerdiag.watch.sinks.base import Sink, SinkSetupError
 from workerdiag.watch.sinks.options import sink_of, sinks_of
-from workerdiag.watch.sinks.sink import Sink, SinkSetupError
 
 KEY = "0123456789abcdef0123456789abcdef"
 ENVIRONMENT = {

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 
 from support.http_server import HttpAnswer, HttpServer
 from support.notices import HOSTILE, delivery_of, notices, sample_notice
+from workerdiag.watch.sinks.base import DeliveryError, SinkSetupError
 from workerdiag.watch.sinks.pagerduty import (
     MAX_EVENT_BYTES,
     MAX_KEY_CHARS,
@@ -17,7 +18,6 @@ from workerdiag.watch.sinks.pagerduty import (
     alert_event,
     change_event,
 )
-from workerdiag.watch.sinks.sink import DeliveryError, SinkSetupError
 
 KEY = "0123456789abcdef0123456789abcdef"
 ACCEPTED = HttpAnswer({"status": "success"}, status=202)

@@ -11,11 +11,12 @@ from slack_sdk.models.blocks import Block
 from support.fake_slack import TOKEN, FakeSlack, texts_in
 from support.http_server import HttpAnswer, HttpServer
 from support.notices import HOSTILE, delivery_of, notices, sample_notice
-from workerdiag.watch.sinks.sink import DeliveryError, SinkSetupError
-from workerdiag.watch.sinks.slack import SlackSink, SlackUrlSink
-from workerdiag.watch.sinks.slack_blocks import (
+from workerdiag.watch.sinks.base import DeliveryError, SinkSetupError
+from workerdiag.watch.sinks.slack import (
     MAX_BLOCKS,
     MAX_TEXT_CHARS,
+    SlackSink,
+    SlackUrlSink,
     slack_blocks,
     slack_reply_blocks,
     slack_text,

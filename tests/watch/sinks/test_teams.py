@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from support.http_server import HttpAnswer, HttpServer
 from support.notices import HOSTILE, delivery_of, notices, sample_notice
-from workerdiag.watch.sinks.sink import DeliveryError, SinkSetupError
+from workerdiag.watch.sinks.base import DeliveryError, SinkSetupError
 from workerdiag.watch.sinks.teams import MAX_COUNTED_BYTES, TeamsSink, counted_bytes, teams_message
 
 

@@ -16,7 +16,7 @@ import workerdiag
 from support.diagnoses import GOOD
 from support.http_server import HttpAnswer, HttpServer
 from support.notices import delivery_of, notices, sample_notice
-from workerdiag.watch.sinks.sink import DeliveryError, SinkSetupError
+from workerdiag.watch.sinks.base import DeliveryError, SinkSetupError
 from workerdiag.watch.sinks.webhook import WebhookSink, verify_signature
 
 SECRET = "s3cret-of-the-bots"

@@ -11,10 +11,9 @@ from workerdiag.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from workerdiag.watch.sinks.apprise_url import AppriseSink
-    from workerdiag.watch.sinks.function import FunctionSink
+    from workerdiag.watch.sinks.base import Delivery, DeliveryError, FunctionSink, Sink, SinkSetupError
     from workerdiag.watch.sinks.mail import MailSink
     from workerdiag.watch.sinks.pagerduty import PagerDutySink
-    from workerdiag.watch.sinks.sink import Delivery, DeliveryError, Sink, SinkSetupError
     from workerdiag.watch.sinks.slack import SlackSink, SlackUrlSink
     from workerdiag.watch.sinks.teams import TeamsSink
     from workerdiag.watch.sinks.webhook import WebhookSink, verify_signature

@@ -13,10 +13,16 @@ from attrs import field, frozen
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.watch.case import Notice
-from workerdiag.watch.sinks.endpoint import without_secrets
+from workerdiag.watch.sinks.base import (
+    Delivery,
+    DeliveryError,
+    SinkSetupError,
+    name_field,
+    sink_name,
+    timeout_field,
+    without_secrets,
+)
 from workerdiag.watch.sinks.notice_parts import card_of
-from workerdiag.watch.sinks.setup import name_field, sink_name, timeout_field
-from workerdiag.watch.sinks.sink import Delivery, DeliveryError, SinkSetupError
 
 if TYPE_CHECKING:
     from apprise import Apprise, NotifyType

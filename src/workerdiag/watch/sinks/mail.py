@@ -19,10 +19,16 @@ from attrs import field, frozen
 
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
 from workerdiag.errors import describe_error
-from workerdiag.watch.sinks.endpoint import without_secrets
+from workerdiag.watch.sinks.base import (
+    Delivery,
+    DeliveryError,
+    SinkSetupError,
+    name_field,
+    text_given,
+    timeout_field,
+    without_secrets,
+)
 from workerdiag.watch.sinks.notice_parts import Card, card_of, line
-from workerdiag.watch.sinks.setup import name_field, text_given, timeout_field
-from workerdiag.watch.sinks.sink import Delivery, DeliveryError, SinkSetupError
 
 #: How the connection is protected: by STARTTLS, by TLS from its beginning, or not at all.
 Security = Literal["starttls", "tls", "none"]

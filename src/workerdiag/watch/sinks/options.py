@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from urllib.parse import unquote, urlsplit
 
 from workerdiag.watch.sinks.apprise_url import AppriseSink
+from workerdiag.watch.sinks.base import Sink, SinkSetupError
 from workerdiag.watch.sinks.mail import MailSink, Security
 from workerdiag.watch.sinks.pagerduty import PagerDutySink
-from workerdiag.watch.sinks.sink import Sink, SinkSetupError
 from workerdiag.watch.sinks.slack import SlackSink, SlackUrlSink
 from workerdiag.watch.sinks.teams import TeamsSink
 from workerdiag.watch.sinks.webhook import WebhookSink

@@ -13,10 +13,16 @@ from attrs import field, frozen
 
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.watch.case import Notice
-from workerdiag.watch.sinks.endpoint import Endpoint
+from workerdiag.watch.sinks.base import (
+    Delivery,
+    Endpoint,
+    SinkSetupError,
+    name_field,
+    sink_name,
+    timeout_field,
+    url_given,
+)
 from workerdiag.watch.sinks.notice_parts import Card, card_of, line
-from workerdiag.watch.sinks.setup import name_field, sink_name, timeout_field, url_given
-from workerdiag.watch.sinks.sink import Delivery, SinkSetupError
 
 Severity = Literal["critical", "error", "warning", "info"]
 Action = Literal["trigger", "resolve", "change"]

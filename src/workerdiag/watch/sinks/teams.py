@@ -8,10 +8,8 @@ from collections.abc import Iterator, Mapping
 from attrs import evolve, field, frozen
 
 from workerdiag.watch.case import Notice
-from workerdiag.watch.sinks.endpoint import Endpoint
+from workerdiag.watch.sinks.base import Delivery, Endpoint, name_field, sink_name, timeout_field, url_given
 from workerdiag.watch.sinks.notice_parts import Card, card_of, shorten
-from workerdiag.watch.sinks.setup import name_field, sink_name, timeout_field, url_given
-from workerdiag.watch.sinks.sink import Delivery
 
 #: A message has 28 kB (https://learn.microsoft.com/microsoftteams/limits-specifications-teams), and a
 #: workflow counts more than was sent: 24,453 bytes as 28,897

@@ -16,9 +16,15 @@ from attrs import asdict, field, frozen
 
 from workerdiag.errors import utf8_safe
 from workerdiag.watch.case import Notice
-from workerdiag.watch.sinks.endpoint import Endpoint
-from workerdiag.watch.sinks.setup import name_field, secret_given, sink_name, timeout_field, url_given
-from workerdiag.watch.sinks.sink import Delivery
+from workerdiag.watch.sinks.base import (
+    Delivery,
+    Endpoint,
+    name_field,
+    secret_given,
+    sink_name,
+    timeout_field,
+    url_given,
+)
 
 #: A receiver refuses what is older or newer than this, in seconds, as the specification's libraries do.
 TOLERANCE_S = 300.0

@@ -1,0 +1,400 @@
+"""What a sink owes the watcher.
+
+Checks a sink's options as it is made, and gives it a name.
+
+Posts to a service by HTTP, and says in a `DeliveryError` what went wrong.
+
+A plain function as a sink.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import math
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from email.message import Message
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from http.client import HTTPException
+from typing import Any, Protocol, runtime_checkable
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from attrs import Factory, define, field, frozen
+
+from workerdiag._version import __version__
+from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
+from workerdiag.errors import WorkerdiagError, describe_error
+from workerdiag.redaction.secrets import HIDDEN, redact_text
+from workerdiag.rendering.wording import one_line, printable
+from workerdiag.watch.case import Notice
+
+
+@frozen(kw_only=True)
+class Delivery:
+    """One notice on its way to one sink."""
+
+    #: The same in every attempt: a receiver that sees it twice may drop the second.
+    id: str
+    notice: Notice
+    #: Counted from 1.
+    attempt: int = 1
+    #: What this sink returned for the last notice of the case: the id of a message to edit, its thread.
+    receipt: Mapping[str, str] = field(factory=dict, hash=False)
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """A place that notices go to. Each has a thread of its own, so it may wait; it is called once at a time."""
+
+    @property
+    def name(self) -> str:
+        """Short and the same after a restart: outbox and messages name the sink by it."""
+
+    def deliver(self, delivery: Delivery) -> Mapping[str, str]:
+        """Send it; return what the next delivery of this case needs to know, at most 2 kB.
+
+        Raises:
+            DeliveryError: It could not be sent. Any other exception counts as one that may be tried again.
+        """
+
+
+@define
+class SinkSetupError(WorkerdiagError):
+    """A sink cannot work as it was set up: a token is empty, an address is none."""
+
+    #: What kind of sink: ``webhook``, ``slack``.
+    sink: str
+    #: What is wrong, without secrets.
+    problem: str
+    #: What to do about it.
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"cannot use the {self.sink} sink: {self.problem} ({self.remedy})"
+
+
+def _delay_s(given: object) -> float | None:
+    """A number of seconds, also as text; None for anything else."""
+    try:
+        seconds = float(given)  # type: ignore[arg-type]
+    except Exception:  # noqa: BLE001  a sink may hand over anything
+        return None
+    return seconds if math.isfinite(seconds) else None
+
+
+@define
+class DeliveryError(WorkerdiagError):
+    """A notice could not be sent."""
+
+    #: What was wrong, for a person, without secrets.
+    problem: str
+    #: Whether another attempt is of no use: a wrong token, a message that is refused.
+    is_final: bool = False
+    #: Seconds after which the receiver wants to be tried again (``Retry-After``). Text that is no number
+    #: counts as not given.
+    retry_after_s: float | None = field(default=None, converter=_delay_s)
+
+    def __str__(self) -> str:
+        return self.problem
+
+
+#: Seconds that one delivery may take, from the look-up of the host to the end of the answer.
+TIMEOUT_S = 20.0
+
+#: attrs calls it with the sink, the field and its value.
+Validator = Callable[[object, object, Any], None]
+
+#: An address may have no others (RFC 3986, section 2), and a header none of these.
+_UNUSABLE = re.compile(r"[\x00-\x20\x7f-\U0010ffff]")
+
+
+def secret_given(sink: str, what: str, remedy: str) -> Validator:
+    """A validator: a token or key that can be sent in a header."""
+
+    def check(_sink: object, _field: object, value: object) -> None:
+        if not isinstance(value, str) or not value:
+            raise SinkSetupError(sink, f"{what} is empty", remedy)
+        if _UNUSABLE.search(value):
+            raise SinkSetupError(sink, f"{what} has blanks or characters beyond ASCII in it", remedy)
+
+    return check
+
+
+def text_given(sink: str, what: str, remedy: str) -> Validator:
+    """A validator: a text of one line that is not empty."""
+
+    def check(_sink: object, _field: object, value: object) -> None:
+        if not isinstance(value, str) or not value.strip() or not value.isprintable():
+            raise SinkSetupError(sink, f"{what} is empty or no single line of text", remedy)
+
+    return check
+
+
+def url_given(sink: str, remedy: str) -> Validator:
+    """A validator: an address that HTTP can post to."""
+
+    def check(_sink: object, _field: object, value: object) -> None:
+        if problem := _url_problem(value):
+            raise SinkSetupError(sink, f"the URL {problem}", remedy)
+
+    return check
+
+
+def _url_problem(url: object) -> str:
+    """What is wrong with an address, without a part of it that may be secret; empty if nothing is."""
+    if not isinstance(url, str) or not url:
+        return "is empty"
+    if _UNUSABLE.search(url):
+        return "has blanks or characters beyond ASCII in it"
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018  reading it checks it
+    except ValueError:
+        return "is malformed"
+    if parts.scheme not in {"http", "https"}:
+        return "does not begin with https:// or http://"
+    if not parts.hostname:
+        return "names no host"
+    return "has a user or a password before the host" if "@" in parts.netloc else ""
+
+
+def positive(sink: str, what: str) -> Validator:
+    """A validator: a number of seconds above 0."""
+
+    def check(_sink: object, _field: object, value: object) -> None:
+        if not isinstance(value, int | float) or not 0 < value < float("inf"):
+            raise SinkSetupError(sink, f"{what} is {value!r}", "give a number of seconds above 0")
+
+    return check
+
+
+def timeout_field(sink: str) -> float:
+    """A sink's field ``timeout_s``."""
+    return field(default=TIMEOUT_S, validator=positive(sink, "timeout_s"))
+
+
+def name_field(sink: str, name_of: Callable[[Any], str]) -> str:
+    """A sink's field ``name``, by default what *name_of* makes of the sink."""
+    validator = text_given(sink, "the name", "give a short one")
+    return field(default=Factory(name_of, takes_self=True), validator=validator)
+
+
+def sink_name(kind: str, address: object, place: str = "") -> str:
+    """``webhook:bots.example.org/3f9a1c``: the same after a restart, different for different addresses.
+
+    The query is left out: that is where tokens stand that change. *place* stands for the host.
+    """
+    text = str(address).partition("?")[0]
+    digest = hashlib.sha256(text.encode("utf-8", errors="replace")).hexdigest()[:6]
+    return f"{kind}:{place or host_of(text)}/{digest}"
+
+
+def host_of(url: str) -> str:
+    """The host of an address, the only part of it that a message may show; empty if it has none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+#: Statuses below 500 after which the same request may succeed (RFC 9110, section 15.5; RFC 8470; RFC 6585).
+_TEMPORARY = frozenset({408, 409, 421, 423, 425, 429})
+#: A redirect that is meant to stay (RFC 9110, section 15.4); any other may be a page shown for an hour.
+_PERMANENT_REDIRECTS = frozenset({301, 308})
+_MAX_ANSWER_BYTES = 256 * 1024
+_MAX_DETAIL_CHARS = 200
+#: Longer waits than a day are not believed.
+_MAX_RETRY_AFTER_S = 86_400.0
+_DIGITS = re.compile(r"\d{1,9}")
+
+
+@frozen(kw_only=True)
+class Endpoint:
+    """An address that one sink posts to."""
+
+    #: Name of the sink, which begins each message.
+    sink: str
+    url: str = field(repr=False)
+    timeout_s: float
+    #: What to do about a refusal: ``check the token``.
+    remedy: str
+    #: What no message may show; of an address that is its path and its query.
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    def post(self, body: bytes, headers: Mapping[str, str]) -> bytes:
+        """Post *body*, and return the answer's body.
+
+        A redirect is followed to the same host only. Proxies are those of the environment.
+
+        Raises:
+            DeliveryError: There was no answer in time, or it is a refusal.
+        """
+        request = Request(  # noqa: S310  http or https: `url_given`
+            self.url,
+            data=body,
+            headers={"User-Agent": f"workerdiag/{__version__}", **headers},
+            method="POST",
+        )
+        try:
+            answer = call_in_time(
+                f"workerdiag-post-{self.sink}",
+                lambda: self._exchange(request),
+                Deadline.after(self.timeout_s),
+            )
+        except CALL_FAILURES as problem:
+            raise DeliveryError(self._worded(f"{host_of(self.url)}: {problem}")) from None
+        if isinstance(answer, DeliveryError):
+            raise answer
+        return answer
+
+    def _exchange(self, request: Request) -> bytes | DeliveryError:
+        try:
+            with build_opener(_SameHostRepeats).open(request, timeout=self.timeout_s) as answer:
+                body: bytes = answer.read(_MAX_ANSWER_BYTES)
+        except HTTPError as refusal:
+            return self._refused(refusal)
+        except (OSError, HTTPException, ValueError) as problem:
+            return DeliveryError(
+                self._worded(f"cannot reach {host_of(self.url)}: {describe_error(problem, most_chars=300)}")
+            )
+        return body
+
+    def _refused(self, refusal: HTTPError) -> DeliveryError:
+        status = refusal.code
+        if 300 <= status < 400:
+            return self._redirected(status, refusal.headers)
+        with refusal:
+            detail = self.shown(_detail_of(refusal))
+        is_final = status < 500 and status not in _TEMPORARY
+        said = f"{host_of(self.url)} answered {status} {_phrase(status)}{detail and f' ({detail})'}"
+        return DeliveryError(
+            self._worded(f"{said}; {self.remedy}" if is_final else said),
+            is_final=is_final,
+            retry_after_s=retry_after_s(refusal.headers),
+        )
+
+    def _redirected(self, status: int, headers: Message) -> DeliveryError:
+        target = host_of(headers.get("Location", "")) or "an unnamed place"
+        return DeliveryError(
+            self._worded(
+                f"{host_of(self.url)} answered {status}, a redirect to {target}, which is not followed; "
+                "set up the sink with the address that answers itself"
+            ),
+            is_final=status in _PERMANENT_REDIRECTS,
+        )
+
+    def _worded(self, problem: str) -> str:
+        return f"{self.sink}: {self.shown(problem)}"
+
+    def shown(self, text: str) -> str:
+        """The *text* on one line, without secrets and without anything a terminal acts upon."""
+        return without_secrets(text, *self.secrets)
+
+
+def without_secrets(text: str, *secrets: str) -> str:
+    """The *text* on one line without the *secrets*, or what looks like another one.
+
+    Of an address the path and the query are secret, too.
+    """
+    for secret in secrets:
+        path = secret.partition("://")[2].partition("/")[2]
+        for part in (secret, path, path.partition("?")[2]):
+            if len(part) > 3:
+                text = text.replace(part, HIDDEN)
+    return printable(one_line(redact_text(text)))
+
+
+class _SameHostRepeats(HTTPRedirectHandler):
+    """Repeats the whole request where a redirect asks for that at the same place, and follows no other one."""
+
+    def redirect_request(
+        self, req: Request, fp: object, code: int, msg: str, headers: object, newurl: str
+    ) -> Request | None:
+        del fp, msg, headers
+        before, after = urlsplit(req.full_url), urlsplit(newurl)
+        if code not in {307, 308} or (before.scheme, before.netloc) != (after.scheme, after.netloc):
+            return None
+        return Request(newurl, data=req.data, headers=req.headers, method="POST")  # noqa: S310  as before
+
+
+def _detail_of(refusal: HTTPError) -> str:
+    try:
+        said = refusal.read(4 * _MAX_DETAIL_CHARS)
+    except (OSError, HTTPException):
+        return ""
+    text = one_line(said.decode("utf-8", errors="replace"))
+    return "" if text.startswith("<") else text[:_MAX_DETAIL_CHARS]  # a page in HTML says nothing here
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""
+
+
+def retry_after_s(headers: Message) -> float | None:
+    """``Retry-After``: a number of seconds, or a date (RFC 9110, section 10.2.3); None if it says neither."""
+    said = (headers.get("Retry-After") or "").strip()
+    if _DIGITS.fullmatch(said):
+        return min(float(said), _MAX_RETRY_AFTER_S)
+    try:
+        left_s = parsedate_to_datetime(said).timestamp() - time.time()
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+    return min(max(0.0, left_s), _MAX_RETRY_AFTER_S) if math.isfinite(left_s) else None
+
+
+_REMEDY = "give a function that takes a Notice, or an object with name and deliver()"
+
+
+def _function_given(_sink: object, _field: object, value: Any) -> None:
+    if not callable(value):
+        raise SinkSetupError("function", f"{type(value).__name__} is no function", _REMEDY)
+
+
+def _default_name(sink: FunctionSink) -> str:
+    kind = type(sink.function).__name__
+    return f"function:{getattr(sink.function, '__qualname__', kind)}"[:200]
+
+
+@frozen
+class FunctionSink:
+    """Calls a function, or awaits one that is asynchronous, with each notice.
+
+    It may see a notice twice, with the same ``notice.id``. A notice counts as delivered when it returns;
+    if it raises it is called again later, unless it raises a `DeliveryError` that is final.
+    """
+
+    function: Callable[[Notice], object] = field(validator=_function_given)
+    #: Two functions of one name need different ones.
+    name: str = name_field("function", _default_name)
+
+    def deliver(self, delivery: Delivery) -> Mapping[str, str]:
+        """Call it; nothing is noted for the next time."""
+        returned = self.function(delivery.notice)
+        if inspect.isawaitable(returned):
+            asyncio.run(_awaited(returned))
+        return {}
+
+
+async def _awaited(returned: Awaitable[object]) -> None:
+    await returned
+
+
+def as_sink(given: Sink | Callable[[Notice], object]) -> Sink:
+    """A sink as it is, and a function as a sink.
+
+    Raises:
+        SinkSetupError: It is neither.
+    """
+    if not isinstance(given, Sink):
+        return FunctionSink(given)
+    text_given(type(given).__name__, "the name", "give it an attribute `name`")(None, None, given.name)
+    return given
