@@ -16,8 +16,7 @@ import pytest
 
 import workerdiag
 from workerdiag.recorder.recording import recorder_status
-from workerdiag.wire.constants import DEATH_TOPIC
-from workerdiag.wire.messages import DEATH_KINDS
+from workerdiag.wire.messages import DEATH_KINDS, DEATH_TOPIC
 
 from . import tasks
 from .cluster import IMPATIENT, _environment, raised

@@ -12,7 +12,7 @@ from support.death_records import decoded, nanny_report, scheduler_record, worke
 from workerdiag.recorder.death_report import json_size
 from workerdiag.recorder.deaths import MAX_ANSWER_BYTES, DeathRing, DeathWatch
 from workerdiag.wire.plain import from_plain
-from workerdiag.wire.watch_answer import ClusterFigures, WatchAnswer
+from workerdiag.wire.recorded_death import ClusterFigures, WatchAnswer
 
 PATIENCE_S = 60.0
 

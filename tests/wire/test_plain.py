@@ -15,14 +15,15 @@ from workerdiag.wire.messages import (
     CgroupCounters,
     DeathReport,
     ExitReport,
+    Heartbeat,
     PlatformNotice,
     RecorderState,
+    RemovalRecord,
     StderrTail,
     decode_message,
     encode_message,
 )
 from workerdiag.wire.plain import BrokenValueError, from_plain, to_plain
-from workerdiag.wire.removal import Heartbeat, RemovalRecord
 
 MESSAGES = [
     decoded(scheduler_record(given_up=({"key": "load", "suspicious_count": 4},))),

@@ -15,9 +15,8 @@ from workerdiag.recorder.deaths import DeathRing
 from workerdiag.rulebook.load import load_rulebook
 from workerdiag.sources.recorder.records import RecordCollection, parse_record
 from workerdiag.sources.recorder.source import death_evidence
-from workerdiag.wire.messages import decode_message
+from workerdiag.wire.messages import DeathIdentity, decode_message, is_known_death, same_death
 from workerdiag.wire.recorded_death import RecordedDeath, merge_messages
-from workerdiag.wire.same_death import DeathIdentity, is_known_death, same_death
 
 BOOK = load_rulebook()
 ELSEWHERE, OTHER_NANNY = "tcp://10.0.0.5:1001", "tcp://10.0.0.5:9001"

@@ -24,8 +24,7 @@ from workerdiag.recorder import internals
 from workerdiag.recorder.death_report import json_size
 from workerdiag.wire.messages import DeathMessage, encode_message
 from workerdiag.wire.plain import to_plain
-from workerdiag.wire.recorded_death import RecordedDeath
-from workerdiag.wire.watch_answer import ClusterFigures, WatchAnswer
+from workerdiag.wire.recorded_death import ClusterFigures, RecordedDeath, WatchAnswer
 
 MAX_DEATHS = 1000
 MAX_BYTES = 16 * 2**20

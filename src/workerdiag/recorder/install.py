@@ -10,10 +10,10 @@ from attrs import field, frozen
 
 from workerdiag.errors import InstallError
 from workerdiag.model.dask import Client, Method, Scheduler, is_disallowed
-from workerdiag.wire.constants import PLUGIN_NAME
+from workerdiag.wire.messages import PLUGIN_NAME
 
 #: What every process must be able to import; a string, because a function would import this module there.
-_PROBE = "workerdiag.wire.constants:MESSAGE_SCHEMA"
+_PROBE = "workerdiag.wire.messages:MESSAGE_SCHEMA"
 _MAX_NAMED = 5
 
 

@@ -31,18 +31,23 @@ from workerdiag.recorder.deaths import MAX_BYTES, DeathRing, DeathWatch
 from workerdiag.recorder.internals import Undo, get_recording
 from workerdiag.recorder.journal import Journal
 from workerdiag.settings import setting
-from workerdiag.wire.constants import DEATH_TOPIC, PLUGIN_NAME
 from workerdiag.wire.messages import (
+    DEATH_TOPIC,
+    PLUGIN_NAME,
     DeathMessage,
     DeathReport,
+    Heartbeat,
+    HeartbeatTask,
     Message,
     RecorderState,
+    RemovalRecord,
+    StatusChange,
+    SuspectTask,
     decode_message,
     encode_message,
 )
 from workerdiag.wire.plain import to_plain
 from workerdiag.wire.recorded_death import DeathsAnswer, RecordedDeath, select_recent
-from workerdiag.wire.removal import Heartbeat, HeartbeatTask, RemovalRecord, StatusChange, SuspectTask
 
 if TYPE_CHECKING:
     from workerdiag.model.dask import Method, Reply, Scheduler, WorkerState

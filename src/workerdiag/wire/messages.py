@@ -1,20 +1,122 @@
 """The messages of the recorder: what scheduler, nanny, finder of a box and watcher of a platform say of a death.
 
 docs/recorder.md and docs/fair-blame.md describe them for other programs.
+
+What a scheduler knew of a worker when it removed it; docs/fair-blame.md describes it for other programs.
+
+The names and numbers by which a message, a black box and their readers recognise each other.
+
+The one rule for whether two of the recorder's messages describe the same death.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal, get_args
 
-from attrs import frozen
+from attrs import asdict, evolve, frozen
 
+from workerdiag.model.identity import differ
 from workerdiag.wire.black_box import BlackBox, RunningTask
-from workerdiag.wire.constants import MESSAGE_SCHEMA
 from workerdiag.wire.plain import BrokenValueError, from_plain, to_plain
-from workerdiag.wire.removal import RemovalRecord
-from workerdiag.wire.same_death import DeathIdentity
+
+
+@frozen(kw_only=True)
+class Heartbeat:
+    """What a worker said of itself last."""
+
+    #: Seconds since the epoch, by the scheduler's clock.
+    at: float | None = None
+    #: Age when the worker was removed.
+    age_s: float | None = None
+    rss_bytes: int | None = None
+    managed_bytes: int | None = None
+    spilled_bytes: int | None = None
+    open_files: int | None = None
+
+
+@frozen(kw_only=True)
+class StatusChange:
+    """A change of a worker's status, such as from ``running`` to ``paused``."""
+
+    at: float
+    before: str
+    after: str
+
+
+@frozen(kw_only=True)
+class HeartbeatTask:
+    """A task that ran at the last heartbeat."""
+
+    key: str
+    #: For how long it had run then.
+    running_s: float | None = None
+
+
+@frozen(kw_only=True)
+class SuspectTask:
+    """A task with the losses that Dask counts against it, this one included."""
+
+    key: str
+    suspicious_count: int = 0
+
+
+@frozen(kw_only=True)
+class RemovalRecord:
+    """What the scheduler knew of a worker when it removed it."""
+
+    kind: Literal["removal"] = "removal"
+    worker_address: str | None = None
+    worker_name: str | None = None
+    pid: int | None = None
+    nanny_address: str | None = None
+    #: Host part of the worker's address.
+    address_host: str | None = None
+    #: Seconds since the epoch, by the scheduler's clock.
+    noticed_at: float | None = None
+    stimulus_id: str | None = None
+    #: Whether the scheduler expected it.
+    is_expected: bool = False
+    #: Why the worker closes, if it said so.
+    close_reason: str | None = None
+    #: The last ten, oldest first.
+    status_changes: tuple[StatusChange, ...] = ()
+    nthreads: int | None = None
+    memory_limit_bytes: int | None = None
+    last_heartbeat: Heartbeat = Heartbeat()
+    #: Tasks that ran at the last heartbeat and were not finished.
+    executing_at_heartbeat: tuple[HeartbeatTask, ...] = ()
+    #: Keys of those that had left their thread.
+    seceded_keys: tuple[str, ...] = ()
+    #: At most 200 keys of the tasks that were assigned, running and most suspicious ones first.
+    assigned_keys: tuple[str, ...] = ()
+    assigned_count: int | None = None
+    #: The most suspicious of them.
+    suspects: tuple[SuspectTask, ...] = ()
+    #: Tasks that fail with ``KilledWorker`` by this removal.
+    given_up: tuple[SuspectTask, ...] = ()
+    allowed_failures: int | None = None
+    lost_result_count: int | None = None
+    #: Scattered data that is gone for good.
+    lost_scattered_count: int | None = None
+    workers_remaining: int | None = None
+
+    @property
+    def was_paused(self) -> bool:
+        """Whether the worker was paused last."""
+        return bool(self.status_changes) and self.status_changes[-1].after == "paused"
+
+    @property
+    def identity(self) -> DeathIdentity:
+        """Whose removal it is. The host is no part of it: the scheduler knows an address, not a name."""
+        return DeathIdentity(
+            worker=self.worker_address or None,
+            name=self.worker_name or None,
+            pid=self.pid or None,
+            nanny=self.nanny_address or None,
+            noticed_at=self.noticed_at,
+        )
+
 
 #: Kinds of messages that stand for a death in a file.
 ReportKind = Literal["nanny-report", "box-found"]
@@ -168,3 +270,81 @@ def decode_message(plain: object, dropped: list[str] | None = None) -> Message |
         return from_plain(cls, content, [] if dropped is None else dropped)
     except BrokenValueError:
         return None
+
+
+#: Topic of the scheduler's events under which deaths are reported.
+DEATH_TOPIC = "workerdiag-death"
+#: Number of the shape of records and messages, described in docs/recorder.md.
+MESSAGE_SCHEMA = 1
+#: First bytes of a black box.
+BOX_MAGIC = b"WDIAGBOX"
+#: Name of the recorder in reports.
+RECORDER = "flight recorder"
+#: Name under which the plugins are registered, and of what a server carries while it records.
+PLUGIN_NAME = "workerdiag-recorder"
+
+#: Largest distance of messages about the same pid: clocks differ, and a death may be noticed late.
+_SAME_PID_S = 600.0
+#: The same without a pid: another process may soon have the address.
+_SAME_ADDRESS_S = 60.0
+
+
+@frozen(kw_only=True)
+class DeathIdentity:
+    """The parts of a message that identify a death. None: unknown."""
+
+    #: Address; a nanny may still have that of the worker before.
+    worker: str | None = None
+    #: Given to the worker; others may have the same.
+    name: str | None = None
+    pid: int | None = None
+    #: Address.
+    nanny: str | None = None
+    boot_id: str | None = None
+    #: Name of the machine by its own account.
+    host: str | None = None
+    #: Seconds since the epoch, by the clock of whoever noticed it.
+    noticed_at: float | None = None
+    #: The message is of a box found later, or was delivered late: its time says little.
+    found_later: bool = False
+
+    def or_else(self, other: DeathIdentity) -> DeathIdentity:
+        """Both in one; the parts known here win."""
+        return evolve(other, **asdict(self, filter=lambda _, value: value is not None))
+
+    def conflicts_with(self, other: DeathIdentity) -> bool:
+        """Whether the two are certainly different processes."""
+        return (
+            differ(self.pid, other.pid)
+            or differ(self.boot_id, other.boot_id)
+            or differ(self.host, other.host)
+        )
+
+
+def same_death(one: DeathIdentity, other: DeathIdentity) -> bool:
+    """Whether both describe the end of one process.
+
+    Either the worker's address is equal, or pid and nanny are: a nanny may not yet have the address of a
+    worker that dies right after its start. A pid alone is not enough, since each container has a pid 7.
+    """
+    if one.conflicts_with(other):
+        return False
+    same_pid = _are_equal(one.pid, other.pid)
+    if not _are_equal(one.worker, other.worker) and not (same_pid and _are_equal(one.nanny, other.nanny)):
+        return False
+    if one.noticed_at is None or other.noticed_at is None:
+        return True
+    if same_pid and (one.found_later or other.found_later):
+        return True
+    return abs(one.noticed_at - other.noticed_at) <= (_SAME_PID_S if same_pid else _SAME_ADDRESS_S)
+
+
+def is_known_death(known: Collection[DeathIdentity], new: DeathIdentity) -> bool:
+    """Whether *new* is the death that all of *known* describe, of which each may know another part."""
+    return any(same_death(each, new) for each in known) and not any(
+        each.conflicts_with(new) for each in known
+    )
+
+
+def _are_equal(one: object, other: object) -> bool:
+    return one is not None and one == other

@@ -1,4 +1,7 @@
-"""One death, as its removal record and its report describe it together."""
+"""One death, as its removal record and its report describe it together.
+
+What the recorder on the scheduler answers whoever follows the deaths.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,7 @@ from attrs import evolve, field, frozen
 from workerdiag.model.process_end import RECENT_S
 from workerdiag.model.stop_reasons import UNRESPONSIVE, is_stop_request
 from workerdiag.wire.black_box import MissingPart
-from workerdiag.wire.messages import DeathMessage, DeathReport
-from workerdiag.wire.removal import RemovalRecord
-from workerdiag.wire.same_death import DeathIdentity, is_known_death
+from workerdiag.wire.messages import DeathIdentity, DeathMessage, DeathReport, RemovalRecord, is_known_death
 
 _ID_CHARS = 24
 
@@ -179,3 +180,41 @@ def select_recent(
 def _hash(*parts: object) -> str:
     text = "\0".join("" if each is None else str(each) for each in parts)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_ID_CHARS]
+
+
+@frozen(kw_only=True)
+class ClusterFigures:
+    """How a cluster stands, in numbers that cost its scheduler next to nothing."""
+
+    worker_count: int = 0
+    #: Workers that take tasks: neither paused nor closing.
+    running_worker_count: int = 0
+    #: Tasks that could run but have no worker.
+    waiting_count: int = 0
+    #: Tasks that are assigned to workers.
+    assigned_count: int = 0
+    #: Of these, the ones that ran at the last heartbeats.
+    executing_count: int = 0
+
+
+@frozen(kw_only=True)
+class WatchAnswer:
+    """The deaths that came, or of which more became known, after a change that the asker names."""
+
+    #: Another one for each start of the recorder: changes are counted from 1 in each.
+    epoch: str
+    #: Number of the last change that the answer has; what to ask after next time.
+    position: int = 0
+    #: The scheduler's clock, in seconds since the epoch.
+    now: float
+    #: In the order of their last changes.
+    deaths: tuple[RecordedDeath, ...] = ()
+    #: Whether there were more than the answer has room for.
+    has_more: bool = False
+    #: Deaths after that change which the ring no longer has.
+    missed_count: int = 0
+    figures: ClusterFigures = ClusterFigures()
+    #: Why the scheduler closes, in its own word; None: it does not.
+    closing_reason: str | None = None
+    #: Where the records are appended, without what may be a password; None: nowhere.
+    journal: str | None = None

@@ -9,7 +9,7 @@ import pytest
 from workerdiag.model.evidence import Event
 from workerdiag.watch.feed import scheduler_feed
 from workerdiag.watch.feed.scheduler_feed import StandstillWatch, stands_still
-from workerdiag.wire.watch_answer import ClusterFigures
+from workerdiag.wire.recorded_death import ClusterFigures
 
 STUCK = ClusterFigures(worker_count=0, waiting_count=3)
 BUSY = ClusterFigures(worker_count=2, running_worker_count=2, assigned_count=3, executing_count=2)

@@ -22,9 +22,9 @@ from attrs import evolve, frozen
 
 from workerdiag.errors import describe_error
 from workerdiag.model.vocabulary import Verdict
+from workerdiag.wire.messages import Heartbeat
 from workerdiag.wire.plain import from_plain
 from workerdiag.wire.recorded_death import RecordedDeath
-from workerdiag.wire.removal import Heartbeat
 
 #: Seconds that the process may judge, and seconds after which it is killed: with its low priority it waits
 #: for all others on a busy machine.

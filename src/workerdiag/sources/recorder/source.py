@@ -31,18 +31,21 @@ from workerdiag.model.stop_reasons import is_stop_request
 from workerdiag.model.timeline import MemoryLimits, MemorySample, ProcessHistory, TaskSpan
 from workerdiag.sources.addresses import identity_of_death
 from workerdiag.wire.black_box import BlackBox, RunningTask, Sample
-from workerdiag.wire.constants import DEATH_TOPIC, RECORDER
 from workerdiag.wire.messages import (
+    DEATH_TOPIC,
+    RECORDER,
     CgroupCounters,
     DeathReport,
     ExitReport,
+    Heartbeat,
+    HeartbeatTask,
     Message,
     RecorderState,
+    RemovalRecord,
     decode_message,
 )
 from workerdiag.wire.plain import from_plain, to_plain
 from workerdiag.wire.recorded_death import DeathsAnswer, RecordedDeath, merge_messages, select_recent
-from workerdiag.wire.removal import Heartbeat, HeartbeatTask, RemovalRecord
 
 #: Share of the time for the first request, on which all others depend.
 _SHARE = 0.5

@@ -25,7 +25,7 @@ from workerdiag.model.identity import differ, is_ip_address
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.triage.fleet.report import FleetGap, FleetTable, MissingPart, TableKind
 from workerdiag.triage.tables import TABLE_FORMATS, BadRow, DeathRow, InputRow, Row, kind_of_table, read_rows
-from workerdiag.wire.same_death import DeathIdentity, same_death
+from workerdiag.wire.messages import DeathIdentity, same_death
 
 #: Usual file extensions of SQLite databases.
 _STATE_SUFFIXES = frozenset({".db", ".sqlite", ".sqlite3"})

@@ -25,8 +25,7 @@ from workerdiag.watch.feed.connection import LATE_S, Connection
 from workerdiag.watch.feed.feed import LISTEN_S, Cursor, Look, with_farewell
 from workerdiag.watch.feed.look_handler import LOOK, LookReply, LookRequest, look_installer
 from workerdiag.watch.feed.plain_events import PlainEvents
-from workerdiag.wire.recorded_death import removal_id
-from workerdiag.wire.watch_answer import ClusterFigures
+from workerdiag.wire.recorded_death import ClusterFigures, removal_id
 
 #: Maximum removals in a batch, which are shortened in one step on the scheduler's event loop.
 _MOST = 50

@@ -14,7 +14,7 @@ from attrs import field, frozen
 from workerdiag.incidents.incident import WatchedDeath
 from workerdiag.model.dask import Reply
 from workerdiag.model.evidence import Evidence
-from workerdiag.wire.watch_answer import ClusterFigures
+from workerdiag.wire.recorded_death import ClusterFigures
 
 
 @frozen(kw_only=True)

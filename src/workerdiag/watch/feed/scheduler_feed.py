@@ -44,11 +44,9 @@ from workerdiag.sources.recorder.records import RecordParser
 from workerdiag.watch.feed.connection import LATE_S, Connection, Target, read_target
 from workerdiag.watch.feed.events import EventReader
 from workerdiag.watch.feed.feed import LISTEN_S, Cursor, FeedBatch, Look, StoredDeaths, with_farewell
-from workerdiag.wire.constants import MESSAGE_SCHEMA
-from workerdiag.wire.messages import DeathMessage
+from workerdiag.wire.messages import MESSAGE_SCHEMA, DeathMessage
 from workerdiag.wire.plain import from_plain
-from workerdiag.wire.recorded_death import RecordedDeath, merge_messages
-from workerdiag.wire.watch_answer import ClusterFigures, WatchAnswer
+from workerdiag.wire.recorded_death import ClusterFigures, RecordedDeath, WatchAnswer, merge_messages
 
 #: Seconds of waiting tasks after which there is a standstill: clusters need a while to grow.
 STANDSTILL_S = 60.0
