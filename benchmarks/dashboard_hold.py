@@ -24,7 +24,7 @@ from rows import Row, publish
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))  # support.death_records
 from support.death_records import NOW, nanny_report, worker_address
-from workerdiag.wire.messages import DEATH_TOPIC
+from workerdiag.wire import DEATH_TOPIC
 
 #: No callback of ours may take longer, in milliseconds.
 GOAL_MS = 5.0

@@ -32,7 +32,8 @@ from attrs import field, frozen
 from rows import Row, publish
 
 import workerdiag
-from workerdiag.wire.messages import DEATH_TOPIC, DeathReport, ExitReport, decode_message
+from workerdiag.wire import DEATH_TOPIC
+from workerdiag.wire.messages import DeathReport, ExitReport, decode_message
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the lab starts and kills real clusters
 

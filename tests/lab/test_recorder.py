@@ -17,7 +17,8 @@ import workerdiag
 from workerdiag.errors import InstallError
 from workerdiag.recorder.box.reader import read_box
 from workerdiag.recorder.recording import recorder_status
-from workerdiag.wire.messages import DEATH_TOPIC, DeathReport, ExitReport, decode_message
+from workerdiag.wire import DEATH_TOPIC
+from workerdiag.wire.messages import DeathReport, ExitReport, decode_message
 
 from . import tasks
 from .cluster import IMPATIENT, Client, raised

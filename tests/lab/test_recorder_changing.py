@@ -10,7 +10,8 @@ import pytest
 
 import workerdiag
 from workerdiag.recorder.recording import recorder_status
-from workerdiag.wire.messages import DEATH_KINDS, DEATH_TOPIC
+from workerdiag.wire import DEATH_TOPIC
+from workerdiag.wire.messages import DEATH_KINDS
 
 from . import tasks
 from .cluster import raised

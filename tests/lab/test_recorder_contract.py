@@ -22,7 +22,7 @@ from distributed import Client, Nanny, Scheduler, Worker
 from workerdiag.recorder import internals
 from workerdiag.recorder.delivery import deliver
 from workerdiag.recorder.worker import LogCapture, OffThreadTasks, TaskSlots, ThreadTasks
-from workerdiag.wire.messages import DEATH_TOPIC
+from workerdiag.wire import DEATH_TOPIC
 
 from .processes import PATIENCE_S
 

@@ -19,7 +19,7 @@ from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.queries import ClusterQuestion
 from workerdiag.sources.exception import exception_facts
 from workerdiag.sources.recorder.source import RecorderSource
-from workerdiag.wire.messages import DEATH_TOPIC, PLUGIN_NAME
+from workerdiag.wire import DEATH_TOPIC, PLUGIN_NAME
 
 from . import tasks
 from .cluster import Client, arrived, raised

@@ -21,8 +21,9 @@ from workerdiag.recorder.box import directories
 from workerdiag.recorder.box.layout import message_path
 from workerdiag.recorder.nanny import NannyRecording
 from workerdiag.recorder.recording import recorder_status, start_recording, stop_recording
+from workerdiag.wire import DEATH_TOPIC
 from workerdiag.wire.black_box import BlackBox, FinishedTask, RunningTask, Sample
-from workerdiag.wire.messages import DEATH_TOPIC, DeathReport, ExitReport, encode_message
+from workerdiag.wire.messages import DeathReport, ExitReport, encode_message
 
 #: Of the scheduler that is told.
 SCHEDULER = "tcp://10.0.0.1:8786"

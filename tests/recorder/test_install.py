@@ -11,7 +11,7 @@ import workerdiag
 from workerdiag.errors import InstallError
 from workerdiag.recorder import install, nanny, worker
 from workerdiag.recorder.recording import recorder_status
-from workerdiag.wire.messages import PLUGIN_NAME
+from workerdiag.wire import PLUGIN_NAME
 
 HERE, THERE = "tcp://10.0.0.4:1", "tcp://10.0.0.5:1"
 

@@ -17,7 +17,8 @@ from workerdiag.recorder.deaths import DeathRing
 from workerdiag.recorder.journal import Journal, append_to_file
 from workerdiag.recorder.scheduler import HANDLER, RecorderScheduler
 from workerdiag.recorder.spare_failures import SparePlatformDeaths
-from workerdiag.wire.messages import DEATH_TOPIC, PLUGIN_NAME, DeathReport, RemovalRecord, decode_message
+from workerdiag.wire import DEATH_TOPIC, PLUGIN_NAME
+from workerdiag.wire.messages import DeathReport, RemovalRecord, decode_message
 from workerdiag.wire.plain import to_plain
 
 WORKER, OTHER, NANNY = "tcp://10.0.0.4:1001", "tcp://10.0.0.4:1002", "tcp://10.0.0.4:9001"

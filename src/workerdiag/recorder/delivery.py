@@ -21,7 +21,7 @@ from workerdiag.procfs import boot_id, is_running
 from workerdiag.recorder.box import directories
 from workerdiag.recorder.box.directories import discard
 from workerdiag.recorder.box.layout import message_path
-from workerdiag.wire.messages import DEATH_TOPIC
+from workerdiag.wire import DEATH_TOPIC
 
 if TYPE_CHECKING:
     from workerdiag.model.dask import Method, Server

@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from workerdiag.errors import InstallError
 from workerdiag.model.dask import Client, Method, Scheduler, is_disallowed
-from workerdiag.wire.messages import PLUGIN_NAME
+from workerdiag.wire import PLUGIN_NAME
 
 #: What every process must be able to import; a string, because a function would import this module there.
 _PROBE = "workerdiag.wire.messages:MESSAGE_SCHEMA"

@@ -19,7 +19,7 @@ from workerdiag.recorder.delivery import BoxLock, deliver, discard_delivered, sa
 from workerdiag.recorder.internals import Undo, set_recording
 from workerdiag.recorder.recording import Recording, start_recording, stop_recording
 from workerdiag.recorder.stderr import StderrWatch
-from workerdiag.wire.messages import PLUGIN_NAME
+from workerdiag.wire import PLUGIN_NAME
 
 if TYPE_CHECKING:
     from workerdiag.model.dask import Nanny

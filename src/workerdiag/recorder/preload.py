@@ -51,7 +51,7 @@ async def _ask_nanny(worker: Any) -> None:
     from distributed.core import rpc
 
     from workerdiag.recorder.nanny import RecorderNanny
-    from workerdiag.wire.messages import PLUGIN_NAME
+    from workerdiag.wire import PLUGIN_NAME
 
     connect = cast("Method", rpc)
     plugin = pickle.dumps(RecorderNanny(_OWNER))
@@ -63,7 +63,7 @@ async def _ask_nanny(worker: Any) -> None:
 async def _begin_in_scheduler(scheduler: Any) -> None:
     from workerdiag.recorder.internals import set_recording
     from workerdiag.recorder.scheduler import RecorderScheduler
-    from workerdiag.wire.messages import PLUGIN_NAME
+    from workerdiag.wire import PLUGIN_NAME
 
     if PLUGIN_NAME not in scheduler.plugins:
         plugin = RecorderScheduler()

@@ -31,9 +31,8 @@ from workerdiag.recorder.deaths import MAX_BYTES, DeathRing, DeathWatch
 from workerdiag.recorder.internals import Undo, get_recording
 from workerdiag.recorder.journal import Journal
 from workerdiag.settings import setting
+from workerdiag.wire import DEATH_TOPIC, PLUGIN_NAME
 from workerdiag.wire.messages import (
-    DEATH_TOPIC,
-    PLUGIN_NAME,
     DeathMessage,
     DeathReport,
     Heartbeat,

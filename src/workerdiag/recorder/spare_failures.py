@@ -17,7 +17,8 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from workerdiag.model.dask import Reply, Scheduler, TaskState
 from workerdiag.model.stop_reasons import UNRESPONSIVE, is_stop_request_beyond_tasks
 from workerdiag.recorder import internals
-from workerdiag.wire.messages import DEATH_TOPIC, DeathReport, Message, PlatformNotice, decode_message
+from workerdiag.wire import DEATH_TOPIC
+from workerdiag.wire.messages import DeathReport, Message, PlatformNotice, decode_message
 
 logger = logging.getLogger("distributed.scheduler.recorder")
 

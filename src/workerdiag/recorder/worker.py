@@ -39,7 +39,7 @@ from workerdiag.recorder.box.writer import BoxWriter
 from workerdiag.recorder.internals import set_recording
 from workerdiag.recorder.recording import Recording, start_recording, stop_recording, worker_identity
 from workerdiag.recorder.stderr import copy_stderr, is_copy_configured, stderr_location
-from workerdiag.wire.messages import PLUGIN_NAME
+from workerdiag.wire import PLUGIN_NAME
 
 if TYPE_CHECKING:
     from workerdiag.model.dask import EventLoop, Worker

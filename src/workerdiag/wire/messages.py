@@ -17,6 +17,7 @@ from typing import Literal, get_args
 from attrs import asdict, evolve, frozen
 
 from workerdiag.model.identity import differ
+from workerdiag.wire import MESSAGE_SCHEMA
 from workerdiag.wire.black_box import BlackBox, RunningTask
 from workerdiag.wire.plain import BrokenValueError, from_plain, to_plain
 
@@ -271,17 +272,6 @@ def decode_message(plain: object, dropped: list[str] | None = None) -> Message |
     except BrokenValueError:
         return None
 
-
-#: Topic of the scheduler's events under which deaths are reported.
-DEATH_TOPIC = "workerdiag-death"
-#: Number of the shape of records and messages, described in docs/recorder.md.
-MESSAGE_SCHEMA = 1
-#: First bytes of a black box.
-BOX_MAGIC = b"WDIAGBOX"
-#: Name of the recorder in reports.
-RECORDER = "flight recorder"
-#: Name under which the plugins are registered, and of what a server carries while it records.
-PLUGIN_NAME = "workerdiag-recorder"
 
 #: Largest distance of messages about the same pid: clocks differ, and a death may be noticed late.
 _SAME_PID_S = 600.0

@@ -20,7 +20,7 @@ from support.death_records import nanny_report
 from workerdiag.integrations.dashboard import judge
 from workerdiag.integrations.dashboard import page as dashboard
 from workerdiag.recorder.scheduler import RecorderScheduler
-from workerdiag.wire.messages import DEATH_TOPIC
+from workerdiag.wire import DEATH_TOPIC
 
 #: Seconds until a death is judged on a busy machine.
 PATIENCE_S = 100.0

@@ -13,8 +13,9 @@ from workerdiag.recorder.box.directories import SILENCE_S, is_orphan
 from workerdiag.recorder.box.reader import read_box
 from workerdiag.recorder.death_report import report_found_box
 from workerdiag.recorder.last_output import last_stderr
+from workerdiag.wire import BOX_MAGIC
 from workerdiag.wire.black_box import BlackBox
-from workerdiag.wire.messages import BOX_MAGIC, DeathReport
+from workerdiag.wire.messages import DeathReport
 
 
 def death_message(place: str, data: bytes, fault: bytes) -> DeathReport | None:

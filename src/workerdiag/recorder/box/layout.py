@@ -15,7 +15,7 @@ from struct import Struct, error
 from typing import NamedTuple
 from zlib import crc32
 
-from workerdiag.wire.messages import BOX_MAGIC
+from workerdiag.wire import BOX_MAGIC
 
 #: A reader refuses another major number; a new minor one only adds regions, or to the end of payloads.
 MAJOR, MINOR = 1, 0

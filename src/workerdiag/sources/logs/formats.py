@@ -26,7 +26,7 @@ from workerdiag.errors import UnreadableInputError, error_text
 from workerdiag.model.evidence import Evidence, Gap, Inspected
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.vocabulary import Stream
-from workerdiag.wire.messages import BOX_MAGIC
+from workerdiag.wire import BOX_MAGIC
 
 if TYPE_CHECKING:
     from workerdiag.sources.recorder.records import ParsedRecord

@@ -17,15 +17,8 @@ from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.process_end import RECENT_S
 from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.recorder.source import death_evidence
-from workerdiag.wire.messages import (
-    DEATH_KINDS,
-    MESSAGE_SCHEMA,
-    RECORDER,
-    DeathMessage,
-    DeathReport,
-    RemovalRecord,
-    decode_message,
-)
+from workerdiag.wire import MESSAGE_SCHEMA, RECORDER
+from workerdiag.wire.messages import DEATH_KINDS, DeathMessage, DeathReport, RemovalRecord, decode_message
 from workerdiag.wire.recorded_death import RecordedDeath, merge_messages
 
 #: The same number as requested of a live scheduler (`workerdiag.sources.recorder`).

@@ -30,10 +30,9 @@ from workerdiag.model.process_end import TOGETHER_S
 from workerdiag.model.stop_reasons import is_stop_request
 from workerdiag.model.timeline import MemoryLimits, MemorySample, ProcessHistory, TaskSpan
 from workerdiag.sources.addresses import identity_of_death
+from workerdiag.wire import DEATH_TOPIC, RECORDER
 from workerdiag.wire.black_box import BlackBox, RunningTask, Sample
 from workerdiag.wire.messages import (
-    DEATH_TOPIC,
-    RECORDER,
     CgroupCounters,
     DeathReport,
     ExitReport,

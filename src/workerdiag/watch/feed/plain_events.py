@@ -26,7 +26,7 @@ from workerdiag.sources.cluster.losses import last_noted, with_action
 from workerdiag.sources.cluster.workers import fetch_identity
 from workerdiag.sources.recorder.source import is_recording
 from workerdiag.watch.feed.look_handler import LookReply, LookRequest
-from workerdiag.wire.messages import DEATH_TOPIC
+from workerdiag.wire import DEATH_TOPIC
 
 _POLL_S = 5.0
 #: Maximum number of workers that the scheduler describes (an argument since 2025.4.0).

@@ -44,7 +44,8 @@ from workerdiag.sources.recorder.records import RecordParser
 from workerdiag.watch.feed.connection import LATE_S, Connection, Target, read_target
 from workerdiag.watch.feed.events import EventReader
 from workerdiag.watch.feed.feed import LISTEN_S, Cursor, FeedBatch, Look, StoredDeaths, with_farewell
-from workerdiag.wire.messages import MESSAGE_SCHEMA, DeathMessage
+from workerdiag.wire import MESSAGE_SCHEMA
+from workerdiag.wire.messages import DeathMessage
 from workerdiag.wire.plain import from_plain
 from workerdiag.wire.recorded_death import ClusterFigures, RecordedDeath, WatchAnswer, merge_messages
 
