@@ -206,7 +206,7 @@ def test_the_watcher_is_configured():
     ours = {
         "watch.settle": "3s",
         "watch.quiet-hours": "22:00-07:00 Europe/Berlin",
-        "watch.casebook": "/deaths",
+        "watch.bundles": "/deaths",
     }
     with dask.config.set({f"workerdiag.{key}": value for key, value in ours.items()}):
         assert WatchSettings(blind_s=5).settle_s == 3

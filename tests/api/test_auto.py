@@ -21,7 +21,7 @@ from workerdiag.api import annotate
 from workerdiag.api import auto as auto_module
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.model.evidence import Gap
-from workerdiag.model.notes import LATE_NOTE
+from workerdiag.model.vocabulary import LATE_NOTE
 from workerdiag.rendering.text import failure_note
 
 DIAGNOSIS = Diagnosis(outcome="explained", summary="-", causes=explained().causes, deaths=explained().deaths)

@@ -15,7 +15,7 @@ from support.raising import raised
 from workerdiag.api.annotate import remember
 from workerdiag.integrations.logs import DiagnosisFilter
 from workerdiag.model.diagnosis import RetryPolicy
-from workerdiag.model.notes import NOTE_START
+from workerdiag.model.vocabulary import NOTE_START
 
 LOGGER = "tests.integrations.logs"
 

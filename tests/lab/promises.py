@@ -6,7 +6,7 @@ import pytest
 from distributed.scheduler import KilledWorker
 
 import workerdiag
-from workerdiag.model.notes import LATE_NOTE, NOTE_START
+from workerdiag.model.vocabulary import LATE_NOTE, NOTE_START
 
 WIDTH = 80
 #: From this probability a note must name the same cause; each note has this many characters of its title.

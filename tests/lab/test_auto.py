@@ -20,7 +20,7 @@ from nbformat import v4
 import workerdiag
 from workerdiag.api.annotate import remembered
 from workerdiag.model.dask import is_worker_death
-from workerdiag.model.notes import NOTE_START
+from workerdiag.model.vocabulary import NOTE_START
 
 from . import tasks
 from .cluster import IMPATIENT

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from support.watch_values import NOW, FakeClock, make_notice
 from workerdiag.errors import StateFileError
-from workerdiag.watch import outbox as sink_thread
+from workerdiag.watch import outbox as outbox_module
 from workerdiag.watch.deliveries import RetrySettings, delivery_id
 from workerdiag.watch.lease import Lease
 from workerdiag.watch.outbox import Outbox
@@ -354,7 +354,7 @@ def test_a_clock_that_was_set_back_holds_nothing_for_ever(store, outbox, clock):
 
 def test_a_state_file_that_cannot_be_written_costs_no_repeat(store, outbox, monkeypatch):
     """What was sent is noted as soon as there is room again; meanwhile the status says why not."""
-    monkeypatch.setattr(sink_thread, "_POLL_S", 0.01)
+    monkeypatch.setattr(outbox_module, "_POLL_S", 0.01)
     is_full = threading.Event()
     note_sent = store.outbox.note_sent
 
@@ -378,7 +378,7 @@ def test_a_state_file_that_cannot_be_written_costs_no_repeat(store, outbox, monk
 
 def test_a_state_file_that_cannot_be_read_for_a_while_ends_no_sink(store, outbox, monkeypatch):
     """It is tried again."""
-    monkeypatch.setattr(sink_thread, "_POLL_S", 0.01)
+    monkeypatch.setattr(outbox_module, "_POLL_S", 0.01)
     claim, problems = store.outbox.claim, [StateFileError("state.db", "locked"), ZeroDivisionError()]
 
     def claim_or_fail(name):

@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
 from workerdiag.model.dask import is_worker_death
-from workerdiag.model.notes import NO_ANSWER, NOTE_START
+from workerdiag.model.vocabulary import NO_ANSWER, NOTE_START
 from workerdiag.settings import seconds
 
 if TYPE_CHECKING:

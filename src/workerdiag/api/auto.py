@@ -44,7 +44,7 @@ _MODULES = (
     "wire.messages",
     "sources.recorder.source",
     "sources.cluster",
-    "sources.logs",
+    "sources.logs.source",
     "sources.registry",
     "sources.discovery",
     "matching.match",
@@ -264,7 +264,7 @@ class HeldExceptions:
 
             add_note(exc, diagnosis)
         except TimeoutError:
-            from workerdiag.model.notes import LATE_NOTE
+            from workerdiag.model.vocabulary import LATE_NOTE
 
             exc.add_note(LATE_NOTE)
         except Exception as problem:  # noqa: BLE001  never a second exception
@@ -319,7 +319,7 @@ def _is_cut_short(diagnosis: Diagnosis) -> bool:
 
 def _failure_note(problem: Exception) -> str:
     """Return the note about a failure; a fixed one if even that cannot be worded."""
-    from workerdiag.model.notes import LATE_NOTE
+    from workerdiag.model.vocabulary import LATE_NOTE
 
     try:
         from workerdiag.errors import error_text

@@ -114,7 +114,7 @@ def mcp(roots: tuple[str, ...], schedulers: tuple[str, ...], knowledge: tuple[st
         from workerdiag.integrations.mcp import DeathTools, make_server
     except ImportError as problem:
         raise UnusableError(str(problem)) from None
-    from workerdiag.integrations.mcp import AllowedFiles
+    from workerdiag.integrations.allowed_files import AllowedFiles
 
     tools = DeathTools(load_checked_rulebook(knowledge), AllowedFiles.below(roots), schedulers)
     make_server(tools).run("stdio")

@@ -4,17 +4,13 @@ It only reads, only below the folders and from the schedulers that its user allo
 of logs is marked as untrusted.
 
 Views of a diagnosis, a cause and a bundle for a language model: short, clean, with quotes kept apart.
-
-Files that a program may name: only those below folders that its user has allowed.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, suppress
-from itertools import islice
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, Final, TypeVar, cast
 
 from attrs import frozen
@@ -25,6 +21,7 @@ from workerdiag.api.explain import explain as explain_death
 from workerdiag.bundle.kept_evidence import KeptLog
 from workerdiag.bundle.reader import Bundle, read_bundle
 from workerdiag.errors import BundleError
+from workerdiag.integrations.allowed_files import MAX_FILES, AllowedFiles, NotAllowedError
 from workerdiag.integrations.diagnose import open_client
 from workerdiag.model.diagnosis import Death, Findings, RankedCause
 from workerdiag.model.rules import Cause, Rulebook
@@ -367,57 +364,3 @@ def make_server(tools: DeathTools) -> MCPServer[Any]:
     ):
         server.add_tool(each, annotations=_READ_ONLY)
     return server
-
-
-#: Maximum number of files in one folder.
-MAX_FILES: Final = 200
-#: Maximum characters of a path in a message.
-_MAX_FILE_CHARS: Final = 200
-
-
-class NotAllowedError(Exception):
-    """The path is outside of the allowed folders, or does not exist. The message is for whoever named it."""
-
-
-@frozen
-class AllowedFiles:
-    """The files below some folders.
-
-    A link that leads out of them is outside. Links in a named folder are skipped.
-    """
-
-    #: Resolved paths.
-    roots: tuple[Path, ...]
-
-    @classmethod
-    def below(cls, folders: Iterable[str | Path]) -> AllowedFiles:
-        """Return the files below these folders."""
-        return cls(tuple(Path(each).resolve() for each in folders))
-
-    def files(self, path: str) -> Sequence[Path]:
-        """Return the file at that path, or the files in the folder there.
-
-        Args:
-            path: Absolute, or relative to one of the folders.
-
-        Raises:
-            NotAllowedError: There is no such file that may be read.
-        """
-        if not self.roots:
-            raise NotAllowedError("no folder may be read: start with `workerdiag mcp --root DIR`")
-        for root in self.roots:
-            with suppress(OSError, ValueError, RuntimeError):  # too long, a null byte, a circle of links
-                if files := self._files(root / path):
-                    return files
-        allowed = ", ".join(map(str, self.roots))
-        name = clip(repr(path), _MAX_FILE_CHARS)
-        raise NotAllowedError(f"there is no file {name} in the folders that may be read: {allowed}")
-
-    def _files(self, path: Path) -> Sequence[Path]:
-        found = path.resolve()
-        if not any(found.is_relative_to(root) for root in self.roots):
-            return ()
-        if found.is_dir():
-            inside = (each for each in sorted(found.iterdir()) if each.is_file() and not each.is_symlink())
-            return tuple(islice(inside, MAX_FILES))
-        return (found,) if found.is_file() else ()

@@ -29,7 +29,7 @@ from workerdiag.matching.other_programs import guesses
 from workerdiag.matching.regex import pattern
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.evidence import NEWLINE_PIECE_BYTES, LogChunk, LogExcerpt
-from workerdiag.model.notes import NOTE_LINES, NOTE_START
+from workerdiag.model.vocabulary import NOTE_LINES, NOTE_START
 
 #: A longer line is not parsed as a whole, only the text around a candidate.
 LONGEST_LINE = 8 * 1024

@@ -35,7 +35,7 @@ from workerdiag.matching.patterns import (
 from workerdiag.matching.prefilter import LiteralHits
 from workerdiag.matching.regex import pattern, pattern_set
 from workerdiag.matching.work_budget import WorkBudget
-from workerdiag.model.notes import NOTE_START
+from workerdiag.model.vocabulary import NOTE_START
 
 #: At most this many patterns are compiled. Matches of others are never certain.
 _MAX_TESTS = 64

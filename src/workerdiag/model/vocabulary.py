@@ -6,7 +6,7 @@ holds the words of a type for checks at run time.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 #: Who writes a piece of text. None means: detect it line by line.
 Stream = Literal["worker", "nanny", "scheduler", "client", "kernel", "kubernetes", "batch"]
@@ -159,3 +159,12 @@ def as_stream(name: object) -> Stream | None:
 def as_deployment(name: object) -> Deployment | None:
     """Return *name* as a deployment, or None if there is no such deployment."""
     return next((each for each in DEPLOYMENTS if each == name), None)
+
+
+#: The words that identify our note in an exception (PEP 678): how it begins, and how many lines it has at most.
+NOTE_START: Final = "workerdiag: "
+NOTE_LINES: Final = 3
+#: How a note without an answer begins.
+NO_ANSWER: Final = f"{NOTE_START}no answer"
+#: The note where there was no time for an answer.
+LATE_NOTE: Final = f"{NO_ANSWER} in time; print(workerdiag.explain(exc, client)) takes longer and tells why"

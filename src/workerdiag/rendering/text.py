@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping
 from attrs import evolve
 
 from workerdiag.model.diagnosis import Clue, Findings
-from workerdiag.model.notes import NO_ANSWER, NOTE_START
-from workerdiag.model.vocabulary import Outcome
+from workerdiag.model.vocabulary import NO_ANSWER, NOTE_START, Outcome
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.outline import (
     GUESS_CHANCE,

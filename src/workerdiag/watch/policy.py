@@ -284,7 +284,7 @@ class NoticePolicy:
     most_notices: int = field(factory=lambda: setting("watch.most-notices"), validator=ge(1))
     window_s: float = duration_setting("watch.rate-window", gt(0))
     #: Seconds until a digest lists what the rate limit held back. After quiet hours it comes at once.
-    digest_s: float = duration_setting("watch.policy", ge(0))
+    digest_s: float = duration_setting("watch.digest", ge(0))
     #: Seconds until a digest lists silenced notices.
     silent_digest_s: float = duration_setting("watch.silent-digest", ge(0))
 

@@ -19,7 +19,7 @@ def duration_setting(
 
 
 def _configured_folder() -> Path | None:
-    folder = setting("watch.casebook")
+    folder = setting("watch.bundles")
     return Path(folder).expanduser() if folder else None
 
 

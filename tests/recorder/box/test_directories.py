@@ -13,7 +13,6 @@ import pytest
 
 from workerdiag import procfs
 from workerdiag.recorder.box import directories
-from workerdiag.recorder.box import directories as preallocation
 from workerdiag.recorder.box.directories import BoxName
 from workerdiag.recorder.box.layout import fault_path
 from workerdiag.recorder.box.writer import BoxWriter
@@ -129,8 +128,8 @@ def test_a_box_is_never_in_the_workers_local_directory(tmp_path, monkeypatch):
 
 def test_the_kind_of_a_file_system_is_known():
     """As the kernel lists it; nothing is claimed of a folder that is not there."""
-    assert preallocation.filesystem_type(Path("/proc/self")) == "proc"
-    assert preallocation.filesystem_type(Path("/nowhere/at/all")) == ""
+    assert directories.filesystem_type(Path("/proc/self")) == "proc"
+    assert directories.filesystem_type(Path("/nowhere/at/all")) == ""
 
 
 # ------------------------------------------------------------------------------------- finding

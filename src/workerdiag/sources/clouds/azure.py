@@ -16,8 +16,18 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources import machine as machine_attribution
-from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk, import_sdk, request_timeout_s
+from workerdiag.sources.machine import (
+    MISSED_S,
+    ProviderQuery,
+    ProviderSource,
+    Sdk,
+    import_sdk,
+    may_be_reason,
+    provider_chunk,
+    request_timeout_s,
+    scene_of_lost_machines,
+    to_timestamp,
+)
 
 #: Operations of the resource provider Microsoft.Compute (Azure resource provider operations) that
 #: end a machine, and the categories of the platform's own entries.
@@ -59,7 +69,7 @@ class AzureSource(ProviderSource):
         """Return the source for an ``AzureVMCluster``, which names its machines after the workers, else None."""
         cluster = scene.cluster
         known = getattr(cluster, "subscription_id", None) and getattr(cluster, "resource_group", None)
-        lost = machine_attribution.scene_of_lost_machines(scene)
+        lost = scene_of_lost_machines(scene)
         return cls(lost) if lost and scene.cluster_is("AzureVMCluster") and known else None
 
     def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
@@ -101,7 +111,7 @@ class AzureSource(ProviderSource):
     def _activity_log(self, monitor: Sdk, group: str) -> Iterator[Evidence]:
         names = self._victims_by_machine()
         ours = f"dask-{getattr(self.scene.cluster, 'uuid', None)}-".lower()
-        since = self.scene.since or time.time() - machine_attribution.MISSED_S
+        since = self.scene.since or time.time() - MISSED_S
         until = (self.scene.until or time.time()) + _LATE_S
         condition = (
             f"eventTimestamp ge '{_iso_utc(since)}' and eventTimestamp le '{_iso_utc(until)}' "
@@ -122,8 +132,8 @@ class AzureSource(ProviderSource):
         operation = _value(event.operation_name)
         late_s = 0.0 if _BY_A_PERSON.search(operation) else _LATE_S
         missed = self._missed(victim)
-        happened = machine_attribution.to_timestamp(event.event_timestamp)
-        in_time = machine_attribution.may_be_reason(missed, happened, notice_s=late_s)
+        happened = to_timestamp(event.event_timestamp)
+        in_time = may_be_reason(missed, happened, notice_s=late_s)
         return in_time and _ENDING.search(operation) is not None
 
     def _power_states(self, compute: Sdk, group: str) -> Iterator[Evidence]:
@@ -143,7 +153,7 @@ class AzureSource(ProviderSource):
             }
             if any("deallocat" in str(each.code) for each in statuses):
                 origin = f"az vm get-instance-view ({name})"
-                yield machine_attribution.provider_chunk(origin, description, victim.identity)
+                yield provider_chunk(origin, description, victim.identity)
 
 
 def _iso_utc(seconds: float) -> str:
@@ -168,4 +178,4 @@ def _activity_chunk(event: Sdk, identity: Identity) -> LogChunk:
         "properties": dict(event.properties or {}),
     }
     origin = f"az monitor activity-log list ({event.event_data_id})"
-    return machine_attribution.provider_chunk(origin, entry, identity)
+    return provider_chunk(origin, entry, identity)

@@ -21,9 +21,11 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources import machine as machine_attribution
 from workerdiag.sources.internals import aws_region
 from workerdiag.sources.machine import (
+    MISSED_S,
+    NOTICE_S,
+    SKEW_S,
     ProviderQuery,
     ProviderSource,
     Sdk,
@@ -31,7 +33,14 @@ from workerdiag.sources.machine import (
     console_excerpt,
     import_sdk,
     known_machine_names,
+    may_be_reason,
+    may_be_workers_machine,
+    provider_chunk,
     request_timeout_s,
+    scene_of_lost_machines,
+    timestamp_in,
+    to_timestamp,
+    victim_hosts,
 )
 
 #: Fields of ``DescribeInstances`` (EC2 API reference, version 2016-11-15) that may show a cause; never tags
@@ -73,8 +82,8 @@ class Ec2Source(ProviderSource):
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
         """Return the source for an ``EC2Cluster`` or hosts with private names of EC2, else None."""
-        named = scene.victims and any(map(EC2_NAME.fullmatch, machine_attribution.known_machine_names(scene)))
-        lost = machine_attribution.scene_of_lost_machines(scene)
+        named = scene.victims and any(map(EC2_NAME.fullmatch, known_machine_names(scene)))
+        lost = scene_of_lost_machines(scene)
         return cls(lost) if lost and (named or scene.cluster_is("EC2Cluster")) else None
 
     def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
@@ -94,7 +103,7 @@ class Ec2Source(ProviderSource):
         if cluster and self.scene.cluster_is("EC2Cluster"):
             yield {"Name": "tag:Dask Cluster", "Values": [str(cluster)]}
             return
-        hosts = [_instance_filter(host) for host in machine_attribution.victim_hosts(self.scene)]
+        hosts = [_instance_filter(host) for host in victim_hosts(self.scene)]
         for key in ("instance-id", "private-ip-address"):
             if values := sorted({value for kind, value in hosts if kind == key}):
                 yield {"Name": key, "Values": values}
@@ -137,9 +146,9 @@ class Ec2Source(ProviderSource):
             answer
             for answer in answers
             if _is_victims_instance(answer, victim)
-            and machine_attribution.may_be_workers_machine(
+            and may_be_workers_machine(
                 missed,
-                began=machine_attribution.to_timestamp(answer.get("LaunchTime")),
+                began=to_timestamp(answer.get("LaunchTime")),
                 ended=None if answer["State"]["Name"] in LIVE_STATES else _state_changed_at(answer),
             )
         ]
@@ -185,18 +194,16 @@ def _state_reason(answer: AwsAnswer) -> str:
 
 
 def _state_changed_at(answer: AwsAnswer) -> float | None:
-    return machine_attribution.timestamp_in(answer.get("StateTransitionReason"))
+    return timestamp_in(answer.get("StateTransitionReason"))
 
 
 def _end_evidence(machine: Ec2Instance, with_its_worker: bool) -> Iterator[Evidence]:  # noqa: FBT001
     """Yield the state reason, unless the instance still runs or stopped because its worker had died."""
     reason = _state_reason(machine.answer)
-    followed = (
-        reason == "Client.InstanceInitiatedShutdown" and with_its_worker
-    ) or not machine_attribution.may_be_reason(
+    followed = (reason == "Client.InstanceInitiatedShutdown" and with_its_worker) or not may_be_reason(
         machine.missed,
         _state_changed_at(machine.answer),
-        notice_s=machine_attribution.NOTICE_S if "Spot" in reason else 0.0,
+        notice_s=NOTICE_S if "Spot" in reason else 0.0,
     )
     if machine.answer["State"]["Name"] not in LIVE_STATES and not followed:
         yield instance_chunk(machine.answer, _KEYS, "describe-instances", machine)
@@ -231,11 +238,9 @@ def spot_requests(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
     answer = ec2.describe_spot_instance_requests(SpotInstanceRequestIds=sorted(by_request))
     for request in answer.get("SpotInstanceRequests", ()):
         machine = by_request[request["SpotInstanceRequestId"]]
-        when = machine_attribution.to_timestamp(request.get("Status", {}).get("UpdateTime"))
+        when = to_timestamp(request.get("Status", {}).get("UpdateTime"))
         lives = request.get("State") == "active" and request.get("Status", {}).get("Code") == "fulfilled"
-        if not lives and machine_attribution.may_be_reason(
-            machine.missed, when, notice_s=machine_attribution.NOTICE_S
-        ):
+        if not lives and may_be_reason(machine.missed, when, notice_s=NOTICE_S):
             yield instance_chunk(request, _REQUEST_KEYS, "describe-spot-instance-requests", machine)
 
 
@@ -256,21 +261,15 @@ def status_checks(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
 
 
 def _was_due(event: AwsAnswer, missed: float | None) -> bool:
-    begins, ends = (machine_attribution.to_timestamp(event.get(key)) for key in ("NotBefore", "NotAfter"))
+    begins, ends = (to_timestamp(event.get(key)) for key in ("NotBefore", "NotAfter"))
     if missed is None or begins is None:
         return False
-    return begins <= missed + machine_attribution.SKEW_S and (
-        ends is None or ends >= missed - machine_attribution.MISSED_S
-    )
+    return begins <= missed + SKEW_S and (ends is None or ends >= missed - MISSED_S)
 
 
 def _failed_check(status: AwsAnswer, missed: float | None) -> AwsAnswer:
-    since = [
-        machine_attribution.to_timestamp(each.get("ImpairedSince")) for each in status.get("Details", ())
-    ]
-    failed = status.get("Status") == "impaired" and any(
-        machine_attribution.may_be_reason(missed, each) for each in since if each
-    )
+    since = [to_timestamp(each.get("ImpairedSince")) for each in status.get("Details", ())]
+    failed = status.get("Status") == "impaired" and any(may_be_reason(missed, each) for each in since if each)
     return status if failed else {}
 
 
@@ -279,7 +278,7 @@ def consoles(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
     for machine in found:
         answer = ec2.get_console_output(InstanceId=machine.id)
         text = str(answer.get("Output", ""))
-        started = machine_attribution.to_timestamp(machine.answer.get("LaunchTime"))
+        started = to_timestamp(machine.answer.get("LaunchTime"))
         excerpt = console_excerpt(text, started=started, missed=machine.missed)
         origin = f"aws ec2 get-console-output --instance-id {machine.id}"
         yield from console_chunks(origin, excerpt, machine.identity)
@@ -288,7 +287,7 @@ def consoles(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
 def instance_chunk(record: AwsAnswer, keys: Iterable[str], command: str, machine: Ec2Instance) -> LogChunk:
     """Return some *keys* of a response as ``aws ec2`` prints them."""
     origin = f"aws ec2 {command} ({machine.id})"
-    return machine_attribution.provider_chunk(origin, record, machine.identity, keys=keys)
+    return provider_chunk(origin, record, machine.identity, keys=keys)
 
 
 #: Part of a response as botocore decodes it.

@@ -13,7 +13,6 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources import machine as machine_attribution
 from workerdiag.sources.machine import (
     ProviderQuery,
     ProviderSource,
@@ -21,7 +20,11 @@ from workerdiag.sources.machine import (
     console_chunks,
     console_excerpt,
     import_sdk,
+    may_be_reason,
     request_timeout_s,
+    scene_of_lost_machines,
+    to_timestamp,
+    victim_hosts,
 )
 
 #: Internal DNS names (Compute Engine documentation): zonal and global.
@@ -77,7 +80,7 @@ class GcpSource(ProviderSource):
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
         """Return the source for a ``GCPCluster`` or hosts with internal names of Compute Engine, else None."""
-        lost = machine_attribution.scene_of_lost_machines(scene)
+        lost = scene_of_lost_machines(scene)
         return cls(lost) if lost and _project_of(lost) is not None else None
 
     def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
@@ -134,9 +137,9 @@ class GcpSource(ProviderSource):
     def _may_explain_loss(self, operation: Sdk, victim: Victim) -> bool:
         kind = str(operation.operation_type)
         follows = kind == _BY_THE_GUEST and bool(getattr(self.scene.cluster, "auto_shutdown", False))
-        happened = machine_attribution.to_timestamp(operation.insert_time or operation.start_time)
+        happened = to_timestamp(operation.insert_time or operation.start_time)
         missed = self._missed(victim)
-        in_time = machine_attribution.may_be_reason(missed, happened, notice_s=_LATE_S.get(kind, 0.0))
+        in_time = may_be_reason(missed, happened, notice_s=_LATE_S.get(kind, 0.0))
         return kind in _ENDING and in_time and not follows
 
     def _failed_creation(self, operation: Sdk, target: str) -> Iterator[LogChunk]:
@@ -151,7 +154,7 @@ class GcpSource(ProviderSource):
         for name, victim in names.items():
             which = {"project": project.name, "zone": project.zone, "instance": name}
             machine = instances.get(**which, **_request_options(deadline))
-            started = machine_attribution.to_timestamp(machine.last_start_timestamp)
+            started = to_timestamp(machine.last_start_timestamp)
             output = instances.get_serial_port_output(**which, **_request_options(deadline))
             origin = f"gcloud compute instances get-serial-port-output {name}"
             excerpt = console_excerpt(output.contents, started=started, missed=self._missed(victim))
@@ -165,7 +168,7 @@ def _project_of(scene: Scene) -> _GcpProject | None:
         project = options.get("projectid") or config.get("projectid")
         zone = options.get("zone") or config.get("zone")
         return _GcpProject(str(project), str(zone) if zone else None) if project else None
-    for host in machine_attribution.victim_hosts(scene):
+    for host in victim_hosts(scene):
         name = _INTERNAL.fullmatch(host)
         if name:
             return _GcpProject(name["project"], name["zone"])

@@ -36,13 +36,13 @@ __all__ = [
 
 _MODULE_OF = {
     "AppriseSink": "apprise_url",
-    "Delivery": "sink",
-    "DeliveryError": "sink",
-    "FunctionSink": "function",
+    "Delivery": "base",
+    "DeliveryError": "base",
+    "FunctionSink": "base",
     "MailSink": "mail",
     "PagerDutySink": "pagerduty",
-    "Sink": "sink",
-    "SinkSetupError": "sink",
+    "Sink": "base",
+    "SinkSetupError": "base",
     "SlackSink": "slack",
     "SlackUrlSink": "slack",
     "TeamsSink": "teams",

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from workerdiag.integrations.mcp import AllowedFiles, NotAllowedError
+from workerdiag.integrations.allowed_files import AllowedFiles, NotAllowedError
 
 
 @pytest.fixture

@@ -1,0 +1,66 @@
+"""Files that a program may name: only those below folders that its user has allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from attrs import frozen
+
+from workerdiag.rendering.wording import clip
+
+#: Maximum number of files in one folder.
+MAX_FILES: Final = 200
+#: Maximum characters of a path in a message.
+_MAX_CHARS: Final = 200
+
+
+class NotAllowedError(Exception):
+    """The path is outside of the allowed folders, or does not exist. The message is for whoever named it."""
+
+
+@frozen
+class AllowedFiles:
+    """The files below some folders.
+
+    A link that leads out of them is outside. Links in a named folder are skipped.
+    """
+
+    #: Resolved paths.
+    roots: tuple[Path, ...]
+
+    @classmethod
+    def below(cls, folders: Iterable[str | Path]) -> AllowedFiles:
+        """Return the files below these folders."""
+        return cls(tuple(Path(each).resolve() for each in folders))
+
+    def files(self, path: str) -> Sequence[Path]:
+        """Return the file at that path, or the files in the folder there.
+
+        Args:
+            path: Absolute, or relative to one of the folders.
+
+        Raises:
+            NotAllowedError: There is no such file that may be read.
+        """
+        if not self.roots:
+            raise NotAllowedError("no folder may be read: start with `workerdiag mcp --root DIR`")
+        for root in self.roots:
+            with suppress(OSError, ValueError, RuntimeError):  # too long, a null byte, a circle of links
+                if files := self._files(root / path):
+                    return files
+        allowed = ", ".join(map(str, self.roots))
+        name = clip(repr(path), _MAX_CHARS)
+        raise NotAllowedError(f"there is no file {name} in the folders that may be read: {allowed}")
+
+    def _files(self, path: Path) -> Sequence[Path]:
+        found = path.resolve()
+        if not any(found.is_relative_to(root) for root in self.roots):
+            return ()
+        if found.is_dir():
+            inside = (each for each in sorted(found.iterdir()) if each.is_file() and not each.is_symlink())
+            return tuple(islice(inside, MAX_FILES))
+        return (found,) if found.is_file() else ()
