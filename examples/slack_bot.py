@@ -10,10 +10,11 @@ import sys
 from slack_sdk import WebClient
 
 import workerdiag
+from workerdiag.watch.sinks import slack_blocks
 
 address, channel = sys.argv[1:]
 slack = WebClient(os.environ["SLACK_TOKEN"])
 with workerdiag.watch(address, state="state.db") as watcher:
     for notice in watcher:
         title = html.escape(notice.title, quote=False)  # a name in it may look like a mention
-        slack.chat_postMessage(channel=channel, text=title, blocks=notice.slack_blocks)
+        slack.chat_postMessage(channel=channel, text=title, blocks=slack_blocks(notice))

@@ -13,6 +13,7 @@ import workerdiag
 from support.fake_slack import TOKEN, FakeSlack
 from support.http_server import HttpServer
 from support.notices import HOSTILE, sample_notice
+from workerdiag.watch.sinks import slack_blocks
 
 BOT = Path(__file__).parents[2] / "examples" / "slack_bot.py"
 
@@ -37,5 +38,5 @@ def test_the_bot_posts_what_the_watcher_says(monkeypatch):
     assert watched == [("tcp://scheduler:8786", "state.db")]
     assert [method for method, _ in slack.calls] == ["chat.postMessage"] * 2
     first, second = slack.messages.values()
-    assert (first["channel"], first["blocks"]) == ("#dask", notices[0].slack_blocks)
+    assert (first["channel"], first["blocks"]) == ("#dask", slack_blocks(notices[0]))
     assert "<!channel>" not in second["text"]

@@ -15,7 +15,7 @@ from workerdiag.rendering.wording import clip
 #: Maximum number of files in one folder.
 MAX_FILES: Final = 200
 #: Maximum characters of a path in a message.
-_MAX_CHARS: Final = 200
+_MAX_FILE_CHARS: Final = 200
 
 
 class NotAllowedError(Exception):
@@ -53,7 +53,7 @@ class AllowedFiles:
                 if files := self._files(root / path):
                     return files
         allowed = ", ".join(map(str, self.roots))
-        name = clip(repr(path), _MAX_CHARS)
+        name = clip(repr(path), _MAX_FILE_CHARS)
         raise NotAllowedError(f"there is no file {name} in the folders that may be read: {allowed}")
 
     def _files(self, path: Path) -> Sequence[Path]:

@@ -9,10 +9,9 @@ from itertools import groupby
 from attrs import evolve, frozen
 
 from workerdiag.deadline import NO_DEADLINE, Deadline, GraceDeadline
-from workerdiag.matching.lines import infer_years
+from workerdiag.matching.lines import guesses, infer_years, without_other_programs
 from workerdiag.matching.messages import MatchObserver
 from workerdiag.matching.other_lines import LastLine, Recognition
-from workerdiag.matching.other_programs import guesses, without_other_programs
 from workerdiag.matching.patterns import END_REPORTS_PER_END
 from workerdiag.matching.prefilter import available
 from workerdiag.matching.regex import pattern, uses_re2

@@ -24,8 +24,7 @@ from typing import Protocol
 
 from attrs import define, field
 
-from workerdiag.matching.lines import ParsedLine, parse_line
-from workerdiag.matching.other_programs import guesses
+from workerdiag.matching.lines import ParsedLine, guesses, parse_line
 from workerdiag.matching.regex import pattern
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.evidence import NEWLINE_PIECE_BYTES, LogChunk, LogExcerpt

@@ -145,13 +145,6 @@ class Notice:
     #: `Diagnosis.to_json`; empty where there is none (blind, digest).
     diagnosis_json: str = field(default="", repr=False)
 
-    @property
-    def slack_blocks(self) -> list[dict[str, object]]:
-        """The notice for Slack's ``chat.postMessage(blocks=...)``; its text is shown as it is."""
-        from workerdiag.watch.sinks.slack import slack_blocks
-
-        return slack_blocks(self)
-
 
 #: Key of the case for deaths that are not judged yet.
 SETTLING_KEY = "settling"

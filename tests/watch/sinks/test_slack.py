@@ -154,7 +154,7 @@ def test_the_blocks_say_what_to_do():
 @pytest.mark.parametrize("reason", ["new", "digest", "resolved"])
 def test_slacks_own_library_takes_the_blocks(reason):
     """The blocks are of types that Slack's library knows, and have every field that these need."""
-    blocks = sample_notice(reason).slack_blocks
+    blocks = slack_blocks(sample_notice(reason))
     parsed = Block.parse_all(blocks)
     for each in parsed:
         each.validate_json()

@@ -32,7 +32,8 @@ from workerdiag.triage.fleet.count import (
     share_interval,
     span_of,
 )
-from workerdiag.triage.fleet.report import FleetReport, Package, Period, VersionShare
+from workerdiag.triage.fleet.report import Package, Period, VersionShare
+from workerdiag.triage.fleet.show import FleetReport
 from workerdiag.triage.tables import DeathRow
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import exp, inf, lgamma, log, log1p, sqrt
-from typing import Any, Literal
+from typing import Literal
 
 from attrs import field, frozen
 from attrs.validators import and_, ge, le
@@ -126,8 +126,8 @@ class VersionShare:
 
 
 @frozen(kw_only=True)
-class FleetReport:
-    """What kills the workers of a fleet, as text (``str()``), JSON (`to_json`) or HTML (`to_html`)."""
+class FleetFindings:
+    """What kills the workers of a fleet."""
 
     #: Number of workers lost, without those that were asked to stop.
     death_count: int
@@ -157,33 +157,6 @@ class FleetReport:
     gaps: tuple[FleetGap, ...] = ()
     #: How shares, hosts and trends were computed, one sentence each.
     methods: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return self.to_text()
-
-    def to_text(self, *, width: int = 80) -> str:
-        """Return the report for a terminal of *width* columns, at least 40."""
-        from workerdiag.triage.fleet.show import render_fleet
-
-        return render_fleet(self, width=width)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values, with the key ``schema`` first."""
-        from workerdiag.triage.fleet.show import fleet_to_dict
-
-        return fleet_to_dict(self)
-
-    def to_json(self) -> str:
-        """Return the report as JSON in ASCII."""
-        from workerdiag.triage.fleet.show import fleet_to_json
-
-        return fleet_to_json(self)
-
-    def to_html(self) -> str:
-        """Return the report as one HTML page that loads nothing."""
-        from workerdiag.triage.fleet.show import fleet_page
-
-        return fleet_page(self)
 
 
 #: The two-sided 95 % quantile of the standard normal distribution.

@@ -28,8 +28,8 @@ from workerdiag.serialization import strict_converter
 from workerdiag.triage.fleet.report import (
     FLEET_SCHEMA,
     CauseShare,
+    FleetFindings,
     FleetGap,
-    FleetReport,
     HostLoad,
     Interval,
     Package,
@@ -55,6 +55,30 @@ _TRENDS: Mapping[Trend, str] = {
     "too-few": "too few",
     "undated": "no dates",
 }
+
+
+@frozen(kw_only=True)
+class FleetReport(FleetFindings):
+    """What kills the workers of a fleet, as text (``str()``), JSON (`to_json`) or HTML (`to_html`)."""
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def to_text(self, *, width: int = 80) -> str:
+        """Return the report for a terminal of *width* columns, at least 40."""
+        return render_fleet(self, width=width)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the report as plain values, with the key ``schema`` first."""
+        return fleet_to_dict(self)
+
+    def to_json(self) -> str:
+        """Return the report as JSON in ASCII."""
+        return fleet_to_json(self)
+
+    def to_html(self) -> str:
+        """Return the report as one HTML page that loads nothing."""
+        return fleet_page(self)
 
 
 @frozen(kw_only=True)
@@ -89,7 +113,7 @@ class FleetView:
     tables: tuple[TableView, ...]
 
 
-def fleet_view(report: FleetReport) -> FleetView:
+def fleet_view(report: FleetFindings) -> FleetView:
     """Return the view of a report. Hosts and files are made harmless for a terminal."""
     report = printable_object(report)
     tables = (
@@ -106,7 +130,7 @@ def fleet_view(report: FleetReport) -> FleetView:
     )
 
 
-def _headline(report: FleetReport) -> str:
+def _headline(report: FleetFindings) -> str:
     if not report.death_count:
         if report.gaps and not report.tables:
             return "Nothing could be read: whether workers were lost is not known"
@@ -124,7 +148,7 @@ def _between(first_at: float | None, last_at: float | None) -> str:
     return "" if not first else f" on {first}" if first == last else f" from {first} to {last}"
 
 
-def _facts(report: FleetReport) -> Iterator[str]:
+def _facts(report: FleetFindings) -> Iterator[str]:
     if report.loss_count < report.death_count:
         yield f"Some were lost together: {report.loss_count:,} joint losses in all."
     if report.lost_compute_s is not None:
@@ -147,11 +171,11 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _of_deaths(report: FleetReport) -> str:
+def _of_deaths(report: FleetFindings) -> str:
     return f" (known of {report.lost_known_count:,} of {pluralize(report.death_count, 'death')})"
 
 
-def _cause_table(report: FleetReport) -> TableView | None:
+def _cause_table(report: FleetFindings) -> TableView | None:
     if not report.causes:
         return None
     return TableView(
@@ -170,7 +194,7 @@ def _cause_table(report: FleetReport) -> TableView | None:
     )
 
 
-def _cause_row(share: CauseShare, report: FleetReport) -> TableRow:
+def _cause_row(share: CauseShare, report: FleetFindings) -> TableRow:
     cost = "" if share.lost_compute_s is None else f">= {format_duration(share.lost_compute_s)}"
     return TableRow(
         cells=(
@@ -187,7 +211,7 @@ def _cause_row(share: CauseShare, report: FleetReport) -> TableRow:
     )
 
 
-def _host_table(report: FleetReport) -> TableView | None:
+def _host_table(report: FleetFindings) -> TableView | None:
     above = tuple(_host_row(each) for each in report.hosts if each.is_above)
     others = len(report.hosts) - len(above)
     if not report.host_count:
@@ -221,7 +245,7 @@ def _host_row(load: HostLoad) -> TableRow:
     )
 
 
-def _version_table(report: FleetReport) -> TableView | None:
+def _version_table(report: FleetFindings) -> TableView | None:
     known = [each for each in report.versions if each.version is not None]
     if not known:
         return None
@@ -260,7 +284,7 @@ def _gap_text(gap: FleetGap) -> str:
     return f"{gap.path}: {gap.detail}" + (f" ({gap.remedy})" if gap.remedy else "")
 
 
-def _method_texts(report: FleetReport) -> Iterator[str]:
+def _method_texts(report: FleetFindings) -> Iterator[str]:
     if report.death_count:
         yield from report.methods
     if any(each.kind == "watcher" for each in report.tables):
@@ -281,7 +305,7 @@ def _date(when: float | None) -> str:
     return format_time(when)[:_DATE_CHARS]
 
 
-def _curve(share: CauseShare, report: FleetReport) -> str:
+def _curve(share: CauseShare, report: FleetFindings) -> str:
     """Return deaths over the time of the report as a sparkline; a dot means none. Empty for a single moment."""
     first, last = _date(report.first_at), _date(report.last_at)
     if first == last:
@@ -295,20 +319,20 @@ def _curve(share: CauseShare, report: FleetReport) -> str:
     return blocks((each or None for each in counts), max(counts)) if any(counts) else ""
 
 
-def fleet_to_dict(report: FleetReport) -> dict[str, object]:
+def fleet_to_dict(report: FleetFindings) -> dict[str, object]:
     """Return the report as dictionaries, lists, text, numbers and None, with the key ``schema`` first."""
     content: dict[str, object] = _report_converter().unstructure(report)
     return {"schema": FLEET_SCHEMA} | content
 
 
-def fleet_to_json(report: FleetReport) -> str:
+def fleet_to_json(report: FleetFindings) -> str:
     """Return the report as JSON in ASCII, without a final newline."""
     return json.dumps(fleet_to_dict(report), indent=2)
 
 
 def fleet_schema() -> Schema:
     """Return the JSON Schema (draft 2020-12) of the result of `fleet_to_dict`."""
-    return document_schema(FleetReport, title="workerdiag fleet report", number=FLEET_SCHEMA)
+    return document_schema(FleetFindings, title="workerdiag fleet report", number=FLEET_SCHEMA)
 
 
 @cache
@@ -331,7 +355,7 @@ class _Bar:
     svg: Markup
 
 
-def fleet_page(report: FleetReport) -> str:
+def fleet_page(report: FleetFindings) -> str:
     """Return the report as one HTML page in ASCII that loads nothing. All foreign text is escaped."""
     report = printable_object(report)
     text = (
@@ -393,7 +417,7 @@ _BELOW = " " * 10
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 
-def render_fleet(report: FleetReport, *, width: int = 80, color: bool = False) -> str:
+def render_fleet(report: FleetFindings, *, width: int = 80, color: bool = False) -> str:
     """Return the report as lines of at most *width* columns, without a final newline.
 
     Args:
@@ -404,7 +428,7 @@ def render_fleet(report: FleetReport, *, width: int = 80, color: bool = False) -
     return "\n".join(_report_lines(report, max(width, _MIN_WIDTH), color=color))
 
 
-def _report_lines(report: FleetReport, width: int, *, color: bool) -> Iterator[str]:
+def _report_lines(report: FleetFindings, width: int, *, color: bool) -> Iterator[str]:
     view = fleet_view(report)
     yield from (_bold(line, color=color) for line in wrap_text(view.headline, width))
     for fact in view.facts:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from workerdiag.watch.sinks.base import Delivery, DeliveryError, FunctionSink, Sink, SinkSetupError
     from workerdiag.watch.sinks.mail import MailSink
     from workerdiag.watch.sinks.pagerduty import PagerDutySink
-    from workerdiag.watch.sinks.slack import SlackSink, SlackUrlSink
+    from workerdiag.watch.sinks.slack import SlackSink, SlackUrlSink, slack_blocks
     from workerdiag.watch.sinks.teams import TeamsSink
     from workerdiag.watch.sinks.webhook import WebhookSink, verify_signature
 
@@ -31,6 +31,7 @@ __all__ = [
     "SlackUrlSink",
     "TeamsSink",
     "WebhookSink",
+    "slack_blocks",
     "verify_signature",
 ]
 
@@ -47,6 +48,7 @@ _MODULE_OF = {
     "SlackUrlSink": "slack",
     "TeamsSink": "teams",
     "WebhookSink": "webhook",
+    "slack_blocks": "slack",
     "verify_signature": "webhook",
 }
 
