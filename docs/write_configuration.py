@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from workerdiag.settings import DEFAULTS_FILE, ROOT, allowed_text, defaults, rules, schema
+from workerdiag.settings import DEFAULTS_FILE, ROOT, allowed_text, defaults, rules, schema, shipped_text
 
 PAGE = Path(__file__).parent / "configuration.md"
 
@@ -69,7 +69,7 @@ def page() -> Iterator[str]:
     yield VARIABLES
     for name, text in schema()["x-variables"].items():
         yield f"`{name}`\n: {text}\n"
-    file = DEFAULTS_FILE.read_text(encoding="utf-8").strip()
+    file = shipped_text(DEFAULTS_FILE).strip()
     yield f"## The file with all defaults\n\n```yaml\n{file}\n```"
 
 

@@ -21,6 +21,7 @@ MODULES = {
     "google-re2": "re2",
     "google-cloud-compute": "google.cloud.compute_v1",
     "apache-airflow-task-sdk": "airflow.sdk",
+    "importlib-resources": "importlib_resources",
     "ipython": "IPython",
     "opentelemetry-api": "opentelemetry",
     "prometheus-client": "prometheus_client",

@@ -26,6 +26,7 @@ from workerdiag.settings import (
     documentation_url,
     seconds,
     setting,
+    shipped_text,
 )
 from workerdiag.watch.policy import NoticePolicy
 from workerdiag.watch.settings import WatchSettings
@@ -58,15 +59,15 @@ def run(code, tmp_path, **variables):
 
 def test_the_reader_of_defaults_agrees_with_yaml():
     """The file is read without a YAML reader as one would read it."""
-    content = yaml.safe_load(DEFAULTS_FILE.read_text(encoding="utf-8"))
+    content = yaml.safe_load(shipped_text(DEFAULTS_FILE))
     assert dict(settings._leaves(content["workerdiag"])) == dict(defaults())
 
 
 def test_the_defaults_fit_the_schema():
     """Each default is allowed and described, and the schema names no other setting."""
-    schema = yaml.safe_load(SCHEMA_FILE.read_text(encoding="utf-8"))
+    schema = yaml.safe_load(shipped_text(SCHEMA_FILE))
     jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate(yaml.safe_load(DEFAULTS_FILE.read_text(encoding="utf-8")), schema)
+    jsonschema.validate(yaml.safe_load(shipped_text(DEFAULTS_FILE)), schema)
     assert list(settings.rules()) == list(defaults())
     for key, default in defaults().items():
         assert settings.is_allowed(default, settings.rules()[key]), key

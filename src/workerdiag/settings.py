@@ -18,11 +18,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Required, TypedDict
 
+from importlib_resources import as_file, files
+
 from workerdiag.units import parse_duration
 
-_FOLDER = Path(__file__).parent
-DEFAULTS_FILE = _FOLDER / "workerdiag.yaml"
-SCHEMA_FILE = _FOLDER / "workerdiag-schema.yaml"
+#: Files of the package.
+DEFAULTS_FILE, SCHEMA_FILE = "workerdiag.yaml", "workerdiag-schema.yaml"
 #: The section of Dask's configuration that is ours.
 ROOT = "workerdiag"
 
@@ -64,7 +65,12 @@ def documentation_url(cause_id: str) -> str:
 @cache
 def defaults() -> Mapping[str, Value]:
     """The default of each setting, by its key without the section's name: ``recorder.deaths``."""
-    return dict(_plain_values(DEFAULTS_FILE.read_text(encoding="utf-8")))
+    return dict(_plain_values(shipped_text(DEFAULTS_FILE)))
+
+
+def shipped_text(name: str) -> str:
+    """Return the text of a file of the package, by its path there; the package may be in a zip file."""
+    return files("workerdiag").joinpath(name).read_text(encoding="utf-8")
 
 
 def _plain_values(text: str) -> Iterator[tuple[str, Value]]:
@@ -252,8 +258,9 @@ def load_defaults() -> None:
 
     for problem in unusable_entries():  # a text in place of a section is overwritten below
         _log_once(problem)
-    with suppress(Exception):  # a home that is no folder, or cannot be written
-        dask.config.ensure_file(source=str(DEFAULTS_FILE))
+    # A home may be no folder, or not be writable.
+    with suppress(Exception), as_file(files("workerdiag").joinpath(DEFAULTS_FILE)) as sample:
+        dask.config.ensure_file(source=str(sample))
     ours: dict[str, object] = {}
     for key, value in defaults().items():
         dask.config.set({key: value}, config=ours)
@@ -265,7 +272,8 @@ def schema() -> Mapping[str, Any]:
     """The schema of the settings, as JSON Schema has it."""
     import dask.config
 
-    (found,) = dask.config.collect_yaml([str(SCHEMA_FILE)])
+    with as_file(files("workerdiag").joinpath(SCHEMA_FILE)) as path:
+        (found,) = dask.config.collect_yaml([str(path)])
     return found
 
 

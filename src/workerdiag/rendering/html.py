@@ -14,6 +14,7 @@ from workerdiag.model.diagnosis import SURE_ENOUGH, Findings
 from workerdiag.rendering.outline import Item, Outline, Section, is_nobody_to_act, outline
 from workerdiag.rendering.sparkline import NOT_SAMPLED, is_unsampled
 from workerdiag.rendering.wording import capitalize, printable_object
+from workerdiag.settings import shipped_text
 from workerdiag.units import format_time
 
 if TYPE_CHECKING:
@@ -157,18 +158,21 @@ def template_text(name: str) -> Markup:
     """Return one of our style sheets or scripts."""
     from markupsafe import Markup
 
-    loader = html_environment().loader
-    assert loader is not None
-    return Markup(loader.get_source(html_environment(), name)[0])  # noqa: S704  it is a file of ours
+    return Markup(template_source(name))  # noqa: S704  it is a file of ours
+
+
+def template_source(name: str) -> str:
+    """Return the text of a file of ``rendering/templates``."""
+    return shipped_text(f"rendering/templates/{name}")
 
 
 @cache
 def html_environment() -> Environment:
     """Finds our templates, and escapes what is put into them."""
-    from jinja2 import Environment, PackageLoader
+    from jinja2 import Environment, FunctionLoader
 
     environment = Environment(
-        loader=PackageLoader("workerdiag.rendering"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        loader=FunctionLoader(template_source), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["prose"] = prose
     environment.filters["unbroken"] = unbroken

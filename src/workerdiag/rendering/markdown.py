@@ -14,6 +14,7 @@ from workerdiag.model.diagnosis import Findings
 from workerdiag.rendering.outline import outline
 from workerdiag.rendering.sparkline import memory_lines
 from workerdiag.rendering.wording import printable_object
+from workerdiag.settings import shipped_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -85,11 +86,11 @@ def link(address: str) -> TrustedMarkdown:
 
 @cache
 def _markdown_environment() -> Environment:
-    from jinja2 import Environment, PackageLoader
+    from jinja2 import Environment, FunctionLoader
 
     helpers: dict[str, object] = {"fenced": code_block, "linked": link, "made": TrustedMarkdown}
     environment = Environment(
-        loader=PackageLoader("workerdiag.rendering"),
+        loader=FunctionLoader(lambda name: shipped_text(f"rendering/templates/{name}")),
         autoescape=False,  # noqa: S701  finalize escapes for Markdown
         finalize=escape,
         trim_blocks=True,

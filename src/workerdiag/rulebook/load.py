@@ -7,16 +7,19 @@ Causes found by words, as a person or a program would look for them.
 
 from __future__ import annotations
 
+import atexit
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import partial
+from contextlib import ExitStack
+from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
 from attrs import evolve, frozen
+from importlib_resources import as_file, files
 
 from workerdiag.deadline import Deadline, ForeignError, call_in_time
 from workerdiag.errors import describe_error, error_text
@@ -33,7 +36,6 @@ from workerdiag.model.rules import (
 
 #: What installed packs may take to load, where nobody waits for an answer.
 _PACKS_S = 30.0
-_PACKAGE = Path(__file__).parents[1]
 #: Entry points of this group name a pack: a Python package with rules in it, the path of a folder, or a
 #: callable that returns one of these.
 ENTRY_POINT_GROUP = "workerdiag.knowledge"
@@ -74,10 +76,20 @@ def load_rulebook_in_time(deadline: Deadline) -> tuple[Rulebook, bool]:
     return book, whole
 
 
+@cache
 def shipped_folder() -> Path:
-    """Return the folder of the shipped TOML files: in the wheel, or in the checkout beside ``src``."""
-    inside = _PACKAGE / "knowledge"
-    return inside if inside.is_dir() else _PACKAGE.parents[1] / "knowledge"
+    """Return the folder of the shipped TOML files: in the wheel, or in the checkout beside ``src``.
+
+    Of a package in a zip file it is a copy, which goes with the process.
+    """
+    package = files("workerdiag")
+    inside = package.joinpath("knowledge")
+    if isinstance(package, Path):
+        return package / "knowledge" if inside.is_dir() else package.parents[1] / "knowledge"
+    copies = ExitStack()
+    atexit.register(copies.close)
+    copy: Path = copies.enter_context(as_file(inside))
+    return copy
 
 
 def quiet_lines() -> tuple[str, ...]:
@@ -87,7 +99,7 @@ def quiet_lines() -> tuple[str, ...]:
 
 
 def _shipped_rulebook() -> Rulebook:
-    compiled = _PACKAGE / "knowledge.json"
+    compiled = files("workerdiag").joinpath("knowledge.json")
     if compiled.is_file():
         return from_compiled(json.loads(compiled.read_bytes()))
     from workerdiag.rulebook.folder import read_folder  # imports cattrs

@@ -21,7 +21,6 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tornado.web import Application, HTTPError, RequestHandler
@@ -44,6 +43,7 @@ from workerdiag.integrations.prometheus import export_counts
 from workerdiag.model.dask import Method, Reply
 from workerdiag.model.stop_reasons import is_deliberate
 from workerdiag.recorder.deaths import HANDLER
+from workerdiag.settings import shipped_text
 from workerdiag.wire.plain import BrokenValueError, from_plain
 from workerdiag.wire.recorded_death import RecordedDeath
 
@@ -160,7 +160,7 @@ _REPORT_MAY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe
 _PREFIX = r"(?:/.*)?"
 #: The page with Dask's navigation, and the one for JupyterLab.
 PAGE, INDIVIDUAL_PAGE = "deaths", "individual-deaths"
-_BODY = Path(__file__).with_name("deaths.html")
+_BODY = "integrations/dashboard/deaths.html"
 
 
 class _Handler(RequestHandler):
@@ -214,7 +214,7 @@ def application(book: DeathBook, *, page: bytes, individual: bytes) -> Applicati
 
 def plain_page() -> bytes:
     """Return the page without navigation, for JupyterLab's Dask extension."""
-    body = _BODY.read_text(encoding="utf-8")
+    body = shipped_text(_BODY)
     viewport = '<meta name="viewport" content="width=device-width, initial-scale=1">'
     head = f'<head><meta charset="utf-8">{viewport}<title>Dask: Deaths</title></head>'
     return (
@@ -230,7 +230,7 @@ def page_in_dashboard(variables: Mapping[str, object]) -> bytes:
     """
     from distributed.dashboard.components.scheduler import env
 
-    body = _BODY.read_text(encoding="utf-8")
+    body = shipped_text(_BODY)
     text: str = env.get_template("simple.html").render(**variables, plot_div=body, plot_script="")
     return text.replace("<title>Dask Diagnostic UI</title>", "<title>Dask: Deaths</title>", 1).encode()
 
