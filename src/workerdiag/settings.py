@@ -18,8 +18,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Required, TypedDict
 
-from importlib_resources import as_file, files
-
 from workerdiag.units import parse_duration
 
 #: Files of the package.
@@ -70,6 +68,8 @@ def defaults() -> Mapping[str, Value]:
 
 def shipped_text(name: str) -> str:
     """Return the text of a file of the package, by its path there; the package may be in a zip file."""
+    from importlib_resources import files
+
     return files("workerdiag").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -255,6 +255,7 @@ def unusable_entries() -> Iterator[str]:
 def load_defaults() -> None:
     """Add the defaults to Dask's configuration, and a sample file to the folder of the user's own, once."""
     import dask.config
+    from importlib_resources import as_file, files
 
     for problem in unusable_entries():  # a text in place of a section is overwritten below
         _log_once(problem)
@@ -271,6 +272,7 @@ def load_defaults() -> None:
 def schema() -> Mapping[str, Any]:
     """The schema of the settings, as JSON Schema has it."""
     import dask.config
+    from importlib_resources import as_file, files
 
     with as_file(files("workerdiag").joinpath(SCHEMA_FILE)) as path:
         (found,) = dask.config.collect_yaml([str(path)])
