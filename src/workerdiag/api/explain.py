@@ -21,6 +21,7 @@ from workerdiag._version import __version__
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.deadline import CALL_FAILURES, Deadline, HelperThread, call_in_time
 from workerdiag.errors import describe_error, error_text
+from workerdiag.guard import guarded
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Evidence, EvidenceSource, Gap, LogText
 from workerdiag.model.identity import Identity
@@ -115,10 +116,9 @@ class ExplainArguments:
     @property
     def is_asynchronous(self) -> bool:
         """Whether the client makes the call awaitable here; it depends on the calling thread."""
-        try:
+        with guarded("asking the client whether it is asynchronous"):
             return self.sources is None and getattr(self.client, "asynchronous", False) is True
-        except Exception:  # noqa: BLE001  a client that cannot say is queried as any other
-            return False
+        return False  # a client that cannot say is queried as any other
 
 
 def read_arguments(
@@ -351,10 +351,10 @@ def _diagnose(arguments: ExplainArguments, facts: Sequence[Evidence], live: Sequ
         )
     )
     failure = None
-    try:
+    with guarded("making the diagnosis") as making:
         diagnosis = _to_diagnosis(_run_pipeline(arguments, evidence, tap), tap)
-    except Exception as problem:  # noqa: BLE001  explain() never raises into an except block
-        diagnosis, failure = _diagnosis_after_failure(arguments, evidence, tap, problem)
+    if making.problem is not None:
+        diagnosis, failure = _diagnosis_after_failure(arguments, evidence, tap, making.problem)
     return Answer(
         diagnosis=diagnosis,
         unread=tuple(logs.unread),
@@ -395,7 +395,7 @@ def _diagnosis_after_failure(
     from workerdiag.api.fault_isolation import diagnose_without_faults
     from workerdiag.redaction.objects import redact_object
 
-    try:
+    with guarded("leaving out what failed") as salvage:
         deque(rest, maxlen=0)  # the evidence behind the faulty piece is kept too
         findings = diagnose_without_faults(
             lambda pieces: _run_pipeline(arguments, pieces),
@@ -405,8 +405,7 @@ def _diagnosis_after_failure(
         )
         if findings is not None:
             return _to_diagnosis(findings, tap), None
-    except Exception as worse:  # noqa: BLE001  then there is nothing left to try
-        problem = worse
+    problem = salvage.problem or problem
     gap = Gap(
         source="workerdiag",
         place="workerdiag",
@@ -419,7 +418,6 @@ def _diagnosis_after_failure(
 
 
 def _to_diagnosis(findings: Findings, tap: EvidenceTap) -> Diagnosis:
-
     found = {each.name: getattr(findings, each.name) for each in fields(Findings)}
     return Diagnosis(**found, kept_evidence=tap.kept_evidence())
 

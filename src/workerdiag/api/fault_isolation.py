@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
+from workerdiag.guard import guarded
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Evidence, Gap
 
@@ -61,7 +62,6 @@ def _faulty_range(
 
 
 def _findings_or_none(diagnose: DiagnosePieces, pieces: Sequence[Evidence]) -> Findings | None:
-    try:
+    with guarded("diagnosing a part of the evidence"):
         return diagnose(pieces)
-    except Exception:  # noqa: BLE001  that is what is looked for
-        return None
+    return None
