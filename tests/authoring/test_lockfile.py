@@ -1,4 +1,4 @@
-"""The lock: an edit that can change a diagnosis needs a new revision, and no id vanishes."""
+"""The lock: an edit of a released rule that can change a diagnosis needs a new revision, and no id vanishes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def with_rule(**changes: object) -> Rulebook:
 )
 def test_an_edit_that_can_change_a_diagnosis_needs_a_revision(changes):
     """Patterns, grades and what a cause explains are not edited in silence."""
-    assert problems(with_rule(**changes)) == ["house.rule: was edited; set revision = 4"]
+    assert problems(with_rule(**changes)) == [
+        "house.rule: was edited since revision 3 was released; set revision = 4"
+    ]
     assert problems(with_rule(**changes, revision=4)) == []
 
 
@@ -63,7 +65,7 @@ def test_words_and_examples_are_mended_freely(changes):
 
 def test_an_id_does_not_vanish():
     """A cause that is no longer wanted is deprecated, not deleted."""
-    assert problems(evolve(BOOK, causes=(), landmarks=())) == [
+    assert sorted(problems(evolve(BOOK, causes=(), landmarks=()))) == [
         'house.mark: has vanished; keep it, with status = "deprecated" and the reason',
         'house.rule: has vanished; keep it, with status = "deprecated" and the reason',
     ]
@@ -71,21 +73,38 @@ def test_an_id_does_not_vanish():
 
 def test_a_revision_does_not_go_back():
     """A report's "revision 3" stays what it was."""
-    assert problems(with_rule(revision=2)) == ["house.rule: revision 2 is older than the 3 that is locked"]
+    assert problems(with_rule(revision=2)) == ["house.rule: is as revision 3 was released; set revision = 3"]
+
+
+def test_a_second_edit_before_a_release_needs_no_further_revision():
+    """Revisions count releases of a rule, not edits."""
+    assert problems(with_rule(blame="task", revision=5)) == [
+        "house.rule: was edited since revision 3 was released; set revision = 4"
+    ]
+
+
+def test_a_rule_that_was_never_released_has_revision_1():
+    """Nobody has met it, so it is edited freely."""
+    assert list(revision_problems({}, with_rule(revision=2))) == [
+        "house.rule: was never released; set revision = 1"
+    ]
+    assert list(revision_problems({}, with_rule(revision=1))) == []
 
 
 def test_a_landmark_is_locked_too():
     """Deaths are made of landmarks, so an edit of one can change a diagnosis."""
     edited = evolve(BOOK, landmarks=(evolve(MARK, pattern="the roof fell"),))
 
-    assert problems(edited) == ["house.mark: was edited; set revision = 2"]
+    assert problems(edited) == ["house.mark: was edited since revision 1 was released; set revision = 2"]
 
 
-def test_a_lock_that_is_missing_or_broken_is_said_to_be(tmp_path):
-    """The message says what to run."""
-    assert lock_problems(tmp_path, BOOK) == [
-        f"lock.json is missing: write it with `workerdiag knowledge lock {tmp_path}`"
-    ]
+def test_without_a_lock_nothing_was_released(tmp_path):
+    """A new folder of rules needs no lock before its first release."""
+    assert lock_problems(tmp_path, with_rule(revision=1)) == []
+
+
+def test_a_lock_that_is_broken_is_said_to_be(tmp_path):
+    """The message says what to restore."""
     (tmp_path / "lock.json").write_text("[1]")
     assert lock_problems(tmp_path, BOOK)[0].startswith("lock.json cannot be read")
 
@@ -102,7 +121,7 @@ def test_a_lock_that_is_none_is_not_written_over(tmp_path, content):
 
 
 def test_the_shipped_rules_keep_their_lock():
-    """Whoever edits a rule here raises its revision."""
+    """Whoever edits a released rule here raises its revision."""
     folder = shipped_folder()
 
     assert lock_problems(folder, read_folder(folder)) == []

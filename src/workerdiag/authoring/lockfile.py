@@ -1,8 +1,9 @@
-"""The lock of a rule folder: which revision of each rule had which content.
+"""The lock of a rule folder: which revision of each rule was released with which content.
 
-An edit that can change a diagnosis must raise the rule's revision, so that a report's
-"revision 4" always means the same rule, and no id may ever vanish. ``lock.json`` beside
-``manifest.toml`` is how a check can know.
+The first edit after a release that can change a diagnosis raises the rule's revision, so that a report's
+"revision 4" always means the same rule, and no released id may ever vanish. ``lock.json`` beside
+``manifest.toml`` is how a check can know. It is written when rules are released: before that a rule is edited
+freely, and its revision is 1.
 """
 
 from __future__ import annotations
@@ -63,49 +64,42 @@ def rule_digest(rule: Cause | Landmark) -> str:
 
 
 def lock_problems(folder: Path, book: Rulebook) -> list[str]:
-    """What the lock of *folder* does not allow in *book*, or does not know yet."""
+    """Return what the lock of *folder* does not allow in *book*. Without a lock nothing was released."""
     path = folder / LOCK_FILE
-    if not path.exists():
-        return [f"{LOCK_FILE} is missing: write it with `workerdiag knowledge lock {folder}`"]
-    return _problems_by(
-        path, lambda known: [*revision_problems(known, book), *_unlocked_rules(known, book, folder)]
-    )
+    return _problems_by(path, lambda known: [*revision_problems(known, book)])
 
 
 def lock_rules(folder: Path, book: Rulebook) -> list[str]:
-    """Write the lock of *folder*, unless that would hide something: then what."""
-    path = folder / LOCK_FILE
-    problems = _problems_by(path, lambda known: [*revision_problems(known, book)]) if path.exists() else []
+    """Write the lock of *folder*, unless that would hide something; return what."""
+    problems = lock_problems(folder, book)
     if not problems:
-        path.write_text(lock_text(book), encoding="utf-8")
+        (folder / LOCK_FILE).write_text(lock_text(book), encoding="utf-8")
     return problems
 
 
 def _problems_by(path: Path, find: Callable[[Mapping[str, _LockedRule]], list[str]]) -> list[str]:
     """The problems that *find* sees in the lock, or that it is unreadable, as after a merge conflict."""
     try:
-        return find(json.loads(path.read_text(encoding="utf-8")))
+        return find(json.loads(path.read_text(encoding="utf-8")) if path.exists() else {})
     except (ValueError, TypeError, KeyError, AttributeError) as problem:
         return [f"{LOCK_FILE} cannot be read: {problem}; restore the one that was committed last"]
 
 
 def revision_problems(known: Mapping[str, _LockedRule], book: Rulebook) -> Iterator[str]:
-    """Ids that vanished, and edits without a new revision: what a new lock would hide."""
+    """Yield the released ids that vanished, and each rule whose revision is not the one that its content needs."""
     rules = _rules_by_id(book)
-    for rule_id, entry in known.items():
-        rule = rules.get(rule_id)
-        if rule is None:
-            yield f'{rule_id}: has vanished; keep it, with status = "deprecated" and the reason'
-        elif rule.revision < entry["revision"]:
-            yield f"{rule_id}: revision {rule.revision} is older than the {entry['revision']} that is locked"
-        elif rule.revision == entry["revision"] and rule_digest(rule) != entry["sha256"]:
-            yield f"{rule_id}: was edited; set revision = {rule.revision + 1}"
-
-
-def _unlocked_rules(known: Mapping[str, _LockedRule], book: Rulebook, folder: Path) -> Iterator[str]:
-    for rule_id, rule in _rules_by_id(book).items():
-        if rule_id not in known or rule.revision > known[rule_id]["revision"]:
-            yield f"{rule_id}: is not locked yet; run `workerdiag knowledge lock {folder}`"
+    for rule_id in known.keys() - rules.keys():
+        yield f'{rule_id}: has vanished; keep it, with status = "deprecated" and the reason'
+    for rule_id, rule in rules.items():
+        entry = known.get(rule_id)
+        if entry is None:
+            needed, why = 1, "was never released"
+        elif rule_digest(rule) == entry["sha256"]:
+            needed, why = entry["revision"], f"is as revision {entry['revision']} was released"
+        else:
+            needed, why = entry["revision"] + 1, f"was edited since revision {entry['revision']} was released"
+        if rule.revision != needed:
+            yield f"{rule_id}: {why}; set revision = {needed}"
 
 
 def _rules_by_id(book: Rulebook) -> dict[str, Cause | Landmark]:

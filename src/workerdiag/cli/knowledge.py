@@ -200,10 +200,11 @@ def test(folder: Path, *, incidents: tuple[Path, ...], strict: bool) -> int:
 @_folder_argument
 @click.option("--check", is_flag=True, help="Only check whether the lock fits; write nothing.")
 def lock(folder: Path, *, check: bool) -> int:
-    """Record which revision of each rule has which content.
+    """Record which revision of each rule is released with which content; run it when you release them.
 
-    Refuses, as --check does, when an edit that can change a diagnosis came without a new
-    revision, or an id has vanished. Exit status: 0 fits or written, 1 refused, 2 no such folder.
+    Refuses, as --check does, when an edit since the last release that can change a diagnosis came without a
+    new revision, or a released id has vanished. A rule that was never released has revision 1, however often
+    it was edited. Exit status: 0 fits or written, 1 refused, 2 no such folder.
     """
     from workerdiag.authoring.lockfile import lock_problems, lock_rules
     from workerdiag.rulebook.folder import read_folder
