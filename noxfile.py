@@ -81,7 +81,7 @@ def lint(session: nox.Session) -> None:
 def knowledge(session: nox.Session) -> None:
     """Check the rules as a rule's author does, with the commands that ship to everyone."""
     session.install(".")
-    session.run("workerdiag", "knowledge", "lint", "knowledge")
+    session.run("workerdiag", "knowledge", "lint", "knowledge", "--strict")
     session.run("workerdiag", "knowledge", "test", "knowledge", "--incidents", "tests/cases", "--strict")
     session.run("workerdiag", "knowledge", "lock", "--check", "knowledge")
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import workerdiag
 from support.sample_rule import RULE
 from workerdiag.authoring.lint import check_examples
 from workerdiag.errors import RuleFileError
@@ -124,10 +123,3 @@ inspect = "the roof"
     assert [each.name for each in cause.against] == ["ended-by-itself"]
     assert [each.do for each in cause.mitigations] == ["Leave."]
     assert [each.inspect for each in cause.next_steps] == ["the roof"]
-
-
-def test_every_shipped_cause_says_who_wrote_it_when_and_where_it_was_learned():
-    """A reader can judge a rule by where it comes from."""
-    causes = workerdiag.load_rulebook(packs=False).causes
-
-    assert [each.id for each in causes if not (each.author and each.added and each.origin)] == []

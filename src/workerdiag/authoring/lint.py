@@ -69,6 +69,33 @@ def check_examples(book: Rulebook) -> list[str]:
     return problems
 
 
+def incomplete_rules(book: Rulebook) -> list[str]:
+    """Return what the project asks of its own rules and *book* lacks: provenance, next steps, examples."""
+    problems = []
+    for cause in book.causes:
+        lacking = [
+            key
+            for key, value in (
+                ("author", cause.author),
+                ("added", cause.added),
+                ("origin", cause.origin),
+                ("references", cause.references),
+                ("[[sign]]", cause.signs),
+                ("[[mitigation]]", cause.mitigations),
+                ("[[next_step]]", cause.next_steps),
+            )
+            if not value
+        ]
+        if lacking:
+            problems.append(f"{cause.id}: has no {', '.join(lacking)}")
+    problems += [
+        f"{landmark.id}: has no [[landmark.next_step]], so nobody is told where to look"
+        for landmark in book.landmarks
+        if landmark.id.startswith("untold.") and not landmark.next_steps
+    ]
+    return problems + signs_without_lookalikes(book)
+
+
 def signs_without_lookalikes(book: Rulebook) -> list[str]:
     """Log signs without lookalikes: nobody has said what they might be taken for."""
     return [

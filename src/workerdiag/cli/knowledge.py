@@ -145,20 +145,26 @@ def similar_ids(cause_id: str, ids: Sequence[str]) -> str:
 
 @command("workerdiag knowledge lint my-rules", group=knowledge)
 @_folder_argument
-def lint(folder: Path) -> int:
+@click.option("--strict", is_flag=True, help="Ask for all that the rules shipped with workerdiag have.")
+def lint(folder: Path, *, strict: bool) -> int:
     """Check a folder of rules for mistakes.
 
     Keys, types, patterns, references: all problems are listed at once. What the folder refers to
-    may also be among the causes and landmarks that come with workerdiag. Exit status: 0 no
-    problem, 1 problems, 2 no such folder.
+    may also be among the causes and landmarks that come with workerdiag. With --strict a cause also has an
+    author, the day it was added, an origin, references, a mitigation and a next step, and each log sign matches
+    its examples and has a lookalike. Exit status: 0 no problem, 1 problems, 2 no such folder.
     """
+    from workerdiag.authoring.lint import check_examples, incomplete_rules
     from workerdiag.rulebook.folder import read_folder
 
     try:
         book = read_folder(folder)
     except RuleFileError as problem:
         return _print_problems(folder, problem.problems, "")
-    return _print_problems(folder, rule_problems(folder, book), _rule_counts(book))
+    problems = rule_problems(folder, book)
+    if strict:
+        problems += [*check_examples(book), *incomplete_rules(book)]
+    return _print_problems(folder, problems, _rule_counts(book))
 
 
 @command("workerdiag knowledge test my-rules", group=knowledge)
