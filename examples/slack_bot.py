@@ -10,7 +10,7 @@ import sys
 from slack_sdk import WebClient
 
 import workerdiag
-from workerdiag.watch.sinks import slack_blocks
+from workerdiag.watch.sinks.slack import slack_blocks
 
 address, channel = sys.argv[1:]
 slack = WebClient(os.environ["SLACK_TOKEN"])

@@ -13,7 +13,7 @@ import workerdiag
 from support.fake_slack import TOKEN, FakeSlack
 from support.http_server import HttpServer
 from support.notices import HOSTILE, sample_notice
-from workerdiag.watch.sinks import slack_blocks
+from workerdiag.watch.sinks.slack import slack_blocks
 
 BOT = Path(__file__).parents[2] / "examples" / "slack_bot.py"
 

@@ -28,7 +28,7 @@ from support.bad_receiver import BadReceiver, is_taken
 from support.death_records import decoded, nanny_report, scheduler_record
 from workerdiag.recorder.deaths import HANDLER, DeathRing, DeathWatch
 from workerdiag.watch.case import WatchedCase
-from workerdiag.watch.sinks import verify_signature
+from workerdiag.watch.sinks.webhook import verify_signature
 from workerdiag.watch.store import Store
 
 #: The behaviours of the receiver, by how often of 20 times. It takes all requests but ``error`` and

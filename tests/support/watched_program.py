@@ -16,7 +16,7 @@ import distributed  # noqa: F401  for forked processes
 import workerdiag
 from workerdiag.watch.policy import NoticePolicy
 from workerdiag.watch.settings import WatchSettings
-from workerdiag.watch.sinks import WebhookSink
+from workerdiag.watch.sinks.webhook import WebhookSink
 
 SECRET = "known-to-both"
 #: Time-out of the sender, in seconds; shorter than the longest delay of the receiver.

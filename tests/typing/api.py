@@ -14,7 +14,7 @@ from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import GapReason, NoticeReason, Outcome, RetryAction, Verdict, WatcherState
 from workerdiag.plugins import Evidence, EvidenceSource, Gap
 from workerdiag.watch.case import Notice
-from workerdiag.watch.sinks import SlackSink
+from workerdiag.watch.sinks.slack import SlackSink
 from workerdiag.watch.watcher import Watcher
 
 

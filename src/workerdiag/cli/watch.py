@@ -40,6 +40,7 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.vocabulary import DeliveryState
 from workerdiag.rendering.wording import format_percent, pluralize
 from workerdiag.units import format_duration, format_time
+from workerdiag.watch.sinks import SHIPPED
 
 if TYPE_CHECKING:
     from workerdiag.model.vocabulary import NoticeReason
@@ -49,20 +50,12 @@ if TYPE_CHECKING:
     from workerdiag.watch.store import Store
     from workerdiag.watch.watcher import Watcher
 
-_SINKS = (
-    ("slack", "CHANNEL", "Post to a Slack channel, or to the URL of an incoming webhook."),
-    ("pagerduty", "KEY", "Alert PagerDuty by an integration key (Events API v2)."),
-    ("webhook", "URL", "Post signed JSON."),
-    ("teams", "URL", "Post to a Microsoft Teams workflow."),
-    ("mail", "ADDRESS", "Send mails."),
-    ("notify", "URL", "Send through Apprise: workerdiag[notify]."),
-)
-
 
 def sink_options(command: Callable[..., object]) -> Callable[..., object]:
     """One option for each kind of sink; each may be repeated."""
-    for name, metavar, text in reversed(_SINKS):
-        command = click.option(f"--{name}", multiple=True, metavar=metavar, help=text)(command)
+    for kind in reversed(SHIPPED):
+        option = click.option(f"--{kind.name}", multiple=True, metavar=kind.metavar, help=kind.help)
+        command = option(command)
     return command
 
 

@@ -12,7 +12,8 @@ from support.http_server import HttpAnswer, HttpServer
 from support.notices import sample_notice
 from workerdiag.watch.deliveries import RetrySettings
 from workerdiag.watch.outbox import Outbox
-from workerdiag.watch.sinks import SlackSink, WebhookSink
+from workerdiag.watch.sinks.slack import SlackSink
+from workerdiag.watch.sinks.webhook import WebhookSink
 from workerdiag.watch.store import Store
 
 NOTICES = [

@@ -1,56 +1,26 @@
-"""Where notices go: a function, a signed webhook, Slack, PagerDuty, Teams, e-mail, Apprise.
-
-The public names are imported when first used.
-"""
+"""Where notices go: one module for each kind of sink, and one line of `SHIPPED`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from workerdiag.lazy import lazy_names as _lazy_names
-
-if TYPE_CHECKING:
-    from workerdiag.watch.sinks.apprise_url import AppriseSink
-    from workerdiag.watch.sinks.base import Delivery, DeliveryError, FunctionSink, Sink, SinkSetupError
-    from workerdiag.watch.sinks.mail import MailSink
-    from workerdiag.watch.sinks.pagerduty import PagerDutySink
-    from workerdiag.watch.sinks.slack import SlackSink, SlackUrlSink, slack_blocks
-    from workerdiag.watch.sinks.teams import TeamsSink
-    from workerdiag.watch.sinks.webhook import WebhookSink, verify_signature
-
-__all__ = [
-    "AppriseSink",
-    "Delivery",
-    "DeliveryError",
-    "FunctionSink",
-    "MailSink",
-    "PagerDutySink",
-    "Sink",
-    "SinkSetupError",
-    "SlackSink",
-    "SlackUrlSink",
-    "TeamsSink",
-    "WebhookSink",
-    "slack_blocks",
-    "verify_signature",
-]
-
-_MODULE_OF = {
-    "AppriseSink": "apprise_url",
-    "Delivery": "base",
-    "DeliveryError": "base",
-    "FunctionSink": "base",
-    "MailSink": "mail",
-    "PagerDutySink": "pagerduty",
-    "Sink": "base",
-    "SinkSetupError": "base",
-    "SlackSink": "slack",
-    "SlackUrlSink": "slack",
-    "TeamsSink": "teams",
-    "WebhookSink": "webhook",
-    "slack_blocks": "slack",
-    "verify_signature": "webhook",
-}
+from typing import NamedTuple
 
 
-__getattr__, __dir__ = _lazy_names(__name__, globals(), _MODULE_OF, __all__)
+class SinkKind(NamedTuple):
+    """A kind of sink, as ``workerdiag watch --NAME METAVAR`` makes one."""
+
+    name: str
+    metavar: str
+    help: str
+    #: Its module in this folder. ``from_option(value, environment)`` there returns the sink of an option's value;
+    #: secrets come from the environment.
+    module: str
+
+
+SHIPPED = (
+    SinkKind("slack", "CHANNEL", "Post to a Slack channel, or to the URL of an incoming webhook.", "slack"),
+    SinkKind("pagerduty", "KEY", "Alert PagerDuty by an integration key (Events API v2).", "pagerduty"),
+    SinkKind("webhook", "URL", "Post signed JSON.", "webhook"),
+    SinkKind("teams", "URL", "Post to a Microsoft Teams workflow.", "teams"),
+    SinkKind("mail", "ADDRESS", "Send mails.", "mail"),
+    SinkKind("notify", "URL", "Send through Apprise: workerdiag[notify].", "apprise_url"),
+)

@@ -148,3 +148,8 @@ class _Warnings(logging.Filter):
 
     def __exit__(self, *_: object) -> None:
         logging.getLogger("apprise").removeFilter(self)
+
+
+def from_option(value: str, _: Mapping[str, str]) -> AppriseSink:
+    """Return the sink for a URL of Apprise."""
+    return AppriseSink(value)

@@ -398,3 +398,15 @@ def as_sink(given: Sink | Callable[[Notice], object]) -> Sink:
         return FunctionSink(given)
     text_given(type(given).__name__, "the name", "give it an attribute `name`")(None, None, given.name)
     return given
+
+
+def environment_variable(kind: str, environment: Mapping[str, str], name: str) -> str:
+    """Return the value of the variable *name*, which a sink of that kind needs.
+
+    Raises:
+        SinkSetupError: It is not set.
+    """
+    value = environment.get(name, "")
+    if not value:
+        raise SinkSetupError(kind, f"the variable {name} is not set", f"export {name}=...")
+    return value

@@ -14,6 +14,7 @@ from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
 from typing import Any, Literal, get_args
+from urllib.parse import unquote, urlsplit
 
 from attrs import field, frozen
 
@@ -23,6 +24,7 @@ from workerdiag.watch.sinks.base import (
     Delivery,
     DeliveryError,
     SinkSetupError,
+    environment_variable,
     name_field,
     text_given,
     timeout_field,
@@ -225,3 +227,34 @@ def moment_of(when: float) -> datetime:
         return datetime.fromtimestamp(when, UTC)
     except (ValueError, OverflowError, OSError):
         return datetime.fromtimestamp(0, UTC)
+
+
+#: Variables of the environment: the mail server as ``smtp://USER:PASSWORD@HOST:587`` (STARTTLS), ``smtps://``
+#: (TLS) or ``smtp+plain://`` (neither), and the sender of mails.
+MAIL_SERVER = "WORKERDIAG_MAIL_SERVER"
+MAIL_SENDER = "WORKERDIAG_MAIL_SENDER"
+_SECURITY: Mapping[str, tuple[Security, int]] = {
+    "smtp": ("starttls", 587),
+    "smtps": ("tls", 465),
+    "smtp+plain": ("none", 25),
+}
+
+
+def from_option(value: str, environment: Mapping[str, str]) -> MailSink:
+    """Return the sink for a recipient's address."""
+    remedy = f"set {MAIL_SERVER} to smtp://USER:PASSWORD@HOST:587"
+    try:
+        server = urlsplit(environment_variable("mail", environment, MAIL_SERVER))
+        security, port = _SECURITY[server.scheme]
+        port = server.port or port
+    except (ValueError, KeyError):
+        raise SinkSetupError("mail", f"{MAIL_SERVER} is no address of a mail server", remedy) from None
+    return MailSink(
+        to=value,
+        host=server.hostname or "",
+        sender=environment_variable("mail", environment, MAIL_SENDER),
+        port=port,
+        security=security,
+        user=unquote(server.username or ""),
+        password=unquote(server.password or ""),
+    )

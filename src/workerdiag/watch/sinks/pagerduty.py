@@ -159,3 +159,8 @@ def _timestamp(when: float) -> Mapping[str, str]:
 
 def _alert_links(card: Card) -> list[Mapping[str, str]]:
     return [{"href": address, "text": label} for label, address in card.links]
+
+
+def from_option(value: str, _: Mapping[str, str]) -> PagerDutySink:
+    """Return the sink for an integration key."""
+    return PagerDutySink(value)

@@ -254,3 +254,12 @@ def _section(elements: list[Block]) -> Block:
 
 def _piece(text: str, **style: bool) -> Block:
     return {"type": "text", "text": text, **({"style": style} if style else {})}
+
+
+#: Variable of the environment with the bot's token.
+SLACK_TOKEN = "SLACK_TOKEN"  # noqa: S105  its name
+
+
+def from_option(value: str, environment: Mapping[str, str]) -> SlackSink | SlackUrlSink:
+    """Return the sink for a channel, by a bot's token, or for the URL of an incoming webhook."""
+    return SlackUrlSink(value) if "://" in value else SlackSink(value, environment.get(SLACK_TOKEN, ""))

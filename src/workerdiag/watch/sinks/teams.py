@@ -104,3 +104,8 @@ def _run(text: str, **style: object) -> Mapping[str, object]:
 def _inert(text: str) -> str:
     """The text without the beginning of ``{{DATE(...)}}``, which a card would replace."""
     return text.replace("{{", "{\N{ZERO WIDTH SPACE}{")
+
+
+def from_option(value: str, _: Mapping[str, str]) -> TeamsSink:
+    """Return the sink for the URL of a workflow."""
+    return TeamsSink(value)

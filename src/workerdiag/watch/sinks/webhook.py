@@ -19,6 +19,7 @@ from workerdiag.watch.case import Notice
 from workerdiag.watch.sinks.base import (
     Delivery,
     Endpoint,
+    environment_variable,
     name_field,
     secret_given,
     sink_name,
@@ -170,3 +171,12 @@ def _diagnosis(notice: Notice) -> object:
         return _plain(json.loads(notice.diagnosis_json))
     except (ValueError, RecursionError):
         return None
+
+
+#: Variable of the environment with the secret that webhooks are signed with.
+WEBHOOK_SECRET = "WORKERDIAG_WEBHOOK_SECRET"  # noqa: S105  its name
+
+
+def from_option(value: str, environment: Mapping[str, str]) -> WebhookSink:
+    """Return the sink for a URL."""
+    return WebhookSink(value, environment_variable("webhook", environment, WEBHOOK_SECRET))
