@@ -61,7 +61,7 @@ def compiled_knowledge(root: Path) -> str:
     """The JSON text of *root*'s ``knowledge/``, made by the code of that same checkout."""
     with _importable(root / "src"):
         from workerdiag.matching.literals import literals
-        from workerdiag.matching.sign_tables import compilable_patterns
+        from workerdiag.matching.patterns import compilable_patterns
         from workerdiag.rulebook.folder import read_folder
         from workerdiag.rulebook.load import compile_rulebook, patterns
 

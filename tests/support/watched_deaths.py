@@ -6,7 +6,7 @@ from typing import Any
 
 from support.death_records import NOW, decoded, nanny_report, scheduler_record, worker_address
 from workerdiag.incidents.incident import WatchedDeath
-from workerdiag.sources.addresses import identity_of
+from workerdiag.model.identity import identity_of
 from workerdiag.sources.recorder.source import death_evidence
 from workerdiag.wire.recorded_death import merge_messages
 

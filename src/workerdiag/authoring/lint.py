@@ -9,9 +9,9 @@ from graphlib import CycleError, TopologicalSorter
 from workerdiag.matching.lines import parse_line
 from workerdiag.matching.literals import NoLiteralError, is_common_in_healthy_logs, literals
 from workerdiag.matching.match import match
+from workerdiag.matching.patterns import pattern_texts
 from workerdiag.matching.regex import BadPatternError, pattern
 from workerdiag.matching.scan import Matcher
-from workerdiag.matching.sign_tables import pattern_texts
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import (
     CAPTURE_PLACEHOLDERS,

@@ -16,9 +16,8 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.stop_reasons import is_deliberate
 from workerdiag.rendering.wording import one_line
-from workerdiag.sources.addresses import identity_of_death
 from workerdiag.sources.recorder.source import evidence_of_one
-from workerdiag.wire.recorded_death import RecordedDeath
+from workerdiag.wire.recorded_death import RecordedDeath, identity_of_death
 
 #: Minimum probability for counting a stop as deliberate.
 _SURE_OF_STOP = 0.8

@@ -12,11 +12,10 @@ from workerdiag.deadline import NO_DEADLINE, Deadline, GraceDeadline
 from workerdiag.matching.lines import guesses, infer_years, without_other_programs
 from workerdiag.matching.messages import MatchObserver
 from workerdiag.matching.other_lines import LastLine, Recognition
-from workerdiag.matching.patterns import END_REPORTS_PER_END
+from workerdiag.matching.patterns import END_REPORTS_PER_END, SignTables
 from workerdiag.matching.prefilter import available
 from workerdiag.matching.regex import pattern, uses_re2
 from workerdiag.matching.scan import Matcher
-from workerdiag.matching.sign_tables import SignTables
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Gap, LogChunk

@@ -31,10 +31,9 @@ from workerdiag.matching.messages import (
     NewlineMarks,
     follows,
 )
-from workerdiag.matching.patterns import END_REPORTS_PER_END, PatternOwner, PatternTable
+from workerdiag.matching.patterns import END_REPORTS_PER_END, PatternOwner, PatternTable, SignTables
 from workerdiag.matching.prefilter import LONGEST_LITERAL, LiteralHits, LogPrefilter
 from workerdiag.matching.repair import MAX_BYTES, RepairedText, repair_text
-from workerdiag.matching.sign_tables import SignTables
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from attrs import frozen
 
 from workerdiag.model.normalize import normalize_fields
@@ -80,3 +82,31 @@ def is_ip_address(host: str) -> bool:
 
 
 NO_IDENTITY = Identity()
+
+
+def host_of(address: str | None) -> str | None:
+    """Return the host in an address such as ``tcp://10.0.0.4:34937``, or None."""
+    if not address or "://" not in address:
+        return None
+    try:
+        return urlsplit(address).hostname
+    except ValueError:
+        return None
+
+
+def identity_of(
+    *, worker: object = None, pid: object = None, nanny: object = None, name: object = None
+) -> Identity:
+    """Return an identity from values of any type that came over the wire.
+
+    A name equal to the address is dropped: Dask names an unnamed worker by its address.
+    """
+    address = worker if isinstance(worker, str) and worker else None
+    named = None if name is None or name == address else str(name)[:200]
+    return Identity(
+        worker=address,
+        pid=pid if isinstance(pid, int) and not isinstance(pid, bool) and pid > 0 else None,
+        nanny=nanny if isinstance(nanny, str) and nanny else None,
+        name=named or None,
+        host=host_of(address),
+    )

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, assert_never
-from urllib.parse import urlsplit
 
 from attrs import frozen
 
 from workerdiag.model.diagnosis import SURE_ENOUGH, Blame, Death, Decision, RankedCause, RetryPolicy
 from workerdiag.model.evidence import ExceptionFacts, TasksAtLoss
-from workerdiag.model.identity import NO_IDENTITY, Identity
+from workerdiag.model.identity import NO_IDENTITY, Identity, host_of
 from workerdiag.model.incident import Incident
 from workerdiag.model.process_end import TOGETHER_S
 from workerdiag.model.rules import Cause, Rulebook
@@ -399,12 +398,5 @@ def _hosts_taken_away(cause: Cause, blame: Blame, lost: Sequence[Death]) -> list
     """The machines that the platform took away, by name or else by the hosts of the workers' addresses."""
     if cause.ends != "killed" or blame.verdict != "platform":
         return []
-    hosts = {each.identity.host or _host_of(each.identity.worker or "") for each in lost}
+    hosts = {each.identity.host or host_of(each.identity.worker) for each in lost}
     return sorted(each for each in hosts if each)
-
-
-def _host_of(address: str) -> str | None:
-    try:
-        return urlsplit(address).hostname
-    except ValueError:  # a log says anything: tcp://[1
-        return None

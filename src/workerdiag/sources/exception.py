@@ -20,10 +20,9 @@ from workerdiag.deadline import CALL_FAILURES, NO_DEADLINE, Deadline, call_in_ti
 from workerdiag.errors import error_text, utf8_safe
 from workerdiag.model.dask import KILLED_WORKER, KILLED_WORKER_OLD
 from workerdiag.model.evidence import Evidence, ExceptionFacts, Gap, LogChunk
-from workerdiag.model.identity import NO_IDENTITY, Identity
+from workerdiag.model.identity import NO_IDENTITY, Identity, identity_of
 from workerdiag.model.vocabulary import NOTE_START, ExceptionRelation
 from workerdiag.sources import tracebacks
-from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.pickled_exceptions import MAX_BYTES, PickledObject, read_pickled
 from workerdiag.sources.tracebacks import passed_dask, printed_frames, raised_in_task, task_line
 

@@ -11,11 +11,10 @@ from attrs import evolve
 
 from workerdiag.model.dask import Client, Method, removed_worker
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, LogChunk
-from workerdiag.model.identity import Identity
+from workerdiag.model.identity import Identity, host_of
 from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.model.stop_reasons import workers_of_restart
 from workerdiag.model.vocabulary import Deployment
-from workerdiag.sources.addresses import host_of
 from workerdiag.sources.internals import scheduler_identity
 
 #: Topic of the setup event, which `scoring.advice` reads.

@@ -28,11 +28,11 @@ from workerdiag.deadline import monotonic_s
 from workerdiag.errors import TriageError, describe_error
 from workerdiag.model.diagnosis import Death, Match
 from workerdiag.model.evidence import Evidence, Gap, Inspected
+from workerdiag.model.identity import host_of
 from workerdiag.model.rules import Rulebook
 from workerdiag.pipeline import judge_matches
 from workerdiag.rendering.wording import pluralize
 from workerdiag.scoring.evaluate import EvaluatedDeath
-from workerdiag.sources.addresses import host_of
 from workerdiag.triage.jobs import INSTALL, Done, JobRunner, Lost, check_workers
 from workerdiag.triage.outcome import (
     PartOutcome,

@@ -33,10 +33,10 @@ from workerdiag.incidents.incident import (
 )
 from workerdiag.incidents.state_file_reader import BLIND_KEY
 from workerdiag.model.diagnosis import SURE_ENOUGH, Advice
+from workerdiag.model.identity import host_of
 from workerdiag.model.vocabulary import CaseState, NoticeReason, Verdict
 from workerdiag.rendering.outline import outline
 from workerdiag.rendering.wording import one_line
-from workerdiag.sources.addresses import host_of
 from workerdiag.watch.settings import WatchSettings
 
 

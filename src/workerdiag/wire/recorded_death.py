@@ -12,6 +12,7 @@ from itertools import chain
 
 from attrs import evolve, field, frozen
 
+from workerdiag.model.identity import Identity, identity_of
 from workerdiag.model.process_end import RECENT_S
 from workerdiag.model.stop_reasons import UNRESPONSIVE, is_stop_request
 from workerdiag.wire.black_box import MissingPart
@@ -218,3 +219,10 @@ class WatchAnswer:
     closing_reason: str | None = None
     #: Where the records are appended, without what may be a password; None: nowhere.
     journal: str | None = None
+
+
+def identity_of_death(death: RecordedDeath) -> Identity:
+    """Return the identity for the evidence of a recorded death."""
+    who = death.identity
+    identity = identity_of(worker=who.worker, pid=who.pid, nanny=who.nanny, name=who.name)
+    return evolve(identity, boot_id=who.boot_id)

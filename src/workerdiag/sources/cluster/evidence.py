@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from workerdiag.model.dask import Reply
 from workerdiag.model.evidence import Event, Evidence, LogChunk, MemoryReading
-from workerdiag.model.identity import NO_IDENTITY, Identity
+from workerdiag.model.identity import NO_IDENTITY, Identity, identity_of
 from workerdiag.model.normalize import EventValue
-from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.cluster.losses import is_healthy
 from workerdiag.sources.cluster.state import ClusterState, describe_executing
 

@@ -17,11 +17,10 @@ from typing import Any
 from attrs import evolve, frozen
 
 from workerdiag.model.dask import Method, Reply, Scheduler
-from workerdiag.model.identity import Identity
+from workerdiag.model.identity import Identity, host_of, identity_of
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.process_end import RECENT_S
 from workerdiag.model.stop_reasons import is_dask_stop_request
-from workerdiag.sources.addresses import host_of, identity_of
 from workerdiag.sources.cluster.scheduler_functions import pauses
 from workerdiag.sources.internals import topics_reader
 

@@ -21,9 +21,8 @@ from functools import partial
 from workerdiag.deadline import Deadline
 from workerdiag.model.dask import PROCESS_ENDED, Client, Reply, is_other_nanny
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
-from workerdiag.model.identity import Identity
+from workerdiag.model.identity import Identity, host_of, identity_of
 from workerdiag.model.vocabulary import Place, Stream
-from workerdiag.sources.addresses import host_of, identity_of
 from workerdiag.sources.cluster import losses, queries, snapshot, workers
 from workerdiag.sources.cluster.evidence import event_evidence, worker_state_events
 from workerdiag.sources.cluster.losses import count_losses

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from workerdiag.model.dask import Client, Method, Reply, Scheduler, WorkerState, is_disallowed
 from workerdiag.model.evidence import Event
-from workerdiag.sources.addresses import host_of
+from workerdiag.model.identity import host_of
 from workerdiag.sources.cluster.scheduler_functions import forgetter, pauses
 from workerdiag.sources.internals import is_adaptive
 

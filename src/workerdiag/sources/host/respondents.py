@@ -19,11 +19,10 @@ from attrs import evolve, frozen
 from workerdiag.deadline import Deadline
 from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Gap
-from workerdiag.model.identity import Identity
+from workerdiag.model.identity import Identity, host_of, identity_of
 from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.model.vocabulary import LocationRole
 from workerdiag.procfs import group_paths
-from workerdiag.sources.addresses import host_of, identity_of
 from workerdiag.sources.cluster import queries
 from workerdiag.sources.cluster.workers import fetch_workers
 from workerdiag.sources.host.remote_call import (

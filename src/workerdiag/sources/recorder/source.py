@@ -29,7 +29,6 @@ from workerdiag.model.normalize import EventValue
 from workerdiag.model.process_end import TOGETHER_S
 from workerdiag.model.stop_reasons import is_stop_request
 from workerdiag.model.timeline import MemoryLimits, MemorySample, ProcessHistory, TaskSpan
-from workerdiag.sources.addresses import identity_of_death
 from workerdiag.wire import DEATH_TOPIC, RECORDER
 from workerdiag.wire.black_box import BlackBox, RunningTask, Sample
 from workerdiag.wire.messages import (
@@ -44,7 +43,13 @@ from workerdiag.wire.messages import (
     decode_message,
 )
 from workerdiag.wire.plain import from_plain, to_plain
-from workerdiag.wire.recorded_death import DeathsAnswer, RecordedDeath, merge_messages, select_recent
+from workerdiag.wire.recorded_death import (
+    DeathsAnswer,
+    RecordedDeath,
+    identity_of_death,
+    merge_messages,
+    select_recent,
+)
 
 #: Share of the time for the first request, on which all others depend.
 _SHARE = 0.5

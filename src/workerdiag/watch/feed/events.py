@@ -15,9 +15,8 @@ from workerdiag.incidents.incident import WatchedDeath
 from workerdiag.incidents.judge import records_about
 from workerdiag.model.dask import Client, Method, Reply, is_disallowed
 from workerdiag.model.evidence import Event, Evidence, LogChunk
-from workerdiag.model.identity import NO_IDENTITY, Identity
+from workerdiag.model.identity import NO_IDENTITY, Identity, identity_of
 from workerdiag.model.stop_reasons import is_deliberate
-from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.evidence import event_evidence
 from workerdiag.sources.cluster.queries import Asker, answer_in_time

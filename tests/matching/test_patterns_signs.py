@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from workerdiag.matching import sign_tables
-from workerdiag.matching.sign_tables import SignTables, compilable_patterns
+from workerdiag.matching import patterns
+from workerdiag.matching.patterns import SignTables, compilable_patterns
 from workerdiag.model.rules import ExceptionSign
 from workerdiag.rulebook.load import load_rulebook
 
 BOOK = load_rulebook()
 
 
-@pytest.mark.skipif(not sign_tables.uses_re2(), reason="compiled rules are checked for RE2")
+@pytest.mark.skipif(not patterns.uses_re2(), reason="compiled rules are checked for RE2")
 def test_patterns_that_compiled_before_are_not_compiled_until_used(monkeypatch):
     """Of compiled rules, the first call of a process compiles only what its evidence needs."""
     known = evolve(BOOK, literals=compilable_patterns(BOOK))
     compiled = []
-    monkeypatch.setattr(sign_tables, "pattern", compiled.append)
+    monkeypatch.setattr(patterns, "pattern", compiled.append)
     tables = SignTables(known)
 
     assert compiled == []
