@@ -78,6 +78,17 @@ def lint(session: nox.Session) -> None:
 
 
 @nox.session
+def size(session: nox.Session) -> None:
+    """Keep the package as large as one person can carry: its modules and lines, and the modules of three walks.
+
+    The walks, from a log, an exception and a death, are only printed. They read the rules of the checkout.
+    """
+    session.install("-e", ".")
+    session.run("python", "tools/walks.py")
+    session.run("python", "tools/size.py", "--check", *session.posargs)
+
+
+@nox.session
 def knowledge(session: nox.Session) -> None:
     """Check the rules as a rule's author does, with the commands that ship to everyone."""
     session.install(".")
