@@ -132,7 +132,7 @@ def test_a_client_that_raises_tells_nothing():
     [
         ("distributed.worker - INFO - Starting Worker plugin coiled-aws-env", "coiled"),
         ("Register worker addr: tcp://10.0.0.4:4002 name: SLURMCluster-4", "batch"),
-        ("dask_gateway.exceptions.GatewayClusterError: Cluster 'x' failed to start", "gateway"),
+        ("[I 2026-05-04 11:22:33.444 dask-gateway-worker] Starting worker 2", "gateway"),
         ("21/11/28 10:47:18 INFO skein.ApplicationMaster: REQUESTED: dask.worker_0", "yarn"),
     ],
 )

@@ -451,7 +451,7 @@ tornado.iostream.StreamClosedError: Stream is closed
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("=>> PBS: job killed: ncpus 12.31 exceeded limit 8 (sum)", "unknown"),
+        ("=>> PBS: job killed: spool usage job total 20512KB exceeded limit 10240KB", "unknown"),
         ("slurmstepd: error: something that nobody has written down", "unknown"),
         (
             "slurmstepd: error: couldn't chdir to `/run': No such file or directory: going to /tmp instead",
