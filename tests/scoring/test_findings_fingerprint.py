@@ -102,9 +102,9 @@ def test_thinner_evidence_keeps_the_key_while_the_cause_stays(name, data):
     assert has_key_of(findings_of(left), findings_of(evidence))
 
 
-def ways_to_know(exit_, *nanny_log, **report):
+def ways_to_know(exit_, *nanny_log, dump="", **report):
     """Each tells a death of worker 1: a nanny's log, the recorder's messages, an exit line and the records as read."""
-    box = {"stage": "running", "written_at": NOW + 1, "samples": ()}
+    box = {"stage": "running", "written_at": NOW + 1, "samples": (), "faulthandler_dump": dump}
     told = nanny_report(1, **{"exit": {**exit_, "known_by": "nanny"}, "box": box, **report})
     removal = scheduler_record(1)
     victim = Identity(worker=worker_address(1), pid=1, nanny=NANNY, host="10.0.0.4")
@@ -123,7 +123,11 @@ def _recorded(*messages):
 
 
 TROUBLES = {
-    "signal.segfault": ways_to_know({"signal": 11}, "INFO - Worker process 1 was killed by signal 11"),
+    "signal.segfault": ways_to_know(
+        {"signal": 11},
+        "INFO - Worker process 1 was killed by signal 11",
+        dump="Fatal Python error: Segmentation fault\n",
+    ),
     "code.process-exit": ways_to_know({"status": 3}, "INFO - Worker process 1 exited with status 3"),
     "nanny.memory-terminate": ways_to_know(
         {"signal": 15},
