@@ -18,6 +18,7 @@ from typing import Generic, TypeVar
 from attrs import define, frozen
 
 from workerdiag.errors import describe_error
+from workerdiag.guard import guarded
 
 #: Threads of one name that may live at once, left behind or not.
 MAX_THREADS = 200
@@ -152,13 +153,11 @@ async def in_thread(name: str, call: Callable[[], _T], *, timeout_s: float) -> _
             result.set_result(value)  # type: ignore[arg-type]
 
     def run() -> None:
-        value, problem = None, None
-        try:
+        value: _T | None = None
+        with guarded(f"calling {name}") as calling:  # a problem is raised where it is awaited
             value = call_in_time(f"{name}-call", call, Deadline.after(timeout_s))
-        except Exception as raised:  # noqa: BLE001  it is raised where it is awaited
-            problem = raised
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, value, problem)
+            loop.call_soon_threadsafe(settle, value, calling.problem)
 
     start_thread(name, run)
     return await asyncio.wait_for(result, timeout_s + _OUTER_SLACK_S)

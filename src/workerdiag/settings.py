@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Required, TypedDict
 
+from workerdiag.guard import guarded
 from workerdiag.units import parse_duration
 
 #: Files of the package.
@@ -220,17 +221,17 @@ def _is_web_address(text: str) -> bool:
 
 def configured_value(key: str, default: Value) -> object:
     """The value in Dask's configuration, or *default* if that cannot be used; never raises."""
-    try:
+    with guarded("reading Dask's configuration") as reading:  # a file that is no YAML must not stop anything
         import dask.config
 
         load_defaults()
         for problem in unusable_entries():
             _log_once(problem)
         value = dask.config.get(f"{ROOT}.{key}", default)
-    except Exception as problem:  # noqa: BLE001  a file that is no YAML must not hide why a worker died
+    if reading.problem is not None:
         from workerdiag.errors import error_text
 
-        _log_once(f"cannot read Dask's configuration: {error_text(problem)}; the defaults hold")
+        _log_once(f"cannot read Dask's configuration: {error_text(reading.problem)}; the defaults hold")
         return default
     return value if value == default or is_allowed(value, rules()[key]) else default
 

@@ -18,6 +18,7 @@ from attrs import evolve, frozen
 
 from workerdiag.deadline import CALL_FAILURES, NO_DEADLINE, Deadline, call_in_time
 from workerdiag.errors import error_text, utf8_safe
+from workerdiag.guard import guarded
 from workerdiag.model.dask import KILLED_WORKER, KILLED_WORKER_OLD
 from workerdiag.model.evidence import Evidence, ExceptionFacts, Gap, LogChunk
 from workerdiag.model.identity import NO_IDENTITY, Identity, identity_of
@@ -175,10 +176,8 @@ def _members(exc: BaseException) -> tuple[BaseException, ...]:
 
 
 def _first_items(values: Any) -> Iterator[object]:
-    try:
+    with guarded("iterating over linked exceptions"):  # a Mock, or a property of a foreign class
         yield from islice(values or (), MAX_MEMBERS)
-    except Exception:  # noqa: BLE001  a Mock, or a property of a foreign class
-        return
 
 
 def _format_exception(
@@ -332,10 +331,9 @@ def _task_key(task: object) -> str | None:
 
 
 def _safe_str(value: object) -> str:
-    try:
+    with guarded("showing a value"):  # an integer of 5,000 digits, and what foreign classes raise
         return utf8_safe(str(value))
-    except Exception:  # noqa: BLE001  an integer of 5,000 digits, and what foreign classes raise
-        return f"<a {type(value).__name__} that cannot be shown>"
+    return f"<a {type(value).__name__} that cannot be shown>"
 
 
 def _task_keys(tasks: Iterable[object]) -> tuple[str, ...]:

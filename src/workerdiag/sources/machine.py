@@ -22,6 +22,7 @@ from attrs import evolve, frozen
 
 from workerdiag.deadline import Deadline
 from workerdiag.errors import error_text
+from workerdiag.guard import guarded
 from workerdiag.model.evidence import Evidence, Gap, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
@@ -251,16 +252,18 @@ class ProviderSource(ABC):
         return Gap(source=self.name, reason=reason, detail=detail, remedy=remedy)
 
     def _run(self, deadline: Deadline) -> Iterator[Evidence]:
-        try:
+        planned: list[ProviderQuery] = []
+        with guarded(
+            f"connecting to {self.name}"
+        ) as connecting:  # SDKs raise anything, also without a region
             planned = list(self._queries(deadline))
-        except Exception as problem:  # noqa: BLE001  SDKs raise anything, from a broken profile to no region
-            yield self._failure_gap(self.name, *_describe_failure(problem), remedy="")
-            return
+        if connecting.problem is not None:
+            yield self._failure_gap(self.name, *_describe_failure(connecting.problem), remedy="")
         for query in planned:
-            try:
+            with guarded(f"asking {query.what}") as asking:
                 yield from query.ask()
-            except Exception as problem:  # noqa: BLE001  as above
-                failure, description = _describe_failure(problem)
+            if asking.problem is not None:
+                failure, description = _describe_failure(asking.problem)
                 yield self._failure_gap(query.what, failure, description, remedy=query.remedy)
                 if failure in _FATAL:
                     return

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 
 from attrs import define, field, frozen
 
+from workerdiag.guard import guarded
+
 #: Maximum number of opcodes read: an exception is small, and the rest is data that it carries.
 _MAX_OPCODES = 20_000
 MAX_BYTES = 2**20
@@ -104,13 +106,11 @@ class _Stack:
 
     def run(self, data: bytes) -> list[object]:
         """Follow the opcodes to the end, or as far as they are valid; return the stack."""
-        try:
+        with guarded("reading a pickle"):  # genops raises anything on invalid or truncated pickles
             for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
                 if opcode.name == "STOP" or count >= _MAX_OPCODES:
                     break
                 self._follow(opcode, argument)
-        except Exception:  # noqa: BLE001  genops raises anything on invalid or truncated pickles
-            return self._items
         return self._items
 
     def _follow(self, opcode: pickletools.OpcodeInfo, argument: object) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Protocol, Self
 from attrs import frozen
 
 from workerdiag.errors import describe_error
+from workerdiag.guard import guarded
 from workerdiag.model.evidence import EvidenceSource, Gap
 from workerdiag.model.scene import Scene, Terms, terms_of
 from workerdiag.sources.batch.jobs import SYSTEMS, find_jobs
@@ -127,12 +128,12 @@ def applicable_sources(scene: Scene) -> Iterator[EvidenceSource | Gap]:
         if isinstance(factory, Gap):
             yield factory
             continue
-        try:
+        source = None
+        with guarded(f"making the source {name}") as making:  # an installed one may be broken
             source = factory(scene)
-        except Exception as problem:  # noqa: BLE001  a broken installed source is a gap, never our error
-            yield _broken_source_gap(name, problem)
-            continue
-        if source is not None:
+        if making.problem is not None:
+            yield _broken_source_gap(name, making.problem)
+        elif source is not None:
             yield source
 
 

@@ -20,6 +20,7 @@ from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 
 from workerdiag.errors import utf8_safe
+from workerdiag.guard import guarded
 from workerdiag.model.evidence import is_library
 
 #: At most this many outermost frames of a traceback are walked, and the innermost of those printed.
@@ -60,12 +61,15 @@ _NEIGHBOURS, _LINE_CHARS = 2, 200
 def printed_frames(raised_at: TracebackType | None) -> str:
     """Return the innermost frames as text; empty if they cannot be printed."""
     walked = deque(islice(_walk(raised_at), _MAX_DEPTH), maxlen=_PRINTED_FRAMES)
-    try:
-        plain = all(_is_source(frame.f_code.co_filename) for frame, _ in walked)
-        frames = traceback.StackSummary.extract(iter(walked)) if plain else _without_lines(walked)
+    with guarded("printing a traceback"):  # frames that were rebuilt may lack anything
+        if all(_is_source(frame.f_code.co_filename) for frame, _ in walked):
+            frames = traceback.StackSummary.extract(iter(walked))
+        else:
+            codes = [(frame.f_code, line) for frame, line in walked]
+            plain = [(code.co_filename, line, code.co_name, "") for code, line in codes]
+            frames = traceback.StackSummary.from_list(plain)
         return "".join(frames.format())
-    except Exception:  # noqa: BLE001  frames that were rebuilt may lack anything
-        return ""
+    return ""
 
 
 def _walk(raised_at: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
@@ -73,11 +77,6 @@ def _walk(raised_at: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
     while raised_at is not None:
         yield raised_at.tb_frame, raised_at.tb_lineno
         raised_at = raised_at.tb_next
-
-
-def _without_lines(walked: deque[tuple[FrameType, int]]) -> traceback.StackSummary:
-    frames = [(frame.f_code.co_filename, line, frame.f_code.co_name, "") for frame, line in walked]
-    return traceback.StackSummary.from_list(frames)
 
 
 def _is_source(file: str) -> bool:
@@ -202,10 +201,9 @@ def _is_client(frame: FrameType) -> bool:
 
 
 def _lines_around(file: str, line: int) -> tuple[str, ...]:
-    try:
+    lines: list[str] = []
+    with guarded("reading a source file"):  # frames that were rebuilt may name anything
         lines = linecache.getlines(file) if _is_source(file) else []
-    except Exception:  # noqa: BLE001  frames that were rebuilt may lack anything
-        return ()
     if not 0 < line <= len(lines):
         return ()
     first = max(line - _NEIGHBOURS, 1)

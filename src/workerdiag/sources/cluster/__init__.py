@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from attrs import evolve
 
 from workerdiag.deadline import Deadline
+from workerdiag.guard import guarded
 from workerdiag.model.dask import Client
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.identity import Identity
@@ -56,22 +57,18 @@ class ClusterSource:
         """
         deadline = Deadline.of_budget(budget_s)
         session = self._new_session(deadline)
-        try:
+        with guarded("asking the cluster", self._asker.abort):
             if session.can_begin() and not session.would_block():
                 self._client.sync(session.ask_all, callback_timeout=deadline.left_s)
-        except Exception as problem:  # noqa: BLE001  a closing client raises anything
-            self._asker.abort(problem)
         yield from session.evidence()
 
     async def collect_async(self, *, budget_s: float) -> list[Evidence]:
         """Return the same evidence from within the client's event loop."""
         deadline = Deadline.of_budget(budget_s)
         session = self._new_session(deadline)
-        try:
+        with guarded("asking the cluster", self._asker.abort):
             if session.can_begin():
                 await answer_in_time(session.ask_all, deadline)
-        except Exception as problem:  # noqa: BLE001  as above
-            self._asker.abort(problem)
         return session.evidence()
 
     def _new_session(self, deadline: Deadline) -> ClusterSession:

@@ -16,6 +16,7 @@ from attrs import frozen
 
 from workerdiag.deadline import MORE_TIME, NO_DEADLINE, Deadline
 from workerdiag.errors import describe_error
+from workerdiag.guard import guarded
 from workerdiag.model.dask import Client, Reply, is_disallowed
 from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import Identity
@@ -252,17 +253,17 @@ class Asker:
             return self._answered[what]
         if not self.is_responsive:
             return None
-        try:
-            answer = await answer_in_time(call, self.request_deadline())
-        except Exception as problem:  # noqa: BLE001  the scheduler passes on whatever its handlers raise
+        with guarded(f"asking for {what}") as asking:
+            self._answered[what] = await answer_in_time(call, self.request_deadline())
+        if (problem := asking.problem) is not None:
+            # A time-out or another error of the connection; a refusal is an answer.
+            is_silent = isinstance(problem, OSError) and not is_disallowed(problem)
             status = self.status()
-            self.is_responsive = status == "running" and not _is_silence(problem)
+            self.is_responsive = status == "running" and not is_silent
             source = place if self.is_responsive else f"scheduler: {place}"
             place = place if self.is_responsive else "scheduler"
             self.gaps.append(query_gap(source, problem, place=place, status=status))
-            return None
-        self._answered[what] = answer
-        return answer
+        return self._answered.get(what)
 
     def gap(self, place: Place, reason: GapReason, detail: str, remedy: str) -> None:
         """Note a gap."""
@@ -281,8 +282,3 @@ class Asker:
     def status(self) -> str:
         """Return the client's connection status, such as ``running``."""
         return str(getattr(self._client, "status", "unknown"))
-
-
-def _is_silence(problem: Exception) -> bool:
-    """Whether nothing answered: a time-out or another error of the connection; a refusal is an answer."""
-    return isinstance(problem, OSError) and not is_disallowed(problem)

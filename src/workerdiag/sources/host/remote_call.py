@@ -21,6 +21,7 @@ from typing import Any, TypedDict
 
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
+from workerdiag.guard import guarded
 from workerdiag.model.dask import Client, is_disallowed
 from workerdiag.sources.cluster.queries import answer_in_time
 
@@ -73,10 +74,10 @@ def probe_here(probes: Sequence[str], request: Request) -> Answer:
     """Run probes in this process; return the result of each, or its ``problem``."""
     answers: Answer = {}
     for name in probes:
-        try:
+        with guarded(f"running the probe {name}") as probing:
             answers[name] = _probe_module(name).read(request)
-        except Exception as problem:  # noqa: BLE001  a failed probe does not stop the others
-            answers[name] = {"problem": describe_error(problem, most_chars=300)}
+        if probing.problem is not None:
+            answers[name] = {"problem": describe_error(probing.problem, most_chars=300)}
     return answers
 
 

@@ -17,6 +17,7 @@ from ipaddress import ip_address
 from attrs import evolve, frozen
 
 from workerdiag.deadline import Deadline
+from workerdiag.guard import guarded
 from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import Identity, host_of, identity_of
@@ -203,10 +204,8 @@ def find_locations(
     inquiry = _LocationInquiry(client, victims, deadline.share(_ASKING_SHARE))
     inquiry.probe_here()
     if inquiry.is_open():
-        try:
+        with guarded("locating workers", inquiry.note_silent_scheduler):
             run_in_client_loop(client, inquiry.ask_others, deadline)
-        except Exception as problem:  # noqa: BLE001  a closing client raises anything
-            inquiry.gaps.append(_location_gap("scheduler", problem))
     return list(inquiry.locations), list(inquiry.gaps)
 
 
@@ -241,6 +240,9 @@ class _LocationInquiry:
         self.locations: list[Location] = []
         self.gaps: list[Gap] = []
         self._registered_nannies: set[str] = set()
+
+    def note_silent_scheduler(self, problem: Exception) -> None:
+        self.gaps.append(_location_gap("scheduler", problem))
 
     def is_open(self) -> bool:
         return getattr(self._client, "status", None) == "running"
@@ -309,15 +311,11 @@ class _LocationInquiry:
 
     async def _workers(self, near: Sequence[str | None]) -> Reply:
         """Return the scheduler's workers by address, those on the hosts of *near* first; empty if it is silent."""
-        try:
-            found = await queries.answer_in_time(
-                partial(fetch_workers, self._client, near=near),
-                self._deadline.share(0.5, at_least_s=_MIN_S),
-            )
-        except Exception as problem:  # noqa: BLE001  the scheduler passes on whatever its handlers raise
-            self.gaps.append(_location_gap("scheduler", problem))
-            return {}
-        return dict(found["workers"])
+        with guarded("asking for workers", self.note_silent_scheduler):
+            deadline = self._deadline.share(0.5, at_least_s=_MIN_S)
+            found = await queries.answer_in_time(partial(fetch_workers, self._client, near=near), deadline)
+            return dict(found["workers"])
+        return {}
 
     def _nannies(self) -> set[str]:
         return {each.identity.nanny for each in self._victims if each.identity.nanny}

@@ -9,6 +9,7 @@ from typing import Self
 
 from workerdiag.deadline import MORE_TIME, NO_DEADLINE, Deadline
 from workerdiag.errors import describe_error
+from workerdiag.guard import guarded
 from workerdiag.model.dask import PROCESS_ENDED_BY
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.scene import Scene, Terms, Victim
@@ -85,11 +86,10 @@ class HostSource:
         async def ask() -> None:
             found.extend(await live_respondents(self._scene, self._share(0.4)))
 
-        try:
+        with guarded("asking for live workers") as asking:
             run_in_client_loop(self._scene.client, ask, self._share(0.5))
-        except Exception as problem:  # noqa: BLE001  a closing client raises anything
-            if getattr(self._scene.client, "status", "") != "closed":  # the scheduler's gap covers that
-                self._problem = machine_gap("this cluster", problem)
+        if asking.problem is not None and getattr(self._scene.client, "status", "") != "closed":
+            self._problem = machine_gap("this cluster", asking.problem)  # else the scheduler's gap says it
         return found
 
     def _answers(self, targets: Sequence[Respondent]) -> list[Answer | BaseException]:
@@ -102,10 +102,10 @@ class HostSource:
             found.update(zip(remote, await gather_answers(calls), strict=True))
 
         if remote:
-            try:
+            with guarded("probing machines") as probing:
                 run_in_client_loop(self._scene.client, ask_all, self._share(1.0))
-            except Exception as problem:  # noqa: BLE001  a closing client raises anything
-                found |= {index: problem for index in remote if index not in found}
+            if probing.problem is not None:
+                found |= {index: probing.problem for index in remote if index not in found}
         for index, each in enumerate(targets):
             if index not in found:
                 found[index] = each.probe_here(self._probe_request(each))

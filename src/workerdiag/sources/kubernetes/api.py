@@ -70,8 +70,8 @@ class KubernetesApi:
                     warnings.filterwarnings("ignore", "Kubernetes version .* is not supported")
                     self._api = await api()
                 self._api.timeout = self._request_s
-        except Exception as problem:  # noqa: BLE001  kr8s, httpx and credential plug-ins raise anything
-            raise self._noted("", connection_failure(problem)) from None
+        except Exception as problem:  # kr8s, httpx and credential plug-ins raise anything
+            raise self._noted("", connection_failure(problem)) from problem
 
     @property
     def namespace(self) -> str:
@@ -141,8 +141,8 @@ class KubernetesApi:
         try:
             async with self._turn, asyncio.timeout(min(self._request_s, self._deadline.left_s)):
                 status, body, cut = await self._read(namespace, path, params, most_bytes)
-        except Exception as problem:  # noqa: BLE001  as in open()
-            raise self._noted(kind, connection_failure(problem)) from None
+        except Exception as problem:  # as in open()
+            raise self._noted(kind, connection_failure(problem)) from problem
         no_such_log = status == 400 and kind == "pods/log"  # no such container, or not yet
         if status in (200, 404) or no_such_log:
             return status, body, cut

@@ -16,6 +16,7 @@ from attrs import evolve
 
 from workerdiag.deadline import MORE_TIME, Deadline, HelperThread
 from workerdiag.errors import BadBoxError, BundleError, UnreadableInputError, describe_error, error_text
+from workerdiag.guard import guarded
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk, LogText
 from workerdiag.model.vocabulary import GapReason, Place, Stream
 from workerdiag.sources.logs.formats import (
@@ -238,11 +239,7 @@ class InputReader:
             yield log_gap(input_name(self._given), problem, 0)
 
     def _read(self) -> Iterator[ReaderPiece]:
-        try:
-            logs = resolve_logs(self._given, self._number)
-        except Exception as problem:  # noqa: BLE001  fsspec and its backends raise anything
-            yield log_gap(input_name(self._given), problem, 0)
-            return
+        logs = resolve_logs(self._given, self._number)
         for index, log in enumerate(logs):
             if self._deadline.is_over:
                 yield unread_gap([each.origin for each in logs[index:]])
@@ -298,13 +295,10 @@ class InputReader:
         origin, unbundle, pieces = opened.log.origin, self._openers.unbundle, None
         data = read_at_most(opened.blocks(), MAX_BUNDLE_BYTES)
         if unbundle is not None and data and not opened.broken:
-            try:
+            with guarded("opening a death bundle") as opening:  # a file that anybody may have made
                 pieces = unbundle(origin, data)
-            except BundleError as problem:
-                yield unusable_gap(origin, problem.why, problem.remedy)
-                return
-            except Exception as problem:  # noqa: BLE001  a file that anybody may have made
-                yield log_gap(origin, problem, 0)
+            if opening.problem is not None:
+                yield log_gap(origin, opening.problem, 0)
                 return
         if pieces is None:
             yield opened.broken or unusable_gap(origin, *_IS_ZIP)
@@ -325,17 +319,15 @@ class InputReader:
         if self._openers.unbox is None or not data or opened.broken:
             yield opened.broken or unusable_gap(log.origin, *_IS_BOX)
             return
-        try:
+        report = None
+        with guarded("opening a black box") as opening:  # a file that anybody may have made
             report = self._openers.unbox(log.key or log.origin, data, log.fault())
-        except BadBoxError as problem:
-            yield unusable_gap(log.origin, problem.why, "copy it again, or use the version that wrote it")
-        except Exception as problem:  # noqa: BLE001  a file that anybody may have made
-            yield log_gap(log.origin, problem, 0)
+        if opening.problem is not None:
+            yield log_gap(log.origin, opening.problem, 0)
+        elif report is None:
+            self._in_use.append(log.origin)
         else:
-            if report is None:
-                self._in_use.append(log.origin)
-            else:
-                yield RecordPiece(ParsedRecord(report, len(data)))
+            yield RecordPiece(ParsedRecord(report, len(data)))
 
 
 class _OpenedLog:
@@ -404,8 +396,12 @@ def log_gap(name: str, problem: BaseException, count: int) -> Gap:
 
 def _explain_problem(problem: BaseException) -> tuple[GapReason, str, str]:
     description = error_text(problem) or type(problem).__name__
-    if isinstance(problem, UnreadableInputError):
-        return "malformed", problem.why, problem.remedy
+    if isinstance(problem, UnreadableInputError | BundleError | BadBoxError):
+        return (
+            "malformed",
+            problem.why,
+            getattr(problem, "remedy", "copy it again, or use the version that wrote it"),
+        )
     if isinstance(problem, ImportError):
         return "not-installed", "a package that is needed to read it is not installed", description
     if isinstance(problem, FileNotFoundError):

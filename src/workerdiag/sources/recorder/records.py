@@ -13,6 +13,7 @@ from itertools import count
 from typing import Literal, NamedTuple
 
 from workerdiag.errors import describe_error
+from workerdiag.guard import guarded
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.process_end import RECENT_S
 from workerdiag.model.vocabulary import GapReason
@@ -67,10 +68,10 @@ class RecordCollection:
             who = ", ".join(sorted(self._about)[:5]) or "that task"
             yield self._gap("never-recorded", f"the records that were read do not tell of {who}")
         most = sorted(selected, key=lambda each: (self._is_in_question(each), each.time))[-MAX_DEATHS:]
-        try:
+        with guarded("reading recorded deaths") as reading:  # files are untrusted
             yield from death_evidence(sorted(most, key=lambda each: each.time))
-        except Exception as problem:  # noqa: BLE001  files are untrusted
-            yield self._gap("malformed", f"a record could not be used: {describe_error(problem)}")
+        if reading.problem is not None:
+            yield self._gap("malformed", f"a record could not be used: {describe_error(reading.problem)}")
         if len(selected) > len(most):
             more = len(selected) - len(most)
             yield self._gap("timed-out", f"{more} more deaths are recorded, too many to tell of at once")

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from attrs import evolve
 
 from workerdiag.deadline import Deadline
+from workerdiag.guard import guarded
 from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import (
     Event,
@@ -83,16 +84,15 @@ class RecorderSource:
         """Yield the recorded deaths, within *budget_s* seconds; nothing on the client's own event loop."""
         if not self._is_open() or self._client.asynchronous:
             return
-        from workerdiag.sources.cluster.queries import (
-            query_gap,
-        )  # keeps asyncio out of runs that only read files
+        from workerdiag.sources.cluster.queries import query_gap  # asyncio, which reading files does without
 
         deadline = Deadline.of_budget(budget_s)
-        try:
+        evidence: list[Evidence] = []
+        with guarded("asking for recorded deaths") as asking:
             evidence = self._client.sync(self._ask, deadline, callback_timeout=deadline.left_s)
-        except Exception as problem:  # noqa: BLE001  a closing client raises anything
-            evidence = [query_gap(self.name, problem)]
         yield from evidence
+        if asking.problem is not None:
+            yield query_gap(self.name, asking.problem)
 
     async def collect_async(self, *, budget_s: float) -> list[Evidence]:
         """Return the same evidence from within the client's event loop."""
@@ -105,20 +105,21 @@ class RecorderSource:
     async def _ask(self, deadline: Deadline) -> list[Evidence]:
         from workerdiag.sources.cluster.queries import answer_in_time, query_gap
 
-        try:
+        entries: list[tuple[float, object]] = []
+        with guarded(
+            "asking for the recorder's topic"
+        ):  # the cluster source has the gap of a silent scheduler
             entries = await answer_in_time(self._entries, deadline.share(_SHARE))
-        except Exception:  # noqa: BLE001  the cluster source has the gap of a silent scheduler
-            return []
         messages = list(_decoded(entries))
         if not messages:
             return []
         by_topic = _deaths_of_topic(messages, now=max(at for at, _ in entries))
         if not _has_ring(messages):
             return self._evidence_of(by_topic, [])
-        try:
+        with guarded("asking for recorded deaths") as asking:
             answer, dropped = await self._ask_ring(deadline)
-        except Exception as problem:  # noqa: BLE001  it passes on whatever its handlers raise
-            return [*self._evidence_of(by_topic, []), query_gap(self.name, problem)]
+        if asking.problem is not None:
+            return [*self._evidence_of(by_topic, []), query_gap(self.name, asking.problem)]
         return self._evidence_of(answer, dropped)
 
     async def _entries(self) -> list[tuple[float, object]]:
@@ -127,10 +128,8 @@ class RecorderSource:
 
         versions = await workers.fetch_versions(self._client)
         if workers.has_same_python(versions):
-            try:
+            with guarded("looking at the recorder's topic"):  # running functions there may be forbidden
                 return await snapshot.look_at_topic(self._client, DEATH_TOPIC)
-            except Exception:  # noqa: BLE001, S110  running functions there may be forbidden
-                pass
         return await queries.fetch_events(self._client, DEATH_TOPIC)
 
     async def _ask_ring(self, deadline: Deadline) -> tuple[DeathsAnswer, list[str]]:
