@@ -88,9 +88,8 @@ class CoiledSource(ProviderSource):
         details = self.scene.cluster.cloud.cluster_details(**self._cluster_arguments())
         for victim in self.scene.victims:
             missed = self._missed(victim)
-            worker = next(
-                (each for each in details["workers"] if _is_victims_worker(each, victim, missed)), None
-            )
+            own = (each for each in details["workers"] if _is_victims_worker(each, victim, missed))
+            worker = next(own, None)
             if worker is None:
                 detail = f"Coiled lists no worker named {victim.identity.name or victim.identity.worker}"
                 yield self._gap("expired", detail, f"coiled cluster logs {self._name} --combined")

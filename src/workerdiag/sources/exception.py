@@ -1,9 +1,7 @@
-"""Reads the exception that the caller caught: types, texts, tasks, workers, and its traceback as text.
-
-Reads one exception: its class and text, and the worker and task that it names.
+"""Reads the exception that the caller caught and those linked to it: class, text, task, worker and traceback.
 
 Classes are recognised by name, not by import: the exception may be of any release of distributed.
-All of this may run foreign code, so it is called in its own thread.
+Reading one may run foreign code, so each is read in its own thread.
 """
 
 from __future__ import annotations
@@ -52,10 +50,13 @@ def exception_facts(exc: BaseException, deadline: Deadline = NO_DEADLINE) -> lis
     gaps: list[Gap] = []
     for link in _linked_exceptions(exc, readings):
         try:
-            readings.append(_read_in_thread(link, deadline))
+            if deadline.left_s < _MIN_S:
+                raise TimeoutError("no time was left for it")
+            read = partial(read_exception, link)
+            readings.append(call_in_time("workerdiag-exception", read, deadline.share(_SHARE)))
         except CALL_FAILURES as problem:
             gaps.append(_unreadable_gap(link.exc, problem))
-            readings.append(read_exception_class(link))
+            readings.append(_read_class(link))
     chunk = _texts_chunk([each.printed for each in readings if each.printed])
     return [*(each.facts for each in readings), *gaps, *([chunk] if chunk.data else [])]
 
@@ -72,12 +73,6 @@ def _linked_exceptions(exc: BaseException, readings: list[ExceptionReport]) -> I
             if id(link.exc) not in seen:
                 seen.add(id(link.exc))
                 waiting.append(link)
-
-
-def _read_in_thread(link: ExceptionLink, deadline: Deadline) -> ExceptionReport:
-    if deadline.left_s < _MIN_S:
-        raise TimeoutError("no time was left for it")
-    return call_in_time("workerdiag-exception", partial(read_exception, link), deadline.share(_SHARE))
 
 
 def _unreadable_gap(exc: BaseException, problem: Exception) -> Gap:
@@ -148,12 +143,11 @@ def read_exception(link: ExceptionLink) -> ExceptionReport:
     )
 
 
-def read_exception_class(link: ExceptionLink) -> ExceptionReport:
+def _read_class(link: ExceptionLink) -> ExceptionReport:
     """Read only the class of an exception whose code does not return."""
     facts = ExceptionFacts(type=tracebacks.type_name(link.exc), text="", relation=link.relation)
-    return ExceptionReport(
-        facts=facts, printed="", further=tuple(linked_exceptions(link, from_task=link.carried))
-    )
+    further = tuple(linked_exceptions(link, from_task=link.carried))
+    return ExceptionReport(facts=facts, printed="", further=further)
 
 
 def linked_exceptions(
@@ -185,26 +179,25 @@ def _format_exception(
 ) -> str:
     frames = printed_frames(tracebacks.traceback_of(exc))
     head = f"Traceback (most recent call last):\n{frames}" if frames else ""
-    others = (
-        note for note in notes[:_MAX_NOTES] if isinstance(note, str) and not note.startswith(NOTE_START)
-    )
-    notes_text = "".join(f"\n{note[:TEXT_CHARS]}" for note in others)  # our own notes are not evidence
+    texts = (note for note in notes[:_MAX_NOTES] if isinstance(note, str))
+    others = (note for note in texts if not note.startswith(NOTE_START))  # our own notes are not evidence
+    notes_text = "".join(f"\n{note[:TEXT_CHARS]}" for note in others)
     return utf8_safe(f"{head}{facts.type}: {facts.text}{notes_text[:TEXT_CHARS]}\n")
 
 
 def _make_facts(relation: ExceptionRelation, exc: BaseException, *, from_task: bool) -> ExceptionFacts:
     names = {name for _, name in tracebacks.classes_of(exc)}
-    pickled = _pickled_argument(exc)
-    if pickled is not None:
-        return _pickled_facts(relation, pickled)
-    text = _clipped_text(exc)
+    args = tracebacks.args_of(exc)
+    if type(exc) is Exception and len(args) == 1 and isinstance(args[0], bytes | bytearray):
+        pickled = read_pickled(bytes(args[0][:MAX_BYTES]))
+        if pickled is not None:
+            return _pickled_facts(relation, pickled)
+    text = error_text(exc)[:TEXT_CHARS]
     if "KilledWorker" in names:
         return _killed_worker_facts(relation, exc, text)
-    task = (
-        _attribute_or(exc, "key", None) or _attribute_or(exc, "task", None)
-        if _is_dask_exception(exc)
-        else None
-    )
+    task: object = None
+    if not tracebacks.packages_of(exc).isdisjoint(("distributed", "dask")):
+        task = _attribute_or(exc, "key", None) or _attribute_or(exc, "task", None)
     return ExceptionFacts(
         type=tracebacks.type_name(exc),
         text=text,
@@ -283,17 +276,6 @@ def _worker_identity(worker: object) -> Identity:
     )
 
 
-def _pickled_argument(exc: BaseException) -> PickledObject | None:
-    args = tracebacks.args_of(exc)
-    if type(exc) is not Exception or len(args) != 1 or not isinstance(args[0], bytes | bytearray):
-        return None
-    return read_pickled(bytes(args[0][:MAX_BYTES]))
-
-
-def _is_dask_exception(exc: BaseException) -> bool:
-    return not tracebacks.packages_of(exc).isdisjoint(("distributed", "dask"))
-
-
 def _may_be_of_dask(exc: BaseException, facts: ExceptionFacts) -> bool:
     """Whether an exception may be about a lost worker, by its class, a worker it names, or where it was raised.
 
@@ -302,18 +284,12 @@ def _may_be_of_dask(exc: BaseException, facts: ExceptionFacts) -> bool:
     if _attribute_or(exc, "reason", None) == "unknown" and facts.type.endswith(".FutureCancelledError"):
         return False
     is_of_class = facts.type.startswith("distributed.") or "distributed" in tracebacks.packages_of(exc)
-    if (
-        is_of_class
-        or "://" in facts.text
-        or passed_dask(tracebacks.traceback_of(exc), from_task=facts.from_task)
-    ):
+    if is_of_class or "://" in facts.text:
+        return True
+    if passed_dask(tracebacks.traceback_of(exc), from_task=facts.from_task):
         return True
     outside = (Exception,) if facts.from_task else _OF_PROGRAMS
     return not isinstance(exc, outside)
-
-
-def _clipped_text(exc: BaseException) -> str:
-    return error_text(exc)[:TEXT_CHARS]
 
 
 def _attribute_or(owner: object, name: str, default: object) -> object:

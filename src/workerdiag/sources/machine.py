@@ -1,10 +1,7 @@
-"""Decides whether a provider's record of a machine belongs to a dead worker and precedes its death.
+"""Queries of providers about machines, and whether what they return belongs to a dead worker.
 
-Times are in seconds since the epoch; *missed* is always when the worker was noticed to be gone.
-
-Queries of providers through SDKs and HTTP, bounded in time, with a gap for each failure.
-
-An SDK may hang, require credentials, or raise its own errors.
+An SDK may hang, require credentials, or raise its own errors: queries are bounded in time, and each failure
+is a gap. Times are in seconds since the epoch; *missed* is always when the worker was noticed to be gone.
 """
 
 from __future__ import annotations
@@ -125,7 +122,7 @@ def victim_hosts(scene: Scene) -> Iterator[str]:
 
 
 def known_machine_names(scene: Scene) -> Iterator[str]:
-    """Yield those, and the hostnames of machines that answered."""
+    """Yield the same, and the hostnames of machines that answered."""
     yield from victim_hosts(scene)
     yield from (each.hostname for each in scene.locations if each.hostname)
 
@@ -134,12 +131,12 @@ def provider_chunk(
     origin: str, record: Mapping[str, object], identity: Identity, *, keys: Iterable[str] | None = None
 ) -> LogChunk:
     """Return a record, or some *keys* of it, as the provider's command line prints it: JSON, ISO 8601 times."""
-    text = json.dumps(pick_keys(record, keys), indent=4, default=_json_default, ensure_ascii=False)
+
+    def plain(value: object) -> object:
+        return value.isoformat() if isinstance(value, dt.datetime) else str(value)
+
+    text = json.dumps(pick_keys(record, keys), indent=4, default=plain, ensure_ascii=False)
     return LogChunk(origin=origin, data=f"{text}\n".encode(), identity=identity)
-
-
-def _json_default(value: object) -> object:
-    return value.isoformat() if isinstance(value, dt.datetime) else str(value)
 
 
 def pick_keys(record: Mapping[str, object], keys: Iterable[str] | None = None) -> dict[str, object]:

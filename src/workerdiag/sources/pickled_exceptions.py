@@ -116,7 +116,11 @@ class _Stack:
     def _follow(self, opcode: pickletools.OpcodeInfo, argument: object) -> None:
         name = opcode.name
         if name in _MEMO_OPCODES:
-            self._use_memo(name, argument)
+            at = argument if isinstance(argument, int) else len(self._memo)
+            if name in _PUT_OPCODES:
+                self._memo[at] = self._items[-1]
+            else:
+                self._items.append(self._memo[at])
         elif (make := _MAKERS.get(name)) is not None:
             self._items.append(make(self, argument))
         elif name in _FILLED_FROM_STACK:
@@ -124,19 +128,14 @@ class _Stack:
         elif name in _FILLED_TO_MARK:
             self._fill(self.pop_to_mark())
         elif name == "BUILD":
-            self._fill(_state_items(self.pop(1)[0]))
+            state = self.pop(1)[0]  # a mapping, or a pair of mappings for a class with slots
+            parts = state if isinstance(state, tuple) else (state,)
+            self._fill([item for part in parts if isinstance(part, PickledObject) for item in part.state])
         else:
             self._follow_any_other(opcode, argument)
 
-    def _use_memo(self, name: str, argument: object) -> None:
-        at = argument if isinstance(argument, int) else len(self._memo)
-        if name in _PUT_OPCODES:
-            self._memo[at] = self._items[-1]
-        else:
-            self._items.append(self._memo[at])
-
     def call(self) -> PickledObject:
-        """Return the object of calling the class or function with the arguments on top of the stack."""
+        """Return what the class or function below the arguments on top of the stack would return."""
         callee, args = self.pop(2)
         called = callee.name if isinstance(callee, _Global) else "?"
         return PickledObject(called, args if isinstance(args, tuple) else ())
@@ -191,9 +190,3 @@ _MAKERS: dict[str, Callable[[_Stack, object], object]] = {
     "REDUCE": lambda stack, _: stack.call(),
     "NEWOBJ": lambda stack, _: stack.call(),
 }
-
-
-def _state_items(state: object) -> list[object]:
-    """Return the attributes in a state: a mapping, or a pair of mappings for a class with slots."""
-    parts = state if isinstance(state, tuple) else (state,)
-    return [item for part in parts if isinstance(part, PickledObject) for item in part.state]

@@ -1,9 +1,7 @@
-"""Reads from a traceback where an exception was raised: the frames, the task, and its line.
+"""Where an exception was raised: the frames of its traceback, the task, and its line.
 
-Reads an exception and its class without running their code.
-
-A class may define properties such as ``__cause__`` or ``args``, and a metaclass its own ``__name__``. The
-interpreter uses slots, which cannot be replaced.
+Attributes of an exception and its class are read from the interpreter's slots: a class may define properties
+such as ``__cause__`` or ``args``, and a metaclass its own ``__name__``.
 """
 
 from __future__ import annotations
@@ -112,7 +110,10 @@ def raised_in_task(exc: BaseException) -> bool:
         return not by_run and not by_server
     last = frames[-1] if frames else None
     fetched = last is not None and _short_path(last) == _CLIENT and last.f_code.co_name in _FETCHERS
-    return fetched and not _is_client_error(exc)
+    # A client itself raises such errors: cancelled, timed out, killed, disconnected.
+    packages = ("distributed", "asyncio", "concurrent", "tornado")
+    is_clients = isinstance(exc, TimeoutError) or not packages_of(exc).isdisjoint(packages)
+    return fetched and not is_clients
 
 
 def passed_dask(raised_at: TracebackType | None, *, from_task: bool) -> bool:
@@ -137,18 +138,12 @@ def _is_of_distributed(frame: FrameType) -> bool:
 
 def _short_path(frame: FrameType) -> str:
     """Return the last two parts of the file's path: ``distributed/client.py``."""
-    return "/".join(frame.f_code.co_filename.replace("\\", "/").rsplit("/", 2)[-2:])
+    return "/".join(_file_of(frame).rsplit("/", 2)[-2:])
 
 
 def _is_rebuilt_frame(frame: FrameType) -> bool:
     """Whether tblib rebuilt the frame: all its frames run the statement ``raise __traceback_maker``."""
     return "__traceback_maker" in frame.f_code.co_names
-
-
-def _is_client_error(exc: BaseException) -> bool:
-    """Whether a client itself raises such errors: cancelled, timed out, killed, disconnected."""
-    packages = ("distributed", "asyncio", "concurrent", "tornado")
-    return isinstance(exc, TimeoutError) or not packages_of(exc).isdisjoint(packages)
 
 
 def task_line(raised_at: TracebackType | None) -> tuple[str, tuple[str, ...]]:
@@ -159,7 +154,8 @@ def task_line(raised_at: TracebackType | None) -> tuple[str, tuple[str, ...]]:
     """
     walked = list(islice(_walk(raised_at), _MAX_DEPTH))
     rebuilt = (at for at, (frame, _) in enumerate(walked) if _is_rebuilt_frame(frame))
-    of_client = (at + 1 for at, (frame, _) in reversed(list(enumerate(walked))) if _is_client(frame))
+    client = ("distributed/client.py", "distributed/utils.py")
+    of_client = (n for n in range(len(walked), 0, -1) if _file_of(walked[n - 1][0]).endswith(client))
     first = next(rebuilt, None) or next(of_client, len(walked))
     own = [(frame, line) for frame, line in walked[first:] if not is_library(_file_of(frame))]
     if not own:
@@ -194,10 +190,6 @@ def _file_in_main(name: str, line: int) -> str:
 
 def _file_of(frame: FrameType) -> str:
     return frame.f_code.co_filename.replace("\\", "/")
-
-
-def _is_client(frame: FrameType) -> bool:
-    return _file_of(frame).endswith(("distributed/client.py", "distributed/utils.py"))
 
 
 def _lines_around(file: str, line: int) -> tuple[str, ...]:

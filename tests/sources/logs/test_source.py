@@ -342,7 +342,7 @@ def test_a_protocol_whose_package_is_missing_is_named(monkeypatch, url, command)
 def test_a_protocol_that_nobody_knows_is_a_mistake_in_the_url():
     """Nothing can be installed for it."""
     gap = read("s4://bucket/worker.log")[2][0]
-    assert (gap.reason, gap.detail) == ("malformed", "fsspec knows no such URLs")
+    assert (gap.reason, gap.detail) == ("malformed", "fsspec does not know this kind of URL")
     assert "s3://" in gap.remedy
 
 

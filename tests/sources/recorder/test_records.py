@@ -122,7 +122,7 @@ def test_lines_that_cannot_be_used_are_named_and_the_rest_is_used(tmp_path):
     assert of_kind(ProcessExit, evidence)
     assert gap.reason == "malformed"
     assert "4 lines" in gap.detail
-    assert "lines 2, 6: no JSON, or torn" in gap.detail
+    assert "lines 2, 6: not JSON, or truncated" in gap.detail
     assert "line 3: of a schema that is not known here (2)" in gap.detail
     assert "line 4: too long" in gap.detail
 
@@ -250,7 +250,7 @@ def test_many_records_take_bounded_memory_and_the_newest_are_told(tmp_path):
     assert peak < 40 * 2**20
     assert dead(evidence)[-1] == worker_address(1999)
     assert len(dead(evidence)) == 32
-    assert any("records were let go of" in gap.detail for gap in of_kind(Gap, evidence))
+    assert any("records were dropped" in gap.detail for gap in of_kind(Gap, evidence))
 
 
 _JSON = st.recursive(

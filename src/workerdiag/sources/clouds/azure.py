@@ -16,18 +16,8 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources.machine import (
-    MISSED_S,
-    ProviderQuery,
-    ProviderSource,
-    Sdk,
-    import_sdk,
-    may_be_reason,
-    provider_chunk,
-    request_timeout_s,
-    scene_of_lost_machines,
-    to_timestamp,
-)
+from workerdiag.sources import machine
+from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk
 
 #: Operations of the resource provider Microsoft.Compute (Azure resource provider operations) that
 #: end a machine, and the categories of the platform's own entries.
@@ -69,15 +59,15 @@ class AzureSource(ProviderSource):
         """Return the source for an ``AzureVMCluster``, which names its machines after the workers, else None."""
         cluster = scene.cluster
         known = getattr(cluster, "subscription_id", None) and getattr(cluster, "resource_group", None)
-        lost = scene_of_lost_machines(scene)
+        lost = machine.scene_of_lost_machines(scene)
         return cls(lost) if lost and scene.cluster_is("AzureVMCluster") and known else None
 
     def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         cluster = self.scene.cluster
         credential = getattr(cluster, "credentials", None)
         if not hasattr(credential, "get_token"):
-            credential = import_sdk("azure.identity").DefaultAzureCredential()
-        request_s = request_timeout_s(deadline)
+            credential = machine.import_sdk("azure.identity").DefaultAzureCredential()
+        request_s = machine.request_timeout_s(deadline)
         options = {
             "base_url": self._endpoint,
             "credential_scopes": [f"{self._endpoint}/.default"],
@@ -86,12 +76,9 @@ class AzureSource(ProviderSource):
             "read_timeout": request_s,
         }
         subscription = str(cluster.subscription_id)
-        monitor = import_sdk("azure.mgmt.monitor").MonitorManagementClient(
-            credential, subscription, **options
-        )
-        compute = import_sdk("azure.mgmt.compute").ComputeManagementClient(
-            credential, subscription, **options
-        )
+        sdk = machine.import_sdk
+        monitor = sdk("azure.mgmt.monitor").MonitorManagementClient(credential, subscription, **options)
+        compute = sdk("azure.mgmt.compute").ComputeManagementClient(credential, subscription, **options)
         group = str(cluster.resource_group)
         where = f"--resource-group {shlex.quote(group)}"
         yield ProviderQuery(
@@ -111,7 +98,7 @@ class AzureSource(ProviderSource):
     def _activity_log(self, monitor: Sdk, group: str) -> Iterator[Evidence]:
         names = self._victims_by_machine()
         ours = f"dask-{getattr(self.scene.cluster, 'uuid', None)}-".lower()
-        since = self.scene.since or time.time() - MISSED_S
+        since = self.scene.since or time.time() - machine.MISSED_S
         until = (self.scene.until or time.time()) + _LATE_S
         condition = (
             f"eventTimestamp ge '{_iso_utc(since)}' and eventTimestamp le '{_iso_utc(until)}' "
@@ -131,9 +118,8 @@ class AzureSource(ProviderSource):
         """Whether *event* may have ended the worker, and is not the cluster object's clean-up."""
         operation = _value(event.operation_name)
         late_s = 0.0 if _BY_A_PERSON.search(operation) else _LATE_S
-        missed = self._missed(victim)
-        happened = to_timestamp(event.event_timestamp)
-        in_time = may_be_reason(missed, happened, notice_s=late_s)
+        happened = machine.to_timestamp(event.event_timestamp)
+        in_time = machine.may_be_reason(self._missed(victim), happened, notice_s=late_s)
         return in_time and _ENDING.search(operation) is not None
 
     def _power_states(self, compute: Sdk, group: str) -> Iterator[Evidence]:
@@ -141,19 +127,19 @@ class AzureSource(ProviderSource):
         for victim in self._victims_by_machine().values():
             name = str(victim.identity.name)
             try:
-                machine = compute.virtual_machines.get(group, name, expand="instanceView")
-            except import_sdk("azure.core.exceptions").ResourceNotFoundError:
+                vm = compute.virtual_machines.get(group, name, expand="instanceView")
+            except machine.import_sdk("azure.core.exceptions").ResourceNotFoundError:
                 continue
-            statuses = machine.instance_view.statuses or () if machine.instance_view else ()
+            statuses = vm.instance_view.statuses or () if vm.instance_view else ()
             description = {
                 "name": name,
-                "priority": machine.priority,
-                "evictionPolicy": machine.eviction_policy,
+                "priority": vm.priority,
+                "evictionPolicy": vm.eviction_policy,
                 "statuses": [{"code": each.code, "displayStatus": each.display_status} for each in statuses],
             }
             if any("deallocat" in str(each.code) for each in statuses):
                 origin = f"az vm get-instance-view ({name})"
-                yield provider_chunk(origin, description, victim.identity)
+                yield machine.provider_chunk(origin, description, victim.identity)
 
 
 def _iso_utc(seconds: float) -> str:
@@ -178,4 +164,4 @@ def _activity_chunk(event: Sdk, identity: Identity) -> LogChunk:
         "properties": dict(event.properties or {}),
     }
     origin = f"az monitor activity-log list ({event.event_data_id})"
-    return provider_chunk(origin, entry, identity)
+    return machine.provider_chunk(origin, entry, identity)

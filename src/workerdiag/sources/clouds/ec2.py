@@ -1,8 +1,6 @@
-"""Amazon EC2: how the instances of dead workers ended, and their scheduled events.
+"""Amazon EC2: how dead workers' instances ended, with spot requests, status checks and consoles.
 
-Further EC2 queries about a dead worker's instance: its spot request, status checks and console.
-
-Code that the AWS sources share: the region, and boto3 clients with a deadline.
+Also what the AWS sources share: the region, and boto3 clients with a deadline.
 """
 
 from __future__ import annotations
@@ -21,27 +19,9 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
+from workerdiag.sources import machine
 from workerdiag.sources.internals import aws_region
-from workerdiag.sources.machine import (
-    MISSED_S,
-    NOTICE_S,
-    SKEW_S,
-    ProviderQuery,
-    ProviderSource,
-    Sdk,
-    console_chunks,
-    console_excerpt,
-    import_sdk,
-    known_machine_names,
-    may_be_reason,
-    may_be_workers_machine,
-    provider_chunk,
-    request_timeout_s,
-    scene_of_lost_machines,
-    timestamp_in,
-    to_timestamp,
-    victim_hosts,
-)
+from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk
 
 #: Fields of ``DescribeInstances`` (EC2 API reference, version 2016-11-15) that may show a cause; never tags
 #: or user data.
@@ -82,14 +62,15 @@ class Ec2Source(ProviderSource):
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
         """Return the source for an ``EC2Cluster`` or hosts with private names of EC2, else None."""
-        named = scene.victims and any(map(EC2_NAME.fullmatch, known_machine_names(scene)))
-        lost = scene_of_lost_machines(scene)
+        named = scene.victims and any(map(EC2_NAME.fullmatch, machine.known_machine_names(scene)))
+        lost = machine.scene_of_lost_machines(scene)
         return cls(lost) if lost and (named or scene.cluster_is("EC2Cluster")) else None
 
     def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         ec2 = aws_client("ec2", region_of(self.scene), deadline)
         found: list[Ec2Instance] = []
-        remedy = f"aws ec2 describe-instances --filters {self._filter_option()}"
+        filters = (f"Name={each['Name']},Values={','.join(each['Values'])}" for each in self._filters())
+        remedy = f"aws ec2 describe-instances --filters {shlex.join(filters)}"
         yield ProviderQuery("ec2:DescribeInstances", remedy, lambda: self._instances(ec2, found))
         for what, ask, command in (
             ("DescribeSpotInstanceRequests", spot_requests, "describe-spot-instance-requests"),
@@ -103,15 +84,10 @@ class Ec2Source(ProviderSource):
         if cluster and self.scene.cluster_is("EC2Cluster"):
             yield {"Name": "tag:Dask Cluster", "Values": [str(cluster)]}
             return
-        hosts = [_instance_filter(host) for host in victim_hosts(self.scene)]
+        hosts = [_instance_filter(host) for host in machine.victim_hosts(self.scene)]
         for key in ("instance-id", "private-ip-address"):
             if values := sorted({value for kind, value in hosts if kind == key}):
                 yield {"Name": key, "Values": values}
-
-    def _filter_option(self) -> str:
-        return " ".join(
-            shlex.quote(f"Name={each['Name']},Values={','.join(each['Values'])}") for each in self._filters()
-        )
 
     def _instances(self, ec2: Sdk, found: list[Ec2Instance]) -> Iterator[Evidence]:
         answers: list[AwsAnswer] = []
@@ -121,8 +97,8 @@ class Ec2Source(ProviderSource):
             ahead_s = clock_ahead_s(page)
             answers += [one for group in page.get("Reservations", ()) for one in group.get("Instances", ())]
         for victim in self.scene.victims:
-            machine = self._find_instance(victim, answers, ahead_s)
-            if machine is None:
+            instance = self._find_instance(victim, answers, ahead_s)
+            if instance is None:
                 who = victim.identity.worker or victim.identity.name
                 yield self._gap(
                     "expired",
@@ -132,10 +108,16 @@ class Ec2Source(ProviderSource):
                     " AttributeKey=EventName,AttributeValue=BidEvictedEvent",
                 )
             else:
-                found.append(machine)
-                yield from _end_evidence(machine, self._ends_with_its_worker())
+                found.append(instance)
+                # An instance of dask-cloudprovider (2025.9.0) may shut itself down after its worker.
+                with_its_worker = bool(getattr(self.scene.cluster, "auto_shutdown", False))
+                yield from _end_evidence(instance, with_its_worker)
         if not self.scene.victims:
-            found += self._failed_launches(answers)
+            found += [
+                Ec2Instance(answer=each, identity=Identity(name=_tag(each, "Name")))
+                for each in answers
+                if _state_reason(each) in _LAUNCH_FAILURES and self._is_recent(each.get("LaunchTime"))
+            ]
             yield from (instance_chunk(each.answer, _KEYS, "describe-instances", each) for each in found)
 
     def _find_instance(
@@ -146,27 +128,18 @@ class Ec2Source(ProviderSource):
             answer
             for answer in answers
             if _is_victims_instance(answer, victim)
-            and may_be_workers_machine(
+            and machine.may_be_workers_machine(
                 missed,
-                began=to_timestamp(answer.get("LaunchTime")),
-                ended=None if answer["State"]["Name"] in LIVE_STATES else _state_changed_at(answer),
+                began=machine.to_timestamp(answer.get("LaunchTime")),
+                ended=None
+                if answer["State"]["Name"] in LIVE_STATES
+                else machine.timestamp_in(answer.get("StateTransitionReason")),
             )
         ]
         # Several networks may use the same private addresses.
         if len(fitting_ones) != 1:
             return None
         return Ec2Instance(answer=fitting_ones[0], identity=victim.identity, missed=missed)
-
-    def _failed_launches(self, answers: Sequence[AwsAnswer]) -> list[Ec2Instance]:
-        return [
-            Ec2Instance(answer=each, identity=Identity(name=_tag(each, "Name")))
-            for each in answers
-            if _state_reason(each) in _LAUNCH_FAILURES and self._is_recent(each.get("LaunchTime"))
-        ]
-
-    def _ends_with_its_worker(self) -> bool:
-        """Whether an instance shuts itself down after its worker (dask-cloudprovider 2025.9.0)."""
-        return bool(getattr(self.scene.cluster, "auto_shutdown", False))
 
 
 def _instance_filter(host: str) -> tuple[str, str]:
@@ -193,21 +166,19 @@ def _state_reason(answer: AwsAnswer) -> str:
     return str(answer.get("StateReason", {}).get("Code", ""))
 
 
-def _state_changed_at(answer: AwsAnswer) -> float | None:
-    return timestamp_in(answer.get("StateTransitionReason"))
-
-
-def _end_evidence(machine: Ec2Instance, with_its_worker: bool) -> Iterator[Evidence]:  # noqa: FBT001
+def _end_evidence(instance: Ec2Instance, with_its_worker: bool) -> Iterator[Evidence]:  # noqa: FBT001
     """Yield the state reason, unless the instance still runs or stopped because its worker had died."""
-    reason = _state_reason(machine.answer)
-    followed = (reason == "Client.InstanceInitiatedShutdown" and with_its_worker) or not may_be_reason(
-        machine.missed,
-        _state_changed_at(machine.answer),
-        notice_s=NOTICE_S if "Spot" in reason else 0.0,
+    reason = _state_reason(instance.answer)
+    followed = (
+        reason == "Client.InstanceInitiatedShutdown" and with_its_worker
+    ) or not machine.may_be_reason(
+        instance.missed,
+        machine.timestamp_in(instance.answer.get("StateTransitionReason")),
+        notice_s=machine.NOTICE_S if "Spot" in reason else 0.0,
     )
-    if machine.answer["State"]["Name"] not in LIVE_STATES and not followed:
-        yield instance_chunk(machine.answer, _KEYS, "describe-instances", machine)
-    yield Inspected(identity=machine.identity)
+    if instance.answer["State"]["Name"] not in LIVE_STATES and not followed:
+        yield instance_chunk(instance.answer, _KEYS, "describe-instances", instance)
+    yield Inspected(identity=instance.identity)
 
 
 #: States of a live instance.
@@ -237,11 +208,11 @@ def spot_requests(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
         return
     answer = ec2.describe_spot_instance_requests(SpotInstanceRequestIds=sorted(by_request))
     for request in answer.get("SpotInstanceRequests", ()):
-        machine = by_request[request["SpotInstanceRequestId"]]
-        when = to_timestamp(request.get("Status", {}).get("UpdateTime"))
+        instance = by_request[request["SpotInstanceRequestId"]]
+        when = machine.to_timestamp(request.get("Status", {}).get("UpdateTime"))
         lives = request.get("State") == "active" and request.get("Status", {}).get("Code") == "fulfilled"
-        if not lives and may_be_reason(machine.missed, when, notice_s=NOTICE_S):
-            yield instance_chunk(request, _REQUEST_KEYS, "describe-spot-instance-requests", machine)
+        if not lives and machine.may_be_reason(instance.missed, when, notice_s=machine.NOTICE_S):
+            yield instance_chunk(request, _REQUEST_KEYS, "describe-spot-instance-requests", instance)
 
 
 def status_checks(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
@@ -251,43 +222,45 @@ def status_checks(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
     by_id = {each.id: each for each in found}
     answer = ec2.describe_instance_status(InstanceIds=sorted(by_id), IncludeAllInstances=True)
     for status in answer.get("InstanceStatuses", ()):
-        machine = by_id[status["InstanceId"]]
-        begun = [each for each in status.get("Events", ()) if _was_due(each, machine.missed)]
-        failed = _failed_check(status.get("SystemStatus", {}), machine.missed)
+        instance = by_id[status["InstanceId"]]
+        begun = [each for each in status.get("Events", ()) if _was_due(each, instance.missed)]
+        failed = _failed_check(status.get("SystemStatus", {}), instance.missed)
         relevant = {**status, "Events": begun, "SystemStatus": failed}
         if begun or failed:
             keys = ("InstanceId", "Events", "SystemStatus", "InstanceState")
-            yield instance_chunk(relevant, keys, "describe-instance-status", machine)
+            yield instance_chunk(relevant, keys, "describe-instance-status", instance)
 
 
 def _was_due(event: AwsAnswer, missed: float | None) -> bool:
-    begins, ends = (to_timestamp(event.get(key)) for key in ("NotBefore", "NotAfter"))
+    begins, ends = (machine.to_timestamp(event.get(key)) for key in ("NotBefore", "NotAfter"))
     if missed is None or begins is None:
         return False
-    return begins <= missed + SKEW_S and (ends is None or ends >= missed - MISSED_S)
+    return begins <= missed + machine.SKEW_S and (ends is None or ends >= missed - machine.MISSED_S)
 
 
 def _failed_check(status: AwsAnswer, missed: float | None) -> AwsAnswer:
-    since = [to_timestamp(each.get("ImpairedSince")) for each in status.get("Details", ())]
-    failed = status.get("Status") == "impaired" and any(may_be_reason(missed, each) for each in since if each)
+    since = [machine.to_timestamp(each.get("ImpairedSince")) for each in status.get("Details", ())]
+    failed = status.get("Status") == "impaired" and any(
+        machine.may_be_reason(missed, each) for each in since if each
+    )
     return status if failed else {}
 
 
 def consoles(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
     """Yield kernel output near the deaths; EC2 keeps the console for an hour after the instance's end."""
-    for machine in found:
-        answer = ec2.get_console_output(InstanceId=machine.id)
+    for instance in found:
+        answer = ec2.get_console_output(InstanceId=instance.id)
         text = str(answer.get("Output", ""))
-        started = to_timestamp(machine.answer.get("LaunchTime"))
-        excerpt = console_excerpt(text, started=started, missed=machine.missed)
-        origin = f"aws ec2 get-console-output --instance-id {machine.id}"
-        yield from console_chunks(origin, excerpt, machine.identity)
+        started = machine.to_timestamp(instance.answer.get("LaunchTime"))
+        excerpt = machine.console_excerpt(text, started=started, missed=instance.missed)
+        origin = f"aws ec2 get-console-output --instance-id {instance.id}"
+        yield from machine.console_chunks(origin, excerpt, instance.identity)
 
 
-def instance_chunk(record: AwsAnswer, keys: Iterable[str], command: str, machine: Ec2Instance) -> LogChunk:
+def instance_chunk(record: AwsAnswer, keys: Iterable[str], command: str, instance: Ec2Instance) -> LogChunk:
     """Return some *keys* of a response as ``aws ec2`` prints them."""
-    origin = f"aws ec2 {command} ({machine.id})"
-    return provider_chunk(origin, record, machine.identity, keys=keys)
+    origin = f"aws ec2 {command} ({instance.id})"
+    return machine.provider_chunk(origin, record, instance.identity, keys=keys)
 
 
 #: Part of a response as botocore decodes it.
@@ -309,7 +282,7 @@ def region_of(scene: Scene) -> str | None:
     stated = getattr(cluster, "region", None) or aws_region(cluster)
     if stated or arn:
         return str(stated or (arn and arn["region"]))
-    for name in map(EC2_NAME.fullmatch, known_machine_names(scene)):
+    for name in map(EC2_NAME.fullmatch, machine.known_machine_names(scene)):
         if name and (name["region"] or name["first"]):
             return name["region"] or "us-east-1"
     return scene.variable("AWS_REGION") or scene.variable("AWS_DEFAULT_REGION")
@@ -317,11 +290,11 @@ def region_of(scene: Scene) -> str | None:
 
 def aws_client(service: str, region: str | None, deadline: Deadline) -> Sdk:
     """Return a boto3 client with its own session, no retries, and time-outs within *deadline*."""
-    request_s = request_timeout_s(deadline)
-    config = import_sdk("botocore.config").Config(
+    request_s = machine.request_timeout_s(deadline)
+    config = machine.import_sdk("botocore.config").Config(
         connect_timeout=request_s, read_timeout=request_s, retries={"total_max_attempts": 1}
     )
-    session = import_sdk("boto3.session").Session()
+    session = machine.import_sdk("boto3.session").Session()
     return session.client(service, region_name=region or session.region_name, config=config)
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 from attrs import frozen
 
 from workerdiag.deadline import Deadline
-from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk, ProcessExit
+from workerdiag.model.evidence import Evidence, Inspected, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine
@@ -77,7 +77,12 @@ class EcsSource(ProviderSource):
             missed = self._missed(victim, provider_ahead_s=ahead_s)
             task = next((each for each in stopped if self._is_victims_task(each, victim, missed)), None)
             if task is None:
-                yield self._expired_gap(victim)
+                who = victim.identity.worker or victim.identity.name
+                yield self._gap(
+                    "expired",
+                    f"no stopped task of {self._arn} had the address or name of {who}; ECS keeps them for an hour",
+                    f"aws logs filter-log-events --log-group-name dask-ecs --filter-pattern '\"{who}\"'",
+                )
             else:
                 yield from _task_evidence(task, victim.identity, missed)
 
@@ -100,21 +105,11 @@ class EcsSource(ProviderSource):
         names = ("worker_task_definition_arn", "scheduler_task_definition_arn")
         definitions = {getattr(self.scene.cluster, name, None) for name in names} - {None}
         for task in stopped:
-            is_ours = task.get("taskDefinitionArn") in definitions
-            if (
-                is_ours
-                and task.get("stopCode") == "TaskFailedToStart"
-                and self._is_recent(task.get("stoppedAt"))
-            ):
+            has_failed = task.get("stopCode") == "TaskFailedToStart" and self._is_recent(
+                task.get("stoppedAt")
+            )
+            if has_failed and task.get("taskDefinitionArn") in definitions:
                 yield _task_chunk(task, Identity(container=_task_id(task)))
-
-    def _expired_gap(self, victim: Victim) -> Gap:
-        who = victim.identity.worker or victim.identity.name
-        return self._gap(
-            "expired",
-            f"no stopped task of {self._arn} had the address or name of {who}; ECS keeps them for an hour",
-            f"aws logs filter-log-events --log-group-name dask-ecs --filter-pattern '\"{who}\"'",
-        )
 
 
 def _stopped_tasks(ecs: Sdk, cluster: str) -> tuple[list[AwsAnswer], float]:

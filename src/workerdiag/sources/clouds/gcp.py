@@ -13,19 +13,8 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources.machine import (
-    ProviderQuery,
-    ProviderSource,
-    Sdk,
-    console_chunks,
-    console_excerpt,
-    import_sdk,
-    may_be_reason,
-    request_timeout_s,
-    scene_of_lost_machines,
-    to_timestamp,
-    victim_hosts,
-)
+from workerdiag.sources import machine
+from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk
 
 #: Internal DNS names (Compute Engine documentation): zonal and global.
 _INTERNAL = re.compile(
@@ -80,13 +69,13 @@ class GcpSource(ProviderSource):
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
         """Return the source for a ``GCPCluster`` or hosts with internal names of Compute Engine, else None."""
-        lost = scene_of_lost_machines(scene)
+        lost = machine.scene_of_lost_machines(scene)
         return cls(lost) if lost and _project_of(lost) is not None else None
 
     def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         project = _project_of(self.scene)
         assert project is not None  # `of` has checked it
-        compute = import_sdk("google.cloud.compute_v1")
+        compute = machine.import_sdk("google.cloud.compute_v1")
         zones = [f"--zones={project.zone}"] if project.zone else []
         where = shlex.join([f"--project={project.name}", *zones])
         yield ProviderQuery(
@@ -122,13 +111,17 @@ class GcpSource(ProviderSource):
         if not names and (self.scene.victims or not self.scene.cluster_is("GCPCluster")):
             return
         params = {"filter": f'targetLink eq ".*/instances/({wanted})"', "max_results": _MAX_OPERATIONS}
-        for operation in _list_operations(
-            compute, project, params, _request_options(deadline), self._client_options()
-        ):
+        options = _request_options(deadline), self._client_options()
+        for operation in _list_operations(compute, project, params, *options):
             target = str(operation.target_link).rpartition("/instances/")[2]
             victim = names.get(target)
             if victim is None:
-                yield from self._failed_creation(operation, target)
+                if (
+                    operation.error.errors
+                    and self._is_recent(operation.insert_time)
+                    and not self.scene.victims
+                ):
+                    yield _operation_chunk(operation, Identity(name=target))
             elif self._may_explain_loss(operation, victim):
                 yield _operation_chunk(operation, victim.identity)
         for victim in names.values():
@@ -137,14 +130,10 @@ class GcpSource(ProviderSource):
     def _may_explain_loss(self, operation: Sdk, victim: Victim) -> bool:
         kind = str(operation.operation_type)
         follows = kind == _BY_THE_GUEST and bool(getattr(self.scene.cluster, "auto_shutdown", False))
-        happened = to_timestamp(operation.insert_time or operation.start_time)
+        happened = machine.to_timestamp(operation.insert_time or operation.start_time)
         missed = self._missed(victim)
-        in_time = may_be_reason(missed, happened, notice_s=_LATE_S.get(kind, 0.0))
+        in_time = machine.may_be_reason(missed, happened, notice_s=_LATE_S.get(kind, 0.0))
         return kind in _ENDING and in_time and not follows
-
-    def _failed_creation(self, operation: Sdk, target: str) -> Iterator[LogChunk]:
-        if operation.error.errors and self._is_recent(operation.insert_time) and not self.scene.victims:
-            yield _operation_chunk(operation, Identity(name=target))
 
     def _consoles(self, compute: Sdk, project: _GcpProject, deadline: Deadline) -> Iterator[Evidence]:
         names = self._victims_by_instance()
@@ -153,12 +142,12 @@ class GcpSource(ProviderSource):
         instances = compute.InstancesClient(transport="rest", **self._client_options())
         for name, victim in names.items():
             which = {"project": project.name, "zone": project.zone, "instance": name}
-            machine = instances.get(**which, **_request_options(deadline))
-            started = to_timestamp(machine.last_start_timestamp)
+            instance = instances.get(**which, **_request_options(deadline))
+            started = machine.to_timestamp(instance.last_start_timestamp)
             output = instances.get_serial_port_output(**which, **_request_options(deadline))
             origin = f"gcloud compute instances get-serial-port-output {name}"
-            excerpt = console_excerpt(output.contents, started=started, missed=self._missed(victim))
-            yield from console_chunks(origin, excerpt, victim.identity)
+            excerpt = machine.console_excerpt(output.contents, started=started, missed=self._missed(victim))
+            yield from machine.console_chunks(origin, excerpt, victim.identity)
 
 
 def _project_of(scene: Scene) -> _GcpProject | None:
@@ -168,7 +157,7 @@ def _project_of(scene: Scene) -> _GcpProject | None:
         project = options.get("projectid") or config.get("projectid")
         zone = options.get("zone") or config.get("zone")
         return _GcpProject(str(project), str(zone) if zone else None) if project else None
-    for host in victim_hosts(scene):
+    for host in machine.victim_hosts(scene):
         name = _INTERNAL.fullmatch(host)
         if name:
             return _GcpProject(name["project"], name["zone"])
@@ -176,7 +165,7 @@ def _project_of(scene: Scene) -> _GcpProject | None:
 
 
 def _request_options(deadline: Deadline) -> dict[str, object]:
-    return {"retry": None, "timeout": request_timeout_s(deadline)}
+    return {"retry": None, "timeout": machine.request_timeout_s(deadline)}
 
 
 def _list_operations(
@@ -193,9 +182,8 @@ def _list_operations(
         found = list(page.items)
     else:
         everywhere = compute.GlobalOperationsClient(transport="rest", **options)
-        page = next(
-            iter(everywhere.aggregated_list(request={"project": project.name, **params}, **once).pages)
-        )
+        request = {"project": project.name, **params}
+        page = next(iter(everywhere.aggregated_list(request=request, **once).pages))
         found = [one for scoped in page.items.values() for one in scoped.operations]
     return sorted(found, key=lambda each: str(each.insert_time), reverse=True)
 
@@ -217,6 +205,5 @@ def _operation_chunk(operation: Sdk, identity: Identity) -> LogChunk:
         "user": operation.user,
     }
     text = "".join(f"{key}: {value}\n" for key, value in fields.items() if value)
-    return LogChunk(
-        origin=f"gcloud compute operations describe {operation.name}", data=text.encode(), identity=identity
-    )
+    origin = f"gcloud compute operations describe {operation.name}"
+    return LogChunk(origin=origin, data=text.encode(), identity=identity)

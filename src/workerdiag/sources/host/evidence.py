@@ -1,6 +1,4 @@
-"""Converts a machine's probe answers to evidence, attributed to the dead workers.
-
-Attributes the lines of a machine's kernel log to dead workers.
+"""Converts a machine's probe answers to evidence, and attributes its kernel log's lines to the dead workers.
 
 The kernel logs every process of the machine. A kill counts for the worker with its pid; where pids cannot be
 compared (a container has its own), for a worker that died at that moment in that cgroup. A crash line
@@ -50,12 +48,13 @@ def answer_evidence(answer: Answer, respondent: Respondent) -> Iterator[Evidence
     attributed = log.about(respondent.subjects)
     yield from _kernel_chunks(attributed, respondent)
     group = answer.get("control_groups", {})
-    is_complete = log.same_pid_namespace and covers_deaths(answer)
+    is_complete = log.same_pid_namespace and bool(answer.get("kernel", {}).get("reaches_back"))
     for subject, lines in zip(respondent.subjects, attributed.own, strict=True):
         if subject.own and group.get("version"):
             silent = is_complete and not lines and (subject.pid is not None or subject.when is not None)
             spared = silent or not respondent.is_about_dead or not log.may_have_ended_by(SIGKILL, subject)
-            yield from _cgroup_events(group, subject, killed=has_oom_kill(lines), spared=spared)
+            killed = any(_KILLED_PID.search(text) for _, text in lines)
+            yield from _cgroup_events(group, subject, killed=killed, spared=spared)
     if respondent.same_machine:
         yield from _machine_events(answer.get("machine", {}), respondent)
 
@@ -104,25 +103,16 @@ def _noted_exits(answer: Answer) -> list[tuple[int, int, float]]:
     return [(int(pid), int(signal), float(when)) for pid, signal, when in exits]
 
 
-def covers_deaths(answer: Answer) -> bool:
-    """Whether the kernel log covers the time from before the deaths until now."""
-    return bool(answer.get("kernel", {}).get("reaches_back"))
-
-
 def _kernel_chunks(attributed: AttributedLines, respondent: Respondent) -> Iterator[Evidence]:
     origin = f"kernel log of {respondent.title}"
     for subject, lines in zip(respondent.subjects, attributed.own, strict=True):
         if lines:
             of = subject.pid or subject.identity.worker or subject.identity.name
-            data = format_lines(lines)
-            yield LogChunk(
-                origin=f"{origin}, process {of}", data=data, stream="kernel", identity=subject.identity
-            )
+            data, title = format_lines(lines), f"{origin}, process {of}"
+            yield LogChunk(origin=title, data=data, stream="kernel", identity=subject.identity)
     if attributed.common and respondent.same_machine:
-        identity = Identity(host=respondent.subjects[0].identity.host)
-        yield LogChunk(
-            origin=origin, data=format_lines(attributed.common), stream="kernel", identity=identity
-        )
+        data, identity = format_lines(attributed.common), Identity(host=respondent.subjects[0].identity.host)
+        yield LogChunk(origin=origin, data=data, stream="kernel", identity=identity)
 
 
 def _cgroup_events(group: Reply, subject: Subject, *, killed: bool, spared: bool) -> Iterator[Evidence]:
@@ -282,9 +272,8 @@ class KernelLog:
             if _CRASH_LINE.search(block[0][1]):
                 crashes += block
             elif _OOM_LINE.search(block[0][1]):
-                killed = self._victim_of_kill(
-                    block, subjects, taken={n for n, each in enumerate(own) if each}
-                )
+                taken = {index for index, each in enumerate(own) if each}
+                killed = self._victim_of_kill(block, subjects, taken=taken)
                 if killed is not None:
                     own[killed] += block
             elif found := _REFUSED_FORK.search(block[0][1]):
@@ -325,7 +314,7 @@ class KernelLog:
         self, block: Sequence[KernelLine], subjects: Sequence[Subject], *, taken: Container[int]
     ) -> int | None:
         """Return the index of the worker that an OOM kill ended, or None; workers in *taken* match by pid only."""
-        text, when = _joined_text(block), block[-1][0]
+        text, when = "\n".join(text for _, text in block), block[-1][0]
         pids = {int(pid) for pid in _KILLED_PID.findall(text)}
         near = self._near(when, subjects, within_s=NAMELESS_S)
         if self.same_pid_namespace:
@@ -389,9 +378,8 @@ class KernelLog:
     def _near(
         self, when: float, subjects: Sequence[Subject], *, within_s: float = SAME_MOMENT_S
     ) -> list[int]:
-        apart = [
-            (abs(each.when - when), index) for index, each in enumerate(subjects) if each.when is not None
-        ]
+        known = ((index, each.when) for index, each in enumerate(subjects) if each.when is not None)
+        apart = [(abs(died - when), index) for index, died in known]
         return [index for seconds, index in sorted(apart) if seconds <= within_s + self.drift_s]
 
     def _names_stranger(self, text: str, subjects: Iterable[Subject]) -> bool:
@@ -404,11 +392,6 @@ class KernelLog:
 def format_lines(lines: Iterable[KernelLine]) -> bytes:
     """Return the lines as ``dmesg --time-format=iso`` prints them, in UTC."""
     return "".join(f"{_iso_time(when)} {text}\n" for when, text in lines).encode("utf-8", errors="replace")
-
-
-def has_oom_kill(lines: Iterable[KernelLine]) -> bool:
-    """Whether one of the lines reports an OOM kill."""
-    return any(_KILLED_PID.search(text) for _, text in lines)
 
 
 def _is_group(group: str, named: Collection[str], subject: Subject) -> bool:
@@ -424,13 +407,6 @@ def _may_lead_to(when: float, subjects: Sequence[Subject]) -> bool:
     return any(each.when is not None and -AFTER_S <= each.when - when <= BEFORE_S for each in subjects)
 
 
-def _joined_text(block: Iterable[KernelLine]) -> str:
-    return "\n".join(text for _, text in block)
-
-
 def _iso_time(when: float) -> str:
-    microseconds = round(when * 1e6)
-    return (
-        time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(microseconds // 1_000_000))
-        + f",{microseconds % 1_000_000:06d}+00:00"
-    )
+    seconds, microseconds = divmod(round(when * 1e6), 1_000_000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))},{microseconds:06d}+00:00"

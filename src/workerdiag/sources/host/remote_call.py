@@ -14,7 +14,7 @@ import pickle
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any, TypedDict
@@ -114,10 +114,18 @@ def run_in_client_loop(
     over: Future[None] = Future()
     tasks: list[asyncio.Task[object]] = []
 
+    def tell(task: asyncio.Task[object]) -> None:
+        if task.cancelled():
+            over.set_exception(ConnectionError("the client's event loop ended"))
+        elif problem := task.exception():
+            over.set_exception(problem)
+        else:
+            over.set_result(None)
+
     def begin() -> None:
         if over.set_running_or_notify_cancel():
             tasks.append(loop.create_task(call()))
-            tasks[0].add_done_callback(partial(_tell, over))
+            tasks[0].add_done_callback(tell)
 
     loop.call_soon_threadsafe(begin)
     try:
@@ -125,21 +133,7 @@ def run_in_client_loop(
     finally:
         if not over.cancel() and not over.done():
             with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(_cancel, tasks)
-
-
-def _tell(over: Future[None], task: asyncio.Task[object]) -> None:
-    if task.cancelled():
-        over.set_exception(ConnectionError("the client's event loop ended"))
-    elif problem := task.exception():
-        over.set_exception(problem)
-    else:
-        over.set_result(None)
-
-
-def _cancel(tasks: Sequence[asyncio.Task[object]]) -> None:
-    for task in tasks:
-        task.cancel()
+                loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
 
 
 async def gather_answers(
@@ -151,11 +145,8 @@ async def gather_answers(
 
 def _call_arguments(probes: Sequence[str], request: Request) -> dict[str, object]:
     """Return arguments of the handler ``run``; they unpickle in any release of Python."""
-    namespace = {
-        "texts": {name: _probe_source(name) for name in probes},
-        "asked": request,
-        "run": _PROBE_RUNNER,
-    }
+    texts = {name: _probe_source(name) for name in probes}
+    namespace = {"texts": texts, "asked": request, "run": _PROBE_RUNNER}
     arguments = (builtins.eval, "exec(run, globals()) or answer(texts, asked)", namespace)
     return {"function": pickle.dumps(asyncio.to_thread), "args": pickle.dumps(arguments), "wait": True}
 
@@ -187,6 +178,4 @@ def _parse_reply(reply: object) -> Answer:
 
 
 def _remote_error(text: str) -> Exception:
-    if is_disallowed(text):
-        return PermissionError(text[:300])
-    return ConnectionError(text[:300])
+    return (PermissionError if is_disallowed(text) else ConnectionError)(text[:300])

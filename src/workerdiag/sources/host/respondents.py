@@ -1,8 +1,7 @@
-"""Selects the processes to probe about dead workers' machines, and the dead workers that each can speak for.
+"""Finds the machines of dead workers, the processes there to probe, and the workers that each can speak for.
 
-If no worker died but work stands still, nannies answer for their live workers.
-
-Finds the machines of dead workers by asking nannies, the scheduler and this process.
+Nannies, the scheduler and this process say where they run. If no worker died but work stands still, nannies
+answer for their live workers.
 """
 
 from __future__ import annotations
@@ -110,9 +109,10 @@ def respondents(scene: Scene) -> tuple[list[Respondent], list[Victim]]:
             left.append(victim)
             continue
         own = place.role == "nanny" and place.identity.nanny == victim.identity.nanny
-        subject = Subject(
-            identity=victim.identity, when=_on_respondents_clock(place, victim.when, scene), own=own
-        )
+        when = victim.when
+        if when is not None and place.clock_ahead_s is not None:
+            when += place.clock_ahead_s - scheduler_ahead_s(scene)
+        subject = Subject(identity=victim.identity, when=when, own=own)
         spoken_for.setdefault(number, []).append(subject)
         sure[number] = place.role != "client" or not is_loopback(victim.identity.host) or _shares_boot(scene)
     found = [
@@ -137,9 +137,8 @@ async def live_respondents(scene: Scene, deadline: Deadline) -> list[Respondent]
 def _live_respondent(address: str, worker: Mapping[str, object]) -> Respondent:
     identity = identity_of(worker=address, nanny=worker.get("nanny"), name=worker.get("name"))
     is_here = identity.nanny in local_nannies()
-    respondent_identity = Identity(
-        pid=os.getpid() if is_here else None, nanny=identity.nanny, host=host_of(identity.nanny)
-    )
+    pid = os.getpid() if is_here else None
+    respondent_identity = Identity(pid=pid, nanny=identity.nanny, host=host_of(identity.nanny))
     return Respondent(
         place=Location(role="nanny", identity=respondent_identity),
         subjects=(Subject(identity=identity, when=None, own=True),),
@@ -169,16 +168,8 @@ def _is_elsewhere(host: str | None, here: Location, scene: Scene) -> bool:
 
 
 def _shares_boot(scene: Scene) -> bool:
-    boots = [
-        each.boot_id for each in scene.locations if each.role in ("scheduler", "client") and each.boot_id
-    ]
-    return len(boots) > 1 and len(set(boots)) == 1
-
-
-def _on_respondents_clock(place: Location, when: float | None, scene: Scene) -> float | None:
-    if when is None or place.clock_ahead_s is None:
-        return when
-    return when - scheduler_ahead_s(scene) + place.clock_ahead_s
+    places = [each for each in scene.locations if each.role in ("scheduler", "client") and each.boot_id]
+    return len(places) > 1 and len({each.boot_id for each in places}) == 1
 
 
 SOURCE_NAME = "location"
@@ -213,9 +204,7 @@ def is_this_machine(host: str | None) -> bool:
     """Whether *host*, a name or an address in Dask's form, is this machine."""
     if not host:
         return False
-    if is_loopback(host):
-        return True
-    if host in (name := socket.gethostname(), name.partition(".")[0]):
+    if is_loopback(host) or host in (name := socket.gethostname(), name.partition(".")[0]):
         return True
     return _is_own_address(host)
 
@@ -253,7 +242,8 @@ class _LocationInquiry:
         hosts = [each.identity.host for each in self._victims if is_this_machine(each.identity.host)]
         identity = Identity(pid=os.getpid(), host=next(iter(hosts), None))
         self.locations.append(_make_location("client", identity, location, ahead_s=0.0))
-        for nanny in sorted(self._nannies() & local_nannies().keys()):
+        nannies = {each.identity.nanny for each in self._victims if each.identity.nanny}
+        for nanny in sorted(nannies & local_nannies().keys()):
             identity = Identity(pid=os.getpid(), nanny=nanny, host=host_of(nanny))
             self.locations.append(_make_location("nanny", identity, location, ahead_s=0.0))
         if self._scheduler_is_here():
@@ -295,12 +285,10 @@ class _LocationInquiry:
         if not gone:
             return wanted
         workers = await self._workers([each.identity.worker or each.identity.nanny for each in gone])
-        alive = self._registered_nannies = {
-            str(worker["nanny"]) for worker in workers.values() if worker.get("nanny")
-        }
-        nannies = list(dict.fromkeys(each.identity.nanny for each in gone if each.identity.nanny))[
-            :MAX_NANNIES
-        ]
+        registered = (worker.get("nanny") for worker in workers.values())
+        alive = self._registered_nannies = {str(each) for each in registered if each}
+        known = dict.fromkeys(each.identity.nanny for each in gone if each.identity.nanny)
+        nannies = list(known)[:MAX_NANNIES]
         wanted += [("nanny", Identity(nanny=each, host=host_of(each))) for each in nannies]
         without = {each.identity.host for each in gone if each.identity.nanny not in alive} - {None}
         for host in sorted(str(each) for each in without)[:MAX_NANNIES]:
@@ -316,9 +304,6 @@ class _LocationInquiry:
             found = await queries.answer_in_time(partial(fetch_workers, self._client, near=near), deadline)
             return dict(found["workers"])
         return {}
-
-    def _nannies(self) -> set[str]:
-        return {each.identity.nanny for each in self._victims if each.identity.nanny}
 
     def _scheduler_address(self) -> str | None:
         return getattr(getattr(self._client, "scheduler", None), "address", None)

@@ -157,11 +157,15 @@ class HostSource:
             if isinstance(answer, BaseException):
                 yield machine_gap(each.title, answer)
             elif not each.same_machine:
-                yield uncertain_machine_gap(each.title)
+                # It is known by a loopback address only, so only lines with the pid count.
+                yield Gap(
+                    source=f"host {each.title}",
+                    reason="unreachable",
+                    detail=f"without the cluster it is not known whether {each.title} is this machine",
+                    remedy="workerdiag.explain(exc, client) with a client of the cluster",
+                )
         for host in dict.fromkeys(str(each.identity.host or each.identity.worker) for each in left):
-            yield machine_gap(
-                host, ConnectionError("no nanny or scheduler that could tell of it is left there")
-            )
+            yield machine_gap(host, ConnectionError("no nanny or scheduler is left there to ask"))
 
     def _share(self, part: float) -> Deadline:
         return self._deadline.share(part, at_least_s=_MIN_S)
@@ -179,16 +183,6 @@ def machine_gap(title: str, problem: BaseException) -> Gap:
         reason = "malformed"
     description = describe_error(problem, most_chars=300)
     return Gap(source=f"host {title}", reason=reason, detail=description, remedy=remedy)
-
-
-def uncertain_machine_gap(title: str) -> Gap:
-    """Return the gap of a machine known by a loopback address only, where only lines with the pid count."""
-    return Gap(
-        source=f"host {title}",
-        reason="unreachable",
-        detail=f"without the cluster it is not known whether {title} is this machine",
-        remedy="workerdiag.explain(exc, client) with a client of the cluster",
-    )
 
 
 def kernel_gap(answer: Answer, respondent: Respondent) -> Gap | None:

@@ -1,12 +1,7 @@
-"""Decompresses files, converts text to UTF-8, and checks that it is text.
+"""What an input is, by its first bytes and never by its name, and its content: decompressed, as UTF-8.
 
-The first bytes of a file tell its kind, never its name. Memory is bounded whatever the decompressed size.
-
-Detects the encoding of a text and converts it to UTF-8.
-
-On Windows ``>`` writes UTF-16 in one shell and ASCII in another, and ``>>`` appends either to the other.
-
-Tells the kind of an input by its first bytes, never by its name, and has the types read from each kind.
+Memory is bounded whatever the decompressed size. Text may change its encoding: on Windows ``>`` writes UTF-16
+in one shell and ASCII in another, and ``>>`` appends either to the other.
 """
 
 from __future__ import annotations
@@ -65,7 +60,7 @@ def decoded_blocks(name: str, file: Readable) -> Iterator[bytes]:
     first = next(blocks, b"")
     if len(first) < MAGIC_BYTES:  # a pipe may give byte by byte
         first += next(blocks, b"")
-    if encoding := encoding_of(first):
+    if encoding := next((encoding for bom, encoding in _BOMS if first.startswith(bom)), None):
         yield from reencoded(chain([first], blocks), encoding)
         return
     first = first.removeprefix(codecs.BOM_UTF8)
@@ -196,8 +191,8 @@ def _unzstd_by_package(file: _PeekableFile) -> Iterator[bytes]:
 
 
 def _check_text(name: str, first: bytes) -> None:
-    if kind := _archive_kind(first):
-        raise UnreadableInputError(name, f"looks binary ({kind})", "unpack it and give the files in it")
+    if first[257:262] == b"ustar":
+        raise UnreadableInputError(name, "looks binary (a tar archive)", "unpack it and give the files in it")
     head = first[:_SAMPLED_BYTES]
     # A log truncated while a process writes to it begins with one long run of NULs: that is text.
     runs = len(re.findall(rb"\x00+", head))
@@ -205,10 +200,6 @@ def _check_text(name: str, first: bytes) -> None:
     odd = runs + len(text) - len(text.translate(None, _CONTROL))
     if head and odd > (max(2, _MAX_CONTROL * len(text)) if text else 0):
         raise UnreadableInputError(name, "looks binary", "give the log itself, as text")
-
-
-def _archive_kind(first: bytes) -> str:
-    return "a tar archive" if first[257:262] == b"ustar" else ""
 
 
 _BOMS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
@@ -220,11 +211,6 @@ _BOMS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
 #: This many ASCII bytes in a row are not UTF-16 of any language; with a NUL after each they are not ASCII.
 _ASCII = re.compile(rb"[\t\n\r -~]{48,}")
 _WIDE = re.compile(rb"(?:[\t\n\r -~]\0{1,3}){24,}")
-
-
-def encoding_of(first: bytes) -> str | None:
-    """Return the encoding that a byte order mark shows; None without one, and for UTF-8."""
-    return next((encoding for bom, encoding in _BOMS if first.startswith(bom)), None)
 
 
 def reencoded(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:

@@ -1,7 +1,4 @@
-"""Resolves the caller's inputs to logs: paths, globs, folders, URLs, open files, text.
-
-Opens inputs: the caller's open files, standard input, and URLs with the package that each needs.
-"""
+"""Resolves the caller's inputs to logs, and opens them: paths, globs, folders, URLs, open files, text."""
 
 from __future__ import annotations
 
@@ -75,12 +72,11 @@ def resolve_logs(given: LogInput, number: int) -> list[LogHandle]:
         place = os.fspath(given)
         return _url_logs(place) if "://" in place else _path_logs(place)
     if hasattr(given, "read"):
-        return [_file_log(given, number)]
-    raise UnreadableInputError(
-        repr(given)[:100],
-        f"is of type {type(given).__name__}",
-        "give a path, a URL, an open file or a LogText",
-    )
+        name = getattr(given, "name", None)
+        origin = name if isinstance(name, str) and name else f"<file {number}>"
+        return [LogHandle(origin=origin, blocks=lambda: decoded_blocks(origin, OpenFile(given)))]
+    why = f"is of type {type(given).__name__}"
+    raise UnreadableInputError(repr(given)[:100], why, "give a path, a URL, an open file or a LogText")
 
 
 def input_type(given: LogInput) -> str:
@@ -121,27 +117,25 @@ def _text_log(given: LogText, number: int) -> LogHandle:
         for at in range(0, len(given.text), BLOCK_BYTES):
             yield encode_text(given.text[at : at + BLOCK_BYTES])
 
-    worker = given.worker
-    identity = (
-        NO_IDENTITY if not worker else Identity(worker=worker) if "://" in worker else Identity(name=worker)
-    )
+    identity = NO_IDENTITY
+    if given.worker:
+        is_address = "://" in given.worker
+        identity = Identity(worker=given.worker) if is_address else Identity(name=given.worker)
     return LogHandle(origin=f"LogText {number}", blocks=blocks, stream=given.stream, identity=identity)
-
-
-def _file_log(file: object, number: int) -> LogHandle:
-    name = getattr(file, "name", None)
-    origin = name if isinstance(name, str) and name else f"<file {number}>"
-    return LogHandle(origin=origin, blocks=lambda: decoded_blocks(origin, OpenFile(file)))
 
 
 def _path_logs(place: str) -> list[LogHandle]:
     if "\n" in place:
-        raise UnreadableInputError(
-            f"{place[:60]!r}...", "is text, not a path", "wrap it: workerdiag.LogText(text)"
-        )
+        remedy = "wrap it: workerdiag.LogText(text)"
+        raise UnreadableInputError(f"{place[:60]!r}...", "is text, not a path", remedy)
     place = os.path.expanduser(place)  # noqa: PTH111  a Path would drop what a glob needs
     if Path(place).is_dir():
-        return [_local_log(path) for path in _logs_in_folder(Path(place))]
+        logs, others = files_of_folder(Path(place))
+        if not logs and not others:
+            raise FileNotFoundError("there is no file in that folder")
+        if not logs:
+            raise FileNotFoundError("no file in that folder looks like a log; name the files themselves")
+        return [_local_log(path) for path in logs]
     if _GLOB.search(place) and not os.path.lexists(place):
         found = (path for path in map(Path, glob.iglob(place, recursive=True)) if path.is_file())  # noqa: PTH207
         files = sorted(path for path, _ in zip(found, range(MAX_FILES), strict=False))
@@ -164,15 +158,6 @@ def _local_log(path: Path) -> LogHandle:
         return b""
 
     return LogHandle(origin=str(path), key=os.path.realpath(path), blocks=blocks, fault=fault)
-
-
-def _logs_in_folder(folder: Path) -> list[Path]:
-    logs, others = files_of_folder(folder)
-    if not logs and not others:
-        raise FileNotFoundError("there is no file in that folder")
-    if not logs:
-        raise FileNotFoundError("no file in that folder looks like a log; name the files themselves")
-    return logs
 
 
 def files_of_folder(folder: Path) -> tuple[list[Path], list[Path]]:
@@ -330,6 +315,5 @@ def naming_packages(url: str) -> Iterator[None]:
 
         if protocol in known_implementations or protocol in registry:
             raise
-        raise UnreadableInputError(
-            f"{protocol}://", "fsspec knows no such URLs", "they begin as s3://, gs:// or https://"
-        ) from problem
+        why, remedy = "fsspec does not know this kind of URL", "URLs begin with s3://, gs:// or https://"
+        raise UnreadableInputError(f"{protocol}://", why, remedy) from problem

@@ -1,8 +1,6 @@
-"""Reads log text from any input of the caller, in bounded memory and bounded time.
+"""Reads logs, bundles, black boxes and records from any input of the caller, in bounded memory and time.
 
-Reads one input in a thread: its logs, bundles, black boxes and records.
-
-Gaps of logs that could not be read completely, with their remedies.
+Each input is read in a thread. What cannot be read completely is a gap with a remedy.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ class LogSource:
         stream: The writer of all inputs, if known (one of `model.vocabulary.STREAMS`).
         unbundle: Returns the evidence in a death bundle, given its name and bytes, or None for any other
             zip archive, which becomes a `Gap`. Without this function every zip archive is a gap.
-        unbox: Returns the report of a worker's death in a black box; the same applies.
+        unbox: The same for a black box: returns the report of its worker's death.
         facts: Evidence from an exception, whose worker and task select among recorded deaths.
     """
 
@@ -97,19 +95,17 @@ class LogSource:
             else:
                 self.has_read_any = True
             if isinstance(piece, RecordPiece):
-                records = records or self._record_collection()
+                if records is None:
+                    from workerdiag.sources.recorder.records import RecordCollection
+                    from workerdiag.sources.scene import workers_and_tasks_in_question
+
+                    workers, tasks = workers_and_tasks_in_question(self._facts)
+                    records = RecordCollection([each.worker for each in workers if each.worker], tasks)
                 records.add(piece.record)
             else:
                 yield piece.piece if isinstance(piece, BundlePiece) else piece
         if records is not None:
             yield from records.evidence()
-
-    def _record_collection(self) -> RecordCollection:
-        from workerdiag.sources.recorder.records import RecordCollection
-        from workerdiag.sources.scene import workers_and_tasks_in_question
-
-        workers, tasks = workers_and_tasks_in_question(self._facts)
-        return RecordCollection([each.worker for each in workers if each.worker], tasks)
 
     def _pieces(self, budget_s: float) -> Iterator[Evidence | BundlePiece | RecordPiece]:
         deadline = Deadline.after(budget_s)
@@ -138,7 +134,7 @@ class LogSource:
             except TimeoutError:
                 yield from chunk.rest() if chunk is not None else ()
                 name, count = (chunk.log.origin, chunk.count) if chunk else (input_name(given), 0)
-                yield timeout_gap(name, f"no more came in time, {format_byte_count(count)} were read")
+                yield timeout_gap(name, f"no more came in time, {count:,} bytes were read")
                 return
             if isinstance(piece, LogBlock):
                 if chunk is None or chunk.log is not piece.log:
@@ -213,19 +209,14 @@ class InputReader:
             self._thread.stop()
 
     def next_piece(self, inputs_left: int) -> ReaderPiece | None:
-        """Return the next piece, or None after the last one.
-
-        Raises:
-            TimeoutError: No piece arrived in the time for this input.
-        """
+        """Return the next piece, or None after the last one; raises TimeoutError if none arrives in time."""
         if self._thread is None:
             return next(self._pieces, None)
         # When time is up the reader stops by itself, and what it has read is used.
         left = self._deadline.share(at_least_s=_GRACE_S)
         try:
-            piece = self._thread.next_piece(
-                left.share(1 / inputs_left, at_least_s=min(_STALL_S, left.left_s))
-            )
+            own = left.share(1 / inputs_left, at_least_s=min(_STALL_S, left.left_s))
+            piece = self._thread.next_piece(own)
         except RuntimeError as problem:
             return log_gap(input_name(self._given), problem, 0)
         return None if piece is None else piece[0]
@@ -248,7 +239,9 @@ class InputReader:
             if named is not None:
                 yield from self._read_log(named)
         if self._in_use:
-            yield in_use_gap(self._in_use)
+            detail = f"still in use, as far as can be seen from here: {_listed(self._in_use)}"
+            remedy = "ask again when the worker has ended; on another machine than its own, ten minutes later"
+            yield Gap(source="black boxes", reason="never-recorded", detail=detail[:500], remedy=remedy)
 
     def _read_log(self, log: LogHandle) -> Iterator[ReaderPiece]:
         opened = _OpenedLog(log)
@@ -269,7 +262,7 @@ class InputReader:
         for data in self._blocks_in_time(opened):
             yield LogBlock(log, data)
         is_whole = Inspected(place="log", identity=log.identity)
-        yield opened.broken or (is_whole if opened.read_bytes else empty_gap(log.origin))
+        yield opened.broken or (is_whole if opened.read_bytes else _empty_gap(log.origin))
 
     def _read_records(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
         """Yield the records in a file, then a gap if it was not read completely."""
@@ -286,7 +279,7 @@ class InputReader:
         for data in opened.blocks():
             yield data
             if self._deadline.is_over:
-                stopped = f"stopped after {format_byte_count(opened.read_bytes)}"
+                stopped = f"stopped after {opened.read_bytes:,} bytes"
                 opened.broken = timeout_gap(opened.log.origin, stopped)
                 break
 
@@ -390,7 +383,7 @@ def log_gap(name: str, problem: BaseException, count: int) -> Gap:
         remedy = "a path is wanted; log text itself goes in as workerdiag.LogText(text)"
     elif "://" in name and detail == name:  # fsspec says no more
         detail, remedy = "nothing could be fetched", "check the address, and that its server runs"
-    read = f"; {format_byte_count(count)} were read" if count else ""
+    read = f"; {count:,} bytes were read" if count else ""
     return Gap(source=name, place="log", reason=reason, detail=f"{detail}{read}"[:500], remedy=remedy[:300])
 
 
@@ -405,11 +398,8 @@ def _explain_problem(problem: BaseException) -> tuple[GapReason, str, str]:
     if isinstance(problem, ImportError):
         return "not-installed", "a package that is needed to read it is not installed", description
     if isinstance(problem, FileNotFoundError):
-        return (
-            "unreachable",
-            "there is no such file" if problem.errno else description,
-            "check the path or pattern",
-        )
+        detail = "there is no such file" if problem.errno else description
+        return "unreachable", detail, "check the path or pattern"
     if isinstance(problem, PermissionError):
         return "forbidden", description, "run this as somebody who may read it"
     if isinstance(problem, UnicodeDecodeError):
@@ -424,14 +414,11 @@ def timeout_gap(name: str, detail: str) -> Gap:
 
 def unread_gap(given: Sequence[object]) -> Gap:
     """Return the gap of inputs that were not read at all for lack of time."""
-    names = [input_name(each) for each in given[:_MAX_NAMED]]
-    more = f" and {len(given) - _MAX_NAMED} more" if len(given) > _MAX_NAMED else ""
-    detail = f"no time was left for {', '.join(names)}{more}"
+    detail = f"no time was left for {_listed([input_name(each) for each in given])}"
     return Gap(source="logs", place="log", reason="timed-out", detail=detail, remedy=_MORE_TIME)
 
 
-def empty_gap(name: str) -> Gap:
-    """Return the gap of an empty log."""
+def _empty_gap(name: str) -> Gap:
     remedy = "check that the process writes its log there"
     return Gap(source=name, place="log", reason="never-recorded", detail="it is empty", remedy=remedy)
 
@@ -441,14 +428,6 @@ def unusable_gap(name: str, why: str, remedy: str) -> Gap:
     return Gap(source=name, place="log", reason="malformed", detail=why[:500], remedy=remedy)
 
 
-def in_use_gap(names: Sequence[str]) -> Gap:
-    """Return the gap of black boxes that may still be in use."""
+def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    detail = f"still in use, as far as can be seen from here: {', '.join(names[:_MAX_NAMED])}{more}"
-    remedy = "ask again when the worker has ended; on another machine than its own, ten minutes later"
-    return Gap(source="black boxes", reason="never-recorded", detail=detail[:500], remedy=remedy)
-
-
-def format_byte_count(count: int) -> str:
-    """Return a count such as ``1,234 bytes``."""
-    return f"{count:,} bytes"
+    return f"{', '.join(names[:_MAX_NAMED])}{more}"

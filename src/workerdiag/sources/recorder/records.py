@@ -1,6 +1,6 @@
-"""Collects the deaths described by record files and black boxes, in bounded memory.
+"""Reads recorded deaths from files, even damaged ones, and selects the relevant ones, in bounded memory.
 
-Parses the death records that the scheduler's recorder appends as JSON lines, even from damaged files.
+The scheduler's recorder appends its records as JSON lines; black boxes add their reports.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import heapq
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import count
 from typing import Literal, NamedTuple
 
@@ -66,7 +67,7 @@ class RecordCollection:
         selected = select_archived(merge_messages(messages), about=self._about, tasks=self._tasks)
         if not selected and (self._about or self._tasks):
             who = ", ".join(sorted(self._about)[:5]) or "that task"
-            yield self._gap("never-recorded", f"the records that were read do not tell of {who}")
+            yield self._gap("never-recorded", f"the records that were read do not mention {who}")
         most = sorted(selected, key=lambda each: (self._is_in_question(each), each.time))[-MAX_DEATHS:]
         with guarded("reading recorded deaths") as reading:  # files are untrusted
             yield from death_evidence(sorted(most, key=lambda each: each.time))
@@ -74,9 +75,9 @@ class RecordCollection:
             yield self._gap("malformed", f"a record could not be used: {describe_error(reading.problem)}")
         if len(selected) > len(most):
             more = len(selected) - len(most)
-            yield self._gap("timed-out", f"{more} more deaths are recorded, too many to tell of at once")
+            yield self._gap("timed-out", f"{more} more deaths are recorded, too many to report at once")
         if self._dropped_count:
-            detail = f"{self._dropped_count} records were let go of, as there were too many to keep"
+            detail = f"{self._dropped_count} records were dropped: there were too many to keep"
             yield self._gap("timed-out", detail)
 
     def _is_in_question(self, death: RecordedDeath) -> bool:
@@ -125,9 +126,9 @@ _RECORD_BEGINNING = re.compile(
 BadLineKind = Literal["too-long", "torn", "no-record", "other-schema"]
 _WORDS: Mapping[BadLineKind, str] = {
     "too-long": "too long",
-    "torn": "no JSON, or torn",
-    "no-record": "no records",
-    "other-schema": "of a schema that is not known here",
+    "torn": "not JSON, or truncated",
+    "no-record": "not records",
+    "other-schema": "of an unknown schema",
 }
 
 
@@ -154,21 +155,15 @@ def is_record_file(head: bytes) -> bool:
     line, end, _ = head.lstrip().partition(b"\n")
     if not line.startswith(b"{"):
         return False
-    if not end:  # the rest of the line was not read
-        return _RECORD_BEGINNING.match(line) is not None
-    try:
-        fields = _parse_line(line)
-    except BadLineError:
-        return _RECORD_BEGINNING.match(line) is not None
-    return "schema" in fields and fields.get("kind") in DEATH_KINDS
+    if end:  # else the rest of the line was not read
+        with suppress(BadLineError):
+            fields = _parse_line(line)
+            return "schema" in fields and fields.get("kind") in DEATH_KINDS
+    return _RECORD_BEGINNING.match(line) is not None
 
 
 def parse_record(line: bytes) -> ParsedRecord:
-    """Return the record in a line.
-
-    Raises:
-        BadLineError: The line is not a usable record.
-    """
+    """Return the record in a line; raises BadLineError if it is not a usable one."""
     fields = _parse_line(line)
     schema = fields.get("schema")
     if schema is None or fields.get("kind") not in DEATH_KINDS:
@@ -228,10 +223,14 @@ class RecordParser:
         """Return the gap of unusable lines, or None if all were usable."""
         parts = []
         if self._bad_count:
-            problems = (_problem_text(kind, schema, lines) for (kind, schema), lines in self._bad.items())
-            parts.append(f"{_count_phrase(self._bad_count)} passed over ({'; '.join(problems)})")
+            counted = "1 line was" if self._bad_count == 1 else f"{self._bad_count} lines were"
+            problems = (
+                f"{_line_numbers(lines)}: {_WORDS[kind]}{f' ({schema})' if schema else ''}"
+                for (kind, schema), lines in self._bad.items()
+            )
+            parts.append(f"{counted} skipped ({'; '.join(problems)})")
         if self._dropped:
-            parts.append(f"fields that were not understood: {', '.join(self._dropped)}")
+            parts.append(f"unknown fields: {', '.join(self._dropped)}")
         if not parts:
             return None
         newer = bool(self._dropped) or any(kind == "other-schema" for kind, _ in self._bad)
@@ -265,14 +264,6 @@ class RecordParser:
             numbers = self._bad.setdefault(why, [])
             if len(numbers) <= _MAX_NAMED:
                 numbers.append(self._number)
-
-
-def _problem_text(kind: BadLineKind, schema: str, lines: list[int]) -> str:
-    return f"{_line_numbers(lines)}: {_WORDS[kind]}{f' ({schema})' if schema else ''}"
-
-
-def _count_phrase(count: int) -> str:
-    return "1 line was" if count == 1 else f"{count} lines were"
 
 
 def _line_numbers(numbers: list[int]) -> str:

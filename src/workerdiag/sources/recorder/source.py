@@ -1,8 +1,7 @@
-"""Reads the flight recorder's death records from the scheduler through a client.
+"""Reads the flight recorder's death records from the scheduler, and converts recorded deaths to evidence.
 
-Converts recorded deaths to evidence: flat, bounded, each fact with its identity.
-
-Reconstructs the last minutes of a dead worker: its memory, limits, and the tasks that ran when it was lost.
+The evidence is flat and bounded, each fact with its identity; a black box also gives a worker's last minutes:
+its memory, its limits, and the tasks that ran when it was lost.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ from workerdiag.wire.messages import (
     DeathReport,
     ExitReport,
     Heartbeat,
-    HeartbeatTask,
     Message,
     RecorderState,
     RemovalRecord,
@@ -113,7 +111,8 @@ class RecorderSource:
         messages = list(_decoded(entries))
         if not messages:
             return []
-        by_topic = _deaths_of_topic(messages, now=max(at for at, _ in entries))
+        deaths = [each for each in messages if isinstance(each, RemovalRecord | DeathReport)]
+        by_topic = DeathsAnswer(deaths=merge_messages(deaths), now=max(at for at, _ in entries))
         if not _has_ring(messages):
             return self._evidence_of(by_topic, [])
         with guarded("asking for recorded deaths") as asking:
@@ -156,11 +155,11 @@ class RecorderSource:
         selected = select_recent(deaths, about=self._about, tasks=self._tasks, now=now)
         found: list[Evidence] = list(death_evidence(sorted(selected, key=lambda each: each.time)))
         if answer.omitted_count:
-            detail = f"{answer.omitted_count} more deaths are recorded, too many to tell of at once"
+            detail = f"{answer.omitted_count} more deaths are recorded, too many to report at once"
             remedy = "give the exception: explain(exc, client)"
             found.append(Gap(source=self.name, reason="timed-out", detail=detail, remedy=remedy))
         if dropped:
-            detail = f"of the recorded deaths not understood: {', '.join(dropped[:5])}"
+            detail = f"unknown fields of recorded deaths: {', '.join(dropped[:5])}"
             remedy = "use one version of workerdiag everywhere"
             found.append(Gap(source=self.name, reason="malformed", detail=detail, remedy=remedy))
         return found
@@ -185,12 +184,6 @@ def _has_ring(messages: Sequence[Message]) -> bool:
     """Whether the scheduler itself is recording, by the last of its own messages."""
     own = [each for each in messages if isinstance(each, RecorderState | RemovalRecord)]
     return bool(own) and own[-1] != RecorderState(is_recording=False)
-
-
-def _deaths_of_topic(messages: Sequence[Message], *, now: float) -> DeathsAnswer:
-    """Return the deaths in the topic alone, for a scheduler without a ring."""
-    deaths = [each for each in messages if isinstance(each, RemovalRecord | DeathReport)]
-    return DeathsAnswer(deaths=merge_messages(deaths), now=now)
 
 
 #: Reporters of an exit that no parent process saw.
@@ -218,11 +211,10 @@ def evidence_of_one(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> It
     if death.record is not None:
         yield _removal_event(death.record, death, identity)
     yield _event("recorder", _death_fields(death, _lost_together(death, deaths)), death, identity)
-    if report is not None and report.box is not None:
-        # For death bundles and future rules; no sign uses it today.
-        content = json.dumps(to_plain(report.box), default=str)[:_BOX_CHARS]
-        yield Event(topic="black-box", fields={"content": content}, when=death.at, identity=identity)
     if report is not None:
+        if report.box is not None:  # for death bundles and future rules; no sign uses it today
+            content = json.dumps(to_plain(report.box), default=str)[:_BOX_CHARS]
+            yield Event(topic="black-box", fields={"content": content}, when=death.at, identity=identity)
         yield from _end(report, death, identity)
     if (tasks := tasks_at_loss(death, identity)) is not None:
         yield tasks
@@ -281,12 +273,10 @@ def _death_fields(death: RecordedDeath, others: Sequence[str]) -> dict[str, Even
             "paused": record.was_paused,
             "lost_together_count": len(others),
         }
-    return fields if report is None else fields | _report_fields(report)
-
-
-def _report_fields(report: DeathReport) -> dict[str, EventValue]:
+    if report is None:
+        return fields
     exit_ = report.exit or ExitReport()
-    return {
+    return fields | {
         "exit_signal": exit_.signal,
         "exit_status": exit_.status,
         "stage": report.box.stage if report.box is not None else None,
@@ -397,7 +387,10 @@ def _output_chunks(report: DeathReport, identity: Identity) -> Iterator[LogChunk
     of = identity.worker or (f"process {identity.pid}" if identity.pid else "a worker")
     box, stderr = report.box or BlackBox(), report.stderr
     yield from _chunk(f"last lines of {of}", box.last_output, identity)
-    yield from _chunk(f"faulthandler's dump of {of}", _first_dump(box.faulthandler_dump), identity)
+    # faulthandler can itself crash while it walks other threads' stacks: the dump of the first signal counts.
+    dump = box.faulthandler_dump
+    again = dump.find(_DUMP, dump.find(_DUMP) + 1)
+    yield from _chunk(f"faulthandler's dump of {of}", dump if again < 0 else dump[:again], identity)
     if stderr is None:
         return
     title = f"standard error of {of}"
@@ -412,12 +405,6 @@ def _chunk(title: str, text: str, identity: Identity) -> Iterator[LogChunk]:
     if text.strip():
         data = text[-_OUTPUT_CHARS:].encode("utf-8", "replace")
         yield LogChunk(origin=f"{RECORDER}, {title}", data=data, stream="worker", identity=identity)
-
-
-def _first_dump(text: str) -> str:
-    """Return faulthandler's dump of the first signal: it can itself crash while it walks other threads' stacks."""
-    again = text.find(_DUMP, text.find(_DUMP) + 1)
-    return text if again < 0 else text[:again]
 
 
 def _last_sample(report: DeathReport | None) -> Sample:
@@ -460,7 +447,17 @@ def process_history(death: RecordedDeath, identity: Identity) -> ProcessHistory 
     group = report.cgroup or CgroupCounters()
     return ProcessHistory(
         identity=identity,
-        samples=tuple(_memory_sample(each) for each in report.box.samples),
+        samples=tuple(
+            MemorySample(
+                at=each.at,
+                process_bytes=each.process_rss_bytes,
+                managed_bytes=each.managed_bytes,
+                spilled_bytes=each.spilled_bytes,
+                # The cgroup of a whole machine or login includes the memory of others.
+                group_bytes=each.cgroup_current_bytes if each.cgroup_limit_bytes else None,
+            )
+            for each in report.box.samples
+        ),
         limits=_memory_limits(report, report.box),
         tasks=tuple(_task_spans(report, report.box)),
         group_peak_bytes=group.peak_bytes if group.limit_bytes else None,
@@ -469,19 +466,8 @@ def process_history(death: RecordedDeath, identity: Identity) -> ProcessHistory 
     )
 
 
-def _memory_sample(sample: Sample) -> MemorySample:
-    return MemorySample(
-        at=sample.at,
-        process_bytes=sample.process_rss_bytes,
-        managed_bytes=sample.managed_bytes,
-        spilled_bytes=sample.spilled_bytes,
-        # The cgroup of a whole machine or login includes the memory of others.
-        group_bytes=sample.cgroup_current_bytes if sample.cgroup_limit_bytes else None,
-    )
-
-
 def _memory_limits(report: DeathReport, box: BlackBox) -> MemoryLimits:
-    last = box.samples[-1] if box.samples else Sample(at=0.0)
+    last = _last_sample(report)
     group = report.cgroup or CgroupCounters()
     return MemoryLimits(
         worker_bytes=last.memory_limit_bytes or report.memory_limit_bytes or None,
@@ -542,7 +528,9 @@ def tasks_at_loss(death: RecordedDeath, identity: Identity) -> TasksAtLoss | Non
     tasks may have begun since, unless all threads already had a task.
     """
     record, report = death.record or RemovalRecord(), death.report
-    running = _exactly_running(report)
+    running = None  # unless the box has all of them; a box too long to be sent had all
+    if report is not None and (report.box is None or report.box.has_all_running_tasks):
+        running = report.running_tasks
     if death.record is None and running is None:
         return None
     assigned = record.assigned_keys[:_MAX_KEYS]
@@ -550,7 +538,10 @@ def tasks_at_loss(death: RecordedDeath, identity: Identity) -> TasksAtLoss | Non
     known = [*assigned, *(each.key for each in by_heartbeat)]
     tasks = tuple(each.key for each in by_heartbeat)
     threads: tuple[str, ...] = ("",) * len(tasks)
-    seconds = tuple(_running_s_by_heartbeat(each, record) for each in by_heartbeat)
+    age_s = record.last_heartbeat.age_s or 0.0
+    seconds = tuple(
+        None if each.running_s is None else round(each.running_s + age_s, 3) for each in by_heartbeat
+    )
     crashed: tuple[bool | None, ...] = (None,) * len(tasks)
     if running is not None and report is not None:
         end = _end_time(report, running)
@@ -558,6 +549,8 @@ def tasks_at_loss(death: RecordedDeath, identity: Identity) -> TasksAtLoss | Non
         threads = tuple(each.thread_name[:_THREAD_CHARS] for each in running)
         seconds = tuple(_running_s(each, end) for each in running)
         crashed = tuple(each.is_on_crashed_thread for each in running)
+    occupied = sum(each not in record.seceded_keys for each in tasks)
+    all_busy = record.nthreads is not None and occupied >= record.nthreads
     return TasksAtLoss(
         identity=identity,
         tasks=tasks,
@@ -565,20 +558,13 @@ def tasks_at_loss(death: RecordedDeath, identity: Identity) -> TasksAtLoss | Non
         seconds=seconds,
         crashed=crashed,
         exact=running is not None,
-        maybe_more=running is None and not _are_all_threads_busy(record, tasks),
+        maybe_more=running is None and not all_busy,
         assigned=tuple(dict.fromkeys([*tasks, *assigned])),
         counted=death.record is not None and not record.is_expected,
         gave_up=tuple(each.key for each in record.given_up),
         allowed_failures=record.allowed_failures,
         when=death.at,
     )
-
-
-def _exactly_running(report: DeathReport | None) -> tuple[RunningTask, ...] | None:
-    """Return the running tasks, if the box has all of them; a box too long to be sent had all."""
-    if report is None or (report.box is not None and not report.box.has_all_running_tasks):
-        return None
-    return report.running_tasks
 
 
 def _full_key(task: RunningTask, known: Collection[str]) -> str:
@@ -600,14 +586,3 @@ def _running_s(task: RunningTask, end: float | None) -> float | None:
     if task.started_at is None or end is None:
         return None
     return max(0.0, round(end - task.started_at, 3))
-
-
-def _running_s_by_heartbeat(task: HeartbeatTask, record: RemovalRecord) -> float | None:
-    """Return the seconds that a task had run at the loss: up to the heartbeat, plus the heartbeat's age."""
-    age_s = record.last_heartbeat.age_s or 0.0
-    return None if task.running_s is None else round(task.running_s + age_s, 3)
-
-
-def _are_all_threads_busy(record: RemovalRecord, tasks: Sequence[str]) -> bool:
-    occupied = sum(each not in record.seceded_keys for each in tasks)
-    return record.nthreads is not None and occupied >= record.nthreads

@@ -82,10 +82,8 @@ def _unit_evidence(victim: Victim, match: str, missed: int, deadline: Deadline) 
         yield LogChunk(origin=origin, data=result.stdout, identity=identity)
         yield Inspected(identity=victim.identity)
     else:
-        detail, remedy = (
-            "the journal that this user may read has nothing of it",
-            f"sudo {shlex.join(command)}",
-        )
+        detail = "the part of the journal that this user may read does not mention it"
+        remedy = f"sudo {shlex.join(command)}"
         yield Gap(source=JournalSource.name, reason="never-recorded", detail=detail, remedy=remedy)
 
 

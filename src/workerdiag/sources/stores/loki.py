@@ -104,9 +104,8 @@ class _LokiApi:
     def get(self, path: str, **params: str | int) -> Any:
         request = Request(f"{self.url}{path}?{urlencode(params)}", headers=dict(_headers()))  # noqa: S310  http or https
         try:
-            with build_opener(_SameHostRedirects).open(
-                request, timeout=request_timeout_s(self.deadline)
-            ) as answer:
+            timeout_s = request_timeout_s(self.deadline)
+            with build_opener(_SameHostRedirects).open(request, timeout=timeout_s) as answer:
                 body = answer.read(_MAX_BYTES + 1)
         except HTTPError as refused:
             detail = refused.read(300).decode("utf-8", errors="replace")
@@ -115,7 +114,7 @@ class _LokiApi:
             raise ValueError(f"the answer is longer than {_MAX_BYTES} bytes")
         answered = json.loads(body)
         if not isinstance(answered, dict) or answered.get("status") != "success":
-            raise ValueError("this is no answer of Loki")
+            raise ValueError("the answer is not Loki's")
         return answered["data"]
 
 
@@ -152,8 +151,7 @@ def _worker_evidence(
     yield Gap(
         source=LokiSource.name,
         reason="never-recorded",
-        detail="no stream is labelled with the name or host of "
-        f"{victim.identity.worker or victim.identity.name}",
+        detail=f"no stream is labelled with the name or host of {victim.identity.worker or victim.identity.name}",
         remedy=f"logcli {shlex.quote(f'--addr={api.url}')} series '{{}}'",
     )
 
