@@ -14,7 +14,7 @@ from typing import Any
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, EvidenceSource, ExceptionFacts, Gap
-from workerdiag.model.scene import Location, Scene, Victim, most_perishable_first
+from workerdiag.model.scene import Location, Scene, most_perishable_first
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.queries import ClusterQuestion
 from workerdiag.sources.host.respondents import find_locations
@@ -141,11 +141,16 @@ class Discovery:
         The victims are those in *pieces* and in the exception.
         """
         victims = find_victims([*self._facts, *pieces])
-        if not victims and (self._client is None or self._only_a_task_failed()):
+        only_a_task_failed = any(isinstance(each, ExceptionFacts) and each.from_task for each in self._facts)
+        if not victims and (self._client is None or only_a_task_failed):
             return _setup_events(make_scene((), (), self._client)), collect_all(others, self._deadline)
         if self._client is not None:
             victims = without_unknown_nannies(victims, pieces)
-        locations, evidence = self._find_locations(victims)
+        deadline = self._deadline.share(_LOCATIONS_SHARE)
+        find = partial(find_locations, self._client, victims, deadline)
+        found = list(take_in_time("location", lambda: chain(*find()), deadline))
+        locations = [each for each in found if isinstance(each, Location)]
+        evidence: list[Evidence] = [each for each in found if isinstance(each, Gap)]
         scene = make_scene(victims, locations, self._client)
         evidence += _setup_events(scene)
         platforms: list[EvidenceSource] = []
@@ -160,24 +165,10 @@ class Discovery:
         count = len(platforms)
         return [*evidence, *chain(*answers[:count])], list(chain(*answers[count:]))
 
-    def _find_locations(self, victims: Sequence[Victim]) -> tuple[list[Location], list[Evidence]]:
-        deadline = self._deadline.share(_LOCATIONS_SHARE)
-        find = partial(find_locations, self._client, victims, deadline)
-        found = list(take_in_time("location", lambda: chain(*find()), deadline))
-        places = [each for each in found if isinstance(each, Location)]
-        return places, [each for each in found if isinstance(each, Gap)]
-
-    def _only_a_task_failed(self) -> bool:
-        return any(isinstance(each, ExceptionFacts) and each.from_task for each in self._facts)
-
 
 def is_incomplete(pieces: Sequence[Evidence]) -> bool:
     """Whether evidence is missing because of a time-out."""
-    return any(map(_is_timeout, pieces))
-
-
-def _is_timeout(piece: Evidence) -> bool:
-    return isinstance(piece, Gap) and piece.reason == "timed-out"
+    return any(isinstance(each, Gap) and each.reason == "timed-out" for each in pieces)
 
 
 def _setup_events(scene: Scene) -> list[Evidence]:

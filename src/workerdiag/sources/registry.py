@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pkgutil import resolve_name
 from typing import Any, Protocol, Self
 
@@ -33,10 +33,6 @@ ENTRY_POINT_GROUP = "workerdiag.sources"
 SourceFactory = Callable[[Scene], EvidenceSource | None]
 
 
-def _anywhere(_: Scene) -> bool:
-    return True
-
-
 def _after_a_death(scene: Scene) -> bool:
     return bool(scene.victims)
 
@@ -61,7 +57,7 @@ class ShippedKind:
     #: Its class, below `workerdiag.sources`.
     path: str
     #: Whether it may apply to a scene; its class decides.
-    may_apply: Callable[[Scene], bool] = _anywhere
+    may_apply: Callable[[Scene], bool] = lambda _: True
 
     @property
     def name(self) -> str:
@@ -104,7 +100,11 @@ def factories() -> Iterator[tuple[str, SourceFactory | Gap]]:
     for kind in SHIPPED:
         yield kind.name, kind
     for entry in entry_points(group=ENTRY_POINT_GROUP):
-        yield entry.name, _load_entry_point(entry)
+        try:
+            loaded: Any = entry.load()
+        except BaseException as problem:  # noqa: BLE001  any code may run there
+            loaded = _broken_source_gap(entry.name, problem)
+        yield entry.name, loaded
 
 
 def source_terms() -> list[tuple[str, Terms | Gap]]:
@@ -115,9 +115,8 @@ def source_terms() -> list[tuple[str, Terms | Gap]]:
         if isinstance(factory, Gap):
             broken.append((entry, factory))
         else:
-            kind = (
-                factory.load() if isinstance(factory, ShippedKind) else getattr(factory, "__self__", factory)
-            )  # the class of a class method
+            of_method = getattr(factory, "__self__", factory)  # the class of a class method
+            kind = factory.load() if isinstance(factory, ShippedKind) else of_method
             usable.append((str(getattr(kind, "name", entry)), terms_of(kind)))
     return [*sorted(usable, key=lambda each: (each[1].lasts_s, each[0])), *broken]
 
@@ -137,18 +136,10 @@ def applicable_sources(scene: Scene) -> Iterator[EvidenceSource | Gap]:
             yield source
 
 
-def _load_entry_point(entry: EntryPoint) -> SourceFactory | Gap:
-    try:
-        loaded: Any = entry.load()
-    except BaseException as problem:  # noqa: BLE001  any code may run there
-        return _broken_source_gap(entry.name, problem)
-    return loaded  # type: ignore[no-any-return]  # the group's promise
-
-
 def _broken_source_gap(name: str, problem: BaseException) -> Gap:
     return Gap(
         source=name,
         reason="malformed",
-        detail=f"the source could not be made: {describe_error(problem)}"[:500],
+        detail=f"the source could not be loaded: {describe_error(problem)}"[:500],
         remedy=f"repair or uninstall the package that registers {name!r} in {ENTRY_POINT_GROUP}",
     )

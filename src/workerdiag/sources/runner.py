@@ -104,11 +104,6 @@ def _malformed_gap(name: str, place: Place, detail: str, remedy: str = "") -> Ga
     return Gap(source=name, place=place, reason="malformed", detail=detail[:500], remedy=remedy)
 
 
-def _place_of(source: object) -> Place:
-    place: object = getattr(source, "place", None)
-    return next((each for each in PLACES if each == place), "other")
-
-
 class _SourceThread:
     """One source, queried in its own thread, which is abandoned when time is up."""
 
@@ -125,16 +120,16 @@ class _SourceThread:
             yield _ending_gap(self._name, self._place, problem)  # by now the source's name is known
 
     def _query(self, source: EvidenceSource, budget_s: float) -> Iterator[Evidence]:
-        self._place = _place_of(source)
+        place: object = getattr(source, "place", None)
+        self._place = next((each for each in PLACES if each == place), "other")
         self._name = utf8_safe(source.name)[:200]
-        pieces = gap_on_error(self._name, lambda: source.collect(budget_s=budget_s), place=self._place)
-        yield from self._checked(pieces)
-
-    def _checked(self, pieces: Iterator[object]) -> Iterator[Evidence]:
+        pieces: Iterator[object] = gap_on_error(
+            self._name, lambda: source.collect(budget_s=budget_s), place=self._place
+        )
         size = 0
         for count, piece in enumerate(pieces):
             if not isinstance(piece, Evidence):
-                yield self._gap(f"gave a {type(piece).__name__}, which is no evidence")
+                yield self._gap(f"yielded a {type(piece).__name__}, which is not evidence")
                 continue
             size += len(piece.data) if isinstance(piece, LogChunk) else 500
             if count >= MAX_PIECES or size > self._most_bytes:
@@ -143,5 +138,5 @@ class _SourceThread:
             yield piece
 
     def _gap(self, detail: str) -> Gap:
-        remedy = "report it to the author of the source; workerdiag.testing.check_source shows it"
+        remedy = "report it to the author of the source; workerdiag.testing.check_source reproduces it"
         return _malformed_gap(self._name, self._place, detail, remedy)

@@ -56,12 +56,14 @@ def setup_event(scene: Scene) -> Event | None:
     with suppress(Exception):  # foreign objects: an unreadable attribute is unknown
         link = _dashboard_link(scene.client)
     with suppress(Exception):
+        name = getattr(scene.cluster, "name", None)
         return Event(
             topic=SETUP_TOPIC,
             fields={
                 "deployment": deployment_of(scene),
-                "dashboard": _without_query(_nonempty_text(link)),
-                "cluster": _nonempty_text(getattr(scene.cluster, "name", None)),
+                # Without the query, in which cluster managers put a token.
+                "dashboard": link.partition("?")[0] if link else None,
+                "cluster": name if isinstance(name, str) and name else None,
             },
         )
     return None
@@ -88,18 +90,8 @@ def _dashboard_link(client: Client) -> str | None:
     from distributed import utils
 
     format_link = cast("Method", utils.format_dashboard_link)
-    return str(
-        format_link(host_of(client.scheduler.address), scheduler_identity(client)["services"]["dashboard"])
-    )
-
-
-def _nonempty_text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _without_query(link: str | None) -> str | None:
-    """Return a link without its query, in which cluster managers put a token."""
-    return link.partition("?")[0] if link else None
+    port = scheduler_identity(client)["services"]["dashboard"]
+    return str(format_link(host_of(client.scheduler.address), port))
 
 
 def workers_and_tasks_in_question(facts: Iterable[Evidence]) -> tuple[tuple[Identity, ...], tuple[str, ...]]:
@@ -129,8 +121,8 @@ def find_victims(pieces: Sequence[Evidence]) -> tuple[Victim, ...]:
         elif isinstance(piece, Event) and piece.fields.get("action") == "add-worker":
             joined[worker] = piece.when
         elif isinstance(piece, Event) and piece.fields.get("action") == "remove-worker":
-            known = removed.get(worker, Victim(identity=piece.identity))
-            identity = known.identity.merged_with(piece.identity)
+            before = removed.get(worker, Victim(identity=piece.identity))
+            identity = before.identity.merged_with(piece.identity)
             removed[worker] = Victim(identity=identity, when=piece.when, since=joined.get(worker))
             expected |= {worker} if piece.fields.get("expected") else set()
     for worker, name in _names_of_removed(pieces):
@@ -141,11 +133,8 @@ def find_victims(pieces: Sequence[Evidence]) -> tuple[Victim, ...]:
     latest = sorted(unexpected, key=lambda each: -(removed[each].when or 0.0))
     found = {worker: Victim(identity=identity) for worker, identity in named.items()}
     for worker in latest:
-        identity = (
-            named[worker].merged_with(removed[worker].identity)
-            if worker in named
-            else removed[worker].identity
-        )
+        known = removed[worker].identity
+        identity = named.get(worker, known).merged_with(known)
         found[worker] = evolve(removed[worker], identity=identity)
     return tuple(found.values())[:MAX_VICTIMS]
 

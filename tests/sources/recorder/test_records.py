@@ -123,7 +123,7 @@ def test_lines_that_cannot_be_used_are_named_and_the_rest_is_used(tmp_path):
     assert gap.reason == "malformed"
     assert "4 lines" in gap.detail
     assert "lines 2, 6: not JSON, or truncated" in gap.detail
-    assert "line 3: of a schema that is not known here (2)" in gap.detail
+    assert "line 3: of an unknown schema (2)" in gap.detail
     assert "line 4: too long" in gap.detail
 
 

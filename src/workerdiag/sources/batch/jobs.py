@@ -1,10 +1,8 @@
-"""Finds the cluster's batch jobs and the victims in each, for the batch systems of dask-jobqueue (0.9.0).
+"""The cluster's batch jobs, the victims in each, and records of a job's runs, which may explain a death.
 
-The job numbers come from the environment of processes that answered, from dask-jobqueue's cluster object
-(core.py, ``Job.job_id``) and from worker names that contain one. Job names alone do not count: other people
-may use the same.
-
-A batch system's record of one run of a job, and whether that run's end can explain a death.
+The batch systems are those of dask-jobqueue (0.9.0). Job numbers come from the environment of processes that
+answered, from dask-jobqueue's cluster object (core.py, ``Job.job_id``) and from worker names that contain one.
+Job names alone do not count: other people may use the same.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from __future__ import annotations
 import calendar
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attrs import frozen
@@ -98,10 +96,12 @@ def find_jobs(scene: Scene, system: BatchSystem) -> BatchJobs | None:
     ]
     if unmatched or not scene.victims:
         jobs += _jobs_without_victims(scene, objects, system, known=set(victims))
+    without_number = (each for each in _current_jobs(scene) if getattr(each, "job_id", "") is None)
+    rejected = tuple(str(getattr(each, "name", "")) for each in without_number)
     return BatchJobs(
         known=tuple(jobs[:MAX_JOBS]),
         unmatched=tuple(unmatched),
-        rejected=_rejected_jobs(scene) if objects else (),
+        rejected=rejected if objects else (),
     )
 
 
@@ -109,11 +109,8 @@ def _job_objects(scene: Scene, system: BatchSystem) -> list[tuple[str, object]] 
     """Return the cluster object's jobs with their worker names, or None if it is of another kind."""
     if not scene.cluster_is(*system.clusters):
         return None
-    objects = {
-        id(each): each
-        for each in (*_current_jobs(scene), *created_jobs(scene.cluster))
-        if hasattr(each, "job_id")
-    }
+    jobs = (*_current_jobs(scene), *created_jobs(scene.cluster))
+    objects = {id(each): each for each in jobs if hasattr(each, "job_id")}
     return [(str(getattr(each, "name", "")), each) for each in objects.values()]
 
 
@@ -122,32 +119,24 @@ def _current_jobs(scene: Scene) -> list[object]:
     return list(listed.values()) if isinstance(listed, Mapping) else []
 
 
-def _rejected_jobs(scene: Scene) -> tuple[str, ...]:
-    without = (each for each in _current_jobs(scene) if getattr(each, "job_id", "") is None)
-    return tuple(str(getattr(each, "name", "")) for each in without)
-
-
 def _job_numbers(
     victim: Victim, places: Iterable[Location], objects: Iterable[tuple[str, Any]], system: BatchSystem
 ) -> list[str]:
     identity = victim.identity
     for place in places:
-        own = place.role in ("worker", "nanny") and (
-            _equal_and_known(place.identity.nanny, identity.nanny)
-            or _equal_and_known(place.identity.worker, identity.worker)
+        here = place.identity
+        own = (here.nanny and here.nanny == identity.nanny) or (
+            here.worker and here.worker == identity.worker
         )
-        if own and (found := system.job_of(place.environment)):
+        if own and place.role in ("worker", "nanny") and (found := system.job_of(place.environment)):
             return [found]
     if identity.name is None:
         return []
     if match := _ID_IN_NAME.search(identity.name):
         found = system.valid_job_number(match[1])
         return [found] if found else []
-    numbers = (
-        system.valid_job_number(each.job_id)
-        for name, each in objects
-        if _is_worker_of_job(identity.name, name)
-    )
+    own_jobs = (each for name, each in objects if _is_worker_of_job(identity.name, name))
+    numbers = (system.valid_job_number(each.job_id) for each in own_jobs)
     return list(dict.fromkeys(each for each in numbers if each))
 
 
@@ -155,15 +144,14 @@ def _is_worker_of_job(worker: str, job: str) -> bool:
     return worker == job or re.fullmatch(re.escape(job) + r"-\d+", worker) is not None
 
 
-def _equal_and_known(one: str | None, two: str | None) -> bool:
-    return one is not None and one == two
-
-
 def _jobs_without_victims(
     scene: Scene, objects: Iterable[tuple[str, object]], system: BatchSystem, *, known: set[str]
 ) -> list[BatchJob]:
     """Return jobs without a known victim, the latest first; those without a live worker come first."""
-    living = _live_worker_names(scene)
+    info = getattr(scene.cluster, "scheduler_info", None)
+    workers = info.get("workers") if isinstance(info, Mapping) else None
+    listed = list(workers.values()) if isinstance(workers, Mapping) else []
+    living = [str(each.get("name")) for each in listed if isinstance(each, Mapping)]
     empty: list[str] = []
     occupied: list[str] = []
     for name, each in objects:
@@ -177,13 +165,6 @@ def _jobs_without_victims(
 def _jobs_with_processes(scene: Scene, system: BatchSystem) -> list[str]:
     found = (system.job_of(place.environment) for place in scene.locations if place.role != "client")
     return [each for each in found if each]
-
-
-def _live_worker_names(scene: Scene) -> Sequence[str]:
-    info = getattr(scene.cluster, "scheduler_info", None)
-    workers = info.get("workers") if isinstance(info, Mapping) else None
-    listed = list(workers.values()) if isinstance(workers, Mapping) else []
-    return [str(each.get("name")) for each in listed if isinstance(each, Mapping)]
 
 
 SLURM = BatchSystem(

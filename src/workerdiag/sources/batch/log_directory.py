@@ -21,6 +21,7 @@ from workerdiag.deadline import MORE_TIME, Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
+from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.batch.jobs import SYSTEMS, BatchJob, BatchJobs, BatchSystem, find_jobs
 from workerdiag.sources.internals import created_jobs, job_options
 
@@ -50,8 +51,9 @@ _FILES_SHARE = 0.45
 
 def output_directories(scene: Scene) -> list[Path]:
     """Return the configured output directories of the cluster's jobs, or else those they were submitted from."""
-    given = dict.fromkeys(_configured_directories(scene))
-    if given:
+    of_jobs = (getattr(each, "log_directory", None) for each in created_jobs(scene.cluster))
+    configured = dict.fromkeys((job_options(scene.cluster).get("log_directory"), *of_jobs))
+    if given := [each for each in configured if isinstance(each, str)]:
         return [Path(each).expanduser() for each in given]
     submitted = (place.environment.get(name) for place in scene.nearest() for name in _SUBMITTED_FROM)
     usual = dict.fromkeys(each for each in submitted if each)
@@ -60,33 +62,21 @@ def output_directories(scene: Scene) -> list[Path]:
     return [Path(each) for each in usual]
 
 
-def _configured_directories(scene: Scene) -> Iterator[str]:
-    configured = job_options(scene.cluster).get("log_directory")
-    of_jobs = (getattr(each, "log_directory", None) for each in created_jobs(scene.cluster))
-    yield from (each for each in (configured, *of_jobs) if isinstance(each, str))
-
-
 def output_files(directory: Path, number: str) -> list[Path]:
-    """Return the output files of one job in *directory*, stderr first.
+    """Return the output files of one job in *directory*, stderr first; raises OSError if it cannot be read."""
 
-    Raises:
-        OSError: The directory cannot be read.
-    """
-    wanted = number.partition(".")[0]
-    found = [
-        path for path in _job_output_files(directory) if _job_number_in(path.name).partition(".")[0] == wanted
-    ]
-    return sorted(found, key=lambda path: (_is_stdout_file(path.name), path.name))
+    def rank(path: Path) -> tuple[bool, str]:
+        is_stdout = path.name.endswith((".out", ".OU", ".stdout")) or re.search(r"\.o\d+", path.name)
+        return bool(is_stdout), path.name
+
+    wanted, files = number.partition(".")[0], _job_output_files(directory)
+    return sorted((each for each in files if _job_number_in(each.name).partition(".")[0] == wanted), key=rank)
 
 
 def _job_number_in(name: str) -> str:
     """Return the job number in the name of an output file; empty without one."""
     found = _NUMBERED.search(name)
     return next((each for each in found.groups() if each), "") if found else ""
-
-
-def _is_stdout_file(name: str) -> bool:
-    return name.endswith((".out", ".OU", ".stdout")) or re.search(r"\.o\d+", name) is not None
 
 
 def _job_output_files(directory: Path) -> Iterator[Path]:
@@ -105,13 +95,17 @@ def match_jobs_by_output(
 
     Only this finds a job that the cluster object has dropped.
     """
+
+    def address_of(victim: Victim) -> re.Pattern[bytes]:  # not as a part of a longer one
+        return re.compile(re.escape(str(victim.identity.worker).encode()) + rb"(?!\d)")
+
     known = {job.id: job for job in jobs.known}
     left = [victim for victim in jobs.unmatched if victim.identity.worker]
     for path in _recent_output(output_directories(scene), scene) if left else ():
         if deadline.is_over or not left:
             break
         content = _head_and_tail(path)
-        here = [victim for victim in left if _contains_address(content, victim)]
+        here = [victim for victim in left if address_of(victim).search(content)]
         number = _known_job_number(_job_number_in(path.name), known, system) if here else None
         if number is not None:
             job = known.get(number, BatchJob(id=number))
@@ -133,18 +127,9 @@ def _recent_output(places: Iterable[Path], scene: Scene) -> list[Path]:
 
 def _known_job_number(number: str, known: Iterable[str], system: BatchSystem) -> str | None:
     """Return the known form of the number, which may include its server's name, or else a valid number."""
-    same = (each for each in known if each.partition(".")[0] == number.partition(".")[0])
-    return (
-        next(same, None)
-        or system.valid_job_number(number)
-        or system.valid_job_number(number.partition(".")[0])
-    )
-
-
-def _contains_address(content: bytes, victim: Victim) -> bool:
-    """Whether *content* contains the victim's address, not as a part of a longer one."""
-    address = re.escape(str(victim.identity.worker).encode())
-    return re.search(address + rb"(?!\d)", content) is not None
+    bare = number.partition(".")[0]
+    same = next((each for each in known if each.partition(".")[0] == bare), None)
+    return same or system.valid_job_number(number) or system.valid_job_number(bare)
 
 
 def _head_and_tail(path: Path) -> bytes:
@@ -187,12 +172,7 @@ class LogDirectorySource:
         left = _MAX_BYTES
         for job in dead or others:
             if deadline.is_over or left <= 0:
-                yield Gap(
-                    source=self.name,
-                    reason="timed-out",
-                    detail=f"the output of job {job.id} was not read",
-                    remedy=MORE_TIME,
-                )
+                yield self._gap("timed-out", f"the output of job {job.id} was not read", MORE_TIME)
                 return
             found, gaps = self._files(job)
             yield from gaps
@@ -212,13 +192,8 @@ class LogDirectorySource:
         if found:
             return found, []
         where = ", ".join(map(str, searched)) or "any directory known here"
-        gap = Gap(
-            source=self.name,
-            reason="never-recorded",
-            detail=f"no output of job {job.id} in {where}",
-            remedy=f"{self._system.clusters[0]}(..., log_directory='logs')   # on a shared file system",
-        )
-        return [], [gap]
+        remedy = f"{self._system.clusters[0]}(..., log_directory='logs')   # on a shared file system"
+        return [], [self._gap("never-recorded", f"no output of job {job.id} in {where}", remedy)]
 
     def _read(self, path: Path, job: BatchJob, most: int) -> Iterator[Evidence]:
         try:
@@ -239,13 +214,12 @@ class LogDirectorySource:
         yield Inspected(identity=identity)
 
     def _unreadable(self, path: Path, problem: OSError) -> Gap:
-        denied = isinstance(problem, PermissionError)
-        return Gap(
-            source=self.name,
-            reason="forbidden" if denied else "unreachable",
-            detail=f"{path}: {problem.strerror or type(problem).__name__}",
-            remedy=f"ls -l {shlex.quote(str(path))}   # where the jobs ran, if it is not shared",
-        )
+        reason: GapReason = "forbidden" if isinstance(problem, PermissionError) else "unreachable"
+        remedy = f"ls -l {shlex.quote(str(path))}   # where the jobs ran, if it is not shared"
+        return self._gap(reason, f"{path}: {problem.strerror or type(problem).__name__}", remedy)
+
+    def _gap(self, reason: GapReason, detail: str, remedy: str) -> Gap:
+        return Gap(source=self.name, reason=reason, detail=detail, remedy=remedy)
 
 
 def _since_worker_start(data: bytes, workers: Sequence[str]) -> bytes:

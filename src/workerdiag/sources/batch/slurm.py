@@ -139,7 +139,8 @@ def merge_runs(accounted: Sequence[JobRecord], shown: Sequence[JobRecord]) -> li
     """Return the accounting's runs, extended by what the controller shows, including runs the former lacks."""
     records = list(accounted)
     for latest in shown:
-        same = [at for at, each in enumerate(records) if each.job == latest.job and _same_run(each, latest)]
+        run = (latest.job, latest.waiting, latest.started)
+        same = [at for at, each in enumerate(records) if (each.job, each.waiting, each.started) == run]
         if not same:
             records.append(latest)
             continue
@@ -154,7 +155,3 @@ def merge_runs(accounted: Sequence[JobRecord], shown: Sequence[JobRecord]) -> li
             limit_bytes=known.limit_bytes or latest.limit_bytes,
         )
     return records
-
-
-def _same_run(one: JobRecord, two: JobRecord) -> bool:
-    return one.waiting == two.waiting and one.started == two.started

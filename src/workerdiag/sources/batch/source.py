@@ -75,7 +75,7 @@ class BatchSource:
                 yield from self._record_evidence(record, identity, victim.when)
             elif runs:
                 which, who = ", ".join(numbers), victim.identity.worker
-                detail = f"what is kept of job {which} is not of when {who} died"
+                detail = f"the records of job {which} do not cover the time at which {who} died"
                 remedy = "look for the job that ran then, by name and time, in the accounting"
                 self._gaps.append(self._gap("expired", detail, remedy))
         for job in jobs:
@@ -136,8 +136,8 @@ class BatchSource:
             yield Event(topic="batch-job", fields=fields, identity=Identity(name=name))
             yield self._gap(
                 "never-recorded",
-                f"{count} jobs were never taken; the answer went to the log of the client's process",
-                "print(cluster.job_script())   # submit it by hand: the answer is complete there",
+                f"{count} jobs were never accepted; the error went to the log of the client's process",
+                "print(cluster.job_script())   # submit it by hand to see the whole error",
             )
 
     def _record_evidence(
@@ -165,9 +165,8 @@ class BatchSource:
         if record.rss_bytes and record.limit_bytes:
             fields["percent_of_memory"] = round(100.0 * record.rss_bytes / record.limit_bytes, 1)
         if len(fields) > 2 and record.ended is not None:
-            yield Event(
-                topic="batch-job", fields={**fields, "state": "ended"}, when=record.ended, identity=identity
-            )
+            fields["state"] = "ended"
+            yield Event(topic="batch-job", fields=fields, when=record.ended, identity=identity)
 
 
 def split_blocks(text: str, starts: Iterable[str]) -> list[str]:

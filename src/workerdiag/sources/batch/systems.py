@@ -1,23 +1,14 @@
-"""PBS Professional, OpenPBS and Torque: ``qstat`` with finished jobs, then ``tracejob``.
+"""The batch systems beside Slurm: the commands of each, and its records of jobs.
 
-The formats are those of the manual pages (qstat(1B), pbs_job_attributes(7B), tracejob(8)).
-
-LSF: ``bjobs -l``, which forgets a job about an hour after its end (CLEAN_PERIOD), then ``bhist -l``.
-
-The formats are those of the LSF command reference (10.1).
-
-Grid Engine: ``qacct`` for finished jobs, ``qstat -j`` for the others.
-
-The formats are those of Son of Grid Engine 8.1.9 (accounting(5), qacct(1)).
-Univa's and Altair's write times differently.
-
-OAR: ``oarstat`` for a job and its events.
-
-The formats are those of the manual page and the source (oarstat(1), OAR 2.5).
-
-HTCondor: ``condor_q`` for jobs in the queue, including held ones, and ``condor_history`` for the others.
-
-The formats are those of the HTCondor manual (job ClassAd attributes, 23.0).
+- PBS Professional, OpenPBS and Torque: ``qstat`` with finished jobs, then ``tracejob`` (qstat(1B),
+  pbs_job_attributes(7B), tracejob(8)).
+- LSF (command reference 10.1): ``bjobs -l``, which forgets a job about an hour after its end (CLEAN_PERIOD), then
+  ``bhist -l``.
+- Grid Engine (Son of Grid Engine 8.1.9, accounting(5), qacct(1); Univa's and Altair's write times differently):
+  ``qacct`` for finished jobs, ``qstat -j`` for the others.
+- OAR (oarstat(1) and source, 2.5): ``oarstat`` for a job and its events.
+- HTCondor (manual 23.0, job ClassAd attributes): ``condor_q`` for jobs in the queue, including held ones, and
+  ``condor_history`` for the others.
 """
 
 from __future__ import annotations
@@ -80,7 +71,7 @@ def parse_pbs_qstat(number: str, text: str) -> JobRecord:
     fields = {key.lower(): value.strip() for key, value in re.findall(r"(?m)^ +([\w.]+) = (.*)$", text)}
     over = fields.get("job_state") in ("F", "C", "X")
     ended = next((fields[each] for each in ("obittime", "comp_time", "mtime") if each in fields), "")
-    status = fields.get("exit_status", "")
+    status, spent = fields.get("exit_status", ""), fields.get("resources_used.walltime", "")
     return JobRecord(
         job=number,
         text=text,
@@ -90,9 +81,7 @@ def parse_pbs_qstat(number: str, text: str) -> JobRecord:
         waiting=fields.get("job_state") in ("Q", "H", "W"),
         limit_bytes=parse_size(fields.get("resource_list.mem", "")),
         rss_bytes=parse_size(fields.get("resources_used.mem", "")),
-        percent_of_time=percent_used(
-            fields.get("resources_used.walltime", ""), fields.get("resource_list.walltime", "")
-        ),
+        percent_of_time=percent_used(spent, fields.get("resource_list.walltime", "")),
     )
 
 
@@ -147,16 +136,12 @@ class LSFSource(BatchSource):
 
     def _parse_jobs(self, numbers: Sequence[str], output: str) -> list[JobRecord]:
         records = []
-        for block in split_blocks(_COMMAND.sub("Command <...>", join_wrapped_lines(output)), ["Job <"]):
+        output = re.sub(r"\n {21}(?=\S)", "", output)  # LSF breaks lines at 80 columns, even within words
+        for block in split_blocks(_COMMAND.sub("Command <...>", output), ["Job <"]):
             number = block.removeprefix("Job <").partition(">")[0]
             if number in numbers:
                 records.append(parse_job(number, block))
         return records
-
-
-def join_wrapped_lines(text: str) -> str:
-    """Return the text without the line breaks that LSF inserts at 80 columns, even within words."""
-    return re.sub(r"\n {21}(?=\S)", "", text)
 
 
 def parse_job(number: str, text: str) -> JobRecord:
@@ -204,7 +189,9 @@ class GridEngineSource(BatchSource):
             return found
         output = self._output_of("qstat", "-j", number, fails=True)
         is_own = re.search(rf"(?m)^job_number: +{number.partition('.')[0]}$", output)
-        return [parse_sge_qstat(number, output)] if is_own else []
+        waiting = re.search(r"(?m)^usage +\d+: ", output) is None
+        text = _SGE_PRIVATE.sub("", output)
+        return [JobRecord(job=number, text=text, waiting=waiting)] if is_own else []
 
 
 def parse_qacct(number: str, text: str) -> JobRecord | None:
@@ -227,12 +214,6 @@ def parse_qacct(number: str, text: str) -> JobRecord | None:
         rss_bytes=parse_size(fields.get("maxrss", "")),  # Univa's; maxvmem is address space
         percent_of_time=percent_used(fields.get("ru_wallclock", ""), wanted.get("h_rt", "")),
     )
-
-
-def parse_sge_qstat(number: str, text: str) -> JobRecord:
-    """Return the record of an unfinished job from ``qstat -j``."""
-    running = re.search(r"(?m)^usage +\d+: ", text) is not None
-    return JobRecord(job=number, text=_SGE_PRIVATE.sub("", text), waiting=not running)
 
 
 #: The command lines, which may hold secrets.
@@ -302,12 +283,12 @@ class HTCondorSource(BatchSource):
         if left := [each for each in numbers if each not in known]:
             output = self._output_of("condor_history", *left, *options, "-limit", str(len(left)), fails=True)
             records += _parse_jobs(left, output)
-        self._note_missing_jobs(numbers, records)  # before _with_analysis runs more commands
-        return [self._with_analysis(each) if each.waiting else each for each in records]
-
-    def _with_analysis(self, record: JobRecord) -> JobRecord:
-        why = self._output_of("condor_q", "-better-analyze", record.job, fails=True)
-        return evolve(record, text=f"{record.text}\n\n{why}")
+        self._note_missing_jobs(numbers, records)  # before more commands run
+        for at, record in enumerate(records):
+            if record.waiting:
+                why = self._output_of("condor_q", "-better-analyze", record.job, fails=True)
+                records[at] = evolve(record, text=f"{record.text}\n\n{why}")
+        return records
 
 
 def _parse_jobs(numbers: Sequence[str], output: str) -> list[JobRecord]:

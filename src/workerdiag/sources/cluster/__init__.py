@@ -42,19 +42,12 @@ class ClusterSource:
         self._asker = asker or Asker(client)
 
     def next_round(self, *, about: tuple[Identity, ...] | None = None) -> ClusterSource:
-        """Return a source that keeps this one's answers and requests only what is missing.
-
-        Args:
-            about: Other workers in question; None keeps the present ones.
-        """
+        """Return a source that keeps this one's answers and requests only what is missing, or *about* others."""
         question = self._question if about is None else evolve(self._question, about=about)
         return ClusterSource(self._client, question, asker=self._asker.next_round())
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
-        """Yield what the cluster remembers, within *budget_s* seconds.
-
-        On the client's own event loop this would block, so it yields a gap.
-        """
+        """Yield what the cluster remembers, in *budget_s* seconds; on the client's own event loop only a gap."""
         deadline = Deadline.of_budget(budget_s)
         session = self._new_session(deadline)
         with guarded("asking the cluster", self._asker.abort):

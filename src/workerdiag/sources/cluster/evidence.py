@@ -75,27 +75,18 @@ def worker_state_events(
 ) -> Iterator[Event]:
     """Yield the state of each unhealthy worker, or of all workers if there are at most 20.
 
-    Args:
-        state: The scheduler's view of the cluster.
-        silent: Addresses of the silent workers.
-        known: Identities by worker address.
+    *silent* are the addresses of silent workers, *known* the identities by worker address.
     """
     interval_s = state.heartbeat_interval_s
     states = {address: _state_fields(address, state, silent) for address in state.workers}
-    chosen = [
-        address
-        for address, fields in states.items()
-        if len(states) <= _MAX_HEALTHY_WORKERS or not is_healthy(fields, interval_s=interval_s)
-    ]
+    chosen = list(states)
+    if len(states) > _MAX_HEALTHY_WORKERS:
+        chosen = [each for each in states if not is_healthy(states[each], interval_s=interval_s)]
     for address in sorted(chosen, key=lambda each: each not in silent)[:_MAX_WORKERS]:
         worker = state.workers[address]
         identity = identity_of(worker=address, nanny=worker.get("nanny"), name=worker.get("name"))
-        yield Event(
-            topic="worker-state",
-            fields=states[address],
-            when=state.now,
-            identity=identity.merged_with(known.get(address, NO_IDENTITY)),
-        )
+        identity = identity.merged_with(known.get(address, NO_IDENTITY))
+        yield Event(topic="worker-state", fields=states[address], when=state.now, identity=identity)
 
 
 def _state_fields(address: str, state: ClusterState, silent: Collection[str]) -> dict[str, EventValue]:
@@ -103,6 +94,7 @@ def _state_fields(address: str, state: ClusterState, silent: Collection[str]) ->
     metrics: Reply = worker.get("metrics") or {}
     counts = metrics.get("task_counts")
     age_s, others_s = state.ages_s.get(address), state.others_heartbeat_age_s(address)
+    executing = _number_or_none(counts.get("executing", 0)) if isinstance(counts, Mapping) else None
     fields: dict[str, EventValue] = {
         "status": str(worker.get("status")),
         "memory_bytes": _number_or_none(metrics.get("memory")),
@@ -111,9 +103,7 @@ def _state_fields(address: str, state: ClusterState, silent: Collection[str]) ->
         "name": str(worker.get("name")),
         "nanny": worker.get("nanny") if isinstance(worker.get("nanny"), str) else None,
         "nthreads": _number_or_none(worker.get("nthreads")),
-        "executing_count": _number_or_none(counts.get("executing", 0))
-        if isinstance(counts, Mapping)
-        else None,
+        "executing_count": executing,
     }
     if address in silent:
         fields |= {

@@ -1,11 +1,7 @@
-"""Counts the workers lost unexpectedly, inside the scheduler or from the events that it keeps.
+"""The workers that were lost: how many, which died recently, and which nannies may know why; without any I/O.
 
 The topic ``all`` holds a thousand events, so it has only the last of ten thousand losses. Each worker also
 has its own topic, which the scheduler keeps for an hour: a function inside the scheduler counts those.
-
-Selects the workers that died recently and the nannies that may know why, without any I/O.
-
-Tells a healthy worker by what its scheduler knows of it.
 """
 
 from __future__ import annotations
@@ -30,6 +26,8 @@ MAX_PER_END = 50
 _MAX_EVENTS_OF_ONE, _MAX_EVENTS = 50, 500_000
 #: Maximum number of distinct kinds of removals; times in reasons are stripped first.
 _MAX_KINDS = 100
+#: When a worker was removed, whether expected, its close reason, whether its life was brief, and the event.
+_RemovalInTopic = tuple[float, bool, str, bool, dict[str, object]]
 
 
 @frozen(kw_only=True)
@@ -48,13 +46,9 @@ class Losses:
 def count_losses(
     snapshot: Reply, entries: TimedEvents, *, since: float, asked_to_close: Collection[str]
 ) -> Losses:
-    """Return the losses counted inside the scheduler, or else those in the events of the topic ``all``.
+    """Return the losses counted inside the scheduler, or else those after *since* in the topic ``all``.
 
-    Args:
-        snapshot: The scheduler snapshot; empty without one.
-        entries: Events of the topic ``all``.
-        since: Earlier losses are irrelevant, in seconds since the epoch.
-        asked_to_close: Addresses of workers that announced that they were asked to close.
+    *asked_to_close* are addresses of workers that announced that they were asked to close.
     """
     if removals := snapshot.get("removals"):
         return losses_in_snapshot(removals)
@@ -64,11 +58,8 @@ def count_losses(
 
 def losses_in_snapshot(removals: Reply) -> Losses:
     """Return the losses counted inside the scheduler (`removals_reader`)."""
-    lost = [
-        numbers
-        for expected, reason, *numbers in removals["kinds"]
-        if not expected and not is_dask_stop_request(reason)
-    ]
+    unexpected = (kind[1:] for kind in removals["kinds"] if not kind[0])
+    lost = [numbers for reason, *numbers in unexpected if not is_dask_stop_request(reason)]
     return _losses(
         sum(int(number) for number, *_ in lost),
         [when for _, _, first, last in lost for when in (first, last)],
@@ -78,13 +69,7 @@ def losses_in_snapshot(removals: Reply) -> Losses:
 
 
 def losses_in_events(removals: Sequence[Removal], entries: TimedEvents, *, is_lower_bound: bool) -> Losses:
-    """Return the losses in the events of the topic ``all``.
-
-    Args:
-        removals: The removals of the relevant time.
-        entries: The events, which also show when workers joined.
-        is_lower_bound: Whether events may be missing.
-    """
+    """Return the losses among *removals*; *entries* of the topic ``all`` also show when workers joined."""
     lost = [each for each in removals if not each.expected]
     return _losses(
         len(lost),
@@ -102,10 +87,8 @@ def _losses(count: int, moments: Sequence[float], *, left_at_once: int, is_lower
 def removals_reader(cut: Method) -> Method:
     """Return a function for ``since``, ``kinds`` (counts by reason), ``some`` (first and last) and ``whole``.
 
-    The function runs inside the scheduler. It is nested, so it is pickled by value.
-
-    Args:
-        cut: Truncates an event (`event_cutter`).
+    The function runs inside the scheduler. It is nested, so it is pickled by value. *cut* truncates an event
+    (`event_cutter`).
     """
     begin, of_topic, topics_of = pauses(), _topic_reader(), topics_reader()
     per_end, most_events, most_kinds = MAX_PER_END, _MAX_EVENTS, _MAX_KINDS
@@ -114,9 +97,7 @@ def removals_reader(cut: Method) -> Method:
         heard = (each.last_seen for each in scheduler.workers.values())
         return float(max([*heard, *(when for when, _ in [*noted][-1:])], default=0.0))
 
-    def count(
-        kinds: dict[tuple[bool, str], list[float]], removal: tuple[float, bool, str, bool, object]
-    ) -> None:
+    def count(kinds: dict[tuple[bool, str], list[float]], removal: _RemovalInTopic) -> None:
         when, expected, reason, is_brief, _ = removal
         key = (expected, reason if len(kinds) < most_kinds else "")
         number, brief, first, last = kinds.get(key, (0, 0, when, when))
@@ -162,10 +143,8 @@ def _topic_reader() -> Method:
     most = _MAX_EVENTS_OF_ONE
     short_life_s = SHORT_LIFE_S
 
-    def of_topic(
-        events: deque[tuple[float, Any]],
-    ) -> Iterable[tuple[float, bool, str, bool, dict[str, object]]]:
-        """Yield the removals in a worker's own topic: when, expected, close reason, whether brief, message."""
+    def of_topic(events: deque[tuple[float, Any]]) -> Iterable[_RemovalInTopic]:
+        """Yield the removals in a worker's own topic."""
         from itertools import islice
         from re import sub
 
@@ -221,19 +200,15 @@ def find_removals(entries: TimedEvents) -> list[Removal]:
 
 def recent_removals(entries: TimedEvents, *, since: float, asked_to_close: Collection[str]) -> list[Removal]:
     """Return the removals after *since*; those of workers in *asked_to_close* count as expected."""
-    return [
-        evolve(each, expected=each.expected or each.worker in asked_to_close)
-        for each in find_removals(entries)
-        if each.when >= since
-    ]
+    recent = (each for each in find_removals(entries) if each.when >= since)
+    return [evolve(each, expected=each.expected or each.worker in asked_to_close) for each in recent]
 
 
 def last_noted(workers: Mapping[str, Reply], entries: TimedEvents) -> float:
     """Return the time of the latest heartbeat or event, by the scheduler's clock; 0.0 without any."""
-    last_seen = [worker.get("last_seen") for worker in workers.values()]
-    return max(
-        [*(float(each) for each in last_seen if each), *(when for when, _ in entries[-1:])], default=0.0
-    )
+    last_seen = (worker.get("last_seen") for worker in workers.values())
+    events = (when for when, _ in entries[-1:])
+    return max([*(float(each) for each in last_seen if each), *events], default=0.0)
 
 
 def relevant_since(gone: Sequence[Removal], about: Sequence[Identity], *, now: float) -> float:
@@ -253,10 +228,8 @@ def count_left_at_once(entries: TimedEvents, gone: Sequence[Removal]) -> int:
 
 def was_asked_to_close(entries: TimedEvents) -> bool:
     """Whether a worker's own topic says that the worker was asked to close."""
-    return any(
-        is_dask_stop_request(str(message.get("reason")))
-        for _, message in with_action(entries, "closing-worker")
-    )
+    reasons = (str(message.get("reason")) for _, message in with_action(entries, "closing-worker"))
+    return any(map(is_dask_stop_request, reasons))
 
 
 def recently_dead(gone: Sequence[Removal], about: Sequence[Identity], *, now: float) -> list[Identity]:
@@ -325,16 +298,10 @@ def select_nannies(dead: Sequence[Identity], workers: Mapping[str, Reply], entri
 
     def rank(address: str) -> tuple[bool, bool, bool]:
         worker = workers[address]
-        fields = {
-            "status": worker.get("status"),
-            "memory_bytes": (worker.get("metrics") or {}).get("memory"),
-            "limit_bytes": worker.get("memory_limit"),
-        }
-        return (
-            host_of(address) not in hosts,
-            joined.get(address, 0.0) < first_lost,
-            is_healthy(fields, interval_s=interval_s),
-        )
+        memory, limit = (worker.get("metrics") or {}).get("memory"), worker.get("memory_limit")
+        fields = {"status": worker.get("status"), "memory_bytes": memory, "limit_bytes": limit}
+        joined_before = joined.get(address, 0.0) < first_lost
+        return host_of(address) not in hosts, joined_before, is_healthy(fields, interval_s=interval_s)
 
     if unclear or not dead:
         found = (workers[each].get("nanny") for each in sorted(workers, key=rank))

@@ -1,8 +1,6 @@
-"""Single requests to a live cluster, each bounded in time and size, none harmful if it fails.
+"""Requests to a live cluster, each bounded in time and size, none harmful if it fails.
 
-Connects to a scheduler by its address.
-
-Requests to one scheduler, each sent once with a deadline, and none after it stops responding.
+An `Asker` sends each request once, and none after the scheduler stops responding.
 """
 
 from __future__ import annotations
@@ -106,10 +104,7 @@ async def fetch_nanny_log(client: Client, nanny: str) -> list[ServerLogRecord]:
     """Return the last records of a nanny's log, oldest first, even while it has no worker.
 
     ``broadcast`` connects to any address, including a nanny's. ``Client.get_worker_logs(workers=[nanny])``
-    does the same, but cannot request the time of each record.
-
-    Raises:
-        ConnectionError: The scheduler cannot reach the nanny.
+    does the same, but cannot request the time of each record. Raises ConnectionError if the scheduler cannot.
     """
     message = {"op": "get_logs", "n": NANNY_RECORDS, "timestamps": True}
     reply = await client.scheduler.broadcast(msg=message, workers=[nanny], on_error="ignore")
@@ -120,26 +115,22 @@ async def fetch_nanny_log(client: Client, nanny: str) -> list[ServerLogRecord]:
 
 async def fetch_worker_versions(client: Client, workers: Sequence[str]) -> Reply:
     """Return the package versions of at most five workers, by address; those that do not answer are missing."""
-    reply = await client.scheduler.broadcast(
-        msg={"op": "versions"}, workers=list(workers[:_MAX_ASKED]), on_error="ignore"
-    )
-    return dict(reply)
+    asked = list(workers[:_MAX_ASKED])
+    return dict(await client.scheduler.broadcast(msg={"op": "versions"}, workers=asked, on_error="ignore"))
 
 
 def parse_records(reply: Sequence[tuple[float, str, str]]) -> list[ServerLogRecord]:
     """Convert a server's reply, newest first, to records, oldest first."""
-    return [
-        ServerLogRecord(float(created), str(level), str(text)) for created, level, text in reversed(reply)
-    ]
+    newest_last = reversed(reply)
+    return [ServerLogRecord(float(created), str(level), str(text)) for created, level, text in newest_last]
 
 
 def local_server_logs(client: Client) -> Iterator[ServerLog]:
     """Yield the logs of a LocalCluster's scheduler and nannies, which live in this process."""
     cluster = getattr(client, "cluster", None)
     workers = getattr(cluster, "workers", None)
-    servers: list[tuple[str | None, Any, int]] = [
-        (None, getattr(cluster, "scheduler", None), SCHEDULER_RECORDS)
-    ]
+    scheduler = getattr(cluster, "scheduler", None)
+    servers: list[tuple[str | None, Any, int]] = [(None, scheduler, SCHEDULER_RECORDS)]
     for worker in list(workers.values()) if isinstance(workers, dict) else ():
         address = getattr(worker, "address_safe", None) or server_address(worker)
         if address and any(cls.__name__ == "Nanny" for cls in type(worker).__mro__):
@@ -159,22 +150,20 @@ def query_gap(source: str, problem: BaseException, *, place: Place = "other", st
     if status:
         description += f" (client: {status})"
     reason: GapReason
+    reason, remedy = "malformed", "give the log of that process: explain(..., logs=[...])"
     if isinstance(problem, TimeoutError):
         reason, remedy = "timed-out", MORE_TIME
     elif is_disallowed(problem):
         reason, remedy = "forbidden", "allow it in distributed.scheduler.blocked-handlers"
     elif isinstance(problem, OSError | RuntimeError | AttributeError | KeyError):
-        reason, remedy = "unreachable", "give the log of that process: explain(..., logs=[...])"
-    else:
-        reason, remedy = "malformed", "give the log of that process: explain(..., logs=[...])"
+        reason = "unreachable"
     return Gap(source=source, place=place, reason=reason, detail=description, remedy=remedy)
 
 
 def connect(address: str, *, timeout_s: float, name: str = "workerdiag") -> distributed.Client:
     """Return a synchronous client that is not the default client; the caller closes it.
 
-    Raises:
-        Exception: Whatever Dask raises for an invalid address, or if no scheduler answers there.
+    Raises what Dask raises for an invalid address, or if no scheduler answers there.
     """
     from distributed import Client as DaskClient
 
@@ -217,9 +206,7 @@ class ClusterQuestion:
 class Asker:
     """Remembers answers, so that a second round requests only what the first one did not get.
 
-    Args:
-        client: The client of the scheduler to ask.
-        answered: Answers of earlier rounds, by request name.
+    *answered* are the answers of earlier rounds, by request name.
     """
 
     def __init__(self, client: Client, answered: Reply | None = None) -> None:
@@ -242,13 +229,7 @@ class Asker:
         self.gaps = []
 
     async def ask(self, what: str, call: Callable[[], Awaitable[object]], *, place: Place) -> Any:
-        """Return the answer, or None and note a gap.
-
-        Args:
-            what: A unique name for the request.
-            call: Sends the request.
-            place: The place that a gap would name.
-        """
+        """Return the answer of *call*, or None and note a gap of *place*; *what* names the request uniquely."""
         if what in self._answered:
             return self._answered[what]
         if not self.is_responsive:

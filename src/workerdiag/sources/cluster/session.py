@@ -1,13 +1,8 @@
-"""One round of requests to a cluster, in the order in which answers expire.
-
-Converts the logs that a scheduler and its nannies keep to evidence, with times in UTC and an identity.
-
-Reads the nannies' logs, over the network or in this process.
+"""One round of requests to a cluster, in the order in which answers expire, and its logs as evidence.
 
 The scheduler notices the closed connection first. The nanny learns the exit status 10 to 60 ms later, and
-KilledWorker may reach an ``except`` block between the two. Hence a short wait.
-
-Waits a moment for heartbeats of workers that seem silent.
+KilledWorker may reach an ``except`` block between the two. Hence a short wait for nannies, and another one for
+heartbeats of workers that seem silent. Times in logs are converted to UTC.
 """
 
 from __future__ import annotations
@@ -25,7 +20,6 @@ from workerdiag.model.identity import Identity, host_of, identity_of
 from workerdiag.model.vocabulary import Place, Stream
 from workerdiag.sources.cluster import losses, queries, snapshot, workers
 from workerdiag.sources.cluster.evidence import event_evidence, worker_state_events
-from workerdiag.sources.cluster.losses import count_losses
 from workerdiag.sources.cluster.queries import TOPICS, Asker, ClusterQuestion, ServerLog, ServerLogRecord
 from workerdiag.sources.cluster.state import (
     ClusterState,
@@ -45,13 +39,7 @@ _RESTART_S = 1.5
 
 
 class ClusterSession:
-    """One round of requests; answers are kept however the round ends.
-
-    Args:
-        client: The client of the cluster.
-        question: What to ask.
-        asker: Sends the requests and holds the answers of earlier rounds.
-    """
+    """One round of requests; answers are kept however the round ends."""
 
     def __init__(self, client: Client, question: ClusterQuestion, asker: Asker) -> None:
         self._client = client
@@ -169,9 +157,8 @@ class ClusterSession:
         self._workers, self._worker_count = dict(found["workers"]), int(found["worker_count"])
         self._evidence.append(Inspected(place="worker states"))
         for address, worker in self._workers.items():
-            identity = identity_of(
-                worker=address, pid=worker.get("pid"), nanny=worker.get("nanny"), name=worker.get("name")
-            )
+            parts = {part: worker.get(part) for part in ("pid", "nanny", "name")}
+            identity = identity_of(worker=address, **parts)
             self._known[address] = identity.merged_with(self._known.get(address, identity))
 
     def _select_dead(self) -> None:
@@ -230,17 +217,15 @@ class ClusterSession:
         if counts is None:
             call = partial(count_states, self._client)
             counts = await self._asker.ask("task states", call, place="task states")
+        lost = losses.count_losses(
+            self._snapshot, self._all_events or (), since=self._since, asked_to_close=self._asked_to_close
+        )
         state = ClusterState(
             workers=self._workers,
             worker_count=self._worker_count,
             counts=counts or {},
             now=scheduler_clock(self._snapshot, self._workers),
-            losses=count_losses(
-                self._snapshot,
-                self._all_events or (),
-                since=self._since,
-                asked_to_close=self._asked_to_close,
-            ),
+            losses=lost,
             nannies=self._nannies.found,
             pending=pending_count(self._client),
             gave_up=self._question.gave_up,
@@ -257,7 +242,7 @@ class ClusterSession:
     async def _add_environment(self, *, in_trouble: bool) -> None:
         of_workers = None
         if self._versions and self._dead and not self._workers and not self._nannies.found:
-            detail = "the scheduler forgets a worker's versions with it, and no worker or nanny is left"
+            detail = "the scheduler forgets the versions of a removed worker, and no worker or nanny is left"
             remedy = "look for 'Mismatched versions' in the log of a worker; or wait for one, and ask again"
             self._asker.gap("versions", "expired", detail, remedy)
         if in_trouble and self._versions and not self._snapshot and self._workers:
@@ -294,15 +279,10 @@ _LOGGERS = {"nanny": "distributed.nanny", "scheduler": "distributed.scheduler"}
 def log_evidence(
     log: ServerLog, *, others: Collection[str | None], without: Collection[ServerLogRecord], since: float
 ) -> list[Evidence]:
-    """Return a log as text, then an `Inspected` or a gap.
+    """Return a log as text *without* records that are in the evidence already, then an `Inspected` or a gap.
 
-    There is a gap if the level hides exits, as WARNING does, or if relevant records were not read.
-
-    Args:
-        log: The log of the scheduler or of a nanny.
-        others: Addresses of all known nannies.
-        without: Records that are in the evidence already.
-        since: Earlier records are irrelevant, in seconds since the epoch.
+    There is a gap if the level hides exits, as WARNING does, or if relevant records, those after *since*, were
+    not read. *others* are the addresses of all known nannies.
     """
     name, records, nanny = log.name, log.records, log.nanny
     place: Place = "nanny log" if nanny else "scheduler log"
@@ -376,13 +356,7 @@ NannyAnswer = Sequence[ServerLogRecord] | BaseException
 
 
 class NannyLogs:
-    """The nannies that may know how a worker ended.
-
-    Args:
-        client: The client of the cluster; a LocalCluster's nannies live in this process.
-        asker: Sets the deadlines and collects gaps.
-        about: The workers in question.
-    """
+    """The nannies that may know how a worker ended; a LocalCluster's live in this process."""
 
     def __init__(self, client: Client, asker: Asker, about: Sequence[Identity]) -> None:
         self._client = client
@@ -410,11 +384,12 @@ class NannyLogs:
         self.found += len(nannies)
         deadline = self._asker.request_deadline().share(at_most_s=_NANNY_S)
         reads = [partial(queries.fetch_nanny_log, self._client, each) for each in nannies]
-        pids = [self._pids if len(nannies) == 1 else self._pids_of(each) for each in nannies]
+        ended = [(each.nanny, each.pid) for each in self._about if each.pid is not None]
+        own_pids = [tuple(pid for nanny, pid in ended if nanny == each) for each in nannies]
+        pids = [self._pids] if len(nannies) == 1 else own_pids
         calls = [partial(wait_for_exits, read, own, deadline) for read, own in zip(reads, pids, strict=True)]
-        return asyncio.gather(
-            *(queries.answer_in_time(call, deadline) for call in calls), return_exceptions=True
-        )
+        answers = (queries.answer_in_time(call, deadline) for call in calls)
+        return asyncio.gather(*answers, return_exceptions=True)
 
     def answered_logs(self, nannies: Sequence[str], answers: Sequence[NannyAnswer]) -> list[ServerLog]:
         """Return the logs of the nannies that answered; note a gap for each other."""
@@ -427,9 +402,6 @@ class NannyLogs:
                 logs.append(ServerLog(answer, nanny))
         return logs
 
-    def _pids_of(self, nanny: str) -> tuple[int, ...]:
-        return tuple(each.pid for each in self._about if each.nanny == nanny and each.pid is not None)
-
     def _local_logs(self) -> list[ServerLog]:
         return [each for each in queries.local_server_logs(self._client) if each.nanny]
 
@@ -440,12 +412,9 @@ class NannyLogs:
 async def wait_for_exits(
     read: Callable[[], Awaitable[Sequence[ServerLogRecord]]], pids: Collection[int], deadline: Deadline
 ) -> Sequence[ServerLogRecord]:
-    """Return the records of *read* once they show the exits of all *pids*, or after `EXIT_WAIT_S`.
+    """Return the records of a nanny's log once they show the exits of all *pids*, or after `EXIT_WAIT_S`.
 
-    Args:
-        read: Returns the records of a nanny's log.
-        pids: Processes known to have ended; without any there is no wait.
-        deadline: The wait takes at most half of the time left.
+    Without pids there is no wait; it takes at most half of the time left.
     """
     waiting = deadline.share(0.5, at_most_s=EXIT_WAIT_S)
     records = await read()
@@ -482,12 +451,9 @@ async def still_silent(client: Client, asker: Asker, state: ClusterState) -> fro
         return frozenset()
     listening = asker.request_deadline().share(0.4, at_most_s=_LISTENING_S)
     await asyncio.sleep(listening.left_s)
-    answer = await asker.ask(
-        "workers later", partial(fetch_workers, client, near=suspected), place="worker states"
-    )
+    call = partial(fetch_workers, client, near=suspected)
+    answer = await asker.ask("workers later", call, place="worker states")
     later: Mapping[str, Reply] = (answer or {}).get("workers") or {}
-    return frozenset(
-        each
-        for each in suspected
-        if each in later and later[each].get("last_seen") == state.workers[each].get("last_seen")
-    )
+    seen = {each: worker.get("last_seen") for each, worker in later.items()}
+    silent = (each for each in suspected if each in seen)
+    return frozenset(each for each in silent if seen[each] == state.workers[each].get("last_seen"))

@@ -1,19 +1,15 @@
 """Reads a scheduler's events, log, workers and tasks with one function, in place of a dozen requests.
 
 The function runs on the scheduler's event loop, which serves the whole cluster. So it yields to the loop
-after each ms of work, pickles its answer piece by piece, and returns at most 100 tasks of a lost worker.
-
-Readers of a scheduler's events for the snapshot, cut to size.
-
-The event of a worker lost with 100,000 tasks names them all. A snapshot carries at most 100 of them, and
-fewer if there are a thousand such events. Each function here returns a nested function that runs on the
-scheduler: nested functions are pickled by value.
+after each ms of work, pickles its answer piece by piece, and cuts events to size: that of a worker lost with
+100,000 tasks names them all, and the answer carries at most 100 of them, and fewer if there are a thousand
+such events. The functions that run there are nested in others, so that they are pickled by value.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from io import BytesIO
 from typing import Any, TypedDict, cast
 
@@ -61,10 +57,10 @@ async def take_snapshot(
     topics: Collection[str],
     records: int,
 ) -> Reply:
-    """Return what `_snapshot_function` reads, by name.
+    """Return what `_snapshot_function` reads, by name, from a scheduler with our release of Python.
 
     Args:
-        client: A client of a scheduler with our release of Python (`tasks.has_same_python`).
+        client: A client of that scheduler.
         keys: Keys of tasks that the client waits for.
         executing: Keys of tasks that were executing when a worker was lost.
         addresses: The workers in question.
@@ -81,12 +77,7 @@ async def take_snapshot(
         "settings": SETTINGS,
         "most_members": MAX_MEMBERS,
     }
-    return _unpacked(await client.run_on_scheduler(_snapshot_function(), wanted))
-
-
-def _unpacked(pickled: bytes) -> Reply:
-    """Return the reply, with its long parts unpickled too."""
-    reply = pickle.loads(pickled)  # noqa: S301  trusted
+    reply = pickle.loads(await client.run_on_scheduler(_snapshot_function(), wanted))  # noqa: S301  trusted
     return {
         **reply,
         "events": {topic: unpickled(packed) for topic, packed in reply["events"].items()},
@@ -124,13 +115,13 @@ def early_removals(snapshot: Reply) -> list[tuple[float, object]]:
 
 
 def _restored_events(found: Iterable[CutEvent]) -> list[tuple[float, object]]:
-    return [(float(when), _restore_counts(message, counts)) for when, message, counts in found]
-
-
-def _restore_counts(message: object, counts: Mapping[str, int]) -> object:
-    if not counts or not isinstance(message, dict):
-        return message
-    return {key: TruncatedList(each, counts[key]) if key in counts else each for key, each in message.items()}
+    restored = []
+    for when, message, counts in found:
+        whole = message
+        if counts and isinstance(message, dict):
+            whole = {**message, **{key: TruncatedList(message[key], counts[key]) for key in counts}}
+        restored.append((float(when), whole))
+    return restored
 
 
 def _snapshot_function() -> Method:
@@ -210,14 +201,6 @@ CutEvent = tuple[float, object, dict[str, int]]
 MAX_MEMBERS_IN_ALL = 10_000
 
 
-class EventRequest(TypedDict):
-    """Which events to return, and how much of each."""
-
-    keys: list[object]
-    topics: list[str]
-    most_members: int
-
-
 def event_cutter() -> Method:
     """Return a function that truncates an event."""
 
@@ -263,7 +246,7 @@ def events_reader() -> Method:
     cut, begin, topics_of = event_cutter(), pauses(), topics_reader()
     most_in_all = MAX_MEMBERS_IN_ALL
 
-    async def of_topic(scheduler: Scheduler, topic: str, wanted: EventRequest) -> list[CutEvent]:
+    async def of_topic(scheduler: Scheduler, topic: str, wanted: SnapshotRequest) -> list[CutEvent]:
         topics = topics_of(scheduler)
         if topics is not None and topic not in topics:
             return []  # get_events would create the topic
@@ -278,7 +261,7 @@ def events_reader() -> Method:
             await pause()
         return found[::-1]
 
-    async def events(scheduler: Scheduler, wanted: EventRequest) -> dict[str, list[CutEvent]]:
+    async def events(scheduler: Scheduler, wanted: SnapshotRequest) -> dict[str, list[CutEvent]]:
         found = {"all": await of_topic(scheduler, "all", wanted)}
         lost = [
             str(message.get("worker"))

@@ -1,7 +1,4 @@
-"""The present state of a cluster: its workers, the silent ones, what runs, and what the client waits for.
-
-The states of a cluster's tasks, from a snapshot or from the scheduler's own counts.
-"""
+"""The present state of a cluster: its workers, the silent ones, its tasks, and what the client waits for."""
 
 from __future__ import annotations
 
@@ -52,13 +49,10 @@ class ClusterState:
 
     @ages_s.default
     def _ages(self) -> dict[str, float]:
-        seen = {address: worker.get("last_seen") for address, worker in self.workers.items()}
-        now = self.now
-        if now is None:
+        if (now := self.now) is None:
             return {}
-        return {
-            address: max(0.0, now - when) for address, when in seen.items() if isinstance(when, int | float)
-        }
+        seen = ((address, worker.get("last_seen")) for address, worker in self.workers.items())
+        return {address: max(0.0, now - when) for address, when in seen if isinstance(when, int | float)}
 
     @cached_property
     def _freshest(self) -> list[tuple[str, float]]:
@@ -115,10 +109,7 @@ def state_events(
 ) -> Iterator[Event]:
     """Yield one event for the whole cluster, and one for each task that the client waits for.
 
-    Args:
-        state: The scheduler's view of the cluster.
-        silent: Addresses of the silent workers.
-        known: Identities by worker address.
+    *silent* are the addresses of silent workers, *known* the identities by worker address.
     """
     running = state.counts.get("running_count")
     if running is None:
@@ -232,9 +223,7 @@ def parsed_key(text: str) -> object:
 def finished_kind_events(reply: Reply, keys: Collection[str]) -> Iterator[Event]:
     """Yield one event for each of the *keys* of whose task prefix at least one task has finished."""
     finished = {task["key"] for task in reply.get("tasks", ()) if task.get("kind_finished")}
-    for key in keys:
-        if key in finished:
-            yield Event(topic="finished-kind", fields={"key": key})
+    yield from (Event(topic="finished-kind", fields={"key": key}) for key in keys if key in finished)
 
 
 def task_state_events(reply: Reply) -> Iterator[Event]:

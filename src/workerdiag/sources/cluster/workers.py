@@ -1,9 +1,7 @@
-"""Reads the states of a scheduler's workers: all of them up to 500, else only the relevant ones.
+"""Reads a scheduler's workers (all up to 500, else the relevant ones), its versions and some settings.
 
-The versions and settings of a scheduler, and version conflicts with its workers and clients.
-
-They come from replies that are requested anyway. Only the settings in `SETTINGS` are read: others can be
-secrets.
+Versions and settings come from replies that are requested anyway. Only the settings in `SETTINGS` are read:
+others can be secrets.
 """
 
 from __future__ import annotations
@@ -27,9 +25,7 @@ _MAX_OF_A_KIND = 200
 async def fetch_workers(client: Client, *, near: Collection[str | None] = ()) -> Reply:
     """Return ``workers`` by address, at most `MAX_DESCRIBED`, and ``worker_count``, the number of all.
 
-    Args:
-        client: The client of the scheduler.
-        near: Addresses of workers to describe first, with others on their hosts.
+    The workers at the addresses in *near* come first, with others on their hosts.
     """
     reply = await fetch_identity(client, most_workers=MAX_DESCRIBED)
     workers: Reply = dict(reply.get("workers") or {})
@@ -244,15 +240,16 @@ def version_conflict_events(reply: Reply, snapshot: Reply, *, in_trouble: bool =
     """
     packages_by_role = [("scheduler", 1, _package_versions(reply.get("packages")))]
     for who in ("client", "worker"):
+        counts = snapshot.get(f"{who}_versions")
         packages_by_role += [
-            (who, count, _package_versions(packages))
-            for count, packages in _counted_packages(snapshot.get(f"{who}_versions"))
+            (who, each[0], _package_versions(each[1]))
+            for each in (counts if isinstance(counts, list | tuple) else ())
+            if isinstance(each, list | tuple) and len(each) == 2 and isinstance(each[0], int)
         ]
     packages_by_role = [each for each in packages_by_role if each[2]]
     names = sorted({name for _, _, packages in packages_by_role for name in packages})
-    differing = {
-        name: described for name in names if (described := _describe_versions(name, packages_by_role))
-    }
+    described = {name: _describe_versions(name, packages_by_role) for name in names}
+    differing = {name: text for name, text in described.items() if text}
     if differing:
         apart = _months_apart([each[2].get("distributed", "") for each in packages_by_role])
         fields: dict[str, str | int] = {"of": "differing", "packages": ", ".join(differing), **differing}
@@ -275,19 +272,10 @@ def _describe_versions(name: str, packages_by_role: Iterable[tuple[str, int, Map
             by_whom[who] = by_whom.get(who, 0) + count
     if len(has) < 2:
         return ""
+    counted = ((version, who, count) for version, by in has.items() for who, count in by.items())
     return ", ".join(
-        f"{_counted_role(who, count)} {version}" for version, by in has.items() for who, count in by.items()
+        f"{who if count == 1 else f'{count} {who}s'} {version}" for version, who, count in counted
     )
-
-
-def _counted_role(who: str, count: int) -> str:
-    return who if count == 1 else f"{count} {who}s"
-
-
-def _counted_packages(counts: object) -> Iterator[tuple[int, object]]:
-    for each in counts if isinstance(counts, list | tuple) else ():
-        if isinstance(each, list | tuple) and len(each) == 2 and isinstance(each[0], int):
-            yield each[0], each[1]
 
 
 def _package_versions(packages: object) -> dict[str, str]:
