@@ -1,10 +1,7 @@
 """A read-only client of the Kubernetes API, with few requests bounded in time and bytes; failures become gaps.
 
-kr8s (0.20), which dask-kubernetes also uses, finds the credentials inside and outside a cluster.
-
-Reasons why the API server did not answer, each with one command that helps.
-
-Reads fields of the API server's JSON (core/v1) without trusting its structure.
+kr8s (0.20), which dask-kubernetes also uses, finds the credentials inside and outside a cluster. The server's
+JSON (core/v1) is read without trusting its structure, and each gap has one command that helps.
 """
 
 from __future__ import annotations
@@ -61,8 +58,8 @@ class KubernetesApi:
         try:
             from kr8s.asyncio import api
         except ImportError:
-            detail, remedy = "kr8s is not installed", "pip install 'workerdiag[kubernetes]'"
-            raise self._noted("", UnansweredError("not-installed", detail, remedy)) from None
+            remedy = "pip install 'workerdiag[kubernetes]'"
+            raise self._noted("", UnansweredError("not-installed", "kr8s is not installed", remedy)) from None
         try:
             async with asyncio.timeout(self._request_s):
                 with warnings.catch_warnings():
@@ -91,9 +88,8 @@ class KubernetesApi:
         answer = await self._object(kind, "list", namespace, kind, params)
         items = answer.get("items") if answer else None
         if not isinstance(items, list):
-            raise self._noted(
-                kind, UnansweredError("malformed", f"the list of {kind} has no items", "kubectl version")
-            )
+            detail = f"the list of {kind} has no items"
+            raise self._noted(kind, UnansweredError("malformed", detail, "kubectl version"))
         more = answer.get("metadata") if answer else None
         complete = not (isinstance(more, dict) and more.get("continue"))
         return [each for each in items if isinstance(each, dict)], complete
@@ -109,11 +105,11 @@ class KubernetesApi:
             async with asyncio.timeout(_LOG_S):
                 status, body, _ = await self._get("pods/log", "get", namespace, path, params, most_bytes)
         except TimeoutError:
-            detail = "the node that has the log did not answer in time"
-            raise self._noted(
-                "pods/log",
-                UnansweredError("timed-out", detail, shlex.join(["kubectl", "-n", namespace, "logs", pod])),
-            ) from None
+            detail, remedy = (
+                "the node that has the log did not answer in time",
+                kubectl_command(path, namespace),
+            )
+            raise self._noted("pods/log", UnansweredError("timed-out", detail, remedy)) from None
         return body if status == 200 else b""
 
     async def _object(
@@ -122,17 +118,12 @@ class KubernetesApi:
         status, body, cut = await self._get(kind, verb, namespace, path, params, MAX_ANSWER_BYTES)
         if status == 404:
             return None
-        if cut:
-            detail = f"the answer to {verb} {kind} is longer than {len(body)} bytes"
-            raise self._noted(kind, UnansweredError("malformed", detail, kubectl_command(path, namespace)))
-        try:
-            answer = json.loads(body)
-        except ValueError:
-            answer = None
-        if not isinstance(answer, dict):
-            detail = f"the answer to {verb} {kind} is not an object of JSON"
-            raise self._noted(kind, UnansweredError("malformed", detail, kubectl_command(path, namespace)))
-        return answer
+        answer = None if cut else _parse_json(body)
+        if isinstance(answer, dict):
+            return answer
+        what = f"is longer than {len(body)} bytes" if cut else "is not a JSON object"
+        detail, remedy = f"the answer to {verb} {kind} {what}", kubectl_command(path, namespace)
+        raise self._noted(kind, UnansweredError("malformed", detail, remedy))
 
     async def _get(
         self, kind: str, verb: str, namespace: str, path: str, params: Mapping[str, str], most_bytes: int
@@ -146,9 +137,8 @@ class KubernetesApi:
         no_such_log = status == 400 and kind == "pods/log"  # no such container, or not yet
         if status in (200, 404) or no_such_log:
             return status, body, cut
-        raise self._noted(
-            kind, http_failure(status, body, verb=verb, kind=kind, namespace=namespace, path=path)
-        )
+        refusal = http_failure(status, body, verb=verb, kind=kind, namespace=namespace, path=path)
+        raise self._noted(kind, refusal)
 
     async def _read(
         self, namespace: str, path: str, params: Mapping[str, str], most_bytes: int
@@ -229,14 +219,14 @@ def http_failure(
 
     *verb* and *kind* are as in roles (``list``, ``pods/log``); *namespace* is empty for objects without one.
     """
-    message = _status_message(body) or f"{verb} {kind}: HTTP status {status}"
+    described = text_at(_parse_json(body), "message")[:500]
+    message = described or f"{verb} {kind}: HTTP status {status}"
     if status == 401:
         return UnansweredError("forbidden", f"not logged in: {message}", "kubectl auth can-i list pods")
     if status == 403:
         user = _USER.search(message)
-        return UnansweredError(
-            "forbidden", message, _grant_command(kind, namespace, user[1] if user else "ME")
-        )
+        command = _grant_command(kind, namespace, user[1] if user else "ME")
+        return UnansweredError("forbidden", message, command)
     return UnansweredError("unreachable", message, kubectl_command(path, namespace))
 
 
@@ -248,12 +238,11 @@ def kubectl_command(path: str, namespace: str) -> str:
     return f"kubectl {scope}get {shlex.quote(path)}"
 
 
-def _status_message(body: bytes) -> str:
+def _parse_json(body: bytes) -> object:
     try:
-        status = json.loads(body)
+        return json.loads(body)
     except ValueError:
-        return ""
-    return str(status.get("message", ""))[:500] if isinstance(status, dict) else ""
+        return None
 
 
 def _grant_command(kind: str, namespace: str, user: str) -> str:

@@ -1,9 +1,8 @@
 """Converts pods, their events and nodes to evidence, for victims and for unhealthy pods.
 
-Formats pods, events and nodes like ``kubectl describe`` and ``kubectl get events`` (kubectl 1.20 to 1.34).
-
-People paste that output, so the rules match it, and live answers use the same rules. Commands, arguments
-and environment variables, which may hold secrets, are left out.
+They are formatted like ``kubectl describe`` and ``kubectl get events`` (kubectl 1.20 to 1.34): people paste that
+output, so the rules match it, and live answers use the same rules. Commands, arguments and environment
+variables, which may hold secrets, are left out.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from datetime import UTC, datetime
 
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk, MemoryReading, ProcessExit
 from workerdiag.model.identity import Identity
-from workerdiag.model.scene import Victim
 from workerdiag.sources.kubernetes.api import SOURCE_NAME, mapping_at, mappings_at, text_at, time_at
 from workerdiag.sources.kubernetes.pods import KubernetesEvent, Pod, Termination, VictimPod, parse_termination
 
@@ -37,7 +35,8 @@ _MOST = 3
 def container_evidence(found: VictimPod) -> Iterator[Evidence]:
     """Yield the exit of the victim's container and its memory limit."""
     end, pod = found.end, found.pod
-    if end is not None and _is_workers_exit(end, found.victim):
+    # With a nanny only a kill of the container is the worker's exit: it ends all processes.
+    if end is not None and (found.victim.identity.nanny is None or end.exit_code == 137):
         who, when = found.identity, end.finished
         yield ProcessExit.of_container(end.exit_code, identity=who, when=when, reporter="Kubernetes")
     if end is not None and pod is not None and end.reason == "OOMKilled" and pod.memory_limit_bytes:
@@ -61,25 +60,19 @@ def pod_evidence(
     *among* has all victims that were found; *now* is by the API server's clock.
     """
     rivals = [each for each in among if each.uid == found.uid]
-    mine = [
-        each
-        for each in listed or ()
-        if _is_event_of_pod(each, found) and _nearest_victim(each, rivals) is found
-    ]
+    own = (each for each in listed or () if _is_event_of_pod(each, found))
+    mine = [each for each in own if _nearest_victim(each, rivals) is found]
     description = "" if found.pod is None else describe_pod(found.pod, found.end)
-    description += describe_events(mine, now=now) if mine else ""
     of = f"  # {found.victim.identity.worker}" if len(rivals) > 1 else ""
-    yield from text_chunks(
-        f"kubectl -n {found.namespace} describe pod {found.name}{of}", description, found.identity
-    )
+    origin = f"kubectl -n {found.namespace} describe pod {found.name}{of}"
+    yield from text_chunks(origin, description + describe_events(mine, now=now), found.identity)
     if listed:
         yield Inspected(identity=found.identity)
 
 
 def describe_node_events(events: Sequence[KubernetesEvent], found: VictimPod, *, now: float) -> str:
     """Return a node's events that may concern this death, as ``kubectl get events`` prints them."""
-    relevant = [each for each in events if _may_concern(each, found)]
-    return describe_events(relevant, now=now) if relevant else ""
+    return describe_events((each for each in events if _may_concern(each, found)), now=now)
 
 
 def text_chunks(origin: str, text: str, identity: Identity) -> Iterator[LogChunk]:
@@ -101,24 +94,14 @@ def pod_identity(pod: Pod) -> Identity:
 def log_identity(found: VictimPod) -> Identity:
     """Return the identity for a container's log: the victim, or the whole container if it still runs."""
     known = found.identity
-    return (
-        known
-        if found.end is not None
-        else Identity(nanny=known.nanny, host=known.host, container=known.container)
-    )
-
-
-def _is_workers_exit(end: Termination, victim: Victim) -> bool:
-    """Whether the container's exit is the worker's; with a nanny only a kill is, as it ends all processes."""
-    return victim.identity.nanny is None or end.exit_code == 137
+    of_container = Identity(nanny=known.nanny, host=known.host, container=known.container)
+    return known if found.end is not None else of_container
 
 
 def _is_event_of_pod(event: KubernetesEvent, found: VictimPod) -> bool:
-    if (
-        event.kind != "Pod"
-        or event.name != found.name
-        or (event.uid and found.uid and event.uid != found.uid)
-    ):
+    if (event.kind, event.name) != ("Pod", found.name):
+        return False
+    if event.uid and found.uid and event.uid != found.uid:
         return False
     container = found.pod.container_name if found.pod is not None else ""
     return not container or event.container in ("", container)
@@ -153,12 +136,9 @@ def unhealthy_evidence(
 ) -> Iterator[Evidence]:
     """Yield unhealthy *pods* as kubectl describes them, with their events."""
     for pod in pods:
-        mine = [each for each in listed if each.uid == pod.uid]
-        description = describe_pod(pod, None, all_ends=True) + (
-            describe_events(mine, now=now) if mine else ""
-        )
+        events = describe_events((each for each in listed if each.uid == pod.uid), now=now)
         origin = f"kubectl -n {pod.namespace} describe pod {pod.name}"
-        yield from text_chunks(origin, description, pod_identity(pod))
+        yield from text_chunks(origin, describe_pod(pod, None, all_ends=True) + events, pod_identity(pod))
 
 
 def owner_evidence(
@@ -169,19 +149,12 @@ def owner_evidence(
     *cluster* is its name in the operator; if empty, nothing is yielded.
     """
     groups = {pod.worker_group for pod in pods} - {""}
-    beginnings = {f"{cluster}-scheduler", f"{cluster}-default", *groups}
-    mine = [
-        each
-        for each in listed
-        if cluster and each.kind != "Pod" and _is_owner(each.name, cluster, beginnings)
-    ]
-    if mine:
-        identity = Identity(container=f"{namespace}/{cluster}")  # the pods may not exist
-        yield from text_chunks(f"kubectl -n {namespace} get events", describe_events(mine, now=now), identity)
-
-
-def _is_owner(name: str, cluster: str, beginnings: Iterable[str]) -> bool:
-    return name == cluster or any(name == each or name.startswith(f"{each}-") for each in beginnings)
+    owners = (f"{cluster}-scheduler", f"{cluster}-default", *groups)
+    names, beginnings = {cluster, *owners}, tuple(f"{owner}-" for owner in owners)
+    others = (each for each in listed if cluster and each.kind != "Pod")
+    mine = [each for each in others if each.name in names or each.name.startswith(beginnings)]
+    identity = Identity(container=f"{namespace}/{cluster}")  # the pods may not exist
+    yield from text_chunks(f"kubectl -n {namespace} get events", describe_events(mine, now=now), identity)
 
 
 #: A container's message, which may hold the end of its log, is cut to this.
@@ -211,27 +184,23 @@ def describe_pod(pod: Pod, end: Termination | None, *, all_ends: bool = False) -
 
 
 def describe_events(events: Iterable[KubernetesEvent], *, now: float) -> str:
-    """Return the events as ``kubectl get events`` prints them, the oldest first."""
-    lines = ["LAST SEEN   TYPE      REASON                    OBJECT       MESSAGE"]
+    """Return the events as ``kubectl get events`` prints them, the oldest first; empty without any."""
+    lines = []
     for event in sorted(events, key=lambda each: each.last or 0.0):
         age = _format_age(now - event.last) if event.last is not None else "<unknown>"
         about = f"{event.kind.lower()}/{event.name}"
-        kind = event.type
         message = " ".join(event.message.split())
-        lines.append(f"{age:<11} {kind:<9} {event.reason:<25} {about:<12} {message}")
-    return "\n".join(lines) + "\n"
+        lines.append(f"{age:<11} {event.type:<9} {event.reason:<25} {about:<12} {message}\n")
+    head = "LAST SEEN   TYPE      REASON                    OBJECT       MESSAGE\n"
+    return "".join((head, *lines)) if lines else ""
 
 
 def describe_node(node: dict[str, object], *, until: float | None) -> str:
     """Return a node's bad conditions and taints up to *until*, as ``kubectl describe node`` prints them."""
-    bad = [
-        each
-        for each in mappings_at(mapping_at(node, "status"), "conditions")
-        if _is_bad_condition(each, until)
-    ]
-    taints = [
-        each for each in mappings_at(mapping_at(node, "spec"), "taints") if _is_trouble_taint(each, until)
-    ]
+    conditions = mappings_at(mapping_at(node, "status"), "conditions")
+    bad = [each for each in conditions if _is_bad_condition(each, until)]
+    taints = mappings_at(mapping_at(node, "spec"), "taints")
+    taints = [each for each in taints if _is_trouble_taint(each, until)]
     if not bad and not taints:
         return ""
     lines = [f"Name:               {text_at(mapping_at(node, 'metadata'), 'name')}"]
@@ -289,10 +258,8 @@ def _container_lines(pod: Pod, end: Termination | None, *, all_ends: bool) -> It
         for title, key in (("State", "state"), ("Last State", "lastState")):
             yield from _state_lines(title, mapping_at(status, key))
     elif end is None:
-        yield from _state_lines(
-            "State",
-            {key: details for key, details in mapping_at(status, "state").items() if key == "running"},
-        )
+        state = mapping_at(status, "state")
+        yield from _state_lines("State", {key: state[key] for key in ("running",) if key in state})
     else:
         yield from _termination_lines("Last State" if end.earlier else "State", end)
     yield f"    Restart Count:  {status.get('restartCount', 0)}"
@@ -337,13 +304,9 @@ def _condition_lines(conditions: list[dict[str, object]]) -> Iterator[str]:
         yield f"  {text_at(each, 'type'):<17} {text_at(each, 'status')} "
     for each in conditions:
         disrupted = text_at(each, "type") == "DisruptionTarget"
-        if (text_at(each, "status") == "True") != disrupted or text_at(each, "reason") in (
-            "",
-            *_PLAIN_REASONS,
-        ):
-            continue
-        for key in ("message", "reason", "type"):
-            yield f"    {key}: {text_at(each, key)}"
+        is_plain = text_at(each, "reason") in ("", *_PLAIN_REASONS)
+        if (text_at(each, "status") == "True") == disrupted and not is_plain:
+            yield from (f"    {key}: {text_at(each, key)}" for key in ("message", "reason", "type"))
 
 
 def _is_bad_condition(condition: dict[str, object], until: float | None) -> bool:

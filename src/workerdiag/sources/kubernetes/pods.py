@@ -1,8 +1,6 @@
-"""Pods with the container that runs Dask, and events, parsed from the API server's JSON.
+"""Finds the Kubernetes cluster of a scene, and matches victims to its pods and their containers' terminations.
 
-Matches victims to pods by name and address, and to container terminations by time.
-
-Finds the Kubernetes cluster of a scene, and the victims' pods with few requests however many pods exist.
+Pods are matched by name and address, terminations by time, with few requests however many pods exist.
 
 The dask-kubernetes operator (2026.3.0, ``controller.py``) labels pods with ``dask.org/cluster-name``,
 names workers after their deployment, and gives them the scheduler address
@@ -17,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 
 from attrs import evolve, field, frozen
 
@@ -325,11 +324,19 @@ def match_pods(victims: Sequence[Victim], pods: Sequence[Pod], own: Mapping[Vict
     *own* holds the pods that nannies report for their workers.
     """
     pairs = [
-        (victim, pod) for victim in victims for pod in pods if is_victims_pod(pod, victim, own.get(victim))
+        (victim, pod)
+        for victim, pod in product(victims, pods)
+        if is_victims_pod(pod, victim, own.get(victim))
     ]
     ends = _assign_terminations(pairs)
     found: dict[Victim, VictimPod] = {}
-    for victim, pod in sorted(pairs, key=lambda pair: _rank(pair[0], pair[1], ends)):
+
+    def rank(pair: tuple[Victim, Pod]) -> tuple[bool, bool, bool]:
+        """Return a sort key, lower for a likelier pod: it ended then, has the address, and is not a left-over."""
+        victim, pod = pair
+        return (victim, pod.uid) not in ends, victim.identity.host not in pod.addresses, pod.failed
+
+    for victim, pod in sorted(pairs, key=rank):
         end = ends.get((victim, pod.uid))
         if victim not in found and (end is not None or _existed_then(pod, victim)):
             found[victim] = VictimPod(
@@ -344,14 +351,6 @@ def match_pods(victims: Sequence[Victim], pods: Sequence[Pod], own: Mapping[Vict
     return list(found.values())
 
 
-def _rank(
-    victim: Victim, pod: Pod, ends: Mapping[tuple[Victim, str], Termination]
-) -> tuple[bool, bool, bool]:
-    """Return a sort key, lower for a likelier pod: it ended then, has the address, and is not a left-over."""
-    known_end = (victim, pod.uid) in ends
-    return not known_end, victim.identity.host not in pod.addresses, pod.failed
-
-
 def match_deleted_pods(
     victims: Iterable[Victim],
     events: Sequence[KubernetesEvent],
@@ -362,14 +361,17 @@ def match_deleted_pods(
 ) -> list[VictimPod]:
     """Return the victims whose pod is gone but has events that report its end."""
     uids = {pod.uid for pod in there}
-    ending = [
-        each for each in events if each.kind == "Pod" and each.reason in END_REASONS and each.uid not in uids
-    ]
+    gone = [each for each in events if each.kind == "Pod" and each.uid not in uids]
+    ending = [each for each in gone if each.reason in END_REASONS]
     found = []
     for victim in victims:
-        fitting = [each for each in ending if _is_named_for(each.name, victim, own.get(victim))]
-        nearest = min(fitting, key=lambda each: _seconds_apart(each.last, victim.when), default=None)
-        if nearest is not None and _ended_near(nearest, victim):
+        fitting = (each for each in ending if _is_named_for(each.name, victim, own.get(victim)))
+        late_s = {
+            each: each.last - victim.when if each.last is not None and victim.when is not None else 0.0
+            for each in fitting
+        }
+        nearest = min(late_s, key=lambda each: abs(late_s[each]), default=None)
+        if nearest is not None and -SILENT_S < late_s[nearest] < 30.0:
             found.append(VictimPod(victim=victim, namespace=namespace, name=nearest.name, uid=nearest.uid))
     return found
 
@@ -392,10 +394,9 @@ def is_victims_pod(pod: Pod, victim: Victim, own: str | None) -> bool:
 def _is_named_for(pod: str, victim: Victim, own: str | None) -> bool:
     if own is not None:
         return pod == own
-    name = victim.identity.name
-    return bool(name) and (
-        pod == name or (pod.startswith(name or "") and bool(_SUFFIX.fullmatch(pod[len(name or "") :])))
-    )
+    name = victim.identity.name or ""
+    has_suffix = pod.startswith(name) and _SUFFIX.fullmatch(pod[len(name) :]) is not None
+    return bool(name) and (pod == name or has_suffix)
 
 
 def _assign_terminations(pairs: Iterable[tuple[Victim, Pod]]) -> dict[tuple[Victim, str], Termination]:
@@ -469,16 +470,6 @@ def _started_after(pod: Pod, victim: Victim) -> bool:
     if began is None:
         began = max((each.started for each in pod.terminations if each.started is not None), default=None)
     return began is not None and victim.when is not None and began > victim.when - SECOND_S
-
-
-def _ended_near(event: KubernetesEvent, victim: Victim) -> bool:
-    if victim.when is None or event.last is None:
-        return True
-    return -SILENT_S < event.last - victim.when < 30.0
-
-
-def _seconds_apart(one: float | None, two: float | None) -> float:
-    return abs(one - two) if one is not None and two is not None else 0.0
 
 
 #: Valid Kubernetes names (RFC 1123); nothing else gets into a request.
@@ -580,16 +571,15 @@ def _cluster_and_labels(object_: object, address: re.Match[str] | None, scene: S
 def _own_pod(identity: Identity, places: tuple[Location, ...]) -> str | None:
     """Return the pod that the victim's nanny, or another process that speaks for it, reports."""
     for place in places:
-        if place.role not in ("worker", "nanny") or not _is_same_process(place.identity, identity):
+        here = place.identity
+        own = (here.nanny and here.nanny == identity.nanny) or (
+            here.worker and here.worker == identity.worker
+        )
+        if place.role not in ("worker", "nanny") or not own:
             continue
         names = [*(place.environment.get(each) for each in _PODS), place.environment.get("HOSTNAME")]
         return next((each for each in map(name_or_none, [*names, place.hostname]) if each), None)
     return None
-
-
-def _is_same_process(speaker: Identity, identity: Identity) -> bool:
-    same_nanny = speaker.nanny is not None and speaker.nanny == identity.nanny
-    return same_nanny or (speaker.worker is not None and speaker.worker == identity.worker)
 
 
 class PodSearch:
@@ -619,10 +609,10 @@ class PodSearch:
         if self._target.labels and await self._add_matching_pods(labels=self._target.labels):
             return
         hosts = sorted({each.identity.host for each in self._target.victims if each.identity.host})
-        requests = [
-            self._add_matching_pods(fields=f"status.podIP={each}")
-            for each in hosts
-            if _may_be_pod_address(each)
+        # No loopback address, and none with a selector's special characters.
+        addresses = [each for each in hosts if not each.startswith("127.") and not {*",=!"} & {*each}]
+        requests: list[Awaitable[object]] = [
+            self._add_matching_pods(fields=f"status.podIP={each}") for each in addresses
         ]
         unwell = "status.phase!=Running,status.phase!=Succeeded"
         requests.append(self._add_matching_pods(labels=self._target.labels, fields=unwell))
@@ -676,14 +666,8 @@ class PodSearch:
         self._pods |= {pod.uid: pod for pod in map(parse_pod, items)}
         return complete
 
-    async def _add_pod(self, name: str) -> bool:
+    async def _add_pod(self, name: str) -> None:
         item = await self._api.item("pods", name, namespace=self.namespace)
         if item is not None:
             pod = parse_pod(item)
             self._pods[pod.uid] = pod
-        return item is not None
-
-
-def _may_be_pod_address(host: str) -> bool:
-    """Whether a host may be a pod's address: no loopback, and without a selector's special characters."""
-    return not host.startswith("127.") and not {",", "=", "!"}.intersection(host)

@@ -1,7 +1,4 @@
-"""Evidence from the Kubernetes API about the pods, containers and nodes of dead workers.
-
-One round of requests to the Kubernetes API, the most short-lived data first.
-"""
+"""Evidence from the Kubernetes API about dead workers' pods, containers and nodes, the most short-lived first."""
 
 from __future__ import annotations
 
@@ -69,16 +66,14 @@ class KubernetesSource:
             # An abandoned DNS look-up may hang for long.
             call_in_time("workerdiag-kubernetes", partial(self._run_session, found, asking), deadline)
         except TimeoutError:
-            found.append(
-                _source_gap("timed-out", "the API server did not answer in time", "kubectl get --raw /readyz")
-            )
+            detail = "the API server did not answer in time"
+            found.append(_source_gap("timed-out", detail, "kubectl get --raw /readyz"))
         except CALL_FAILURES as problem:
             detail = f"the answers could not be read: {error_text(problem)}"[:500]
             found.append(_source_gap("malformed", detail, "kubectl version"))
         yield from tuple(found)
 
     def _run_session(self, found: list[Evidence], deadline: Deadline) -> None:
-
         async def ask() -> None:
             async with asyncio.timeout(deadline.left_s):
                 await KubernetesSession(self._target, found.append, deadline).ask_all()
@@ -86,13 +81,8 @@ class KubernetesSource:
         try:
             asyncio.run(ask())
         except TimeoutError:
-            found.append(
-                _source_gap(
-                    "timed-out",
-                    "the time was up before all requests were sent",
-                    "give it more time: timeout='60s'",
-                )
-            )
+            detail = "the time was up before all requests were sent"
+            found.append(_source_gap("timed-out", detail, "give it more time: timeout='60s'"))
 
 
 def _source_gap(reason: GapReason, detail: str, remedy: str) -> Gap:
@@ -149,10 +139,14 @@ class KubernetesSession:
             for each in found:
                 self._emit_all(evidence.pod_evidence(each, found, listed, now=self._search.now()))
         self._emit_missing_pods(found, listed, complete=pods_known and listed is not None)
+        nodes, of_node = (
+            self._nodes(found, listed or ()).items(),
+            (self._ask_conditions, self._ask_node_events),
+        )
         await asyncio.gather(
             *(self._is_answered(self._ask_log(each)) for each in found),
             *(self._is_answered(self._ask_log_of_unhealthy(each)) for each in self._unhealthy()),
-            *(self._ask_node(name, mine) for name, mine in self._nodes(found, listed or ()).items()),
+            *(self._is_answered(ask(*node)) for node in nodes for ask in of_node),
         )
 
     async def _is_answered(self, question: Awaitable[None]) -> bool:
@@ -161,8 +155,6 @@ class KubernetesSession:
         except UnansweredError:
             return False
         return True
-
-    # ------------------------------------------------------------------------------ events
 
     async def _events(self) -> list[KubernetesEvent] | None:
         """Return the namespace's events, or the relevant ones of many; None without an answer."""
@@ -178,9 +170,8 @@ class KubernetesSession:
     async def _list_events(
         self, fields: str = "", namespace: str = ""
     ) -> tuple[list[dict[str, object]], bool]:
-        return await self._api.items(
-            "events", namespace=namespace or self._search.namespace, fields=fields, most=_MAX_EVENTS
-        )
+        namespace = namespace or self._search.namespace
+        return await self._api.items("events", namespace=namespace, fields=fields, most=_MAX_EVENTS)
 
     async def _events_in_question(self) -> list[dict[str, object]]:
         """Return events of found and unhealthy pods, and events that report ends of pods."""
@@ -190,8 +181,6 @@ class KubernetesSession:
         fields += [f"reason={each}" for each in (*END_REASONS, "FailedCreate")]
         answers = await asyncio.gather(*map(self._list_events, fields), return_exceptions=True)
         return [item for answer in answers if not isinstance(answer, BaseException) for item in answer[0]]
-
-    # --------------------------------------------------------------------- nodes and logs
 
     def _nodes(
         self, found: Iterable[VictimPod], listed: Sequence[KubernetesEvent]
@@ -204,18 +193,11 @@ class KubernetesSession:
                 nodes.setdefault(name, []).append(each)
         return nodes
 
-    async def _ask_node(self, name: str, found: Sequence[VictimPod]) -> None:
-        await asyncio.gather(
-            self._is_answered(self._ask_conditions(name, found)),
-            self._is_answered(self._ask_node_events(name, found)),
-        )
-
     async def _ask_conditions(self, name: str, found: Sequence[VictimPod]) -> None:
         node = await self._api.item("nodes", name)
-        until = self._search.to_api_clock(self._target.until)
         description = f'Error from server (NotFound): nodes "{name}" not found\n'
         if node is not None:
-            description = describe_node(node, until=until)
+            description = describe_node(node, until=self._search.to_api_clock(self._target.until))
         for each in found:
             self._emit_all(evidence.text_chunks(f"kubectl describe node {name}", description, each.identity))
             self._emit(Inspected(identity=each.identity))
@@ -226,11 +208,8 @@ class KubernetesSession:
         events = [each for each in map(parse_event, items) if self._search.is_in_window(each)]
         for each in found:
             description = evidence.describe_node_events(events, each, now=self._search.now())
-            self._emit_all(
-                evidence.text_chunks(
-                    f"kubectl get events --field-selector {fields}", description, each.identity
-                )
-            )
+            origin = f"kubectl get events --field-selector {fields}"
+            self._emit_all(evidence.text_chunks(origin, description, each.identity))
 
     async def _ask_log(self, found: VictimPod) -> None:
         """Emit the end of the log of a victim's container, or of its previous run."""
@@ -260,8 +239,6 @@ class KubernetesSession:
             origin = evidence.logs_command(pod) + (" --previous" if previous else "")
             self._emit(LogChunk(origin=origin, data=data, identity=identity))
 
-    # --------------------------------------------------------------------------- telling
-
     def _emit_all(self, pieces: Iterable[Evidence]) -> None:
         for piece in pieces:
             self._emit(piece)
@@ -278,20 +255,17 @@ class KubernetesSession:
         if without and complete:
             named = ", ".join(each.identity.name or each.identity.worker or "?" for each in without[:3])
             where = f"in namespace {self._search.namespace}"
-            detail = f"no pod {where} is that of {named}: it is gone, and its status with it"
+            detail = f"no pod {where} belongs to {named}: it is gone, and its status with it"
             now = self._search.now()
             old = all(each.when is not None and now - each.when > _EVENTS_S for each in without)
-            events = f"kubectl -n {shlex.quote(self._search.namespace)} get events --sort-by=.lastTimestamp"
-            self._gap(
-                "pods", "expired", detail, "keep the pods' logs and events elsewhere" if old else events
-            )
+            remedy = f"kubectl -n {shlex.quote(self._search.namespace)} get events --sort-by=.lastTimestamp"
+            self._pods_gap("expired", detail, "keep the pods' logs and events elsewhere" if old else remedy)
 
     def _emit_unhealthy(self, listed: Sequence[KubernetesEvent]) -> None:
         if not self._target.labels:
-            detail = "nobody is known to have died, and which pods are this cluster's is not known either"
-            self._gap(
-                "pods", "never-recorded", detail, f"kubectl -n {shlex.quote(self._search.namespace)} get pods"
-            )
+            detail = "no worker is known to have died, and it is unknown which pods belong to this cluster"
+            remedy = f"kubectl -n {shlex.quote(self._search.namespace)} get pods"
+            self._pods_gap("never-recorded", detail, remedy)
             return
         pods, now = self._search.pods, self._search.now()
         self._emit_all(unhealthy_evidence(self._unhealthy(), listed, now=now))
@@ -303,8 +277,8 @@ class KubernetesSession:
             return []
         return unhealthy_pods(self._search.pods, since=self._search.to_api_clock(self._target.since))
 
-    def _gap(self, place: str, reason: GapReason, detail: str, remedy: str) -> None:
-        self._emit(Gap(source=f"{SOURCE_NAME} {place}", reason=reason, detail=detail, remedy=remedy))
+    def _pods_gap(self, reason: GapReason, detail: str, remedy: str) -> None:
+        self._emit(Gap(source=f"{SOURCE_NAME} pods", reason=reason, detail=detail, remedy=remedy))
 
     def _is_fresh(self, found: VictimPod) -> bool:
         when = found.victim.when
