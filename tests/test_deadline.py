@@ -159,5 +159,5 @@ def test_a_reader_goes_no_further_ahead_than_it_may():
 def test_no_more_threads_than_a_few_live_of_one_name(monkeypatch):
     """A program that waits for what hangs, for ever, does not fill up with threads."""
     monkeypatch.setattr(room, "MAX_THREADS", 0)
-    with pytest.raises(RuntimeError, match="have not come back"):
+    with pytest.raises(RuntimeError, match="have not returned"):
         call_in_time("workerdiag-test", lambda: 7, Deadline.after(60))

@@ -154,7 +154,7 @@ def test_a_wrong_value_says_what_is_allowed(key, value, allowed, caplog):
         found, (message,) = logged(caplog, key)
     assert found == defaults()[key]
     assert f"workerdiag.{key} cannot be {value!r} (from dask.config.set in Python)" in message
-    assert f"it must be {allowed}; the default {defaults()[key]!r} holds" in message
+    assert f"it must be {allowed}; the default {defaults()[key]!r} applies" in message
 
 
 @pytest.mark.slow
@@ -172,7 +172,7 @@ def test_a_value_in_place_of_a_section_is_said(tmp_path):
     """``workerdiag: {recorder: copy}`` sets nothing, and does not do so silently."""
     found, said = run(READ, tmp_path, DASK_WORKERDIAG__RECORDER="copy")
     assert found == "1000"
-    assert "workerdiag.recorder is a section of settings" in said
+    assert "workerdiag.recorder is a section, not a setting" in said
 
 
 def test_a_secret_in_a_wrong_value_is_not_shown(caplog):

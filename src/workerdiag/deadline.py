@@ -22,21 +22,21 @@ from workerdiag.guard import guarded
 
 #: Threads of one name that may live at once, left behind or not.
 MAX_THREADS = 200
-#: Of a budget, what is left for ending in time.
+#: Share of a budget that is kept for ending in time.
 _ENDING_SHARE = 0.1
 #: Minimum wait for a queue, in seconds: items that are there already are taken.
 _MIN_WAIT_S = 0.001
-#: A thread whose pieces nobody takes looks this often whether it is stopped, in seconds.
+#: A thread whose pieces are not taken checks this often whether it was stopped, in seconds.
 _STOP_POLL_S = 0.1
 
 #: A call that is awaited ends at most this much later than its thread, in seconds.
 _OUTER_SLACK_S = 1.0
 
-#: The remedy of a gap that was left for want of time.
+#: The remedy for a time-out.
 MORE_TIME = 'give it more time: explain(..., timeout="60s")'
 
 _T = TypeVar("_T")
-#: Each piece in a tuple, and at the end how it ended.
+#: Each piece in a tuple; at the end an error, its text, or None.
 _Piece = tuple[_T] | RuntimeError | str | None
 _Pieces = queue.Queue[_Piece[_T]] | queue.SimpleQueue[_Piece[_T]]
 
@@ -81,7 +81,7 @@ class Deadline:
         return Deadline.after(max(at_least_s, min(part * self.left_s, at_most_s)))
 
 
-#: Nobody waits.
+#: Never passes.
 NO_DEADLINE = Deadline()
 
 
@@ -90,7 +90,7 @@ class GraceDeadline:
     """A deadline that counts as open the first few times, so that some work is done however late it is."""
 
     deadline: Deadline = NO_DEADLINE
-    #: How often `is_over` says no in any case.
+    #: How many times `is_over` returns False in any case.
     _grace: int = 0
 
     def is_over(self) -> bool:
@@ -100,7 +100,7 @@ class GraceDeadline:
 
 
 class ForeignError(Exception):
-    """Foreign code raised something, which is only there as text."""
+    """Foreign code raised something, which is kept as text only."""
 
 
 #: What `call_in_time` raises.
@@ -114,7 +114,7 @@ def start_thread(name: str, run: Callable[[], object], *, is_awaited: bool = Fal
     3.11). Raises RuntimeError if the system cannot start another thread, or there are too many of that name.
     """
     if sum(each.name == name for each in threading.enumerate()) >= MAX_THREADS:
-        raise RuntimeError(f"{MAX_THREADS} earlier calls have not come back")
+        raise RuntimeError(f"{MAX_THREADS} earlier calls have not returned")
     thread = threading.Thread(target=run, name=name, daemon=not is_awaited)
     thread.start()
     return thread
@@ -131,11 +131,11 @@ def call_in_time(name: str, call: Callable[[], _T], deadline: Deadline) -> _T:
     try:
         return next(pieces.take(deadline))
     except TimeoutError:
-        raise TimeoutError(f"it did not come back within {given_s:.1f} s") from None
+        raise TimeoutError(f"it did not return within {given_s:.1f} s") from None
 
 
 async def in_thread(name: str, call: Callable[[], _T], *, timeout_s: float) -> _T:
-    """What *call* returns, awaited; a thread that does not come back is left behind.
+    """What *call* returns, awaited; a thread that does not return is left behind.
 
     Raises as `call_in_time` does.
     """

@@ -1,12 +1,9 @@
-"""Which process this is, such that no other one is ever taken for it: pids are used again.
+"""Which process this is, such that a reused pid is never taken for it, and what its control group counts.
 
-Read from ``/proc`` (man 5 proc); what a system does not have is left unknown.
-
-The counters and limits of this process's control group, in versions 1 and 2.
-
-Names of files and keys are those of the kernel: ``Documentation/admin-guide/cgroup-v2.rst``
-and ``Documentation/admin-guide/cgroup-v1/memory.rst``. Other processes run the text of this module
-(``sources/host/remote_call.py``): it takes Python 3.8 and the standard library.
+Read from ``/proc`` (man 5 proc) and the files of cgroups, versions 1 and 2 (the kernel's
+``Documentation/admin-guide/cgroup-v2.rst`` and ``cgroup-v1/memory.rst``, which name files and keys); what a
+system lacks is left unknown. Other processes run the text of this module (``sources/host/remote_call.py``): it
+takes Python 3.8 and the standard library.
 """
 
 from __future__ import annotations
@@ -30,11 +27,12 @@ def process_identity() -> Mapping[str, str]:
     """
     pid = os.getpid()
     started_ms = process_start_ms(pid)
+    booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)  # by today's clock
     known = {
         "host": socket.gethostname(),
         "pid": str(pid),
         "started_ms": "" if started_ms is None else str(started_ms),
-        "started": "" if started_ms is None else f"{_boot_time() + started_ms / 1e3:.2f}",
+        "started": "" if started_ms is None else f"{booted + started_ms / 1e3:.2f}",
         "boot_id": boot_id(),
         "pid_namespace": pid_namespace(),
         "python": ".".join(map(str, sys.version_info[:3])),
@@ -81,11 +79,6 @@ def pid_namespace() -> str:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return ""
-
-
-def _boot_time() -> float:
-    """When the machine started, in seconds since the epoch, by today's clock."""
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def call_in_children(method: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Plain values, as TOML and JSON have them, to attrs values and back: the one strict converter.
+"""The one strict converter between plain values, as TOML and JSON have them, and attrs values.
 
 A value must be of exactly the type of its field; nothing is converted. cattrs is imported at the first use.
 """
@@ -19,9 +19,9 @@ from workerdiag.errors import error_text
 if TYPE_CHECKING:
     from cattrs import Converter
 
-#: Which keys an object may have: ``all`` those of its class (but one that was ``added_later``, by its
-#: metadata, may be missing) and no others, ``known`` no others,
-#: ``any`` others too, which are passed over, as is ``null``: a newer version may write more.
+#: Which keys an object has: ``all`` of its class (but those that were ``added_later``, by their metadata) and no
+#: others; ``known``: no others; ``any``: others too, which are ignored, as is ``null``: a newer version may write
+#: more.
 Keys = Literal["all", "known", "any"]
 
 #: The types of plain values, as JSON names them.
@@ -36,7 +36,7 @@ _MAX_INTEGER = 2**63
 
 
 def strict_converter(keys: Keys, *, with_places: bool = True) -> Converter:
-    """A converter of one's own, to which hooks may be added.
+    """A new converter, to which hooks may be added.
 
     *keys* are those that objects may have; with ``any``, defaults are left out on writing. *with_places* goes
     on after a mistake, so that `problem_lines` has all of them.

@@ -44,10 +44,7 @@ def setting(key: str) -> Any:
     The default stands in for a value that cannot be used, which is logged once with what is allowed.
     """
     default = defaults()[key]
-    if not is_configured():
-        return default
-
-    return configured_value(key, default)
+    return configured_value(key, default) if is_configured() else default
 
 
 def seconds(key: str) -> float:
@@ -84,14 +81,9 @@ def _plain_values(text: str) -> Iterator[tuple[str, Value]]:
         indent = len(found["indent"])
         above = [each for each in above if each[0] < indent]
         above.append((indent, found["name"]))
-        if found["value"] is not None:
-            yield ".".join(name for _, name in above[1:]), _plain_value(found["value"])
-
-
-def _plain_value(text: str) -> Value:
-    if text == "null":
-        return None
-    return int(text) if _NUMBER.fullmatch(text) else text
+        if (text := found["value"]) is not None:
+            value = int(text) if _NUMBER.fullmatch(text) else text
+            yield ".".join(name for _, name in above[1:]), None if text == "null" else value
 
 
 def is_configured() -> bool:
@@ -103,28 +95,22 @@ def is_configured() -> bool:
 def _is_mentioned() -> bool:
     if any(name.upper().startswith(_OWN_VARIABLE) or name in _DASK_VARIABLES for name in os.environ):
         return True
-    return any(_mentions(path) for path in _configuration_files())
+    return any(_MENTION.search(text) for text in _configuration_texts())
 
 
-def _configuration_files() -> Iterator[Path]:
-    """The files that Dask reads (``dask.config._get_paths``)."""
+def _configuration_texts() -> Iterator[bytes]:
+    """The content of the files that Dask reads (``dask.config._get_paths``)."""
     folders = (
         Path("/etc/dask"),
         *(Path(prefix, "etc", "dask") for prefix in dict.fromkeys((sys.prefix, *site.PREFIXES))),
         Path("~/.config/dask").expanduser(),
     )
     for folder in folders:
-        try:
-            yield from (each for each in folder.iterdir() if each.suffix.lower() in _ENDINGS)
-        except OSError:  # it is not there, or not ours to read, which Dask passes over too
-            continue
-
-
-def _mentions(path: Path) -> bool:
-    try:
-        return _MENTION.search(path.read_bytes()) is not None
-    except OSError:
-        return False
+        with suppress(OSError):  # it is missing, or unreadable, which Dask ignores too
+            for path in folder.iterdir():
+                if path.suffix.lower() in _ENDINGS:
+                    with suppress(OSError):
+                        yield path.read_bytes()
 
 
 #: Our name in the schema for durations as Dask writes them.
@@ -135,7 +121,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "number": (int, float),
     "null": (type(None),),
 }
-_NAMES = {"string": "a text", "integer": "a whole number", "number": "a number"}
+_NAMES = {"string": "text", "integer": "a whole number", "number": "a number"}
 _INHERITED = "DASK_INTERNAL_INHERIT_CONFIG"
 #: No value of any setting.
 _NOTHING = object()
@@ -161,10 +147,13 @@ def is_allowed(value: object, rule: Rule) -> bool:
         return False
     if value is None:
         return True
-    if rule.get("format") == DURATION:
-        return _is_within(_duration_s(value), rule)
     if rule.get("format") == "url":
         return _is_web_address(str(value))
+    if rule.get("format") == DURATION:
+        try:
+            value = parse_duration(str(value))
+        except ValueError:
+            return False
     return not isinstance(value, int | float) or _is_within(value, rule)
 
 
@@ -188,14 +177,6 @@ def _types(rule: Rule) -> list[str]:
 
 def _classes(rule: Rule) -> tuple[type, ...]:
     return tuple(each for name in _types(rule) for each in _TYPES[name])
-
-
-def _duration_s(value: object) -> float:
-    """A duration in seconds, or NaN, which is within no limits."""
-    try:
-        return parse_duration(str(value))
-    except ValueError:
-        return float("nan")
 
 
 def _is_within(number: float, rule: Rule) -> bool:
@@ -231,7 +212,7 @@ def configured_value(key: str, default: Value) -> object:
     if reading.problem is not None:
         from workerdiag.errors import error_text
 
-        _log_once(f"cannot read Dask's configuration: {error_text(reading.problem)}; the defaults hold")
+        _log_once(f"cannot read Dask's configuration: {error_text(reading.problem)}; the defaults apply")
         return default
     return value if value == default or is_allowed(value, rules()[key]) else default
 
@@ -248,7 +229,7 @@ def unusable_entries() -> Iterator[str]:
             allowed = allowed_text(rules()[key])
             yield (
                 f"{ROOT}.{key} cannot be {_shown(value)} (from {origin(key, value)}): "
-                f"it must be {allowed}; the default {_shown(known[key])} holds"
+                f"it must be {allowed}; the default {_shown(known[key])} applies"
             )
 
 
@@ -328,7 +309,7 @@ def _leaves(section: object, above: str = "") -> Iterator[tuple[str, object]]:
 def _unknown_key_text(key: str) -> str:
     place = f"{ROOT}.{key}".rstrip(".")
     if any(each.startswith(f"{key}.") for each in defaults()) or not key:
-        return f"{place} is a section of settings, and no setting: `workerdiag settings` lists all"
+        return f"{place} is a section, not a setting: `workerdiag settings` lists all"
     from difflib import get_close_matches
 
     near = get_close_matches(key, defaults(), n=1)

@@ -583,7 +583,7 @@ def test_a_folder_that_is_closed_to_us_is_said_to_be(monkeypatch):
     result = run("explain", "closed.log")
     assert result.exit_code == 2
     assert "Permission denied" in result.stderr
-    assert "run this as somebody who may read it" in result.stderr
+    assert "run this as a user who may read it" in result.stderr
 
 
 def test_a_mixed_folder_says_which_files_it_read():

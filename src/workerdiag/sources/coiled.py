@@ -105,7 +105,7 @@ class CoiledSource(ProviderSource):
             time.sleep(_RETRY_S)
             states = cloud.get_cluster_states(**self._cluster_arguments())
         if not states:
-            detail = "the client library requests states at most once a second, and another caller did"
+            detail = "the client library requests states at most once a second, and another caller just did"
             yield self._gap("timed-out", detail, f"coiled cluster status {self._name}")
             return
         for worker in found:

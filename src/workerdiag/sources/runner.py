@@ -95,7 +95,7 @@ def drop_late_text(pieces: Iterable[Evidence], deadline: Deadline) -> Iterator[E
 
 def _ending_gap(name: str, place: Place, problem: Exception) -> Gap:
     if isinstance(problem, TimeoutError):
-        detail = "did not answer within the time given"
+        detail = "no answer within the time given"
         return Gap(source=name, place=place, reason="timed-out", detail=detail, remedy=MORE_TIME)
     return _malformed_gap(name, place, f"the source failed: {error_text(problem)}")
 

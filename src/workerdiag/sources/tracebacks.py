@@ -71,7 +71,6 @@ def printed_frames(raised_at: TracebackType | None) -> str:
 
 
 def _walk(raised_at: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
-    """Yield the frames with their lines, outermost first."""
     while raised_at is not None:
         yield raised_at.tb_frame, raised_at.tb_lineno
         raised_at = raised_at.tb_next

@@ -74,7 +74,6 @@ def output_files(directory: Path, number: str) -> list[Path]:
 
 
 def _job_number_in(name: str) -> str:
-    """Return the job number in the name of an output file; empty without one."""
     found = _NUMBERED.search(name)
     return next((each for each in found.groups() if each), "") if found else ""
 

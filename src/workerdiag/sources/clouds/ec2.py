@@ -124,18 +124,13 @@ class Ec2Source(ProviderSource):
         self, victim: Victim, answers: Sequence[AwsAnswer], ahead_s: float
     ) -> Ec2Instance | None:
         missed = self._missed(victim, provider_ahead_s=ahead_s)
-        fitting_ones = [
-            answer
-            for answer in answers
-            if _is_victims_instance(answer, victim)
-            and machine.may_be_workers_machine(
-                missed,
-                began=machine.to_timestamp(answer.get("LaunchTime")),
-                ended=None
-                if answer["State"]["Name"] in LIVE_STATES
-                else machine.timestamp_in(answer.get("StateTransitionReason")),
-            )
-        ]
+        fitting_ones = []
+        for answer in answers:
+            began, changed = answer.get("LaunchTime"), answer.get("StateTransitionReason")
+            ended = None if answer["State"]["Name"] in LIVE_STATES else machine.timestamp_in(changed)
+            fits = machine.may_be_workers_machine(missed, began=machine.to_timestamp(began), ended=ended)
+            if fits and _is_victims_instance(answer, victim):
+                fitting_ones.append(answer)
         # Several networks may use the same private addresses.
         if len(fitting_ones) != 1:
             return None
@@ -169,13 +164,10 @@ def _state_reason(answer: AwsAnswer) -> str:
 def _end_evidence(instance: Ec2Instance, with_its_worker: bool) -> Iterator[Evidence]:  # noqa: FBT001
     """Yield the state reason, unless the instance still runs or stopped because its worker had died."""
     reason = _state_reason(instance.answer)
-    followed = (
-        reason == "Client.InstanceInitiatedShutdown" and with_its_worker
-    ) or not machine.may_be_reason(
-        instance.missed,
-        machine.timestamp_in(instance.answer.get("StateTransitionReason")),
-        notice_s=machine.NOTICE_S if "Spot" in reason else 0.0,
-    )
+    changed = machine.timestamp_in(instance.answer.get("StateTransitionReason"))
+    notice_s = machine.NOTICE_S if "Spot" in reason else 0.0
+    with_worker = reason == "Client.InstanceInitiatedShutdown" and with_its_worker
+    followed = with_worker or not machine.may_be_reason(instance.missed, changed, notice_s=notice_s)
     if instance.answer["State"]["Name"] not in LIVE_STATES and not followed:
         yield instance_chunk(instance.answer, _KEYS, "describe-instances", instance)
     yield Inspected(identity=instance.identity)
@@ -240,10 +232,8 @@ def _was_due(event: AwsAnswer, missed: float | None) -> bool:
 
 def _failed_check(status: AwsAnswer, missed: float | None) -> AwsAnswer:
     since = [machine.to_timestamp(each.get("ImpairedSince")) for each in status.get("Details", ())]
-    failed = status.get("Status") == "impaired" and any(
-        machine.may_be_reason(missed, each) for each in since if each
-    )
-    return status if failed else {}
+    near = any(machine.may_be_reason(missed, each) for each in since if each)
+    return status if near and status.get("Status") == "impaired" else {}
 
 
 def consoles(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:

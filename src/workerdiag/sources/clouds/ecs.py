@@ -105,10 +105,9 @@ class EcsSource(ProviderSource):
         names = ("worker_task_definition_arn", "scheduler_task_definition_arn")
         definitions = {getattr(self.scene.cluster, name, None) for name in names} - {None}
         for task in stopped:
-            has_failed = task.get("stopCode") == "TaskFailedToStart" and self._is_recent(
-                task.get("stoppedAt")
-            )
-            if has_failed and task.get("taskDefinitionArn") in definitions:
+            is_ours = task.get("taskDefinitionArn") in definitions
+            has_failed = task.get("stopCode") == "TaskFailedToStart"
+            if is_ours and has_failed and self._is_recent(task.get("stoppedAt")):
                 yield _task_chunk(task, Identity(container=_task_id(task)))
 
 

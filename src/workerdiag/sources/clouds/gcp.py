@@ -116,11 +116,8 @@ class GcpSource(ProviderSource):
             target = str(operation.target_link).rpartition("/instances/")[2]
             victim = names.get(target)
             if victim is None:
-                if (
-                    operation.error.errors
-                    and self._is_recent(operation.insert_time)
-                    and not self.scene.victims
-                ):
+                failed = operation.error.errors and self._is_recent(operation.insert_time)
+                if failed and not self.scene.victims:
                     yield _operation_chunk(operation, Identity(name=target))
             elif self._may_explain_loss(operation, victim):
                 yield _operation_chunk(operation, victim.identity)

@@ -310,7 +310,6 @@ def select_nannies(dead: Sequence[Identity], workers: Mapping[str, Reply], entri
 
 
 def _joined(entries: TimedEvents) -> dict[object, float]:
-    """Return when each worker joined, by address."""
     return {message.get("worker"): when for when, message in with_action(entries, "add-worker")}
 
 

@@ -237,7 +237,7 @@ class Asker:
         with guarded(f"asking for {what}") as asking:
             self._answered[what] = await answer_in_time(call, self.request_deadline())
         if (problem := asking.problem) is not None:
-            # A time-out or another error of the connection; a refusal is an answer.
+            # Nothing answers after a time-out or another error of the connection; a refusal is an answer.
             is_silent = isinstance(problem, OSError) and not is_disallowed(problem)
             status = self.status()
             self.is_responsive = status == "running" and not is_silent

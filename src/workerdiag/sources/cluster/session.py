@@ -196,7 +196,7 @@ class ClusterSession:
             complete = complete and found is not None
             self._add_events(topic, losses.recent_events(found or (), since=self._since))
         if losses.may_lack_events(entries, since=self._since):
-            detail = f"the scheduler keeps its last {len(entries)} events, and earlier ones matter"
+            detail = f"the scheduler keeps only its last {len(entries)} events; relevant ones may be earlier"
             remedy = "set distributed.admin.low-level-log-length beforehand, or install the flight recorder"
             self._asker.gap("scheduler events", "expired", detail, remedy)
         elif complete:
@@ -243,7 +243,7 @@ class ClusterSession:
         of_workers = None
         if self._versions and self._dead and not self._workers and not self._nannies.found:
             detail = "the scheduler forgets the versions of a removed worker, and no worker or nanny is left"
-            remedy = "look for 'Mismatched versions' in the log of a worker; or wait for one, and ask again"
+            remedy = "look for 'Mismatched versions' in a worker's log; or ask again once there is a worker"
             self._asker.gap("versions", "expired", detail, remedy)
         if in_trouble and self._versions and not self._snapshot and self._workers:
             call = partial(queries.fetch_worker_versions, self._client, list(self._workers))

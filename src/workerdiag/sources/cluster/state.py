@@ -56,7 +56,6 @@ class ClusterState:
 
     @cached_property
     def _freshest(self) -> list[tuple[str, float]]:
-        """The two most recent heartbeats."""
         return nsmallest(2, self.ages_s.items(), key=lambda each: each[1])
 
     @property

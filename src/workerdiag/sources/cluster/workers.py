@@ -169,14 +169,10 @@ _MAX_CHARS = 100
 def environment_events(
     versions: Reply, snapshot: Reply, of_workers: Reply | None, *, address: object, in_trouble: bool
 ) -> Iterator[Event]:
-    """Yield the versions and settings of a scheduler, and its version conflicts.
+    """Yield the versions (a reply of ``Scheduler.versions``) and settings of a scheduler, and version conflicts.
 
-    Args:
-        versions: The reply of ``Scheduler.versions``.
-        snapshot: The scheduler snapshot; empty without one.
-        of_workers: The workers' package versions, requested if there is no snapshot.
-        address: The scheduler's address.
-        in_trouble: Whether a failure was noticed in this cluster.
+    *snapshot* is empty without one; then *of_workers* has the workers' package versions. *in_trouble* says
+    whether a failure was noticed in this cluster.
     """
     yield from version_events(versions, address)
     yield from setting_events(snapshot, address)
@@ -232,11 +228,7 @@ def version_conflict_events(reply: Reply, snapshot: Reply, *, in_trouble: bool =
     """Yield one event if scheduler, workers and clients have different versions, with who has which.
 
     Dask compares them when a worker or a client connects, and warns there (``error_message`` in versions.py).
-
-    Args:
-        reply: As for `version_events`.
-        snapshot: Has ``worker_versions`` and ``client_versions``: counts by package versions.
-        in_trouble: Whether a failure was noticed: many clusters run well with such differences.
+    Many clusters run well with such differences: *in_trouble* says whether a failure was noticed.
     """
     packages_by_role = [("scheduler", 1, _package_versions(reply.get("packages")))]
     for who in ("client", "worker"):

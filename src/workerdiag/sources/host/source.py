@@ -46,11 +46,9 @@ class HostSource:
     name = "host"
     terms = Terms(
         lasts_s=3600.0,
-        permission=(
-            "to read the kernel log: root, or membership of the group adm or systemd-journal, or sysctl"
-            " kernel.dmesg_restrict=0; for the rest that of the worker"
-        ),
-        cost="a thread of one nanny of each host, for some 30 ms",
+        permission="for the kernel log root, the group adm or systemd-journal, or sysctl kernel.dmesg_restrict=0;"
+        " for the rest the worker's own",
+        cost="a thread in one nanny of each host, for about 30 ms",
     )
 
     def __init__(self, scene: Scene) -> None:
@@ -193,7 +191,7 @@ def kernel_gap(answer: Answer, respondent: Respondent) -> Gap | None:
     source = f"kernel log of {respondent.title}"
     by_hand = f"on {respondent.title}: journalctl -k --since '1 hour ago'"
     if "lines" in section:
-        detail = f"{section.get('read_from')} does not reach back to the death"
+        detail = f"{section.get('read_from')} does not go back to the death"
         return Gap(source=source, place="kernel log", reason="expired", detail=detail, remedy=by_hand)
     problems = section.get("problems") or {"probe": section.get("problem", "no answer")}
     detail = "; ".join(f"{name}: {problem}" for name, problem in dict(problems).items())[:500]

@@ -105,11 +105,9 @@ class KubernetesApi:
             async with asyncio.timeout(_LOG_S):
                 status, body, _ = await self._get("pods/log", "get", namespace, path, params, most_bytes)
         except TimeoutError:
-            detail, remedy = (
-                "the node that has the log did not answer in time",
-                kubectl_command(path, namespace),
-            )
-            raise self._noted("pods/log", UnansweredError("timed-out", detail, remedy)) from None
+            detail = "the node that has the log did not answer in time"
+            late = UnansweredError("timed-out", detail, kubectl_command(path, namespace))
+            raise self._noted("pods/log", late) from None
         return body if status == 200 else b""
 
     async def _object(

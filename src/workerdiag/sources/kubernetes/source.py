@@ -139,10 +139,8 @@ class KubernetesSession:
             for each in found:
                 self._emit_all(evidence.pod_evidence(each, found, listed, now=self._search.now()))
         self._emit_missing_pods(found, listed, complete=pods_known and listed is not None)
-        nodes, of_node = (
-            self._nodes(found, listed or ()).items(),
-            (self._ask_conditions, self._ask_node_events),
-        )
+        nodes = self._nodes(found, listed or ()).items()
+        of_node = (self._ask_conditions, self._ask_node_events)
         await asyncio.gather(
             *(self._is_answered(self._ask_log(each)) for each in found),
             *(self._is_answered(self._ask_log_of_unhealthy(each)) for each in self._unhealthy()),

@@ -114,8 +114,10 @@ def _translate_errors(name: str, kind: str, blocks: Iterator[bytes]) -> Iterator
     except Exception as problem:
         if isinstance(problem, OSError) and problem.errno is not None:
             raise
-        why = f"broken or cut off {kind} data: {error_text(problem)}"
-        raise UnreadableInputError(name, why, "copy or download it again, or unpack it by hand") from problem
+        why = f"corrupt or truncated {kind} data: {error_text(problem)}"
+        raise UnreadableInputError(
+            name, why, "copy or download it again, or decompress it by hand"
+        ) from problem
 
 
 class _Gunzip:

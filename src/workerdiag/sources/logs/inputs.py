@@ -134,7 +134,7 @@ def _path_logs(place: str) -> list[LogHandle]:
         if not logs and not others:
             raise FileNotFoundError("there is no file in that folder")
         if not logs:
-            raise FileNotFoundError("no file in that folder looks like a log; name the files themselves")
+            raise FileNotFoundError("no file in that folder looks like a log; give the paths of the files")
         return [_local_log(path) for path in logs]
     if _GLOB.search(place) and not os.path.lexists(place):
         found = (path for path in map(Path, glob.iglob(place, recursive=True)) if path.is_file())  # noqa: PTH207
@@ -211,7 +211,7 @@ def _url_logs(place: str) -> list[LogHandle]:
         found = sorted(system.ls(path, detail=False), key=lambda each: _sort_key(_base_name(each)))
         paths = [each for each in found if _is_named_like_a_log(_base_name(each))]
         if not paths:
-            raise FileNotFoundError("no file in that folder is named like a log; name the files themselves")
+            raise FileNotFoundError("no file in that folder is named like a log; give the URLs of the files")
     else:
         return [_remote_log(system, path, place)]
     return [_remote_log(system, each, system.unstrip_protocol(each)) for each in paths[:MAX_FILES]]

@@ -134,7 +134,7 @@ class LogSource:
             except TimeoutError:
                 yield from chunk.rest() if chunk is not None else ()
                 name, count = (chunk.log.origin, chunk.count) if chunk else (input_name(given), 0)
-                yield timeout_gap(name, f"no more came in time, {count:,} bytes were read")
+                yield timeout_gap(name, f"timed out after {count:,} bytes")
                 return
             if isinstance(piece, LogBlock):
                 if chunk is None or chunk.log is not piece.log:
@@ -239,8 +239,10 @@ class InputReader:
             if named is not None:
                 yield from self._read_log(named)
         if self._in_use:
-            detail = f"still in use, as far as can be seen from here: {_listed(self._in_use)}"
-            remedy = "ask again when the worker has ended; on another machine than its own, ten minutes later"
+            detail = f"apparently still in use: {_listed(self._in_use)}"
+            remedy = (
+                "retry when the worker has ended; on a machine other than the worker's, ten minutes later"
+            )
             yield Gap(source="black boxes", reason="never-recorded", detail=detail[:500], remedy=remedy)
 
     def _read_log(self, log: LogHandle) -> Iterator[ReaderPiece]:
@@ -380,7 +382,7 @@ def log_gap(name: str, problem: BaseException, count: int) -> Gap:
     """Return why reading a log failed after *count* bytes."""
     reason, detail, remedy = _explain_problem(problem)
     if isinstance(problem, FileNotFoundError) and _LINE.search(name):
-        remedy = "a path is wanted; log text itself goes in as workerdiag.LogText(text)"
+        remedy = "give a path, or log text itself as workerdiag.LogText(text)"
     elif "://" in name and detail == name:  # fsspec says no more
         detail, remedy = "nothing could be fetched", "check the address, and that its server runs"
     read = f"; {count:,} bytes were read" if count else ""
@@ -396,12 +398,12 @@ def _explain_problem(problem: BaseException) -> tuple[GapReason, str, str]:
             getattr(problem, "remedy", "copy it again, or use the version that wrote it"),
         )
     if isinstance(problem, ImportError):
-        return "not-installed", "a package that is needed to read it is not installed", description
+        return "not-installed", "a package needed to read it is not installed", description
     if isinstance(problem, FileNotFoundError):
         detail = "there is no such file" if problem.errno else description
         return "unreachable", detail, "check the path or pattern"
     if isinstance(problem, PermissionError):
-        return "forbidden", description, "run this as somebody who may read it"
+        return "forbidden", description, "run this as a user who may read it"
     if isinstance(problem, UnicodeDecodeError):
         return "malformed", description, "open it in binary mode, or give its path"
     return "unreachable", describe_error(problem), "check that it can be opened"

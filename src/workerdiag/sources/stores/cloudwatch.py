@@ -70,7 +70,7 @@ def _stream_evidence(logs: Sdk, group: str, victim: Victim, missed: float | None
         yield Gap(
             source=CloudWatchSource.name,
             reason="never-recorded",
-            detail=f"no stream of {group} says that a worker started at {victim.identity.worker}",
+            detail=f"no stream of {group} logs the start of a worker at {victim.identity.worker}",
             remedy=f"aws logs describe-log-streams --log-group-name {shlex.quote(group)} "
             "--order-by LastEventTime --descending",
         )

@@ -125,7 +125,7 @@ def _kmsg(since: float, until: float) -> tuple[list[Line], bool]:
                 lines.append((when, text.partition("\n")[0]))
     finally:
         os.close(file)
-    raise TimeoutError("it is too long to be read in the time given")
+    raise TimeoutError("it is too long to read in the time given")
 
 
 def _klogctl(since: float, until: float) -> tuple[list[Line], bool]:  # noqa: ARG001  it takes a millisecond
@@ -154,7 +154,7 @@ def _journal(since: float, until: float) -> tuple[list[Line], bool]:
     options = ["-k", "-q", "--no-pager", "-o", "short-unix", "-n", "10000", "--since", "@" + str(int(since))]
     status, output, errors = _run_command([program, *options], until)
     if status != 0 or not Path(SYSTEMD).is_dir():
-        raise PermissionError(errors.strip()[:300] or "no journal of this machine may be read")
+        raise PermissionError(errors.strip()[:300] or "the journal of this machine is not readable")
     lines: list[Line] = []
     for line in output.splitlines():
         when, _, rest = line.partition(" ")
@@ -164,7 +164,7 @@ def _journal(since: float, until: float) -> tuple[list[Line], bool]:
     if not lines:  # without permission the answer is empty
         status, output, _ = _run_command([program, *options[:5], "-n", "1"], until)
         if not output.strip():
-            raise PermissionError("the journal's part of the kernel is empty, or may not be read")
+            raise PermissionError("the journal has no kernel messages, or they are not readable")
     return lines, True
 
 
@@ -202,7 +202,7 @@ def _syslog_files(since: float, until: float) -> tuple[list[Line], bool]:  # noq
         lines = [(when, re.sub(r"^\[ *\d+\.\d+\] ", "", line)) for when, line in lines]
         if lines:
             return lines, lines[0][0] < since
-    raise refused or FileNotFoundError("no file of a syslog daemon has lines of the kernel")
+    raise refused or FileNotFoundError("no syslog file has kernel messages")
 
 
 def _syslog_time(line: str) -> float | None:
