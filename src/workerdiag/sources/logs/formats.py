@@ -115,9 +115,8 @@ def _translate_errors(name: str, kind: str, blocks: Iterator[bytes]) -> Iterator
         if isinstance(problem, OSError) and problem.errno is not None:
             raise
         why = f"corrupt or truncated {kind} data: {error_text(problem)}"
-        raise UnreadableInputError(
-            name, why, "copy or download it again, or decompress it by hand"
-        ) from problem
+        remedy = "copy or download it again, or decompress it by hand"
+        raise UnreadableInputError(name, why, remedy) from problem
 
 
 class _Gunzip:

@@ -240,9 +240,7 @@ class InputReader:
                 yield from self._read_log(named)
         if self._in_use:
             detail = f"apparently still in use: {_listed(self._in_use)}"
-            remedy = (
-                "retry when the worker has ended; on a machine other than the worker's, ten minutes later"
-            )
+            remedy = "retry when the worker has ended; on another machine than its own, ten minutes later"
             yield Gap(source="black boxes", reason="never-recorded", detail=detail[:500], remedy=remedy)
 
     def _read_log(self, log: LogHandle) -> Iterator[ReaderPiece]:
@@ -392,11 +390,8 @@ def log_gap(name: str, problem: BaseException, count: int) -> Gap:
 def _explain_problem(problem: BaseException) -> tuple[GapReason, str, str]:
     description = error_text(problem) or type(problem).__name__
     if isinstance(problem, UnreadableInputError | BundleError | BadBoxError):
-        return (
-            "malformed",
-            problem.why,
-            getattr(problem, "remedy", "copy it again, or use the version that wrote it"),
-        )
+        of_box = "copy it again, or use the version that wrote it"
+        return "malformed", problem.why, getattr(problem, "remedy", of_box)
     if isinstance(problem, ImportError):
         return "not-installed", "a package needed to read it is not installed", description
     if isinstance(problem, FileNotFoundError):

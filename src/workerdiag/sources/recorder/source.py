@@ -104,9 +104,7 @@ class RecorderSource:
         from workerdiag.sources.cluster.queries import answer_in_time, query_gap
 
         entries: list[tuple[float, object]] = []
-        with guarded(
-            "asking for the recorder's topic"
-        ):  # the cluster source has the gap of a silent scheduler
+        with guarded("asking for the recorder's topic"):  # if it is silent, the cluster source has the gap
             entries = await answer_in_time(self._entries, deadline.share(_SHARE))
         messages = list(_decoded(entries))
         if not messages:
