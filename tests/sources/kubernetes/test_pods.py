@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Victim
 from workerdiag.sources.kubernetes.api import parse_quantity
-from workerdiag.sources.kubernetes.evidence import describe_events, describe_node, describe_pod
+from workerdiag.sources.kubernetes.kubectl_text import describe_events, describe_node, describe_pod
 from workerdiag.sources.kubernetes.pods import match_deleted_pods, match_pods, parse_event, parse_pod
 from workerdiag.units import parse_timestamp
 

@@ -14,7 +14,7 @@ from workerdiag.model.dask import PROCESS_ENDED_BY
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.model.vocabulary import GapReason
-from workerdiag.sources.host.evidence import answer_evidence, is_doubtful
+from workerdiag.sources.host.kernel_lines import answer_evidence, is_doubtful
 from workerdiag.sources.host.remote_call import (
     Answer,
     Request,

@@ -14,9 +14,9 @@ from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms
 from workerdiag.model.vocabulary import GapReason
-from workerdiag.sources.kubernetes import evidence
+from workerdiag.sources.kubernetes import kubectl_text
 from workerdiag.sources.kubernetes.api import SOURCE_NAME, KubernetesApi, UnansweredError
-from workerdiag.sources.kubernetes.evidence import (
+from workerdiag.sources.kubernetes.kubectl_text import (
     describe_node,
     owner_evidence,
     unhealthy_evidence,
@@ -130,14 +130,14 @@ class KubernetesSession:
             await self._is_answered(self._search.list_pods())
             found = self._search.found()
         for each in found:
-            self._emit_all(evidence.container_evidence(each))
+            self._emit_all(kubectl_text.container_evidence(each))
         listed: list[KubernetesEvent] | None = None
         try:
             listed = await self._events()
         finally:  # even when the time is up
             found += self._search.gone(found, listed or ())
             for each in found:
-                self._emit_all(evidence.pod_evidence(each, found, listed, now=self._search.now()))
+                self._emit_all(kubectl_text.pod_evidence(each, found, listed, now=self._search.now()))
         self._emit_missing_pods(found, listed, complete=pods_known and listed is not None)
         nodes = self._nodes(found, listed or ()).items()
         of_node = (self._ask_conditions, self._ask_node_events)
@@ -197,7 +197,9 @@ class KubernetesSession:
         if node is not None:
             description = describe_node(node, until=self._search.to_api_clock(self._target.until))
         for each in found:
-            self._emit_all(evidence.text_chunks(f"kubectl describe node {name}", description, each.identity))
+            self._emit_all(
+                kubectl_text.text_chunks(f"kubectl describe node {name}", description, each.identity)
+            )
             self._emit(Inspected(identity=each.identity))
 
     async def _ask_node_events(self, name: str, found: Sequence[VictimPod]) -> None:
@@ -205,9 +207,9 @@ class KubernetesSession:
         items, _ = await self._list_events(fields, "default")
         events = [each for each in map(parse_event, items) if self._search.is_in_window(each)]
         for each in found:
-            description = evidence.describe_node_events(events, each, now=self._search.now())
+            description = kubectl_text.describe_node_events(events, each, now=self._search.now())
             origin = f"kubectl get events --field-selector {fields}"
-            self._emit_all(evidence.text_chunks(origin, description, each.identity))
+            self._emit_all(kubectl_text.text_chunks(origin, description, each.identity))
 
     async def _ask_log(self, found: VictimPod) -> None:
         """Emit the end of the log of a victim's container, or of its previous run."""
@@ -218,11 +220,11 @@ class KubernetesSession:
         if end is None and found.victim.when is not None:
             params["sinceSeconds"] = str(max(1, int(self._search.now() - found.victim.when + _LOG_BEFORE_S)))
         previous = end is not None and end.earlier
-        await self._read_log(pod, evidence.log_identity(found), params, previous=previous)
+        await self._read_log(pod, kubectl_text.log_identity(found), params, previous=previous)
 
     async def _ask_log_of_unhealthy(self, pod: Pod) -> None:
         if pod.terminations:
-            identity = evidence.pod_identity(pod)
+            identity = kubectl_text.pod_identity(pod)
             await self._read_log(pod, identity, {}, previous=pod.running_since is not None)
 
     async def _read_log(
@@ -234,7 +236,7 @@ class KubernetesSession:
         params |= {"previous": "true"} if previous else {}
         data = await self._api.log(pod.name, namespace=pod.namespace, params=params, most_bytes=_LOG_BYTES)
         if data:
-            origin = evidence.logs_command(pod) + (" --previous" if previous else "")
+            origin = kubectl_text.logs_command(pod) + (" --previous" if previous else "")
             self._emit(LogChunk(origin=origin, data=data, identity=identity))
 
     def _emit_all(self, pieces: Iterable[Evidence]) -> None:

@@ -20,7 +20,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.pipeline import diagnose
 from workerdiag.rulebook.load import load_rulebook
-from workerdiag.sources.host.evidence import KernelLog, answer_evidence, format_lines
+from workerdiag.sources.host.kernel_lines import KernelLog, answer_evidence, format_lines
 from workerdiag.sources.host.respondents import Respondent, Subject, find_locations, respondents
 from workerdiag.sources.host.source import HostSource, kernel_gap, machine_gap
 
