@@ -29,6 +29,7 @@ from workerdiag.cli.commands import (
     warn,
 )
 from workerdiag.deadline import Deadline
+from workerdiag.guard import guarded
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import REPORT_FORMATS, STREAMS, Outcome, Place, ReportFormat, Stream
@@ -242,14 +243,15 @@ class SchedulerSource:
         from workerdiag.sources.discovery import Discovery
 
         deadline = Deadline.after(budget_s)
-        try:
+        with guarded("connecting to the scheduler") as connecting:
             client = connect(self.address, timeout_s=round(budget_s * _CONNECT_SHARE, 1))
-        except Exception as problem:  # noqa: BLE001  an address can be wrong in many ways
+        if connecting.problem is not None:
+            why = describe_connection_error(connecting.problem)
             yield Gap(
                 source=self.name,
                 place=self.place,
                 reason="unreachable",
-                detail=f"cannot connect to {self.address}: {describe_connection_error(problem)}"[:500],
+                detail=f"cannot connect to {self.address}: {why}"[:500],
                 remedy="an address looks like tcp://10.0.0.1:8786; check it and that the scheduler runs",
             )
             return

@@ -25,6 +25,7 @@ from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import DEFAULT_RULEBOOK, answer, read_arguments
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
+from workerdiag.guard import guarded
 from workerdiag.incidents.incident import (
     LEAST_KILL_S,
     WatchedDeath,
@@ -90,11 +91,9 @@ def judge(deaths: Sequence[WatchedDeath], *, timeout_s: float) -> list[WatchedIn
     if not lost:
         return []
     deadline = Deadline.after(timeout_s)
-    try:
-        book = DEFAULT_RULEBOOK.within(deadline)[0]
-        return _incidents(lost, book, deadline)
-    except Exception as problem:  # noqa: BLE001  a death that cannot be judged is told all the same
-        return [_incident(lost, _failed(problem))]
+    with guarded("judging deaths") as judging:
+        incidents = _incidents(lost, DEFAULT_RULEBOOK.within(deadline)[0], deadline)
+    return incidents if judging.problem is None else [_incident(lost, _failed(judging.problem))]
 
 
 def judge_standstill(pieces: Sequence[Evidence], *, when: float, timeout_s: float) -> WatchedIncident | None:

@@ -18,6 +18,7 @@ from urllib.parse import quote
 from attrs import frozen
 
 from workerdiag.errors import StateFileError, describe_error, error_text, utf8_safe
+from workerdiag.guard import guarded
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import Verdict
 
@@ -76,10 +77,12 @@ def read_kept_deaths(path: str | os.PathLike[str]) -> Iterator[KeptDeath | Unrea
         cases = dict(connection.execute("SELECT id, body FROM watch_case"))
         read_case = cache(lambda id_: _case(cases.get(id_)))
         for *values, case_id in connection.execute(_DEATHS):
-            try:
-                yield _kept_death(*values, case=read_case(case_id))
-            except Exception as problem:  # noqa: BLE001  it may hold anything
-                yield UnreadableDeath(id=utf8_safe(str(values[0])), problem=describe_error(problem))
+            with guarded("reading a kept death") as reading:
+                death = _kept_death(*values, case=read_case(case_id))
+            if reading.problem is None:
+                yield death
+            else:
+                yield UnreadableDeath(id=utf8_safe(str(values[0])), problem=describe_error(reading.problem))
 
 
 def blind_clusters(path: str | os.PathLike[str]) -> tuple[tuple[str, str], ...]:

@@ -27,6 +27,7 @@ from workerdiag.api.explain import (
     read_arguments,
 )
 from workerdiag.deadline import Deadline, monotonic_s
+from workerdiag.guard import guarded
 from workerdiag.incidents.incident import is_deliberate_stop
 from workerdiag.integrations.diagnose import diagnose
 from workerdiag.model.dask import Method
@@ -96,9 +97,9 @@ class ClusterObserver:
         """
         for client in open_clients():
             if (of is None or of is client or of is client.cluster) and client.id not in self._silent:
-                try:
+                with guarded("looking for deaths") as looking:
                     self._look(client, judge=judge)
-                except Exception:  # noqa: BLE001  a scheduler that hangs once would cost each test its time
+                if looking.problem is not None:  # one that hangs would cost each test its time
                     self._silent.add(client.id)
 
     def take(self) -> tuple[ObservedDeaths, ...]:

@@ -18,6 +18,7 @@ from IPython.display import display
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
 from workerdiag.errors import describe_error
+from workerdiag.guard import guarded
 from workerdiag.integrations.diagnose import diagnose, is_from_dask, linked_exceptions
 from workerdiag.model.dask import is_worker_death
 
@@ -61,12 +62,12 @@ class WorkerdiagMagics(Magics):
 
         A failure of workerdiag is one line too.
         """
-        try:
+        with guarded("answering below a cell") as answering:
             self._show_again()
             if (exc := result.error_in_exec) is not None and is_from_dask(exc):
                 self._answer(exc)
-        except Exception as problem:  # noqa: BLE001  the user's error is what matters
-            display(_plain_line(f"no answer: {describe_error(problem)}"), raw=True)
+        if answering.problem is not None:
+            display(_plain_line(f"no answer: {describe_error(answering.problem)}"), raw=True)
 
     def _answer(self, exc: BaseException) -> None:
         client = self._client_of(exc)

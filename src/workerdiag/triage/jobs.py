@@ -28,6 +28,7 @@ from attrs import frozen
 
 from workerdiag.deadline import monotonic_s
 from workerdiag.errors import TriageError, describe_error, error_text
+from workerdiag.guard import guarded
 from workerdiag.model.dask import Method
 
 if TYPE_CHECKING:
@@ -246,9 +247,9 @@ class JobRunner(Generic[_J]):
     def _ended_jobs(self, future: Any, batch: Sequence[_J]) -> list[Done[_J] | Lost[_J]] | None:
         """Return how the jobs of a batch ended, or None if their worker died."""
         if future.status == "finished":
-            try:
+            with guarded("fetching the results of a batch") as fetching:
                 results = future.result(timeout=_LOOK_S * 30)
-            except Exception:  # noqa: BLE001  its worker died with the result
+            if fetching.problem is not None:  # its worker died with the result
                 return None
             return [
                 Lost(job, result.reason) if isinstance(result, Failed) else Done(job, result)

@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, assert_never
 from attrs import field, frozen
 
 from workerdiag.errors import UnreadableInputError, describe_error, utf8_safe
+from workerdiag.guard import guarded
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.sources.logs.formats import (
@@ -122,10 +123,10 @@ def find_files(
     seen: set[str] = set()
     for each in given:
         place = os.fspath(each)
-        try:
+        with guarded("listing files") as listing:
             found = list(_files_at(place, storage_options))
-        except Exception as problem:  # noqa: BLE001  fsspec and its backends raise anything
-            yield Unlisted(url=public_url(place), reason=reason_of(problem))
+        if listing.problem is not None:
+            yield Unlisted(url=public_url(place), reason=reason_of(listing.problem))
             continue
         if not found:
             yield Unlisted(url=public_url(place), reason="no file is there: check the path or pattern")

@@ -19,6 +19,7 @@ from typing import Final
 from attrs import evolve, frozen
 
 from workerdiag.deadline import NO_DEADLINE
+from workerdiag.guard import guarded
 from workerdiag.matching.match import find_matches
 from workerdiag.matching.messages import REACH_AHEAD, REACH_BEHIND
 from workerdiag.matching.other_lines import LastLine, Recognition
@@ -83,7 +84,7 @@ class _PartScan:
 
     def packed(self) -> bytes:
         """Return the packed outcome with what was found."""
-        try:
+        with guarded("reading a part of a log") as reading:
             self._search.run(cut_into_segments(self._part.first_byte, self._text.blocks()))
             if self._search.problem:
                 self._fail(self._search.problem)
@@ -93,10 +94,10 @@ class _PartScan:
                 self._open(self._text.evidence_file)
             elif not self._text.is_read_elsewhere:
                 self._tell_nothing()
-        except NotALogError as problem:
-            self._status, self._reason = "not-a-log", str(problem)
-        except Exception as problem:  # noqa: BLE001  files and stores raise anything
-            self._fail(reason_of(problem))
+        if isinstance(reading.problem, NotALogError):
+            self._status, self._reason = "not-a-log", str(reading.problem)
+        elif reading.problem is not None:
+            self._fail(reason_of(reading.problem))
         if self._pieces:
             return pack_evidence(self._outcome(), self._pieces)
         return pack(self._outcome(), self._search.outermost, self._search.near_ends)
@@ -225,15 +226,11 @@ def cut_into_segments(first: int, blocks: Iterable[tuple[int, bytes]]) -> Iterat
     """
     held, base, own, end = bytearray(), max(0, first - OVERLAP), first, inf
     newlines: int | None = None
-    problem: Exception | None = None
     pieces = iter(blocks)
     while True:
-        try:
+        with guarded("reading a block") as reading:
             place, data = next(pieces, (-1, b""))
-        except Exception as raised:  # noqa: BLE001  what was read before it counts
-            problem = raised
-            break
-        if place < 0:
+        if reading.problem is not None or place < 0:
             break
         if not data:  # the rest is overlap
             end = place
@@ -251,8 +248,8 @@ def cut_into_segments(first: int, blocks: Iterable[tuple[int, bytes]]) -> Iterat
     if stop > own and newlines is not None:
         is_whole = base == own == 0 and end == inf
         yield Segment(base, own, stop, bytes(held), newlines, is_whole)
-    if problem is not None:
-        raise problem
+    if reading.problem is not None:  # what was read before it counts
+        raise reading.problem
 
 
 #: The first and the last of each kind of message that are kept; near ends of processes, all are kept.
@@ -317,7 +314,7 @@ class TextSearch:
             raise self._raised
 
     def _read(self, segments: Iterable[Segment]) -> Iterator[Segment]:
-        try:
+        with guarded("reading segments") as reading:
             for segment in segments:
                 own = (segment.first - segment.base, segment.end - segment.base)
                 self.newlines += segment.data.count(b"\n", *own)
@@ -326,8 +323,7 @@ class TextSearch:
                     self.versions = self.versions.seen_in(segment.data[own[0] : behind + LONGEST_NAMING])
                 self.end = segment.end
                 yield segment
-        except Exception as problem:  # noqa: BLE001  files and stores raise anything; what was read counts
-            self._raised = problem
+        self._raised = reading.problem
 
     def _search_long(self, first: Segment, segments: Iterable[Segment]) -> None:
         work, recognition = WorkBudget(), Recognition()

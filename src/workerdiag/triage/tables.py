@@ -24,6 +24,7 @@ from attrs import NOTHING, asdict, field, fields, frozen
 from attrs.validators import and_, ge, in_, le
 
 from workerdiag.errors import TableError, error_text
+from workerdiag.guard import guarded
 from workerdiag.model.normalize import normalize_fields
 from workerdiag.model.vocabulary import Outcome, Verdict
 from workerdiag.serialization import problem_lines, strict_converter
@@ -202,12 +203,9 @@ def read_rows(path: str | os.PathLike[str], kind: type[Row]) -> Iterator[Row | B
     form = _form_of(source)
     with _naming_errors(source):
         for number, read in enumerate(form.decode(source, kind, source.read_bytes()), 1):
-            try:
+            with guarded("reading a row") as reading:
                 row = _checked(read(), kind)
-            except Exception:  # noqa: BLE001  a cell may hold anything
-                yield BadRow(number=number, problem=_problem(read, kind))
-            else:
-                yield row
+            yield row if reading.problem is None else BadRow(number=number, problem=_problem(read, kind))
 
 
 def kind_of_table(path: str | os.PathLike[str]) -> RowKind | None:
@@ -267,11 +265,9 @@ def _naming_errors(source: Path) -> Iterator[None]:
 
 def _problem(read: ReadRow, kind: type[Row]) -> str:
     """Return what is wrong with a row, with the place of each mistake. This is slower than reading."""
-    try:
+    with guarded("reading a bad row") as reading:
         _checked(read(), kind, with_places=True)
-    except Exception as problem:  # noqa: BLE001  as in the first read
-        return "; ".join(problem_lines(problem))
-    return "it cannot be read"
+    return "it cannot be read" if reading.problem is None else "; ".join(problem_lines(reading.problem))
 
 
 def _checked(row: object, kind: type[Row], *, with_places: bool = False) -> Row:

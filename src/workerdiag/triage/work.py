@@ -26,6 +26,7 @@ from attrs import define, evolve, field, frozen
 
 from workerdiag.deadline import monotonic_s
 from workerdiag.errors import TriageError, describe_error
+from workerdiag.guard import guarded
 from workerdiag.model.diagnosis import Death, Match
 from workerdiag.model.evidence import Evidence, Gap, Inspected
 from workerdiag.model.identity import host_of
@@ -221,10 +222,9 @@ class TriageWork:
 
     def _judged_here(self, runs: Iterable[Run]) -> Iterator[Done[Run] | Lost[Run]]:
         for run in runs:
-            try:
-                yield Done(run, judge_run(self._marks_of(run), self.settings))
-            except Exception as problem:  # noqa: BLE001  a failed run does not affect the others
-                yield Lost(run, describe_error(problem))
+            with guarded("judging a cluster run") as judging:
+                rows = judge_run(self._marks_of(run), self.settings)
+            yield Done(run, rows) if judging.problem is None else Lost(run, describe_error(judging.problem))
 
     def _judged_there(self, client: Client, runs: Iterable[Run]) -> Iterator[Done[Run] | Lost[Run]]:
         runner: JobRunner[Run] = self._runner(client, self._marks_of, self._run_share)

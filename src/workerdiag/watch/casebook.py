@@ -15,6 +15,7 @@ from pathlib import Path
 from attrs import define, evolve, field
 
 from workerdiag.errors import BundleError, describe_error
+from workerdiag.guard import guarded
 from workerdiag.incidents.incident import WatchedDeath, WatchedIncident, is_likely
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.watch.case import (
@@ -302,13 +303,11 @@ class BundleFolder:
 
     def save(self, incident: WatchedIncident, case_id: str) -> str:
         """Write the evidence of an incident, and return its path; empty if that failed, which is noted."""
-        try:
+        with guarded("saving a death bundle", self._problems.append):
             moment = datetime.fromtimestamp(incident.when, UTC)
             path = self.path / f"{case_id}-{moment:%Y%m%dT%H%M%SZ}.zip"
             return str(incident.diagnosis.save(path))
-        except Exception as problem:  # noqa: BLE001  a notice without evidence is better than none
-            self._problems.append(problem)
-            return ""
+        return ""
 
     def take_problems(self) -> list[Exception]:
         """Return what could not be written since the last call."""

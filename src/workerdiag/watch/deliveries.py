@@ -18,6 +18,7 @@ from attrs import field, frozen
 from attrs.validators import ge, gt
 
 from workerdiag.errors import utf8_safe
+from workerdiag.guard import guarded
 from workerdiag.model.vocabulary import DeliveryState
 from workerdiag.watch.case import Notice
 from workerdiag.watch.sinks.base import Delivery
@@ -327,7 +328,6 @@ class DeliveryTable:
 
 def _notice(body: str) -> Notice | None:
     """Return the notice in a row; None if it is not valid."""
-    try:
+    with guarded("reading a notice"):
         return value_from_json(body, Notice)
-    except Exception:  # noqa: BLE001  cattrs and validators raise anything
-        return None
+    return None

@@ -16,7 +16,7 @@ import contextlib
 import math
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Literal, TypeVar
 
@@ -24,6 +24,7 @@ from attrs import define, evolve, field, frozen
 
 from workerdiag.deadline import in_thread
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError, StateInUseError, describe_error
+from workerdiag.guard import guarded
 from workerdiag.incidents.incident import SettleWindow, WatchedIncident
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.vocabulary import WatcherState
@@ -144,18 +145,21 @@ class WatchLoop:
 
     async def _look(self, wait_s: float, *, late_s: float = _LATE_S) -> None:
         """Ask the scheduler once, and note its answer, or that there is none."""
-        try:
+        with guarded("asking the scheduler for deaths") as asking:
             batch = await self._poll(wait_s, late_s)
             if batch is not None:
                 await self._seen(batch)
-        except ClusterEndedError:
-            self._is_ended = True
-            await self._journals.finish(self._cursor)
-        except SchedulerUnreachableError as problem:
-            await self._not_seen(problem.problem)
-        except Exception as problem:  # noqa: BLE001  the watcher goes on
-            self._failed("note what the scheduler said", problem)
-            await self._not_seen(describe_error(problem))
+        match asking.problem:
+            case None:
+                pass
+            case ClusterEndedError():
+                self._is_ended = True
+                await self._journals.finish(self._cursor)
+            case SchedulerUnreachableError() as unreachable:
+                await self._not_seen(unreachable.problem)
+            case problem:
+                self._failed("note what the scheduler said", problem)
+                await self._not_seen(describe_error(problem))
 
     async def _poll(self, wait_s: float, late_s: float) -> FeedBatch | None:
         """Return the feed's answer; None if the watcher is stopped meanwhile."""
@@ -211,20 +215,21 @@ class WatchLoop:
     async def _judge_deaths(self, timeout_s: float) -> None:
         """Judge all waiting deaths. If that fails, they keep waiting."""
         self._settling.judged()
-        try:
+        with guarded("judging deaths") as judging:
             deaths = self.book.to_judge()
             incidents = await _judging(partial(self.judge, deaths, timeout_s=timeout_s), timeout_s)
             self.book.conclude(incidents, deaths, self.clock())
-        except Exception as problem:  # noqa: BLE001  the watcher goes on
-            now = self.clock()
-            self._failures += 1
-            self._settling.arrived(now)
-            self._failed("judge deaths", problem)
-            if self._failures >= _MAX_FAILURES:
-                self._blindness.lost("judge", now, f"deaths could not be judged: {describe_error(problem)}")
-        else:
+        if judging.problem is None:
             self._failures = 0
             self._blindness.regained("judge")
+            return
+        now = self.clock()
+        self._failures += 1
+        self._settling.arrived(now)
+        self._failed("judge deaths", judging.problem)
+        if self._failures >= _MAX_FAILURES:
+            why = f"deaths could not be judged: {describe_error(judging.problem)}"
+            self._blindness.lost("judge", now, why)
 
     async def _stands_still(self, evidence: Sequence[Evidence], when: float) -> None:
         now = self.clock()
@@ -248,12 +253,8 @@ class WatchLoop:
         with self._noting("note the time"):
             self.book.pass_time(now, seen_at=self._seen_at, problem=problem)
 
-    @contextlib.contextmanager
-    def _noting(self, doing: str) -> Iterator[None]:
-        try:
-            yield
-        except Exception as problem:  # noqa: BLE001  the watcher goes on
-            self._failed(doing, problem)
+    def _noting(self, doing: str) -> guarded:
+        return guarded(f"trying to {doing}", partial(self._failed, doing))
 
     def _failed(self, doing: str, problem: Exception) -> None:
         """Note a failure. The loop continues unless another watcher has the state now."""
@@ -278,6 +279,7 @@ def _retrieve(asked: asyncio.Future[FeedBatch]) -> None:
 _AGAIN_S = (5.0, 10.0, 20.0, 40.0)
 #: Time limit of one attempt, in seconds.
 _READ_S = 30.0
+_READING = "read what the scheduler before wrote down"
 
 
 @define(eq=False, kw_only=True)
@@ -337,12 +339,11 @@ class JournalRecovery:
 
     async def read(self, cursor: Cursor | None) -> str:
         """Try once to read the journal of a scheduler. Returns why that failed, or empty text."""
-        try:
+        with guarded("reading a journal", partial(self.failed, _READING)) as reading:
             stored = await asyncio.wait_for(self.feed.stored(cursor), _READ_S)
             new_count = self.book.add(stored.deaths)
-        except Exception as problem:  # noqa: BLE001  the watcher goes on
-            self.failed("read what the scheduler before wrote down", problem)
-            return describe_error(problem)
+        if reading.problem is not None:
+            return describe_error(reading.problem)
         if new_count:
             self.found()
         if stored.missed_count:

@@ -23,6 +23,7 @@ from attrs import define, evolve, field, frozen
 
 from workerdiag.deadline import NO_DEADLINE, Deadline, start_thread
 from workerdiag.errors import StateFileError, StateInUseError, describe_error, error_text
+from workerdiag.guard import guarded
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.watch.case import Notice
 from workerdiag.watch.deliveries import (
@@ -201,15 +202,17 @@ class SinkThread:
     def _run(self) -> None:
         try:
             while self._deadline is None or not self._deadline.is_over:
-                try:
+                wait_s: float | None = _POLL_S
+                with guarded("delivering notices") as delivering:
                     wait_s = self._deliver_next()
-                    self.problem = ""
-                except StateInUseError as problem:  # the other watcher continues with all of it
-                    self.problem = str(problem)
-                    return
-                except Exception as problem:  # noqa: BLE001  a thread that ends holds back all that is to come
-                    self.problem = describe_error(problem, most_chars=_MAX_PROBLEM_CHARS)
-                    wait_s = _POLL_S
+                match delivering.problem:
+                    case None:
+                        self.problem = ""
+                    case StateInUseError() as problem:  # the other watcher continues with all of it
+                        self.problem = str(problem)
+                        return
+                    case problem:
+                        self.problem = describe_error(problem, most_chars=_MAX_PROBLEM_CHARS)
                 if wait_s is None:
                     return
                 self._sleep(wait_s)
@@ -242,12 +245,12 @@ class SinkThread:
     def _deliver(self, claim: Claim) -> None:
         """Deliver, and note the outcome. If it cannot be noted, the attempt counts as failed."""
         outcome = self._attempt(claim.delivery)
-        try:
+        with guarded("noting the outcome of a delivery") as noting:
             self._note(claim, outcome)
-        except StateInUseError:
-            raise
-        except Exception as problem:  # noqa: BLE001  a delivery that is left "sending" holds back its case
-            text = describe_error(problem, most_chars=_MAX_READ_CHARS)
+        if isinstance(noting.problem, StateInUseError):
+            raise noting.problem
+        if noting.problem is not None:  # a delivery that is left "sending" holds back its case
+            text = describe_error(noting.problem, most_chars=_MAX_READ_CHARS)
             self._note(claim, _Failure(problem=_shown(f"the outcome could not be noted: {text}")))
 
     def _attempt(self, delivery: Delivery) -> Mapping[str, str] | _Failure:
@@ -289,11 +292,11 @@ class SinkThread:
 
 def _receipt(returned: object) -> Mapping[str, str]:
     """Return the receipt of a sink, or an empty one if it cannot be stored: the notice was sent anyway."""
-    try:
-        receipt = {str(key): str(value) for key, value in returned.items()}  # type: ignore[attr-defined]
-    except Exception:  # noqa: BLE001  None, or anything else
-        return {}
-    return receipt if len(json.dumps(receipt)) <= _MAX_RECEIPT_CHARS else {}
+    with guarded("reading the receipt of a sink"):
+        receipt = {str(key): str(value) for key, value in (returned or {}).items()}  # type: ignore[attr-defined]
+        if len(json.dumps(receipt)) <= _MAX_RECEIPT_CHARS:
+            return receipt
+    return {}
 
 
 def _shown(problem: str) -> str:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from workerdiag.bundle.evidence_json import any_piece_from_dict, any_piece_to_dict
 from workerdiag.errors import StateFileError, describe_error, error_text, utf8_safe
+from workerdiag.guard import guarded
 from workerdiag.incidents.state_file_reader import APPLICATION_ID, SCHEMA_VERSION
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.serialization import strict_converter
@@ -285,10 +286,12 @@ def _is_log_of(piece: dict[str, object], origins: AbstractSet[str]) -> bool:
 
 
 def _piece(plain: object) -> Evidence:
-    try:
-        return any_piece_from_dict(plain)
-    except Exception as problem:  # noqa: BLE001  cattrs and validators raise anything
-        return Gap(source="the watcher's state", reason="malformed", detail=describe_error(problem))
+    with guarded("reading a piece of evidence") as reading:
+        piece = any_piece_from_dict(plain)
+    if reading.problem is not None:
+        detail = describe_error(reading.problem)
+        return Gap(source="the watcher's state", reason="malformed", detail=detail)
+    return piece
 
 
 def _dump(plain: object) -> str:

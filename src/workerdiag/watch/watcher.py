@@ -15,6 +15,7 @@ from attrs import define, evolve, field
 
 from workerdiag.deadline import Deadline, start_thread
 from workerdiag.errors import WorkerdiagError
+from workerdiag.guard import guarded
 from workerdiag.incidents.judge import judge, judge_standstill
 from workerdiag.watch.case import Notice, WatchedCase
 from workerdiag.watch.casebook import Casebook
@@ -222,9 +223,8 @@ class Watcher:
     def _run(self) -> None:
         """The watcher's thread."""
         try:
-            asyncio.run(self._run_rounds())
-        except Exception as problem:  # noqa: BLE001  the status says it
-            self._progress.note("go on watching", problem, self._clock())
+            with self._noting("go on watching"):
+                asyncio.run(self._run_rounds())
         finally:
             self._is_started.set()
             self._is_finished.set()
@@ -237,12 +237,15 @@ class Watcher:
 
     def _drain(self) -> None:
         """End the loop over this watcher after its last notice."""
-        try:
+        with self._noting("look for the last notices"):
             while self._outbox.is_waiting(INBOX_NAME) and not self._is_closed.wait(_DRAIN_POLL_S):
                 pass
-        except Exception as problem:  # noqa: BLE001  the loop ends all the same
-            self._progress.note("look for the last notices", problem, self._clock())
         self._inbox.end()
+
+    def _noting(self, doing: str) -> guarded:
+        return guarded(
+            f"trying to {doing}", lambda problem: self._progress.note(doing, problem, self._clock())
+        )
 
     def _close(self, timeout_s: float, *, is_worked_on: bool) -> None:
         if self._is_elsewhere:

@@ -148,7 +148,7 @@ def test_a_broken_recorder_ends_the_page_and_nothing_else(caplog):
 
     with caplog.at_level(logging.WARNING, logger="distributed.scheduler.recorder"):
         asyncio.run(scenario())
-    assert "The page of deaths stands still: ValueError: what is this" in caplog.text
+    assert "The page of deaths is no longer updated: ValueError: what is this" in caplog.text
 
 
 def test_deaths_that_nobody_read_are_told():

@@ -27,6 +27,7 @@ from tornado.web import Application, HTTPError, RequestHandler
 
 from workerdiag.deadline import CALL_FAILURES, in_thread, monotonic_s
 from workerdiag.errors import describe_error
+from workerdiag.guard import guarded
 from workerdiag.incidents.incident import SettleWindow
 from workerdiag.integrations.dashboard.death_history import DeathBook
 from workerdiag.integrations.dashboard.judge import (
@@ -81,19 +82,19 @@ def attach(scheduler: Scheduler) -> Undo | None:
         "counter": partial(export_counts, book, lambda: loop.call_soon_threadsafe(learn)),
     }
     for name, add in parts.items():
-        try:
+        with guarded("adding to the dashboard") as adding:
             undone = add()
-        except Exception as problem:  # noqa: BLE001  Dask's dashboard must not suffer from ours
-            logger.warning("Deaths are not shown in the dashboard (%s): %s", name, describe_error(problem))
-        else:
             undo += [undone] if undone is not None else []
+        if adding.problem is not None:
+            why = describe_error(adding.problem)
+            logger.warning("Deaths are not shown in the dashboard (%s): %s", name, why)
 
     def detach() -> None:
         for each in (*undo, *(learner.cancel for learner in learning)):
-            try:
+            with guarded("removing the page of deaths") as removing:
                 each()
-            except Exception as problem:  # noqa: BLE001  as above
-                logger.info("The page of deaths was not taken away: %s", describe_error(problem))
+            if removing.problem is not None:
+                logger.info("The page of deaths was not removed: %s", describe_error(removing.problem))
 
     return detach
 
@@ -102,10 +103,11 @@ def _add_page(scheduler: Scheduler, web: Any, book: DeathBook) -> Undo:
     """Add the routes of the page, JSON and reports, and a link in Dask's dashboard if there is one."""
     individual = plain_page()
     page, undo_naming = individual, None
-    try:
+    with guarded("adding the page to the dashboard's navigation") as naming:
         page, undo_naming = _page_in_dashboard(scheduler, web, individual)
-    except Exception as problem:  # noqa: BLE001  as above
-        logger.warning("Dask's dashboard does not name the page /%s: %s", PAGE, describe_error(problem))
+    if naming.problem is not None:
+        why = describe_error(naming.problem)
+        logger.warning("Dask's dashboard does not link to the page /%s: %s", PAGE, why)
     routes = application(book, page=page, individual=individual)
     web.add_application(routes)
 
@@ -273,12 +275,13 @@ class DeathFollower:
 
     async def run(self) -> None:
         """Follow the deaths. A failure ends only this, with a line in the log."""
-        try:
+        with guarded("following the deaths of the scheduler") as following:
             while await self._look():
                 if self._is_due():
                     await self._conclude()
-        except Exception as problem:  # noqa: BLE001  the scheduler has better things to do
-            logger.warning("The page of deaths stands still: %s", describe_error(problem))
+        if following.problem is not None:
+            why = describe_error(following.problem)
+            logger.warning("The page of deaths is no longer updated: %s", why)
 
     async def learn_causes(self) -> None:
         """Add all known causes to the book, so that it can return zero counts."""

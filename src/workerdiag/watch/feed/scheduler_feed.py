@@ -24,7 +24,7 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
-from workerdiag.deadline import Deadline, in_thread
+from workerdiag.deadline import CALL_FAILURES, Deadline, in_thread
 from workerdiag.errors import (
     ClusterEndedError,
     SchedulerUnreachableError,
@@ -33,6 +33,7 @@ from workerdiag.errors import (
     system_error,
     utf8_safe,
 )
+from workerdiag.guard import guarded
 from workerdiag.incidents.incident import watched_deaths
 from workerdiag.model.dask import Client, Reply, is_disallowed
 from workerdiag.model.evidence import Evidence
@@ -129,16 +130,16 @@ class SchedulerFeed:
         wait_s = 0.0 if after is None else max(0.0, wait_s)
         if (due_in_s := self._standstill.due_in_s) is not None:
             wait_s = min(wait_s, due_in_s)
-        try:
+        with guarded("asking the scheduler for deaths") as asking:
             connection, events = await self._connect(address)
             await self._peer.check_again(connection)
             look = await self._look(connection, events, after, wait_s=wait_s)
             standstill = await self._standstill.evidence(look.figures, connection, now=look.now)
-        except Exception as problem:  # noqa: BLE001  a scheduler that goes can be noticed in many ways
-            told = await self._peer.explain(self._connection, problem)
+        if asking.problem is not None:
+            told = await self._peer.explain(self._connection, asking.problem)
             await self.close()
             self._raise_if_ended(address)
-            raise SchedulerUnreachableError(address, told) from None
+            raise SchedulerUnreachableError(address, told)
         self._peer.answered(address)
         return self._batch(look, standstill, address)
 
@@ -160,7 +161,7 @@ class SchedulerFeed:
         read = partial(read_journal, journal, since=since, lookback_s=lookback_s)
         try:
             return await in_thread("workerdiag-watch-journal", read, timeout_s=_JOURNAL_S)
-        except Exception as problem:  # noqa: BLE001  disks, stores and their libraries raise anything
+        except CALL_FAILURES as problem:
             raise OSError(f"cannot read the journal {journal}: {describe_error(problem)}") from None
 
     async def close(self) -> None:
@@ -240,7 +241,7 @@ class SchedulerFeed:
 
     def _raise_if_ended(self, address: str) -> None:
         if self._ended_address == address or self._target.is_closed:
-            raise ClusterEndedError(address) from None
+            raise ClusterEndedError(address)
 
 
 def open_feed(
@@ -464,21 +465,18 @@ async def _connection_error(address: str) -> str:
     """Return the error of the system for a plain connection, such as "Connection refused"; empty without one."""
     from distributed.comm.addressing import get_address_host_port
 
-    try:
+    with guarded("connecting to the address") as connecting:
         _, writer = await asyncio.wait_for(asyncio.open_connection(*get_address_host_port(address)), _ASK_S)
         writer.close()
-    except Exception as problem:  # noqa: BLE001  the failure before it is reported
-        number = problem.errno if isinstance(problem, OSError) else None
-        return os.strerror(number) if number and number > 0 else ""
-    return ""
+    number = connecting.problem.errno if isinstance(connecting.problem, OSError) else None
+    return os.strerror(number) if number and number > 0 else ""
 
 
 async def _other_server(connection: Connection) -> str | None:
     """Return the Dask server that answers instead of a scheduler; None for a scheduler, or if it does not say."""
-    try:
+    reply: object = None
+    with guarded("asking who answers at the address"):
         reply = await asyncio.wait_for(connection.scheduler.identity(), _ASK_S)
-    except Exception:  # noqa: BLE001  the failure before it is reported
-        return None
     if not isinstance(reply, Mapping) or "type" not in reply or "workers" in reply:
         return None
     kind, scheduler = (

@@ -83,7 +83,7 @@ def _delay_s(given: object) -> float | None:
     """A number of seconds, also as text; None for anything else."""
     try:
         seconds = float(given)  # type: ignore[arg-type]
-    except Exception:  # noqa: BLE001  a sink may hand over anything
+    except (TypeError, ValueError, OverflowError):
         return None
     return seconds if math.isfinite(seconds) else None
 
