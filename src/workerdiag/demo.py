@@ -29,7 +29,7 @@ _MAX_CHARACTERS = 150
 
 
 def grow() -> int:
-    """Hold more and more memory, until somebody stops it."""
+    """Hold more and more memory, until the process is stopped."""
     held: list[bytes] = []
     while len(held) * _STEP_BYTES < _MAX_BYTES:
         held.append(b"x" * _STEP_BYTES)
@@ -38,7 +38,7 @@ def grow() -> int:
 
 
 def segfault() -> None:
-    """Read what stands at address zero."""
+    """Read the memory at address zero."""
     ctypes.string_at(0)
 
 
@@ -52,18 +52,18 @@ def sigkill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-#: Name of the death, what is said about it, and the task that brings it about.
+#: Name of each death, its description, and the task that causes it.
 DEATHS: Mapping[str, tuple[str, Callable[[], object]]] = {
-    "oom": ("takes more and more memory", grow),
+    "oom": ("uses more and more memory", grow),
     "segfault": ("reads memory at address zero", segfault),
     "exit": ("calls os._exit(3)", leave),
-    "sigkill": ("kills its own process by SIGKILL", sigkill),
+    "sigkill": ("kills its own process with SIGKILL", sigkill),
 }
 
 
 @contextmanager
 def _quiet_stderr() -> Iterator[None]:
-    """Without what Dask and its processes write to the terminal: logs, warnings, and tracebacks after ^C."""
+    """Silence what Dask and its processes write to the terminal: logs, warnings, and tracebacks after ^C."""
     stderr = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
@@ -118,5 +118,5 @@ def run(
             say(f"Dask says {error_text}\n")
             show(explain(problem, client))
         else:
-            say("The worker survived, which it should not have: nothing to explain.")
+            say("The worker survived unexpectedly: nothing to explain.")
     return 0

@@ -533,7 +533,7 @@ def test_a_zip_by_name_alone_is_said_to_be_none(tmp_path):
     path = tmp_path / "death.zip"
     path.write_text("garbage\n", encoding="utf-8")
     assert (
-        "death.zip cannot be read as a zip, only as text (copy or download it again)"
+        "death.zip is not a zip file and is read as text (copy or download it again)"
         in run("explain", path).stderr
     )
 

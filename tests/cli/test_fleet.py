@@ -54,7 +54,7 @@ def test_a_state_of_another_version_is_no_all_clear(tmp_path):
         connection.execute("PRAGMA user_version = 99")
     result = run(path)
     assert result.exit_code == 1
-    assert result.output.startswith("Nothing could be read: whether workers were lost is not known\n")
+    assert result.output.startswith("Nothing could be read, so it is unknown whether workers were lost\n")
     assert "version 99" in " ".join(result.output.split())
 
 
@@ -63,7 +63,7 @@ def test_a_file_of_another_kind_is_no_all_clear(tmp_path):
     (tmp_path / "worker.log").write_text("distributed.worker - INFO - Start worker at: tcp://10.0.0.1:4000\n")
     result = run(tmp_path / "worker.log")
     assert result.exit_code == 1
-    assert result.output.startswith("Nothing could be read: whether workers were lost is not known\n")
+    assert result.output.startswith("Nothing could be read, so it is unknown whether workers were lost\n")
     assert "neither a table of triage" in result.output
     assert "No worker was lost" not in result.output
 

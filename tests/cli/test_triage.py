@@ -57,7 +57,7 @@ def test_where_nothing_can_be_read_it_is_an_error(tmp_path):
     result = run(tmp_path / "gone.log")
     assert result.exit_code == 2
     assert "no log could be read" in result.output
-    assert "there is no such file: check the path or pattern" in result.output
+    assert "no such file: check the path or pattern" in result.output
 
 
 def test_where_no_input_is_a_log_that_is_no_all_clear(tmp_path):

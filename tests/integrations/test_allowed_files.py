@@ -57,7 +57,7 @@ def test_a_folder_stands_for_its_files(tree):
 )
 def test_nothing_else_is_read(tree, path):
     """Neither by dots, links, absolute paths, patterns nor addresses; the message says what may be read."""
-    with pytest.raises(NotAllowedError, match="folders that may be read"):
+    with pytest.raises(NotAllowedError, match="in the allowed folders"):
         AllowedFiles.below([tree]).files(path.format(root=tree))
 
 

@@ -211,7 +211,7 @@ def test_an_interrupted_command_says_that_it_goes_on(tmp_path):
         os.killpg(process.pid, signal.SIGINT)
         _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
-    assert "the same command goes on from here" in said
+    assert "the same command resumes from here" in said
     assert "Traceback" not in said
 
 

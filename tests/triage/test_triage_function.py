@@ -55,7 +55,7 @@ def test_nothing_to_read_needs_no_cluster(tmp_path):
     """What is not there is a row, without a cluster being started."""
     result = workerdiag.triage(tmp_path / "gone.log")
     assert [(each.status, each.reason) for each in result.inputs] == [
-        ("failed", "there is no such file: check the path or pattern")
+        ("failed", "no such file: check the path or pattern")
     ]
     assert (result.deaths, result.output) == ((), None)
 

@@ -133,7 +133,7 @@ def test_a_death_without_exit_and_cause_is_counted_beside_a_firing_case():
     (_, *others) = [each.notice for each in watcher.store.deliveries()]
     assert others
     assert (others[0].death_count, others[0].unexplained_count) == (2, 1)
-    assert "Beside them: 1 worker died, and of what is not known" in others[0].text
+    assert "Also: 1 worker died of an unknown cause" in others[0].text
 
 
 def test_a_cause_that_comes_late_takes_the_death_to_its_own_case():

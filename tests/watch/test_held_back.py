@@ -68,7 +68,7 @@ def test_the_end_of_a_cluster_leaves_nothing_untold():
     text = store.deliveries()[0].notice.text
     assert text.startswith("prod: 2 notices about 1 case were held back\n")
     assert "1 notice (new); a known issue, n" in text
-    assert "1 notice (ended); nobody was told of the case" in text
+    assert "1 notice (ended); the case was never reported" in text
 
 
 def test_what_was_held_back_survives_the_watcher(tmp_path):

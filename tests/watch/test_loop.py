@@ -227,7 +227,7 @@ def test_a_journal_that_stays_unreadable_is_told():
     watched = Watched(with_bad_journal())
     assert [reason for reason, _ in watched.said] == ["blind", "resolved"]
     assert 150 + 75 <= watched.said[0][1] <= 260
-    assert "deaths before the scheduler went may be missing" in watched.notices[0].title
+    assert "deaths before the scheduler went down may be missing" in watched.notices[0].title
     assert watched.progress.status().notes[0].count == 5
     assert watched.store.cursor("prod").epoch == "second"
 

@@ -76,7 +76,7 @@ def test_a_standstill_is_no_death():
         SETTINGS,
     )
     assert notice_of(stands, "new", START).title == "prod stands still: No worker (97%)"
-    assert notice_of(stands, "resolved", START).title == "Resolved: prod works again: No worker (97%)"
+    assert notice_of(stands, "resolved", START).title == "Resolved: prod is working again: No worker (97%)"
 
 
 def test_blindness_is_told_as_what_it_is():
@@ -84,7 +84,7 @@ def test_blindness_is_told_as_what_it_is():
     case = blind_case("prod", START, "the scheduler has not answered for 2 minutes")
     told = notice_of(case, "blind", START)
     assert told.title == "The watcher cannot see prod: the scheduler has not answered for 2 minutes"
-    assert "No notice means nothing" in told.text
+    assert "silence does not mean health" in told.text
     case, _ = with_time(case, START + 3600, seen_at=START + 3600, settings=SETTINGS)
     again = notice_of(case, "resolved", START + 3600)
     assert again.title == "The watcher sees prod again"
@@ -96,7 +96,7 @@ def test_an_ended_cluster_is_not_called_resolved():
     case, _ = ended(opened(), START + 60)
     notice = notice_of(case, "ended", START + 60)
     assert notice.title.startswith("Cluster ended: 1 worker of prod died")
-    assert "it is not resolved" in notice.text
+    assert "shut down before this was resolved" in notice.text
 
 
 @pytest.mark.parametrize("reason", REASONS_OF_A_CASE)

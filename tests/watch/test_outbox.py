@@ -433,7 +433,7 @@ def test_a_sink_that_is_gone_is_still_listed(store, outbox):
 
 def test_two_sinks_of_one_name_are_refused(store):
     """Each would get what is the other's."""
-    with pytest.raises(SinkSetupError, match="cannot use the fake sink: there are several of this name"):
+    with pytest.raises(SinkSetupError, match="cannot use the fake sink: several sinks have this name"):
         Outbox(store, [FakeSink(), FakeSink()])
 
 

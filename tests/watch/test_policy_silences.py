@@ -13,7 +13,7 @@ from workerdiag.watch.policy import MAX_SILENCE_S, KnownIssue, new_silence, pars
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"matches": " "}, "what to silence"),
+        ({"matches": " "}, "no target"),
         ({"reason": " \n"}, "has no reason"),
         ({"until": START}, "not in the future"),
         ({"until": float("nan")}, "not in the future"),
@@ -31,7 +31,7 @@ def test_an_end_is_a_time_or_a_duration():
     """Both ways to write it are understood; anything else is refused with both."""
     assert parse_until("2h", START) == START + 7200
     assert parse_until("2026-11-21T10:02:04Z", START) == START + 1
-    with pytest.raises(SilenceError, match=r"'tomorrow' is no end: .*2h"):
+    with pytest.raises(SilenceError, match=r"'tomorrow' is not an end: .*2h"):
         parse_until("tomorrow", START)
 
 

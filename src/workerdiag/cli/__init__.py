@@ -21,19 +21,13 @@ from workerdiag.cli.watch import watch
 if TYPE_CHECKING:
     from workerdiag.model.diagnosis import Findings
 
-__all__ = ["explain", "main"]
-
 #: The deaths of `workerdiag.demo`, named here so that ``--help`` need not import it.
 DEMO_DEATHS = ("oom", "segfault", "exit", "sigkill")
 
 
 @click.group(
     cls=SafeGroup,
-    examples=(
-        "workerdiag explain worker.log",
-        "workerdiag demo",
-        "workerdiag knowledge list",
-    ),
+    examples=("workerdiag explain worker.log", "workerdiag demo", "workerdiag knowledge list"),
     name="workerdiag",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -42,21 +36,17 @@ def main() -> None:
     """Why did my Dask worker die, and what do I do now?"""
 
 
-@command(
-    "workerdiag demo",
-    "workerdiag demo --death segfault",
-    group=main,
-)
+@command("workerdiag demo", "workerdiag demo --death segfault", group=main)
 @click.option(
     "--death",
     type=click.Choice(DEMO_DEATHS),
     default="oom",
     show_default=True,
-    help="How the worker is to die.",
+    help="How the worker dies.",
 )
 @click.option("--full", is_flag=True, help="Print the whole report.")
 def demo(death: str, *, full: bool) -> int:
-    """Kill a worker for real, and explain it.
+    """Kill a real worker, and explain why it died.
 
     Starts two workers with 400 MiB each on this machine, which takes some seconds, and leaves nothing behind.
     """
@@ -133,14 +123,6 @@ def completion(shell: str) -> None:
     click.echo(ShellComplete.source(kind(main, {}, "workerdiag", "_WORKERDIAG_COMPLETE")))
 
 
-main.add_command(explain)
-main.add_command(fleet)
-main.add_command(blackbox)
-main.add_command(knowledge)
-main.add_command(mcp)
-main.add_command(report)
-main.add_command(settings)
-main.add_command(sources)
-main.add_command(triage)
-main.add_command(watch)
+for each in (explain, fleet, blackbox, knowledge, mcp, report, settings, sources, triage, watch):
+    main.add_command(each)
 knowledge.add_command(draft)

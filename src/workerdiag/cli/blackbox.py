@@ -34,14 +34,11 @@ _REGION_TITLES = {
 }
 
 
-@command(
-    "workerdiag blackbox",
-    "workerdiag blackbox --format json",
-)
+@command("workerdiag blackbox", "workerdiag blackbox --format json")
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
 @format_option("text", "json", text="JSON is a list, with all that could be read of each.")
 def blackbox(paths: tuple[Path, ...], form: str) -> int:
-    """Print black boxes of workers, also of those still running.
+    """Print black boxes of workers, including running ones.
 
     A PATH is a box, or a folder of boxes. Without one, lists the boxes of this user on this machine.
     Exit status: 0 all could be read, 2 one of the paths could not.
@@ -201,7 +198,6 @@ def _wrap(text: str, indent: str, next_indent: str) -> list[str]:
 
 
 def _foreign_lines(title: str, lines: Iterable[str]) -> Iterator[str]:
-    """What others wrote, line by line, cut at the right."""
     yield f"{title}:"
     for line in lines:
         yield f"  {clip(printable(line).replace(chr(10), ' '), text_width() - 2)}".rstrip()

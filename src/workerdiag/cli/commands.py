@@ -1,7 +1,4 @@
-"""Commands that never show a traceback of ours, and say with their exit status how it went; what they share.
-
-The terminal: what standard output is, a line for the person in front of it, and a status line meanwhile.
-"""
+"""What commands share: they never show a traceback of ours, and say with their exit status how it went."""
 
 from __future__ import annotations
 
@@ -164,10 +161,8 @@ def rule_problems(folder: Path, book: Rulebook) -> list[str]:
     return [each for each in problems if each in together]
 
 
-#: Lines longer than this are hard to read, however wide the terminal.
-_MAX_COLUMNS = 100
-#: Nothing is laid out for fewer.
-_LEAST_COLUMNS = 40
+#: Longer lines are hard to read, and nothing is laid out for fewer columns.
+_MAX_COLUMNS, _LEAST_COLUMNS = 100, 40
 #: Of more digits ``COLUMNS`` is no number of columns.
 _MAX_COLUMN_DIGITS = 6
 #: Seconds before the line shows, and between two changes of it.

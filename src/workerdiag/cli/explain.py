@@ -1,7 +1,4 @@
-"""``workerdiag explain``: from log files and a scheduler's address to a report.
-
-A scheduler that is known by its address only: connect, query, disconnect, all within the time given.
-"""
+"""``workerdiag explain``: from log files and a scheduler's address to a report."""
 
 from __future__ import annotations
 
@@ -73,7 +70,7 @@ _MAX_NAMES = 5
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Also query this scheduler, e.g. tcp://10.0.0.1:8786.")
 @click.option(
-    "--stream", type=click.Choice(STREAMS), help="Who wrote the logs. By default each line tells by itself."
+    "--stream", type=click.Choice(STREAMS), help="Who wrote the logs. By default this is read from each line."
 )
 @format_option(*REPORT_FORMATS, text="What to print.")
 @click.option("--full", is_flag=True, help="Print the whole report as text, not only the first screen.")
@@ -109,8 +106,8 @@ def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
     fsspec can open, or - for standard input. A death bundle is evaluated again with today's rules.
     Black boxes, and files of death records, are recognised by their content.
 
-    Exit status: 0 a diagnosis, also that nothing died; 1 the evidence does not decide, or nothing in
-    it is known; 2 bad usage, or nothing could be read.
+    Exit status: 0 a diagnosis, also that nothing died; 1 the evidence is not conclusive, or nothing in
+    it is recognised; 2 bad usage, or nothing could be read.
     """
     if not inputs and not scheduler:
         raise click.UsageError("Give a log file, - for standard input, or --scheduler ADDRESS.")
@@ -157,7 +154,7 @@ def _tell_unreadable_zip(place: str) -> None:
         if path.suffix == ".zip" and path.is_file():
             with path.open("rb") as file:
                 if not file.read(2).startswith(b"PK"):
-                    warn(f"{place} cannot be read as a zip, only as text (copy or download it again)")
+                    warn(f"{place} is not a zip file and is read as text (copy or download it again)")
 
 
 def _names(paths: Sequence[Path]) -> str:
@@ -220,15 +217,13 @@ def _render(findings: Findings, form: ReportFormat, *, full: bool) -> str:
             assert_never(form)
 
 
-#: Share of the time that connecting may take.
-_CONNECT_SHARE = 0.6
-#: Seconds for disconnecting.
-_CLOSE_S = 1.0
+#: Share of the time that connecting may take, and seconds for disconnecting.
+_CONNECT_SHARE, _CLOSE_S = 0.6, 1.0
 
 
 @frozen
 class SchedulerSource:
-    """All that the scheduler at an address, and the platforms below it, can be asked."""
+    """The scheduler at an address and the platforms below it: connects, queries, disconnects, all in time."""
 
     address: str
     book: Rulebook
@@ -252,7 +247,7 @@ class SchedulerSource:
                 place=self.place,
                 reason="unreachable",
                 detail=f"cannot connect to {self.address}: {why}"[:500],
-                remedy="an address looks like tcp://10.0.0.1:8786; check it and that the scheduler runs",
+                remedy="an address looks like tcp://10.0.0.1:8786; check it, and that the scheduler is running",
             )
             return
         try:

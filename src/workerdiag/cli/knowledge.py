@@ -1,9 +1,4 @@
-"""``workerdiag knowledge``: reading and checking the rules.
-
-``workerdiag knowledge draft``: the draft of a rule.
-
-The JSON Schema of the files under ``knowledge/``, made from the classes that they become.
-"""
+"""``workerdiag knowledge``: read, check and draft rules, and the JSON Schema of their files."""
 
 from __future__ import annotations
 
@@ -45,18 +40,11 @@ if TYPE_CHECKING:
 
 #: What installed packs may take to load, in seconds.
 _PACKS_S = 10.0
-#: Notes that are said in full.
 _MAX_NOTES = 10
 _folder_argument = click.argument("folder", metavar="DIR", type=FolderPath(path_type=Path))
 
 
-@click.group(
-    cls=SafeGroup,
-    examples=(
-        "workerdiag knowledge list",
-        "workerdiag knowledge lint my-rules",
-    ),
-)
+@click.group(cls=SafeGroup, examples=("workerdiag knowledge list", "workerdiag knowledge lint my-rules"))
 def knowledge() -> None:
     """Read and check what workerdiag knows about dying workers."""
 
@@ -130,7 +118,7 @@ def search(words: tuple[str, ...], knowledge: tuple[str, ...]) -> int:
     for each in found:
         click.echo(printable(f"{each.id:<{id_columns}}  {one_line(each.title)}"))
     if not found:
-        click.echo("No cause has these words; `workerdiag knowledge list` lists all.", err=True)
+        click.echo("No cause matches; `workerdiag knowledge list` lists all.", err=True)
     return EXIT_OK if found else EXIT_NOT_OK
 
 
@@ -176,7 +164,7 @@ def lint(folder: Path, *, strict: bool) -> int:
     type=FolderPath(path_type=Path),
     help="A folder of incidents whose cause is known, beside DIR/incidents. May be repeated.",
 )
-@click.option("--strict", is_flag=True, help="Count what is not proven as a problem.")
+@click.option("--strict", is_flag=True, help="Count unproven signs and causes as problems.")
 def test(folder: Path, *, incidents: tuple[Path, ...], strict: bool) -> int:
     """Test rules on lines, whole incidents and quiet logs.
 
@@ -275,7 +263,7 @@ def schema(*, export: bool) -> None:
     click.echo(json.dumps(export_schema() if export else rule_schema(), indent=2))
 
 
-#: Reading logs for a draft may take this long; nobody waits for it in an except block.
+#: Seconds that reading logs for a draft may take; nobody waits for it in an except block.
 _READING_S = 120.0
 _MAX_BYTES = 64 * 2**20
 
@@ -324,9 +312,7 @@ def rule_schema() -> Schema:
     from workerdiag.rulebook.folder import FIELD_OF_TABLE, SharedRules
 
     definitions, cause, landmark = _definitions()
-    file_keys = {
-        attribute: key for key, attribute in FIELD_OF_TABLE.items()
-    }  # TOML files name some otherwise
+    file_keys = {attribute: key for key, attribute in FIELD_OF_TABLE.items()}
     advice = add_definition(SharedRules, definitions, all_required=False)
     for shape in (definitions["Cause"], definitions["Landmark"], definitions["SharedRules"]):
         shape["properties"] = {file_keys.get(key, key): each for key, each in shape["properties"].items()}
@@ -375,7 +361,6 @@ def export_schema() -> dict[str, object]:
 
 
 def _definitions() -> tuple[Schema, Schema, Schema]:
-    """All definitions, and how to refer to a cause and to a landmark."""
     from workerdiag.model.rules import SIGN_KINDS
 
     definitions: Schema = {}

@@ -19,17 +19,14 @@ if TYPE_CHECKING:
 _NO_BUNDLE_REMEDY = "Diagnosis.save() writes one; for logs use workerdiag explain"
 
 
-@command(
-    "workerdiag report death.zip",
-    "workerdiag report death.zip > report.md",
-)
+@command("workerdiag report death.zip", "workerdiag report death.zip > report.md")
 @click.argument("bundle", metavar="PATH|URL|-", type=click.Path(readable=False, allow_dash=True))
 def report(bundle: str) -> int:
     """Make a bug report of a death bundle.
 
     A bundle is what `Diagnosis.save("death.zip")` and `workerdiag explain --save death.zip` write. The
     report is Markdown of at most 60,000 characters: what happened, why, when, and with which versions and
-    configuration. Read it before you publish it: what looked like a secret was hidden, names were not.
+    configuration. Read it before you publish it: likely secrets are hidden, names are not.
 
     Exit status: 0 a report; 2 bad usage, or no bundle.
     """
@@ -60,7 +57,7 @@ def _open_bundle(place: str) -> Bundle:
     except (OSError, ImportError) as problem:
         detail = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
         raise BundleError(name, detail, "check the path") from problem
-    raise BundleError(name, "it is not one", _NO_BUNDLE_REMEDY)
+    raise BundleError(name, "it is not a death bundle", _NO_BUNDLE_REMEDY)
 
 
 def _diagnose_again(bundle: Bundle) -> Findings:

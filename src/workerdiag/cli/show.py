@@ -1,9 +1,4 @@
-"""``workerdiag settings``: which settings hold, and where they were set.
-
-``workerdiag sources``: the places that can be queried, and what a query takes.
-
-``workerdiag mcp``: a server for assistants, over standard input and output.
-"""
+"""``workerdiag settings``, ``sources`` and ``mcp``: settings, places to query, and a server for assistants."""
 
 from __future__ import annotations
 
@@ -36,7 +31,7 @@ def settings() -> int:
     They are those of Dask's configuration in this process, under "workerdiag". Workers, nannies and
     schedulers each have their own.
 
-    Exit status: 0 all can be used, 1 there are unknown keys or wrong values.
+    Exit status: 0 all are valid, 1 there are unknown keys or wrong values.
     """
     from workerdiag.settings import ROOT, defaults, origin, setting, unusable_entries
 
@@ -81,10 +76,7 @@ def _source_lines(terms: Terms | Gap) -> list[str]:
     return [line for head, text in rows for line in wrapped(text, first=head, rest=" " * len(head))]
 
 
-@command(
-    "workerdiag mcp --root /var/log/dask",
-    "workerdiag mcp --root . --scheduler tcp://10.0.0.1:8786",
-)
+@command("workerdiag mcp --root /var/log/dask", "workerdiag mcp --root . --scheduler tcp://10.0.0.1:8786")
 @click.option(
     "--root",
     "roots",

@@ -1,7 +1,4 @@
-"""``workerdiag triage``: many logs at once, on the workers of a Dask cluster.
-
-``workerdiag fleet``: what kills workers, from the tables of triage and the states of watchers.
-"""
+"""``workerdiag triage`` reads many logs on a Dask cluster; ``workerdiag fleet`` says what kills workers."""
 
 from __future__ import annotations
 
@@ -36,9 +33,8 @@ if TYPE_CHECKING:
     from workerdiag.triage.tables import TableFormat
     from workerdiag.triage.work import Progress, TriageResult
 
-#: Seconds that connecting to a scheduler may take.
 _CONNECT_S = 30.0
-#: At most this many inputs are named that could not be read.
+#: At most this many unreadable inputs are named.
 _MAX_NAMED = 5
 
 
@@ -110,7 +106,7 @@ def triage(  # noqa: PLR0913, PLR0917  click gives one for each option
             )
         except KeyboardInterrupt:
             if output is not None:
-                note(f"what was read is kept in {output}: the same command goes on from here")
+                note(f"what was read is kept in {output}: the same command resumes from here")
             raise
     failed = _warn_of_failed(result)
     click.echo(printable(str(result)))
@@ -150,7 +146,7 @@ def _client_of(address: str) -> Iterator[Client]:
     except Exception as problem:
         raise TriageError(
             f"cannot connect to {address}: {describe_connection_error(problem)}",
-            "check the address and that the scheduler runs",
+            "check the address, and that the scheduler is running",
         ) from problem
     with client:
         yield client

@@ -1,8 +1,6 @@
 """``workerdiag watch``: follow a cluster, and say why its workers die.
 
-``workerdiag watch status|confirm|silence|unsilence|resend``: what a watcher's state file says, and silences.
-
-Options that the commands of ``workerdiag watch`` share: sinks, and the state file.
+``workerdiag watch status|confirm|silence|unsilence|resend`` read and change a watcher's state file.
 """
 
 from __future__ import annotations
@@ -59,12 +57,11 @@ def sink_options(command: Callable[..., object]) -> Callable[..., object]:
     return command
 
 
-#: The file in which a watcher keeps what it knows.
 state_option = click.option(
     "--state",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="Where the watcher keeps what it knows. By default ~/.local/state/workerdiag/watch.db.",
+    help="The watcher's state file. By default ~/.local/state/workerdiag/watch.db.",
 )
 
 
@@ -91,13 +88,13 @@ def make_state_folder(given: str | None) -> Path:
 #: At most this many closed cases, and deliveries that were given up, are listed.
 _MAX_OVER, _MAX_DEAD = 5, 10
 _CASE_ID = re.compile("[0-9a-f]{12}")
-#: A sink that needs longer for a notice, in seconds, is said to.
+#: A sink that takes longer for one notice, in seconds, is reported as hanging.
 _LONG_S = 60.0
 _STATES: Mapping[DeliveryState, str] = {
     "sent": "sent",
     "pending": "waiting",
     "sending": "being sent",
-    "dead": "given up",
+    "dead": "failed",
 }
 
 
@@ -113,12 +110,10 @@ def _open(state: str | None) -> Store:
 )
 @state_option
 def status(state: str | None) -> int:
-    """Say who watches, and list cases and sinks.
+    """Show whether a watcher runs, and list cases, sinks, silences and failed deliveries.
 
-    Also silences, and what was not delivered.
-
-    Exit status: 0 somebody watches, sees the cluster, and every sink takes what it is given; 1 not so;
-    2 the state file cannot be used.
+    Exit status: 0 a watcher runs, sees the cluster, and every sink works; 1 otherwise; 2 the state file cannot
+    be used.
     """
     with closing(_open(state)) as store:
         problems = list(_problems(store, time.time()))
@@ -136,13 +131,13 @@ def status(state: str | None) -> int:
 @click.argument("matches", metavar="CASE")
 @click.option("--for", "length", metavar="DURATION", help="How long, such as 4h.")
 @click.option("--until", metavar="TIME", help="Until when, a time with a zone.")
-@click.option("--reason", required=True, metavar="TEXT", help="Why, for those who wonder later.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why, for later readers.")
 @state_option
 def silence(matches: str, length: str | None, until: str | None, reason: str, state: str | None) -> None:
     """Hold back the notices of a case for a while.
 
     CASE is the id or the key of a case, the id of a cause, or the name of a cluster; or a pattern, such as
-    'nanny.*'. What was held back is in the next digest.
+    'nanny.*'. The next digest lists what was held back.
     """
     from workerdiag.watch.policy import new_silence, parse_until
 
@@ -157,7 +152,7 @@ def silence(matches: str, length: str | None, until: str | None, reason: str, st
     click.echo(f"Silence {made.id} until {format_time(made.until)} UTC")
     _warn_of_unknown_cause(matches)
     if _CASE_ID.fullmatch(matches) and matches not in known:
-        warn(f"no case is called {matches}; `workerdiag watch status` lists them")
+        warn(f"there is no case {matches}; `workerdiag watch status` lists them")
 
 
 def _warn_of_unknown_cause(matches: str) -> None:
@@ -166,7 +161,7 @@ def _warn_of_unknown_cause(matches: str) -> None:
     ids = [each.id for each in load_checked_rulebook(()).causes] if dot else []
     is_of_family = any(each.startswith(f"{family}.") for each in ids)
     if is_of_family and not any(fnmatchcase(each, matches) for each in ids):
-        warn(f"no cause is called {matches}{similar_ids(matches, ids)}")
+        warn(f"there is no cause {matches}{similar_ids(matches, ids)}")
 
 
 @command(
@@ -174,16 +169,16 @@ def _warn_of_unknown_cause(matches: str) -> None:
     "workerdiag watch confirm 3f9a1c2b4d5e --by 'Ada, DASK-123'",
 )
 @click.argument("case_id", metavar="CASE")
-@click.option("--by", metavar="NAME", help="Who is at work on it. By default the user of this process.")
+@click.option("--by", metavar="NAME", help="Who is handling it. By default the user of this process.")
 @state_option
 def confirm(case_id: str, by: str | None, state: str | None) -> None:
-    """Say that somebody is at work on a case.
+    """Record that somebody is handling a case.
 
-    Nobody is reminded of it any more; that it gets worse, changes or ends is told as before.
+    It gets no more reminders. Notices that it gets worse, changes or ends are sent as before.
     """
     with closing(_open(state)) as store:
         case = store.confirm(case_id, by or _user())
-    click.echo(f"Case {case.id}: {case.progress.confirmed_by} is at work on it")
+    click.echo(f"Case {case.id}: {case.progress.confirmed_by} is handling it")
 
 
 def _user() -> str:
@@ -209,28 +204,28 @@ def unsilence(silence_id: str, state: str | None) -> None:
     "workerdiag watch resend --sink 'slack:#dask'",
 )
 @click.argument("delivery_id", metavar="[ID]", required=False)
-@click.option("--sink", metavar="NAME", help="Only what is for this sink.")
+@click.option("--sink", metavar="NAME", help="Only deliveries to this sink.")
 @state_option
 def resend(delivery_id: str | None, sink: str | None, state: str | None) -> None:
-    """Send again what was given up.
+    """Send notices again that could not be delivered.
 
-    That is one notice, those for a sink, or all; `workerdiag watch status` lists them. The watcher that
-    runs, or the next one, sends them under their old ids.
+    That is one notice, those for a sink, or all; `workerdiag watch status` lists them. The running watcher, or
+    the next one, sends them with their old ids.
     """
     with closing(_open(state)) as store:
         count = store.outbox.resend_dead(delivery_id, sink=sink)
     if not count:
-        raise UnusableError("there is no such notice that was given up (workerdiag watch status lists them)")
+        raise UnusableError("there is no such undelivered notice (workerdiag watch status lists them)")
     click.echo(f"{pluralize(count, 'notice')} will be sent again")
 
 
 def _problems(store: Store, now: float) -> Iterator[str]:
-    from workerdiag.watch.case import BLIND_KEY
+    from workerdiag.incidents.state_file_reader import BLIND_KEY
     from workerdiag.watch.lease import lease_holder
 
     holder = lease_holder(store.file)
     if holder is None or holder.expires_at <= now or holder.is_seen_running() is False:
-        yield "nobody watches (workerdiag watch ADDRESS, with the same --state, begins)"
+        yield "no watcher is running (start one: workerdiag watch ADDRESS, with the same --state)"
     for case in store.cases():
         if case.key == BLIND_KEY and case.is_open:
             yield f"the watcher does not see {case.cluster}: {case.title}"
@@ -258,7 +253,7 @@ def _status_lines(store: Store, now: float) -> Iterator[str]:
     for sink in store.outbox.sinks():
         yield from _field("Sink", _sink_text(sink, now))
     for each in store.deliveries("dead")[-_MAX_DEAD:]:
-        yield from _field("Given up", _dead_text(each))
+        yield from _field("Failed", _dead_text(each))
     for silent in store.policy_table.silences():
         if silent.until > now:
             until = format_time(silent.until)
@@ -278,7 +273,7 @@ def _case_lines(name: str, case: WatchedCase) -> Iterator[str]:
     yield from _field(name, f"{case.id}  {case.state} on {case.cluster}{died}{hosts}, last {last} UTC")
     yield from _field("", f"{case.title}{sure}")
     if case.is_open and case.progress.confirmed_by:
-        yield from _field("", f"{case.progress.confirmed_by} is at work on it")
+        yield from _field("", f"{case.progress.confirmed_by} is handling it")
 
 
 def _sink_text(sink: SinkStatus, now: float) -> str:
@@ -286,7 +281,7 @@ def _sink_text(sink: SinkStatus, now: float) -> str:
     hangs = ""
     if sink.sending_since is not None and now - sink.sending_since >= _LONG_S:
         for_s = format_duration(now - sink.sending_since)
-        hangs = f"; it has been at one notice for {for_s}, since {format_time(sink.sending_since)} UTC"
+        hangs = f"; it has been sending one notice for {for_s}, since {format_time(sink.sending_since)} UTC"
     problem = f"; last problem: {sink.problem}" if sink.problem else ""
     return f"{sink.name}: {', '.join(said)}{hangs}{problem}"
 
@@ -297,7 +292,6 @@ def _dead_text(delivery: StoredDelivery) -> str:
     return f"{delivery.id}  {tried}: {title}: {delivery.problem}"
 
 
-_INDENT = "  "
 #: The command that ``workerdiag watch ADDRESS`` means.
 _START = "start"
 #: A word that may be a command, and is neither an address nor what a scheduler file is mostly called.
@@ -316,7 +310,7 @@ def notice_lines(notice: Notice) -> Iterator[str]:
     for line in wrapped(title):
         yield _styled(line, bold=True, fg=_color(notice.reason))
     for each in others:
-        yield from wrapped(each, first=_INDENT, rest=_INDENT * 2)
+        yield from wrapped(each, first="  ", rest="    ")
     yield ""
 
 
@@ -352,14 +346,14 @@ class _WatchGroup(SafeGroup):
             return super().resolve_command(ctx, args)
         if args[0].startswith(("http://", "https://")):
             raise click.UsageError(
-                f"{args[0]} is the address of a dashboard; give the scheduler's, such as tcp://10.0.0.1:8786",
+                f"{args[0]} is a dashboard; give the scheduler's address, such as tcp://10.0.0.1:8786",
                 ctx,
             )
         if _MISTYPED.fullmatch(args[0]) and not os.path.lexists(args[0]):
             near = difflib.get_close_matches(args[0], self.commands)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise click.UsageError(
-                f"{args[0]!r} is no command, no address (tcp://10.0.0.1:8786) and no scheduler file.{hint}",
+                f"{args[0]!r} is not a command, an address (tcp://10.0.0.1:8786) or a scheduler file.{hint}",
                 ctx,
             )
         return super().resolve_command(ctx, [_START, *args])
@@ -392,13 +386,13 @@ def watch() -> None:
 @click.argument("address")
 @sink_options
 @state_option
-@click.option("--bundles", metavar="FOLDER", help="Save the evidence of each case there, as a death bundle.")
-@click.option("--name", metavar="NAME", help="What people call the cluster. By default its address.")
+@click.option("--bundles", metavar="FOLDER", help="Save a death bundle of each case in this folder.")
+@click.option("--name", metavar="NAME", help="Name of the cluster in notices. By default its address.")
 @click.option(
     "--known-issues", metavar="FILE", type=click.Path(dir_okay=False), help="A TOML file of known issues."
 )
-@click.option("--quiet-hours", metavar="HOURS", help="Hold notices back then: '22:00-07:00 Europe/Berlin'.")
-@format_option("text", "json", text="How notices are printed: json is one object a line.")
+@click.option("--quiet-hours", metavar="HOURS", help="Hold notices back: '22:00-07:00 Europe/Berlin'.")
+@format_option("text", "json", text="How to print notices; json is one object per line.")
 def start(  # noqa: PLR0913, PLR0917  click gives one for each option
     address: str,
     state: str | None,
@@ -413,8 +407,8 @@ def start(  # noqa: PLR0913, PLR0917  click gives one for each option
 
     ADDRESS is that of the scheduler, or the path of a scheduler file, which is read again each time.
     Tokens and passwords come from the environment: SLACK_TOKEN, WORKERDIAG_WEBHOOK_SECRET,
-    WORKERDIAG_MAIL_SERVER (smtp://USER:PASSWORD@HOST:587), WORKERDIAG_MAIL_SENDER. A value env:NAME is that
-    of the variable NAME.
+    WORKERDIAG_MAIL_SERVER (smtp://USER:PASSWORD@HOST:587), WORKERDIAG_MAIL_SENDER. A value env:NAME is read
+    from the variable NAME.
 
     Exit status: 0 the cluster was closed, or SIGTERM; 2 bad usage, a scheduler that was never seen, or a
     state file that cannot be used.
@@ -465,12 +459,12 @@ def _follow(watcher: Watcher, address: str, form: NoticeFormat) -> None:
         found = watcher.status()
         if found.seen_at is None and found.problem and not has_said:
             has_said = True
-            again = "asking again" if known else f"asking again for {_CONNECT_S:.0f} s"
+            again = "retrying" if known else f"retrying for {_CONNECT_S:.0f} s"
             note(f"{address} does not answer: {found.problem}; {again}")
         if found.seen_at is None and not known and patience.is_over:
             raise UnusableError(
                 f"cannot watch {address}: {found.problem or 'no answer'}\n"
-                "Check the address, and that the scheduler runs."
+                "Check the address, and that the scheduler is running."
             )
     _warn_of_failures(watcher, warned)
     found = watcher.status()
@@ -513,8 +507,5 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-watch.add_command(status)
-watch.add_command(confirm)
-watch.add_command(silence)
-watch.add_command(unsilence)
-watch.add_command(resend)
+for each in (status, confirm, silence, unsilence, resend):
+    watch.add_command(each)

@@ -1,4 +1,1 @@
-"""Turns settled deaths into incidents: one for each trouble, with its diagnosis.
-
-The watcher reports incidents, the dashboard shows them.
-"""
+"""Turns settled deaths into incidents with a diagnosis, which the watcher reports and the dashboard shows."""

@@ -1,7 +1,4 @@
-"""Watched deaths with their evidence, incidents with their diagnosis, and wording shared by their readers.
-
-The settle window: when deaths are judged, after their evidence had time to arrive.
-"""
+"""Watched deaths with their evidence, incidents with their diagnosis, and when deaths are judged."""
 
 from __future__ import annotations
 

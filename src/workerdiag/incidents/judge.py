@@ -1,13 +1,7 @@
 """Turns settled deaths into incidents: one for each trouble, with its diagnosis.
 
 All deaths are judged together first, in their context. Then the deaths of each cause are judged again by
-their own evidence, for the final diagnosis and its key.
-
-Pairs watched deaths with those of a diagnosis.
-
-Selects the records of a log that may be about one death.
-
-Excerpts of a log for deaths: its records, and merging the excerpts of several deaths.
+their own evidence, for the final diagnosis and its key. Of a log, that are the records that may be about them.
 """
 
 from __future__ import annotations
@@ -81,12 +75,7 @@ class DeathFinding:
 
 
 def judge(deaths: Sequence[WatchedDeath], *, timeout_s: float) -> list[WatchedIncident]:
-    """Return the incidents of *deaths*, the oldest first, without deliberate stops. Never raises.
-
-    Args:
-        deaths: The deaths, in any order.
-        timeout_s: Approximate time limit, in seconds.
-    """
+    """Return the incidents of *deaths*, the oldest first, without deliberate stops. Never raises."""
     lost = sorted((each for each in deaths if not each.is_expected), key=lambda each: each.when)
     if not lost:
         return []
@@ -97,12 +86,9 @@ def judge(deaths: Sequence[WatchedDeath], *, timeout_s: float) -> list[WatchedIn
 
 
 def judge_standstill(pieces: Sequence[Evidence], *, when: float, timeout_s: float) -> WatchedIncident | None:
-    """Return the incident of a standstill; None if work goes on, or nothing has to change. Never raises.
+    """Return the incident of a standstill since *when*; None if work goes on, or nothing has to change.
 
-    Args:
-        pieces: The evidence, as in `FeedBatch.standstill`.
-        when: Its start, in seconds since the epoch.
-        timeout_s: Approximate time limit, in seconds.
+    It never raises.
     """
     if not pieces:
         return None
@@ -195,7 +181,6 @@ def _when(judged: DeathFinding) -> float:
 
 
 def _sample(group: Sequence[DeathFinding]) -> list[WatchedDeath]:
-    """Return the first deaths with a known cause of their own, else the first."""
     known = [each for each in group if each.cause is not None]
     return [each.death for each in (known or group)[:_SAMPLE]]
 
@@ -205,7 +190,6 @@ def _evidence(deaths: Sequence[WatchedDeath]) -> list[Evidence]:
 
 
 def _removal_of(death: WatchedDeath) -> Event:
-    """Return the removal of the worker in the scheduler's words, if nothing else is known."""
     topic = death.identity.worker or "recorder"
     fields: dict[str, EventValue] = {"action": "remove-worker", "expected": False}
     return Event(topic=topic, fields=fields, when=death.when, identity=death.identity)
@@ -235,7 +219,7 @@ def _explained(
 
 
 def _failed(problem: Exception) -> Diagnosis:
-    summary = f"workers died, and workerdiag failed to judge why: {describe_error(problem)}"
+    summary = f"workers died, and workerdiag could not determine why: {describe_error(problem)}"
     return Diagnosis(outcome="unknown", summary=summary)
 
 
@@ -250,15 +234,12 @@ def _key(diagnosis: Diagnosis) -> str:
 
 
 class _CollectedEvidence:
-    """A source of evidence that is already collected."""
-
     name = "collected evidence"
 
     def __init__(self, evidence: Sequence[Evidence]) -> None:
         self._evidence = evidence
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
-        """Yield the evidence; *budget_s* is not used."""
         del budget_s
         yield from self._evidence
 

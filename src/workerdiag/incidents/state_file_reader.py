@@ -1,7 +1,4 @@
-"""Reads deaths from a watcher's state file, for others than the watcher.
-
-It writes nothing; a watcher may run meanwhile.
-"""
+"""Reads deaths from a watcher's state file, for others than the watcher, which may run meanwhile."""
 
 from __future__ import annotations
 
@@ -29,7 +26,6 @@ SCHEMA_VERSION: Final = 1
 #: Key of the case that is open while the watcher is blind.
 BLIND_KEY: Final = "blind"
 
-#: Seconds to wait for a writing process.
 _BUSY_S = 10.0
 #: Deaths that are judged and have no case were no incident.
 _DEATHS = """
@@ -102,8 +98,6 @@ def blind_clusters(path: str | os.PathLike[str]) -> tuple[tuple[str, str], ...]:
 
 @frozen
 class _Case:
-    """The content of a case about its deaths."""
-
     key: str = ""
     cause: str | None = None
     probability: float = 0.0
@@ -171,9 +165,7 @@ def _reading(path: str | os.PathLike[str]) -> Iterator[sqlite3.Connection]:
             if application != APPLICATION_ID:
                 raise StateFileError(name, "it is not the state of a watcher", _REMEDY)
             if version != SCHEMA_VERSION:
-                why = (
-                    f"its tables are of version {version}, and this workerdiag reads version {SCHEMA_VERSION}"
-                )
+                why = f"its tables have version {version}; this workerdiag reads version {SCHEMA_VERSION}"
                 raise StateFileError(name, why, _REMEDY)
             yield connection
     except sqlite3.Error as problem:

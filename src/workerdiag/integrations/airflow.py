@@ -45,9 +45,8 @@ class DeathRetryPolicy(RetryPolicy):
             hand, or Dask's setting ``scheduler-address``.
         retry_delay: Time before the next try; None: that of the task.
         give_memory: Called with the minimum memory for each worker, in bytes, and Airflow's context. It
-            stores
-            the size for the next try and returns True; or False if the task has had more memory before, since
-            nobody knows whether even more would help.
+            stores the size for the next try and returns True; or False if the task has had more memory before,
+            since nobody knows whether even more would help.
         timeout_s: Seconds that the diagnosis may take; None: the setting ``workerdiag.explain.timeout``.
     """
 

@@ -14,7 +14,6 @@ from workerdiag.rendering.wording import clip
 
 #: Maximum number of files in one folder.
 MAX_FILES: Final = 200
-#: Maximum characters of a path in a message.
 _MAX_FILE_CHARS: Final = 200
 
 
@@ -38,23 +37,20 @@ class AllowedFiles:
         return cls(tuple(Path(each).resolve() for each in folders))
 
     def files(self, path: str) -> Sequence[Path]:
-        """Return the file at that path, or the files in the folder there.
-
-        Args:
-            path: Absolute, or relative to one of the folders.
+        """Return the file at that path, absolute or relative to one of the folders, or the files in a folder.
 
         Raises:
             NotAllowedError: There is no such file that may be read.
         """
         if not self.roots:
-            raise NotAllowedError("no folder may be read: start with `workerdiag mcp --root DIR`")
+            raise NotAllowedError("no folder is allowed: start with `workerdiag mcp --root DIR`")
         for root in self.roots:
             with suppress(OSError, ValueError, RuntimeError):  # too long, a null byte, a circle of links
                 if files := self._files(root / path):
                     return files
         allowed = ", ".join(map(str, self.roots))
         name = clip(repr(path), _MAX_FILE_CHARS)
-        raise NotAllowedError(f"there is no file {name} in the folders that may be read: {allowed}")
+        raise NotAllowedError(f"there is no file {name} in the allowed folders: {allowed}")
 
     def _files(self, path: Path) -> Sequence[Path]:
         found = path.resolve()

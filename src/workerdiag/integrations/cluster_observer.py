@@ -2,8 +2,6 @@
 
 The scheduler's events name the lost workers. They are read on demand, and once more before a client or a
 cluster closes, since nobody can be asked after that.
-
-Which workers went without an order, by a scheduler's events of topic ``all``.
 """
 
 from __future__ import annotations
@@ -55,11 +53,7 @@ class ObservedDeaths:
 
 @define(eq=False)
 class ClusterObserver:
-    """Collects unexpected deaths. It never raises.
-
-    Args:
-        timeout_s: Time limit of one diagnosis, in seconds.
-    """
+    """Collects unexpected deaths, with *timeout_s* seconds for one diagnosis. It never raises."""
 
     _timeout_s: float
     _left_s: float = field(default=_TOTAL_S, init=False)
@@ -89,11 +83,9 @@ class ClusterObserver:
                 setattr(owner, name, original)
 
     def look(self, *, of: object = None, judge: bool = True) -> None:
-        """Ask the schedulers of all open clients.
+        """Ask the schedulers of all open clients, or *of* one client or cluster.
 
-        Args:
-            of: One client, or the clients of one cluster; None: all.
-            judge: Whether to diagnose; otherwise the deaths count as known.
+        Without *judge*, the deaths count as known, and are not diagnosed.
         """
         for client in open_clients():
             if (of is None or of is client or of is client.cluster) and client.id not in self._silent:
@@ -109,12 +101,7 @@ class ClusterObserver:
         return observed
 
     def explain(self, exc: BaseException, observed: Sequence[ObservedDeaths]) -> Diagnosis | None:
-        """Return why *exc* was raised, if workers are the reason; else None.
-
-        Args:
-            exc: The exception.
-            observed: Recent deaths.
-        """
+        """Return why *exc* was raised after the *observed* deaths, if workers are the reason; else None."""
         diagnosis = None
         with suppress(Exception):
             diagnosis = self._diagnosis(exc, has_deaths=bool(observed))
@@ -208,21 +195,18 @@ _ORDERS: Final[Mapping[str, str]] = {"restart-workers": "workers", "retire-worke
 
 @define(eq=False, kw_only=True)
 class Removals:
-    """Tells of each removal once."""
+    """Reports each removal once."""
 
-    #: Earlier removals are not told, in seconds since the epoch.
+    #: Earlier removals are not reported, in seconds since the epoch.
     _since: float
-    #: Those that were told, by worker and stimulus.
+    #: Worker and stimulus of those that were reported.
     _known: set[tuple[str, str]] = field(factory=set, init=False)
 
     def take_new(self, entries: Sequence[tuple[float, object]]) -> list[str]:
-        """The workers whose removal is new, was not announced, and is part of no restart or retirement.
+        """Return the workers whose removal is new, was not announced, and is part of no restart or retirement.
 
-        Many suites restart their cluster for each test, so that these are told apart here. Other stops that
-        somebody asked for can only be judged by all evidence.
-
-        Args:
-            entries: Events with their times, oldest first.
+        Many suites restart their cluster for each test, so that these are told apart here. Other requested
+        stops can only be judged by all evidence.
         """
         events = [(when, message) for when, message in entries if isinstance(message, Mapping)]
         ordered = {worker for _, message in events for worker in _ordered(message)}

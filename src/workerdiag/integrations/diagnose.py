@@ -1,11 +1,8 @@
-"""The diagnosis of an exception from another program, often after the cluster is gone.
+"""The diagnosis of an exception from another program, often after the cluster is gone, as plain values too.
 
-A diagnosis as a few named plain values, for tags, attributes and properties of other programs.
-
-The diagnosis of an exception in a program's logging or error reporting.
-
-This runs in any thread, even in the event loop of a client, and for errors of any kind. So it keeps its time
-limit, never raises, never blocks an event loop, asks once for each exception, and limits its rate.
+`diagnose_in_passing` is for logging and error reporting: it runs in any thread, even in the event loop of a
+client, and for errors of any kind. So it keeps its time limit, never raises, never blocks an event loop, asks
+once for each exception, and limits its rate.
 """
 
 from __future__ import annotations
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
 
 #: Limits for connecting to a scheduler, as a share of the time, and for disconnecting, in seconds.
 _CONNECT_SHARE, _CLOSE_S = 0.4, 1.0
-#: Maximum number of linked exceptions.
 _MAX_LINKED = 50
 
 

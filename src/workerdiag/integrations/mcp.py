@@ -1,9 +1,7 @@
 """A server of the Model Context Protocol: an assistant asks why workers died, and reads the knowledge base.
 
-It only reads, only below the folders and from the schedulers that its user allows, and it hides secrets. Text
-of logs is marked as untrusted.
-
-Views of a diagnosis, a cause and a bundle for a language model: short, clean, with quotes kept apart.
+It only reads, only below the folders and from the schedulers that its user allows, and it hides secrets. Its
+answers are short, and mark text of logs as untrusted.
 """
 
 from __future__ import annotations
@@ -233,8 +231,7 @@ _TIMEOUT_S, _MAX_TIMEOUT_S = 15.0, 60.0
 #: Share of that for connecting to a scheduler, at most.
 _CONNECT_SHARE: Final = 0.4
 _MAX_FOUND, _MAX_LINES = 20, 200
-#: Columns of a cause's page.
-_WIDTH: Final = 100
+_PAGE_COLUMNS: Final = 100
 
 
 @frozen
@@ -289,7 +286,7 @@ class DeathTools:
             near = ", ".join(each.id for each in search_causes(self.book, cause_id.replace(".", " "), most=3))
             hint = f"did you mean {near}?" if near else "search_knowledge finds them"
             raise ToolError(f"there is no cause {cause_id!r}; {hint}")
-        return render_cause(cause, width=_WIDTH)
+        return render_cause(cause, width=_PAGE_COLUMNS)
 
     def bundle_contents(self, path: str) -> dict[str, Any]:
         """List what a death bundle holds.
@@ -315,10 +312,9 @@ class DeathTools:
             client = None
             if scheduler is not None:
                 if scheduler not in self.schedulers:
-                    allowed = (
-                        ", ".join(self.schedulers) or "none: start with `workerdiag mcp --scheduler ADDRESS`"
-                    )
-                    raise ToolError(f"this scheduler may not be queried; allowed: {allowed}")
+                    allowed = ", ".join(self.schedulers)
+                    hint = "none: start with `workerdiag mcp --scheduler ADDRESS`"
+                    raise ToolError(f"this scheduler may not be queried; allowed: {allowed or hint}")
                 client = stack.enter_context(open_client(scheduler, timeout_s * _CONNECT_SHARE))
                 if client is None:
                     raise ToolError(f"cannot connect to {scheduler}; is it running?")

@@ -58,10 +58,7 @@ class WorkerdiagMagics(Magics):
         self._arrived: list[tuple[object, Diagnosis, BaseException | None]] = []
 
     def on_cell_run(self, result: ExecutionResult) -> None:
-        """Show the answer under a cell that failed with an exception of Dask: one line if it explains nothing.
-
-        A failure of workerdiag is one line too.
-        """
+        """Show the answer, or that there is none, under a cell that failed with an exception of Dask."""
         with guarded("answering below a cell") as answering:
             self._show_again()
             if (exc := result.error_in_exec) is not None and is_from_dask(exc):
@@ -101,11 +98,7 @@ class WorkerdiagMagics(Magics):
         return answer
 
     def _show_later(self, exc: BaseException | None, client: Client, *, is_asked_for: bool) -> None:
-        """Show a placeholder, and later the answer in its place. Meanwhile the loop runs other cells.
-
-        Raises:
-            UsageError: No loop is running.
-        """
+        """Show a placeholder, and later the answer in its place. Meanwhile the loop runs other cells."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -158,18 +151,12 @@ class WorkerdiagMagics(Magics):
 
 
 def _update(place: Any, found: Diagnosis | None, exc: BaseException | None) -> None:
-    """Show the answer in its place: one line if it explains nothing and no worker died of *exc*.
-
-    Args:
-        place: The display handle.
-        found: The answer, if there is one.
-        exc: The exception of the cell above; None for ``%explain``.
-    """
+    """Show the answer in its place: one line if it explains nothing and no worker died of *exc*."""
     is_death = exc is None or any(is_worker_death(each) for each in linked_exceptions(exc))
     if found is not None and (is_death or found.outcome == "explained"):
         place.update(found)
     else:
-        place.update(_plain_line(found.summary if found else "nothing is known of this"), raw=True)
+        place.update(_plain_line(found.summary if found else "no explanation found"), raw=True)
 
 
 def _plain_line(line: str) -> dict[str, str]:

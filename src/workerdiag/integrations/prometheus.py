@@ -67,9 +67,7 @@ _COLLECTOR = DeathCollector()
 def export_counts(counts: DeathCounts, learn: Callable[[], object]) -> Callable[[], object] | None:
     """Export the counts of one scheduler; returns what ends that, or None without prometheus-client.
 
-    Args:
-        counts: Of its deaths.
-        learn: Called, from any thread, when somebody wants zeros that are not known yet.
+    *learn* is called, from any thread, when somebody wants zeros that are not known yet.
     """
     try:
         from prometheus_client import REGISTRY
@@ -84,5 +82,5 @@ def export_counts(counts: DeathCounts, learn: Callable[[], object]) -> Callable[
 def _family() -> CounterMetricFamily:
     from prometheus_client.core import CounterMetricFamily
 
-    what = "Workers that died unexpectedly, by the cause that was likeliest when they were judged"
+    what = "Workers that died unexpectedly, by likeliest cause at the time of the diagnosis"
     return CounterMetricFamily("workerdiag_deaths", what, labels=LABELS)

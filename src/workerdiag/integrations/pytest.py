@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--workerdiag-strict",
         action="store_true",
-        help="fail a run in which a worker died that nobody asked to stop, although all tests passed",
+        help="fail a run in which a worker died unexpectedly, even if all tests passed",
     )
     group.addoption(
         "--workerdiag-bundles",
@@ -163,7 +163,7 @@ def _add_properties(
 
 
 class StrictVerdict:
-    """Fails a run in which a worker died that nobody asked to stop.
+    """Fails a run in which a worker died unexpectedly.
 
     Under xdist it is told by the reports of the other processes.
     """
@@ -189,7 +189,7 @@ class StrictVerdict:
         """List the deaths."""
         if not self._deaths:
             return
-        terminalreporter.section("workerdiag: workers died that nobody asked to stop", red=True)
+        terminalreporter.section("workerdiag: workers died unexpectedly", red=True)
         for test, death in dict.fromkeys(self._deaths):
             terminalreporter.line(f"{test}: {death}")
-        terminalreporter.line(f"Tests that expect this are marked so: @pytest.mark.{_MARKER}")
+        terminalreporter.line(f"Mark tests that expect this: @pytest.mark.{_MARKER}")

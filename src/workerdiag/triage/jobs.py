@@ -2,11 +2,7 @@
 
 Small jobs are sent in batches. Each batch is bound to one worker: if that worker dies, Dask does not move the
 batch to the next one. Its jobs are then suspects. They are retried after all other jobs, one at a time in a
-separate process with a memory limit.
-
-Group small jobs in batches, which saves the cost of one Dask task per job.
-
-Run jobs in a separate process with a memory limit, so that whatever kills it kills nothing else.
+separate process with a memory limit, so that whatever kills it kills nothing else.
 """
 
 from __future__ import annotations
@@ -105,12 +101,7 @@ class JobRunner(Generic[_J]):
         self._busy: Counter[str] = Counter()
 
     def run(self, function: Method, jobs: Iterable[_J], *arguments: object) -> Iterator[Done[_J] | Lost[_J]]:
-        """Yield the result of each job as it ends. Each job comes exactly once.
-
-        Args:
-            function: Called on a worker with what is given for a job, and *arguments*.
-            jobs: All jobs.
-            arguments: Further arguments of each call.
+        """Yield how each job ended. *function* is called on a worker with what is given for it, and *arguments*.
 
         Raises:
             TriageError: There are no workers, or workerdiag is not installed on them.
@@ -128,7 +119,9 @@ class JobRunner(Generic[_J]):
                 if again and len(batch) > 1:
                     suspects += ((job,) for job in batch)
                 elif again:
-                    yield Lost(batch[0], "its worker died twice, even when it was read in a separate process")
+                    yield Lost(
+                        batch[0], "its worker died twice, the second time with the job in a separate process"
+                    )
         finally:
             for future in self._running:
                 with suppress(Exception):
@@ -218,11 +211,7 @@ class JobRunner(Generic[_J]):
         arguments: tuple[object, ...],
         workers: Sequence[str],
     ) -> bool:
-        """Send batches to the *workers* that are not busy, in turn.
-
-        Returns:
-            Whether more batches may be left.
-        """
+        """Send batches to the *workers* that are not busy, in turn. Returns whether more may be left."""
         while workers := [each for each in workers if self._busy[each] < self._slots.get(each, 0)]:
             for worker in workers:
                 batch = next(batches, None)
@@ -266,7 +255,6 @@ class JobRunner(Generic[_J]):
         return [Lost(job, reason) for job in batch]
 
 
-#: What to do if workers lack the package.
 INSTALL: Final = 'install the same version there, e.g. with dask.distributed.PipInstall(["workerdiag"])'
 
 
@@ -304,10 +292,7 @@ def cut_batches(
 ) -> Iterator[tuple[_J, ...]]:
     """Yield all jobs in their order, in batches of at least one job.
 
-    Args:
-        jobs: All jobs.
-        share: Returns the fraction of a full batch that one job takes; 1 or more fills a batch.
-        threads: Returns how many batches run at a time; called for each batch.
+    *share* returns the fraction of a full batch that one job takes, *threads* how many batches run at a time.
     """
     left = deque(jobs)
     while left:
@@ -359,14 +344,8 @@ def run_isolated(
     """Return ``function(job, *arguments)`` for each job, called in a separate process.
 
     The process runs the jobs in order. If it ends without the result of a job (by a signal, out of memory or
-    out of time), a new process starts with that job. The job has failed if that process ends too.
-
-    Args:
-        batch: The jobs.
-        function: Called with each job.
-        memory_bytes: The memory limit of a process.
-        timeout_s: The time limit of a process, in seconds.
-        arguments: Further arguments of each call.
+    out of time), a new process starts with that job. The job has failed if that process ends too. Both limits
+    are those of one process.
     """
     results: list[object | Failed] = []
     while len(results) < len(batch):
@@ -377,7 +356,6 @@ def run_isolated(
 
 
 def _run_process(given: bytes, timeout_s: float) -> tuple[list[object], str]:
-    """Return the results of one process, and how it ended."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
     try:
         ended = subprocess.run(  # noqa: S603  our own module

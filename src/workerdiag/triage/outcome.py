@@ -1,11 +1,7 @@
-"""The outcome of one part, packed as bytes that a later version can tell from its own format.
+"""The outcome of one part, packed as bytes with a version, and the folder that keeps outcomes and tables.
 
-The folder of a triage: outcomes of parts as they arrive, and tables at the end.
-
-Find the versions of Python and distributed that a log names.
-
-Dask does not log its version. Tracebacks show the folder of Python's library, images of Dask show their tag,
-and servers whose versions differ log a table of them.
+An outcome has the versions of Python and distributed that a log names. Dask does not log its version: tracebacks
+show the folder of Python's library, images of Dask their tag, and servers whose versions differ log a table.
 """
 
 from __future__ import annotations
@@ -15,10 +11,10 @@ import json
 import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import cache
+from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from attrs import evolve, fields, frozen
 
@@ -28,12 +24,16 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Evidence, LogChunk
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.rules import Rulebook
-from workerdiag.serialization import strict_converter
 from workerdiag.triage.parts import Part
-from workerdiag.triage.tables import DeathRow, InputRow, TableFormat, folder_remedy, write_table, write_whole
-
-if TYPE_CHECKING:
-    from cattrs import Converter
+from workerdiag.triage.tables import (
+    DeathRow,
+    InputRow,
+    TableFormat,
+    folder_remedy,
+    row_converter,
+    write_table,
+    write_whole,
+)
 
 
 @frozen(kw_only=True)
@@ -66,8 +66,6 @@ class Versions:
             distributed=_only({each.distributed for each in given}),
         )
 
-
-NO_VERSIONS = Versions()
 
 #: Search the first bytes of a text only: searching all of it would take a third of the time of the marks.
 VERSIONS_WITHIN: Final = 16 * 2**20
@@ -103,7 +101,6 @@ def _only(versions: set[str | None]) -> str | None:
     return known.pop() if len(known) == 1 else None
 
 
-#: Version of the packed format.
 OUTCOME_SCHEMA: Final = 3
 #: zlib level (1 to 9). A higher level costs more time than writing the bytes it saves.
 _PACKING = 1
@@ -118,7 +115,7 @@ class PartIndex:
     workers: tuple[str, ...] = ()
     first_when: float | None = None
     last_when: float | None = None
-    versions: Versions = NO_VERSIONS
+    versions: Versions = Versions()
 
 
 @frozen(kw_only=True)
@@ -142,11 +139,6 @@ def workers_of(pieces: Iterable[Evidence]) -> set[str]:
     """Return the addresses of the workers that the pieces are about."""
     identities = (getattr(each, "identity", NO_IDENTITY) for each in pieces)
     return {each.worker for each in identities if each.worker}
-
-
-@cache
-def _packer() -> Converter:
-    return strict_converter("any", with_places=False)
 
 
 #: Separator between the outcome and the matches in one file.
@@ -178,17 +170,14 @@ def pack_evidence(outcome: PartOutcome, pieces: Iterable[Evidence]) -> bytes:
 
 def pack_outcome(outcome: PartOutcome) -> bytes:
     """Pack the outcome of a part in which nothing was found."""
-    return json.dumps(_packer().unstructure(outcome)).encode() + _BETWEEN
+    return json.dumps(row_converter(with_places=False).unstructure(outcome)).encode() + _BETWEEN
 
 
 def unpack_outcome(packed: bytes) -> PartOutcome:
-    """Unpack the outcome.
-
-    Raises:
-        ValueError: The bytes are no outcome, or have another version.
-    """
+    """Unpack the outcome. Raises ValueError if the bytes are no outcome, or have another version."""
     try:
-        outcome: PartOutcome = _packer().structure(json.loads(packed.partition(_BETWEEN)[0]), PartOutcome)
+        plain = json.loads(packed.partition(_BETWEEN)[0])
+        outcome = row_converter(with_places=False).structure(plain, PartOutcome)
     except Exception as problem:
         raise ValueError("not the outcome of a part") from problem
     if outcome.schema != OUTCOME_SCHEMA:
@@ -238,19 +227,13 @@ def _matches(plain: Iterable[tuple[Sequence[Any], Sequence[Any]]], url: str) -> 
     ]
 
 
-#: The subfolder that holds the outcomes of parts.
 PARTS_FOLDER: Final = "parts"
 _SUFFIX = ".marks"
 _KEY_CHARS = 32
 
 
 class TriageFolder:
-    """The folder that keeps the state of a triage, so that it can resume after any interruption.
-
-    Args:
-        path: The folder; it is created on the first write.
-        form: The format of the tables.
-    """
+    """The folder that keeps the state of a triage, so that it can resume; it is created on the first write."""
 
     def __init__(self, path: Path, form: TableFormat) -> None:
         self.path = path
@@ -258,11 +241,7 @@ class TriageFolder:
         self._parts = path / PARTS_FOLDER
 
     def keep(self, key: str, packed: bytes) -> None:
-        """Save the outcome of a part.
-
-        Raises:
-            TableError: The folder cannot be written to.
-        """
+        """Save the outcome of a part. Raises TableError if the folder cannot be written to."""
         try:
             write_whole(self._parts / f"{key}{_SUFFIX}", packed)
         except OSError as problem:
@@ -270,35 +249,25 @@ class TriageFolder:
 
     def kept(self, key: str) -> bytes | None:
         """Return the saved outcome of a part, or None."""
-        try:
+        with suppress(OSError):
             return (self._parts / f"{key}{_SUFFIX}").read_bytes()
-        except OSError:
-            return None
+        return None
 
     def kept_bytes(self, key: str) -> int:
         """Return the size of the saved outcome of a part."""
-        try:
+        with suppress(OSError):
             return (self._parts / f"{key}{_SUFFIX}").stat().st_size
-        except OSError:
-            return 0
+        return 0
 
     def finished(self, key: str) -> PartOutcome | None:
         """Return the saved outcome. If reading the part failed, return None, so that it is retried."""
-        packed = self.kept(key)
-        if packed is None:
-            return None
-        try:
-            outcome = unpack_outcome(packed)
-        except ValueError:
-            return None
-        return None if outcome.row.status == "failed" else outcome
+        with suppress(ValueError):
+            outcome = unpack_outcome(self.kept(key) or b"")
+            return None if outcome.row.status == "failed" else outcome
+        return None
 
     def write_tables(self, deaths: Iterable[DeathRow], inputs: Iterable[InputRow]) -> None:
-        """Write both tables again.
-
-        Raises:
-            TableError: The tables cannot be written.
-        """
+        """Write both tables again. Raises TableError if the tables cannot be written."""
         write_table(self.path / f"inputs.{self._form}", InputRow, inputs)
         write_table(self.path / f"deaths.{self._form}", DeathRow, deaths)
 

@@ -1,8 +1,6 @@
-"""Find the files behind the given URLs, and cut them into parts.
+"""The files behind URLs, cut into parts: the text of one part, or its death bundle, black box or death records.
 
-Read the text of one part: a range of a file, or all of a file that cannot be read from the middle.
-
-Inputs that hold evidence of deaths in a special format: death bundles, black boxes and death records.
+A part is a range of a file, or all of a file that cannot be read from the middle.
 """
 
 from __future__ import annotations
@@ -44,8 +42,7 @@ from workerdiag.triage.tables import InputRow
 MIB: Final = 2**20
 #: Bytes that one task reads, if the file can be cut.
 PART_BYTES: Final = 256 * MIB
-#: Parts begin at a multiple of this. It is a multiple of the tiles in which the matcher reads text without
-#: headers.
+#: Parts begin at a multiple of this, a multiple of the tiles in which the matcher reads text without headers.
 ALIGNMENT: Final = 64 * 1024
 #: A rest that is smaller than a full part divided by this is read with the part before it.
 _SMALL_REST = 8
@@ -71,7 +68,7 @@ class LogFile:
 
     @property
     def is_packed(self) -> bool:
-        """Whether its name says that it is packed."""
+        """Whether its name ends as that of a packed file."""
         return _PACKED.search(self.place) is not None
 
 
@@ -129,7 +126,7 @@ def find_files(
             yield Unlisted(url=public_url(place), reason=reason_of(listing.problem))
             continue
         if not found:
-            yield Unlisted(url=public_url(place), reason="no file is there: check the path or pattern")
+            yield Unlisted(url=public_url(place), reason="no file found: check the path or pattern")
         for file in found:
             if file.place not in seen:
                 seen.add(file.place)
@@ -139,7 +136,7 @@ def find_files(
 def reason_of(problem: BaseException) -> str:
     """Return in one line why a file could not be read."""
     if isinstance(problem, FileNotFoundError):
-        return "there is no such file: check the path or pattern"
+        return "no such file: check the path or pattern"
     if isinstance(problem, ImportError):
         return f"a package that is needed to open it is not installed: {problem}"
     if isinstance(problem, PermissionError):
@@ -222,13 +219,7 @@ _HEAD_BYTES = 64 * 1024
 
 
 class PartText:
-    """Reads the text of one part.
-
-    Args:
-        part: The bytes to read.
-        storage_options: Options for fsspec.
-        overlap: Bytes before and after a range that are read with it.
-    """
+    """Reads the text of one part, with *overlap* bytes before and after a range."""
 
     def __init__(self, part: Part, storage_options: Mapping[str, object], *, overlap: int) -> None:
         self._part = part
@@ -292,7 +283,9 @@ class PartText:
             kind, blocks = _sniffed(self._part.file.url, _Counted(file, self))
             if kind != "text":
                 data = read_at_most(blocks, MOST_BYTES[kind])
-                check_size(kind, self._part.file.url, data)
+                if not data:
+                    size = f"it has more than {MOST_BYTES[kind] // 2**20} MiB"
+                    raise UnreadableInputError(self._part.file.url, size, "split it")
                 fault = _fault_beside(system, path) if kind == "box" else b""
                 self.evidence_file = EvidenceFile(kind, self._part.file.url, data, fault)
                 return
@@ -318,8 +311,6 @@ def _sniffed(url: str, file: Readable) -> tuple[InputKind, Iterator[bytes]]:
 
 
 class _Bytes:
-    """A file-like object over the first bytes of a file."""
-
     def __init__(self, data: bytes) -> None:
         self._data = data
 
@@ -329,8 +320,6 @@ class _Bytes:
 
 
 class _Counted:
-    """A file that counts the bytes read from it."""
-
     def __init__(self, file: Any, counter: PartText) -> None:
         self._file = file
         self._counter = counter
@@ -420,13 +409,3 @@ class EvidenceFile:
 def failure_in(pieces: Iterator[Evidence] | list[Evidence], url: str) -> str:
     """Return what could not be read of the input; empty if it was read to its end."""
     return next((each.detail for each in pieces if isinstance(each, Gap) and each.source == url), "")
-
-
-def check_size(kind: EvidenceFileKind, url: str, data: bytes) -> None:
-    """Check that a container is not too large to read.
-
-    Raises:
-        UnreadableInputError: It is larger than `MOST_BYTES` allows.
-    """
-    if not data:
-        raise UnreadableInputError(url, f"it has more than {MOST_BYTES[kind] // 2**20} MiB", "split it")

@@ -66,7 +66,8 @@ def find_runs(outcomes: Iterable[PartOutcome], folders: str | None = None) -> li
         nameless = {number for number, log in enumerate(logs) if not log.index.schedulers}
         _join_overlapping(logs, groups, lambda log: log.index.workers, only=nameless)
         _join_overlapping(logs, groups, lambda log: (_unrotated(log.url),), only=nameless)
-    return sorted((_run([logs[number] for number in each]) for each in groups.members()), key=_run_id)
+    runs = (_run([logs[number] for number in each]) for each in groups.members())
+    return sorted(runs, key=lambda run: run.id)
 
 
 def folder_pattern(folders: str) -> re.Pattern[str]:
@@ -78,7 +79,6 @@ def folder_pattern(folders: str) -> re.Pattern[str]:
 
 
 def _logs(outcomes: Iterable[PartOutcome]) -> list[_Log]:
-    """Return one log per input, with the data of all its parts."""
     by_url: dict[str, list[PartIndex]] = {}
     for each in outcomes:
         by_url.setdefault(each.row.url, []).append(each.index)
@@ -113,14 +113,7 @@ def _join_overlapping(
     *,
     only: set[int] | None = None,
 ) -> None:
-    """Join logs that share a name at overlapping times.
-
-    Args:
-        logs: All logs.
-        groups: The groups to join.
-        names: Returns the names in one log.
-        only: At least one of two joined logs is in this set.
-    """
+    """Join logs that share a name at overlapping times, at least one of which is in *only*."""
     by_name: dict[str, list[int]] = {}
     for number, log in enumerate(logs):
         for name in names(log):
@@ -145,16 +138,8 @@ def _run(logs: Sequence[_Log]) -> Run:
     """Return the run of these logs. Its id does not change when later logs are added."""
     first = min(logs, key=lambda log: (log.first, log.url))
     schedulers = tuple(sorted({name for log in logs for name in log.index.schedulers}))
-    text = f"{first.url}\n{first.first}"
-    return Run(
-        id=hashlib.sha256(text.encode()).hexdigest()[:_ID_CHARS],
-        schedulers=schedulers,
-        urls=tuple(log.url for log in logs),
-    )
-
-
-def _run_id(run: Run) -> str:
-    return run.id
+    id_ = hashlib.sha256(f"{first.url}\n{first.first}".encode()).hexdigest()[:_ID_CHARS]
+    return Run(id=id_, schedulers=schedulers, urls=tuple(log.url for log in logs))
 
 
 class _Groups:
@@ -164,12 +149,10 @@ class _Groups:
         self._parent = list(range(count))
 
     def join(self, one: int, two: int) -> None:
-        """Join the groups of both numbers."""
         one, two = self._root(one), self._root(two)
         self._parent[max(one, two)] = min(one, two)
 
     def members(self) -> list[list[int]]:
-        """Return the groups."""
         groups: dict[int, list[int]] = {}
         for number in range(len(self._parent)):
             groups.setdefault(self._root(number), []).append(number)

@@ -1,10 +1,8 @@
 """Search one part for marks and signs, as a task of triage does on a worker.
 
-Cut the text of a part into overlapping segments. Searching them finds what searching the whole would find.
-
-Search the text of one part. Keep all matches near ends of processes, and the first and last of the rest.
-
-Memory is bounded: in a part that is full of ends, the messages near them are left out first, then ends.
+Its text is cut into overlapping segments, in which a search finds what it would find in the whole. All matches
+near ends of processes are kept, and the first and last of the rest. Memory is bounded: in a part that is full of
+ends, the messages near them are left out first, then ends.
 """
 
 from __future__ import annotations
@@ -51,7 +49,6 @@ from workerdiag.triage.parts import (
 )
 from workerdiag.triage.tables import InputStatus
 
-#: Keep at most this many addresses of one part.
 _MAX_ADDRESSES = 1000
 
 
@@ -70,8 +67,6 @@ def scan_part(part: Part, settings: ScanSettings) -> bytes:
 
 
 class _PartScan:
-    """The search of one part."""
-
     def __init__(self, part: Part, settings: ScanSettings) -> None:
         self._part = part
         self._book, self._matcher = compiled_rules(settings)
@@ -83,7 +78,6 @@ class _PartScan:
         self._reason = ""
 
     def packed(self) -> bytes:
-        """Return the packed outcome with what was found."""
         with guarded("reading a part of a log") as reading:
             self._search.run(cut_into_segments(self._part.first_byte, self._text.blocks()))
             if self._search.problem:
@@ -113,7 +107,6 @@ class _PartScan:
             self._fail(failure)
 
     def _tell_nothing(self) -> None:
-        """Set the status if the text is empty, or if nothing in it is recognized."""
         if self._status != "done":
             return
         if self._search.end is None:
@@ -219,10 +212,8 @@ class Segment:
 def cut_into_segments(first: int, blocks: Iterable[tuple[int, bytes]]) -> Iterator[Segment]:
     """Yield the text in overlapping segments, aligned so that they are searched as the whole text would be.
 
-    Args:
-        first: The first byte that counts.
-        blocks: Each with its place in the text; the first may lie before *first*, and those behind what
-            counts are marked by an empty block.
+    Bytes count from *first*. Each block comes with its place in the text; the first may lie before *first*, and
+    those behind what counts follow an empty block.
     """
     held, base, own, end = bytearray(), max(0, first - OVERLAP), first, inf
     newlines: int | None = None
@@ -264,11 +255,7 @@ class TextSearch:
     """The search of the text of one part.
 
     It keeps the first and the last of each kind of message. Near ends of processes it keeps all, that is in
-    segments that have an end and in the segments before them.
-
-    Args:
-        url: The file's URL, which becomes the origin of matches.
-        matcher: The patterns to look for.
+    segments that have an end and in the segments before them. The *url* becomes the origin of matches.
     """
 
     def __init__(self, url: str, matcher: Matcher) -> None:
@@ -282,8 +269,7 @@ class TextSearch:
         self.versions = Versions()
         #: Why the text was not searched completely; empty if it was.
         self.problem = ""
-        #: Number of messages near ends, and of reports of ends, of which only the first and the last are
-        #: kept.
+        #: Messages near ends, and reports of ends, of which only the first and the last are kept.
         self.dropped_messages = 0
         self.dropped_ends = 0
         self._raised: Exception | None = None

@@ -1,8 +1,6 @@
-"""Read and write tables as Parquet, CSV or JSON lines. Writing is atomic, and equal rows give equal bytes.
+"""The two tables that triage writes: deaths, and the inputs they were found in, as Parquet, CSV or JSON lines.
 
-Convert rows to Parquet, CSV or JSON lines, and back.
-
-The rows of the two tables that triage writes: deaths, and the inputs they were found in.
+Writing is atomic, and equal rows give equal bytes.
 """
 
 from __future__ import annotations
@@ -88,15 +86,8 @@ class DeathRow:
     @property
     def order(self) -> tuple[object, ...]:
         """The sort key of deaths in a table: where they are reported, then who died."""
-        return (
-            self.url,
-            self.offset,
-            self.worker or "",
-            self.pid or 0,
-            self.died_at or 0.0,
-            self.case,
-            self.run,
-        )
+        who = self.worker or "", self.pid or 0, self.died_at or 0.0
+        return (self.url, self.offset, *who, self.case, self.run)
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
@@ -128,17 +119,6 @@ class InputRow:
         """The sort key of inputs in a table."""
         return self.url, self.first_byte
 
-
-__all__ = [
-    "TABLE_FORMATS",
-    "BadRow",
-    "folder_remedy",
-    "kind_of_table",
-    "read_rows",
-    "read_table",
-    "write_table",
-    "write_whole",
-]
 
 Row = TypeVar("Row", DeathRow, InputRow)
 
@@ -220,7 +200,7 @@ def kind_of_table(path: str | os.PathLike[str]) -> RowKind | None:
         names = form.names(source, source.read_bytes())
         found = [each for each in (DeathRow, InputRow) if _required(each) <= names]
         if names and not found:
-            raise ValueError("its columns are not those of a table of triage")
+            raise ValueError("its columns are not those of a triage table")
     return found[0] if found else None
 
 
@@ -276,11 +256,12 @@ def _checked(row: object, kind: type[Row], *, with_places: bool = False) -> Row:
     schema = row.pop(SCHEMA_COLUMN, None)
     if schema != TABLE_SCHEMA:
         raise ValueError(f"its schema is {schema!r}, this version reads {TABLE_SCHEMA}")
-    return _row_converter(with_places=with_places).structure(row, kind)
+    return row_converter(with_places=with_places).structure(row, kind)
 
 
 @cache
-def _row_converter(*, with_places: bool) -> Converter:
+def row_converter(*, with_places: bool) -> Converter:
+    """Return the converter of rows, and of all that triage keeps; a newer version may have written more."""
     return strict_converter("any", with_places=with_places)
 
 

@@ -1,14 +1,7 @@
-"""Run one triage: from parts to outcomes, to runs, to deaths.
+"""Run one triage: from parts to outcomes, to cluster runs, to deaths, and to the tables with their summary.
 
-Judge one cluster run: from its marks to its deaths.
-
-Find deaths that may be counted twice, because two logs of one cluster run are in different time zones.
-
-The scheduler's log and a worker's log then report the same death hours apart, and count as two runs.
-
-`TriageResult`: the rows of both tables.
-
-Count how often workers died, by cause, host, hour and version, and list the unexplained deaths.
+Deaths may be counted twice if two logs of one cluster run are in different time zones: the scheduler's log and
+a worker's log then report the same death hours apart, and count as two runs.
 """
 
 from __future__ import annotations
@@ -19,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import combinations
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
@@ -27,7 +21,7 @@ from attrs import define, evolve, field, frozen
 from workerdiag.deadline import monotonic_s
 from workerdiag.errors import TriageError, describe_error
 from workerdiag.guard import guarded
-from workerdiag.model.diagnosis import Death, Match
+from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Evidence, Gap, Inspected
 from workerdiag.model.identity import host_of
 from workerdiag.model.rules import Rulebook
@@ -167,7 +161,7 @@ class TriageWork:
         """
         check_workers(client)
         self._plan.on_progress(self._progress)
-        runner: JobRunner[Job] = self._runner(client, _part_of, _part_share)
+        runner: JobRunner[Job] = self._runner(client, itemgetter(1), _part_share)
         began_s = written_s = monotonic_s()
         spent_s = 0.0
         for ended in runner.run(scan_part, self.jobs(), self.settings):
@@ -180,10 +174,7 @@ class TriageWork:
                 spent_s += written_s - now_s
 
     def judge(self, client: Client | None = None) -> TriageResult:
-        """Judge all runs by what is known so far. Write the tables if the plan says so.
-
-        Args:
-            client: A client of the cluster that judges runs in parallel. None: here, one at a time.
+        """Judge all runs by what is known so far, on a cluster or here. Write the tables if the plan says so.
 
         Raises:
             TriageError: There are no workers.
@@ -231,7 +222,6 @@ class TriageWork:
         return runner.run(judge_run, (run for run in runs if self._is_read(run)), self.settings)
 
     def _is_read(self, run: Run) -> bool:
-        """Whether any of its inputs is a log."""
         return any(self._outcomes[key].row.status in ("done", "failed") for key in self._read_keys(run))
 
     def _runner(
@@ -249,7 +239,6 @@ class TriageWork:
         return run, [self._folder.kept(key) or b"" for key in self._read_keys(run)]
 
     def _run_share(self, run: Run) -> float:
-        """Return the fraction of a batch that judging a run takes."""
         return sum(map(self._folder.kept_bytes, self._read_keys(run))) / _BATCH_MARKS_BYTES
 
     def _read_keys(self, run: Run) -> list[str]:
@@ -278,10 +267,6 @@ class TriageWork:
         self._plan.on_progress(self._progress)
 
 
-def _part_of(job: Job) -> Part:
-    return job[1]
-
-
 def _part_share(job: Job) -> float:
     """Return the fraction of a batch that reading a part takes. A part of unknown size takes a whole batch."""
     part = job[1]
@@ -294,21 +279,17 @@ def _part_share(job: Job) -> float:
 def _dropped_note(dropped: Sequence[PartOutcome]) -> str:
     reports = sum(each.dropped_ends for each in dropped)
     urls = sorted({each.row.url for each in dropped})
-    others = f" and {len(urls) - 1} others" if urls[1:] else ""
-    where = f"{urls[0]}{others}"
+    where = f"{urls[0]} and {len(urls) - 1} others" if urls[1:] else urls[0]
     return f"there are at least as many deaths as listed: {reports:,} more reports in {where} are left out"
 
 
-#: A row holds at most this many characters of evidence.
 _EVIDENCE_CHARS = 300
 
 
 def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list[DeathRow]:
     """Return the deaths of one run, each judged separately with the evidence of all its logs.
 
-    Args:
-        work: The run, and the packed outcomes of its parts in the order of their bytes.
-        settings: The rules to use.
+    *work* is the run, and the packed outcomes of its parts in the order of their bytes.
     """
     run, packed = work
     book, matcher = compiled_rules(settings)
@@ -331,14 +312,9 @@ def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list
         lines[row.url] = above + outcome.newlines
         versions[row.url] = versions.get(row.url, Versions()).or_else(outcome.index.versions)
         if row.status == "failed":
+            remedy = "read it again"
             evidence.append(
-                Gap(
-                    source=row.url,
-                    place="log",
-                    reason="unreachable",
-                    detail=row.reason,
-                    remedy="read it again",
-                )
+                Gap(source=row.url, place="log", reason="unreachable", detail=row.reason, remedy=remedy)
             )
         elif row.status == "done":
             evidence.append(Inspected(place="log"))
@@ -349,7 +325,8 @@ def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list
         _death_row(each, run, offsets, places, book.release)
         for each in judge_matches(matches, evidence, book, matcher)
     )
-    return [_with_versions(row, versions.get(row.url, common).or_else(common)) for row in rows]
+    known = ((row, versions.get(row.url, common).or_else(common)) for row in rows)
+    return [evolve(row, distributed_version=its.distributed, python_version=its.python) for row, its in known]
 
 
 @define
@@ -366,12 +343,10 @@ class _Found:
         self.near_ends += (_moved(each, lines) for each in near_ends)
 
     def in_order(self) -> list[Match]:
-        """Return all matches, in the order of the text."""
         return sorted((*self.outermost, *self.near_ends), key=lambda match: match.offset or 0)
 
 
 def _moved(match: Match, lines: int) -> Match:
-    """Return the match with lines counted from the beginning of the file."""
     if not lines:
         return match
     return evolve(
@@ -400,7 +375,7 @@ def _death_row(
         outcome=judged.outcome,
         blame=judged.blame,
         stop_requested=death.stop_requested,
-        host=_host(death),
+        host=death.identity.host or host_of(death.identity.worker) or host_of(death.identity.nanny),
         worker=death.identity.worker,
         nanny=death.identity.nanny,
         name=death.identity.name,
@@ -417,15 +392,6 @@ def _death_row(
         evidence=cause.evidence[0].text[:_EVIDENCE_CHARS] if cause and cause.evidence else "",
         knowledge=knowledge,
     )
-
-
-def _with_versions(row: DeathRow, versions: Versions) -> DeathRow:
-    return evolve(row, distributed_version=versions.distributed, python_version=versions.python)
-
-
-def _host(death: Death) -> str | None:
-    identity = death.identity
-    return identity.host or host_of(identity.worker) or host_of(identity.nanny)
 
 
 #: Time zones differ by a multiple of 15 minutes, by at most 26 hours (-12:00 to +14:00).
@@ -503,10 +469,9 @@ class TriageResult:
         return str(self.summary)
 
 
-#: Show at most this many lines of each count, and inputs of each group.
-_SHOWN = 10
-_URLS = 3
-_UNKNOWN = "not known"
+#: Lines of each count, and inputs of each group, that are shown.
+_SHOWN, _URLS = 10, 3
+_UNKNOWN = "unknown"
 
 
 @frozen(kw_only=True)
@@ -516,7 +481,7 @@ class Unexplained:
     #: Key that the deaths have in common.
     case: str
     deaths: int
-    #: How they ended: ``signal 9``, ``status 1`` or ``not known``.
+    #: How they ended: ``signal 9``, ``status 1`` or ``unknown``.
     exit: str
     #: Their first few logs, sorted.
     urls: tuple[str, ...]
@@ -552,11 +517,9 @@ class Summary:
         yield f"{pluralize(self.deaths, 'death')} in {pluralize(self.runs, 'cluster run')}."
         if self.requested:
             are = "is" if self.requested == 1 else "are"
-            yield f"{pluralize(self.requested, 'stop')} that somebody asked for {are} not counted."
-        counts = ((status, count) for status, count in self.inputs)
-        yield (
-            "Parts of inputs: " + (", ".join(f"{count} {status}" for status, count in counts) or "none") + "."
-        )
+            yield f"{pluralize(self.requested, 'requested stop')} {are} not counted."
+        counts = ", ".join(f"{count} {status}" for status, count in self.inputs)
+        yield f"Parts of inputs: {counts or 'none'}."
         for title, counted in (
             ("By cause", self.by_cause),
             ("By host", self.by_host),
@@ -605,10 +568,7 @@ def _unexplained(rows: Iterable[DeathRow]) -> tuple[Unexplained, ...]:
             groups.setdefault((row.case, _exit(row)), []).append(row)
     found = (
         Unexplained(
-            case=case,
-            deaths=len(group),
-            exit=exit_,
-            urls=tuple(sorted({row.url for row in group})[:_URLS]),
+            case=case, deaths=len(group), exit=exit_, urls=tuple(sorted({row.url for row in group})[:_URLS])
         )
         for (case, exit_), group in groups.items()
     )

@@ -1,13 +1,7 @@
-"""The values of the watcher: cases and notices.
-
-The life of a case: how incidents, time and the end of a cluster change it, and the notices that result.
+"""Cases, notices, and the life of a case: how incidents, time and the end of a cluster change it.
 
 Pure functions without a clock. *now* is a time by the watcher's clock; deaths have times by the scheduler's
 clock, and the two are never compared.
-
-The content of a case from diagnoses and deaths, and its escalation level.
-
-Deaths without a known cause, and the case with which they are counted.
 
 If many workers end at once, a nanny may not learn how its worker ended, or is not asked in time. Such a death
 is not news while a case fires to which it may belong: it is listed there with an unknown cause.
@@ -148,24 +142,7 @@ class Notice:
 
 #: Key of the case for deaths that are not judged yet.
 SETTLING_KEY = "settling"
-
-__all__ = [
-    "BLIND_KEY",
-    "SETTLING_KEY",
-    "Step",
-    "WatchSettings",
-    "blind_case",
-    "case_id",
-    "confirmed",
-    "ended",
-    "rejudged",
-    "settling_case",
-    "with_incident",
-    "with_time",
-]
-
-#: Who works on a case.
-_MAX_NAME_CHARS = 100
+_MAX_NAME_CHARS, _MAX_ADVICE, _MAX_HOSTS = 100, 5, 1000
 #: A case, and the reason for a notice now; None: there is nothing to say.
 Step = tuple[WatchedCase, NoticeReason | None]
 
@@ -180,14 +157,8 @@ def with_incident(
 ) -> Step:
     """Return the case with one more settled incident, and the reason for a notice now.
 
-    Args:
-        case: The case of this key on this cluster, open or not; None if there was none. A settling case moves
-            to
-            the key of the incident, as no notice has gone out for it.
-        incident: The incident; all its deaths are new to the case.
-        cluster: Name of the cluster.
-        now: Time by the watcher's clock.
-        settings: When to speak.
+    *case* is that of this key on this cluster, open or not; None if there was none. All deaths of the incident
+    are new to it. A settling case moves to the key of the incident, as no notice has gone out for it.
     """
     if case is None or case.state == "settling":
         return _spoken(_opened(None, incident, cluster, now), "new", now)
@@ -214,11 +185,7 @@ def rejudged(case: WatchedCase, incident: WatchedIncident, now: float, settings:
 def with_time(case: WatchedCase, now: float, *, seen_at: float, settings: WatchSettings) -> Step:
     """Return the case as time passes: resolved, with a reminder, or with news that had to wait.
 
-    Args:
-        case: Any case.
-        now: Time by the watcher's clock.
-        seen_at: When the scheduler last answered, by the same clock.
-        settings: When to speak.
+    The scheduler last answered at *seen_at*, by the watcher's clock.
     """
     if not case.is_open or case.state == "settling":
         return case, None
@@ -250,13 +217,8 @@ def ended(case: WatchedCase, now: float) -> Step:
 def blind_case(cluster: str, now: float, problem: str, previous: WatchedCase | None = None) -> WatchedCase:
     """Return the case of a blind watcher, advanced to its notice; `with_time` says that it sees again.
 
-    Args:
-        cluster: Name of the cluster.
-        now: Time by the watcher's clock.
-        problem: Why it is blind, for a person: ``the scheduler has not answered for 2 minutes``.
-        previous: The earlier blind case of this cluster, if any. If it is still open, it is returned
-            unchanged,
-            and there is nothing to say.
+    *problem* says why it is blind: ``the scheduler has not answered for 2 minutes``. A *previous* blind case of
+    this cluster that is still open is returned unchanged, and there is nothing to say.
     """
     if previous is not None and previous.is_open:
         return previous
@@ -284,7 +246,7 @@ def settling_case(cluster: str, deaths: Sequence[WatchedDeath]) -> WatchedCase |
         key=SETTLING_KEY,
         cluster=cluster,
         state="settling",
-        title="not judged yet, evidence still arrives",
+        title="not diagnosed yet, evidence is still arriving",
         opened_at=min(each.when for each in lost),
         last_death_at=max(each.when for each in lost),
         death_count=len(lost),
@@ -364,12 +326,6 @@ def _last_seen(case: WatchedCase) -> float:
 
 def _last_word(case: WatchedCase) -> float:
     return case.last_notice_at if case.last_notice_at is not None else -inf
-
-
-#: Maximum number of advice texts in a case.
-_MAX_ADVICE = 5
-#: Maximum number of hosts in a case.
-_MAX_HOSTS = 1000
 
 
 def with_diagnosis(case: WatchedCase, diagnosis: Diagnosis) -> WatchedCase:
@@ -507,7 +463,6 @@ def _guess(incident: WatchedIncident) -> str | None:
 
 
 def _is_near(incident: WatchedIncident, case: WatchedCase, settings: WatchSettings) -> bool:
-    """Whether the deaths of both are within the window in which deaths are judged together."""
     within_s = MOST_TIMES * settings.settle_s
     return case.is_open and case.death_count > 0 and _distance_s(incident, case) <= within_s
 

@@ -1,8 +1,6 @@
-"""The casebook: each step changes deaths, cases and outbox in one transaction.
+"""The cases of a cluster: each step changes deaths, cases and outbox in one transaction.
 
-Deaths with late evidence, which are judged again.
-
-A death bundle for each case, written when the case is opened.
+Deaths with late evidence are judged again. A case gets a death bundle when it is opened.
 """
 
 from __future__ import annotations
@@ -17,10 +15,9 @@ from attrs import define, evolve, field
 from workerdiag.errors import BundleError, describe_error
 from workerdiag.guard import guarded
 from workerdiag.incidents.incident import WatchedDeath, WatchedIncident, is_likely
+from workerdiag.incidents.state_file_reader import BLIND_KEY
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.watch.case import (
-    BLIND_KEY,
-    Notice,
     WatchedCase,
     blind_case,
     case_beside,
@@ -83,7 +80,6 @@ class LateEvidence:
             self._case_ids.pop(each.id, None)
 
 
-#: Seconds between two prunings of what is over.
 _PRUNE_S = 86_400.0
 
 
@@ -97,7 +93,6 @@ class Casebook:
     sink_names: Callable[[], Iterable[str]]
     #: Called when there is something to deliver.
     wake: Callable[[], None]
-    #: Name of the cluster in its feed.
     cluster: str
     #: Decides what people want to hear, and when.
     policy: NoticePolicy = field(factory=NoticePolicy)
@@ -156,13 +151,7 @@ class Casebook:
         self.late.judged(deaths)
 
     def pass_time(self, now: float, *, seen_at: float | None, problem: str | None) -> None:
-        """Say what is due by time.
-
-        Args:
-            now: Time by the watcher's clock.
-            seen_at: When the scheduler last answered, by the same clock; None: never.
-            problem: Why the watcher is blind; None if it sees.
-        """
+        """Say what is due by time. The scheduler last answered at *seen_at*; *problem* says why we are blind."""
         with self._transaction():
             if problem is not None:
                 self._blind(now, problem)
@@ -255,13 +244,8 @@ class Casebook:
         if case != before:
             self.store.put_case(case)
         if reason is not None:
-            self._speak(notice_of(case, reason, now), now)
-
-    def _speak(self, notice: Notice, now: float) -> None:
-        """Put the notice into the outbox, unless it is held back."""
-        self._say(
-            apply_policy(notice, self.store.policy_table.state(self.cluster), self._current_policy(), now)
-        )
+            state = self.store.policy_table.state(self.cluster)
+            self._say(apply_policy(notice_of(case, reason, now), state, self._current_policy(), now))
 
     def _say(self, decided: PolicyDecision) -> None:
         self.store.policy_table.set_state(self.cluster, decided.state)
@@ -298,7 +282,6 @@ class BundleFolder:
     """A folder of death bundles: one whenever a case is opened."""
 
     path: Path
-    #: Bundles that could not be written since the last look.
     _problems: list[Exception] = field(factory=list, init=False)
 
     def save(self, incident: WatchedIncident, case_id: str) -> str:

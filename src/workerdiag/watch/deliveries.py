@@ -1,6 +1,4 @@
-"""The deliveries of the outbox, one for each notice and sink, and when to retry them.
-
-The outbox's rows in the state file.
+"""The deliveries of the outbox, one for each notice and sink: when to retry them, and their rows in the state file.
 
 A delivery is ``sending`` while its sink works on it. One that is ``sending`` at the start was interrupted by
 a kill, and may have arrived: it is sent again with the same id.
@@ -92,13 +90,7 @@ class RetrySettings:
     max_attempts: int = field(default=150, validator=ge(1))
 
     def wait_s(self, failures: int, retry_after_s: float | None, random: Callable[[], float]) -> float:
-        """Return the seconds until the next attempt, at least those that the receiver asked for.
-
-        Args:
-            failures: Number of failed attempts, from 1.
-            retry_after_s: Wait that the receiver asked for.
-            random: Returns a random number from 0 to 1.
-        """
+        """Return the seconds until the next attempt after some *failures*, at least *retry_after_s*."""
         step = min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, _MAX_DOUBLINGS))
         wait = step * (0.5 + 0.5 * random())
         if retry_after_s is not None and retry_after_s > 0:  # a NaN is not
@@ -160,8 +152,8 @@ _PRUNE = """
             SELECT 1 FROM delivery AS later WHERE later.case_id = delivery.case_id
             AND later.sink = delivery.sink AND later.state = 'sent' AND later.number > delivery.number))
 """
-_IN_DOUBT = "it was cut off while it was sent, so it may have arrived"
-_UNREADABLE = "the state file does not have the notice as it was"
+_IN_DOUBT = "sending was interrupted; it may have arrived"
+_UNREADABLE = "its notice in the state file cannot be read"
 _STATES: tuple[DeliveryState, ...] = get_args(DeliveryState)
 
 
@@ -191,10 +183,7 @@ class DeliveryTable:
     def recover(self, sink: str, *, on_doubt: OnDoubt = "resend", longest_wait_s: float) -> None:
         """Recover the deliveries of an earlier process. The caller must hold the lease.
 
-        Args:
-            sink: Name of the sink.
-            on_doubt: How to treat deliveries that were ``sending``.
-            longest_wait_s: Longest wait from now, for example after the clock was set back.
+        None waits longer than *longest_wait_s* from now, for example after the clock was set back.
         """
         now = self._clock()
         state, problem = ("pending", "") if on_doubt == "resend" else ("dead", _IN_DOUBT)
@@ -254,11 +243,7 @@ class DeliveryTable:
         self._note(id_, "dead", problem=problem)
 
     def resend_dead(self, id_: str | None = None, *, sink: str | None = None) -> int:
-        """Send dead letters again, with their ids: one, those of a sink, or all.
-
-        Returns:
-            The number of dead letters.
-        """
+        """Send dead letters again, with their ids: one, those of a sink, or all. Returns their number."""
         wanted = {"id": id_, "sink": None if sink is None else utf8_safe(sink), "now": self._clock()}
         with self._file.transaction() as connection:
             return connection.execute(_RESEND_DEAD, wanted).rowcount
@@ -327,7 +312,6 @@ class DeliveryTable:
 
 
 def _notice(body: str) -> Notice | None:
-    """Return the notice in a row; None if it is not valid."""
     with guarded("reading a notice"):
         return value_from_json(body, Notice)
     return None

@@ -62,12 +62,9 @@ def lease_holder(file: StateFile) -> LeaseHolder | None:
 
 
 class Lease:
-    """The right to use a state file.
+    """The right to use a state file, whose transactions fail once another watcher has the lease.
 
-    Args:
-        file: The file. Its transactions fail once another watcher has the lease.
-        clock: Returns seconds since the epoch.
-        length_s: Seconds until it expires without renewal.
+    It expires *length_s* seconds after it was last renewed.
     """
 
     def __init__(
@@ -83,10 +80,8 @@ class Lease:
         """Acquire the lease, and renew it until `release`.
 
         If another watcher has it, this raises at once if that one is seen running, else as soon as it renews
-        the lease; if it does neither, this returns once the lease has expired.
-
-        Args:
-            waits: Whether to wait for as long as the other watcher lives.
+        the lease; if it does neither, this returns once the lease has expired. If it *waits*, it waits for as
+        long as the other watcher lives.
 
         Raises:
             StateInUseError: Another watcher has it, or `release` was called meanwhile.
@@ -144,7 +139,7 @@ class Lease:
     def _check(self, connection: sqlite3.Connection) -> None:
         holder = _read_holder(connection)
         if holder is None or holder.id != self._id:
-            who = "one that is gone again" if holder is None else holder.describe()
+            who = "a watcher that has ended since" if holder is None else holder.describe()
             raise StateInUseError(self._file.name, who)
 
     def _renew_always(self) -> None:

@@ -1,12 +1,7 @@
 """The loop of a watcher: it asks for deaths, stores them, judges those that have settled, and sends notices.
 
-A round never raises: a failure becomes a note in the watcher's status, and the next round follows.
-
-Reads the journals of schedulers that are gone. A failure is retried, and the last one is reported.
-
-Blindness: what keeps the watcher from seeing its cluster, and since when.
-
-The status of a watcher, for `Watcher.status`.
+A round never raises: a failure becomes a note in the watcher's status, and the next round follows. The loop
+also knows what keeps the watcher from seeing its cluster, and reads the journals of schedulers that are gone.
 """
 
 from __future__ import annotations
@@ -37,11 +32,9 @@ from workerdiag.watch.feed.feed import Cursor, DeathFeed, FeedBatch
 POLL_S = 20.0
 #: Seconds after which a feed without an answer counts as unreachable.
 _LATE_S = 30.0
-#: Seconds between two questions to a scheduler that does not answer.
 _PAUSE_S = 5.0
 #: Time limit for judging the deaths that settled together, in seconds.
 _JUDGE_S = 20.0
-#: Seconds after which a continuing standstill is judged again.
 _STANDSTILL_AGAIN_S = 60.0
 #: Consecutive failures to judge that make the watcher blind.
 _MAX_FAILURES = 3
@@ -78,7 +71,6 @@ class WatchLoop:
     _is_ended: bool = field(default=False, init=False)
     #: The other watcher that has the state now, if any.
     _usurper: str = field(default="", init=False)
-    #: Whether the state has been read.
     _is_resumed: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -132,7 +124,6 @@ class WatchLoop:
             self.progress.changed("ended")
 
     def _resume(self) -> None:
-        """Resume where an earlier watcher stopped."""
         self._cursor = self.book.cursor()
         if self.book.pending():
             self._settling.arrived(self.clock())
@@ -144,7 +135,6 @@ class WatchLoop:
         return min(POLL_S, max(0.0, min(due, default=math.inf) - self.clock()))
 
     async def _look(self, wait_s: float, *, late_s: float = _LATE_S) -> None:
-        """Ask the scheduler once, and note its answer, or that there is none."""
         with guarded("asking the scheduler for deaths") as asking:
             batch = await self._poll(wait_s, late_s)
             if batch is not None:
@@ -243,7 +233,6 @@ class WatchLoop:
                 self.book.conclude([incident] if incident else [], (), self.clock())
 
     def _on_time(self) -> None:
-        """Say what is due by time: blind, sees again, resolved, reminders, the digest."""
         for failure in self.book.bundles.take_problems() if self.book.bundles is not None else ():
             self._failed("save a death bundle", failure)
         now = self.clock()
@@ -265,7 +254,6 @@ class WatchLoop:
 
 
 async def _judging(judge: Callable[[], _T], timeout_s: float) -> _T:
-    """Call *judge* in a daemon thread, and return its result."""
     return await in_thread("workerdiag-watch-judge", judge, timeout_s=timeout_s + _LATE_S)
 
 
@@ -277,9 +265,8 @@ def _retrieve(asked: asyncio.Future[FeedBatch]) -> None:
 
 #: Seconds before each retry. After the last one the journal is given up.
 _AGAIN_S = (5.0, 10.0, 20.0, 40.0)
-#: Time limit of one attempt, in seconds.
 _READ_S = 30.0
-_READING = "read what the scheduler before wrote down"
+_READING = "read the journal of the previous scheduler"
 
 
 @define(eq=False, kw_only=True)
@@ -351,15 +338,15 @@ class JournalRecovery:
         return ""
 
     def _end(self) -> None:
-        """Note that there is no journal to read."""
         self._after, self._failures, self._failed_at = None, 0, 0.0
 
     def _miss(self, problem: str) -> None:
-        self.blindness.missed(self.clock(), f"deaths before the scheduler went may be missing: {problem}")
+        self.blindness.missed(
+            self.clock(), f"deaths before the scheduler went down may be missing: {problem}"
+        )
 
 
-#: ``scheduler``: it does not answer. ``overrun``: deaths were lost unread. ``judge``: deaths could not be
-#: judged.
+#: ``scheduler``: it does not answer. ``overrun``: deaths were lost unread. ``judge``: judging fails.
 Obstacle = Literal["scheduler", "overrun", "judge"]
 
 
@@ -390,7 +377,7 @@ class Blindness:
     def too_many(self, now: float, count: int) -> None:
         """Note deaths in the journal of a scheduler that is gone, which were not read."""
         noun = "death" if count == 1 else "deaths"
-        self.missed(now, f"{count} {noun} in the journal of the scheduler before were too many to read")
+        self.missed(now, f"{count} more {noun} in the journal of the previous scheduler were not read")
 
     def missed(self, now: float, problem: str) -> None:
         """Note deaths that nobody will read. This counts for the minimum duration."""
@@ -417,7 +404,6 @@ class Blindness:
         return "; ".join(problems) or None
 
 
-#: Maximum number of notes; the newest are kept.
 _MAX_NOTES = 20
 
 
@@ -475,12 +461,7 @@ class WatcherProgress:
         with self._lock:
             more = self._status.death_count + death_count
             self._status = evolve(
-                self._status,
-                state="watching",
-                cluster=cluster,
-                seen_at=now,
-                problem="",
-                death_count=more,
+                self._status, state="watching", cluster=cluster, seen_at=now, problem="", death_count=more
             )
 
     def changed(self, state: WatcherState, problem: str = "") -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from workerdiag.incidents.state_file_reader import BLIND_KEY
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.wording import (
@@ -19,21 +20,16 @@ from workerdiag.rendering.wording import (
 )
 from workerdiag.settings import documentation_url
 from workerdiag.units import format_duration, format_time
-from workerdiag.watch.case import BLIND_KEY, Notice, WatchedCase
+from workerdiag.watch.case import Notice, WatchedCase
 
 #: Characters of a title, and of one line of the text.
 TITLE_CHARS, _LINE_CHARS = 120, 500
-#: Maximum number of items of each kind in a text.
 _MAX_HOSTS, _MAX_ADVICE = 5, 3
-#: Maximum number of characters of a cluster's name in a title.
-_CLUSTER_CHARS = 40
-#: Maximum length of a task key, which may contain all its arguments.
+_CLUSTER_CHARS, _ADVICE_CHARS = 40, 250
+#: A task key may contain all its arguments.
 _TASK_CHARS = 100
-#: Maximum number of advice texts; the page of the cause has all.
-_ADVICE_CHARS = 250
 #: Text for a case whose cluster is gone.
-ENDED_TEXT = "The cluster went before the trouble did: it is not resolved."
-#: Beginnings of the titles of cases.
+ENDED_TEXT = "The cluster shut down before this was resolved."
 _BEGINNINGS: Mapping[NoticeReason, str] = {
     "new": "",
     "recurring": "Again: ",
@@ -48,13 +44,7 @@ _BEGINNINGS: Mapping[NoticeReason, str] = {
 
 
 def notice_of(case: WatchedCase, reason: NoticeReason, now: float) -> Notice:
-    """Return the notice about *case*.
-
-    Args:
-        case: The case, already advanced to this notice by `workerdiag.watch.case`.
-        reason: The reason for the notice.
-        now: Time by the watcher's clock.
-    """
+    """Return the notice about *case*, which `workerdiag.watch.case` has advanced to this notice."""
     return Notice(
         id=notice_id(case),
         reason=reason,
@@ -105,7 +95,7 @@ def _title(case: WatchedCase, reason: NoticeReason) -> str:
         return _blind_title(case, reason, cluster)
     happened = _happened(case, cluster)
     if reason == "resolved":
-        happened = f"{happened}, none now" if case.death_count else f"{cluster} works again"
+        happened = f"{happened}, none now" if case.death_count else f"{cluster} is working again"
     is_first_cause = reason == "changed" and len(case.progress.told_causes) == 1
     return f"{'Cause found: ' if is_first_cause else _BEGINNINGS[reason]}{happened}: {case.title}"
 
@@ -146,20 +136,20 @@ def _blind_lines(case: WatchedCase, reason: NoticeReason, now: float) -> Iterato
     if reason == "resolved":
         yield f"What it could not see: {case.title}"
     else:
-        yield "No notice means nothing until the watcher sees the cluster again."
+        yield "Until the watcher sees the cluster again, silence does not mean health."
 
 
 def _change_lines(case: WatchedCase, reason: NoticeReason, now: float) -> Iterator[str]:
     told = case.progress.told_causes
     if reason == "changed" and len(told) > 1:
-        yield f"Before, the cause was thought to be {told[-2]}."
+        yield f"The cause reported before: {told[-2]}."
     if reason == "resolved":
         quiet = format_duration(case.progress.quiet_s)
-        yield f"Nothing of it was seen for {quiet} on a cluster that was seen alive."
+        yield f"It has not happened for {quiet}, while the cluster was seen alive."
     if reason == "ended":
         yield ENDED_TEXT
     if reason == "reminder":
-        yield f"It has gone on for {format_duration(max(0.0, now - case.opened_at))}."
+        yield f"Ongoing for {format_duration(max(0.0, now - case.opened_at))}."
 
 
 def _case_lines(case: WatchedCase, reason: NoticeReason) -> Iterator[str]:
@@ -169,7 +159,7 @@ def _case_lines(case: WatchedCase, reason: NoticeReason) -> Iterator[str]:
     if case.death_count > 1 and case.first_victim:
         yield f"First victim: {case.first_victim}"
     if count := len(case.unexplained_ids):
-        yield f"Beside them: {pluralize(count, 'worker')} died, and of what is not known"
+        yield f"Also: {pluralize(count, 'worker')} died of an unknown cause"
     if case.task:
         yield f"Task: {clip(case.task, _TASK_CHARS)}"
     if case.cause is not None:
@@ -190,7 +180,7 @@ def _advice_lines(case: WatchedCase) -> Iterator[str]:
     for number, each in enumerate(case.advice[:_MAX_ADVICE]):
         yield f"{'Or' if number else 'Do now'}: {clip(each, _ADVICE_CHARS)}"
     if case.progress.confirmed_by:
-        yield f"At work on it: {case.progress.confirmed_by}"
+        yield f"Being handled by: {case.progress.confirmed_by}"
 
 
 def times_text(about: WatchedCase | Notice) -> str:
@@ -206,12 +196,8 @@ def _hosts(case: WatchedCase) -> str:
 
 
 def _links(case: WatchedCase) -> dict[str, str]:
-    links = {
-        "cause": _cause_page(case.cause) if case.cause is not None else "",
-        "bundle": clean(case.bundle),
-    }
-    return {name: link for name, link in links.items() if link}
-
-
-def _cause_page(cause: str) -> str:
-    return documentation_url(cause) or f"workerdiag knowledge show {cause}"
+    links = {"bundle": clean(case.bundle)} if clean(case.bundle) else {}
+    if case.cause is not None:
+        page = documentation_url(case.cause) or f"workerdiag knowledge show {case.cause}"
+        links = {"cause": page} | links
+    return links

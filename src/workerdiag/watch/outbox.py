@@ -2,11 +2,8 @@
 
 A notice is in the outbox from the transaction that decided on it until its sink has taken it, so none is
 lost. It is sent twice only if the watcher was killed, or the answer was lost, between sending and noting.
-Then it has the same `Delivery.id`, and a receiver can drop the repeat.
-
-The thread of one sink: it delivers one notice after another, and delays no other sink if it hangs.
-
-The inbox behind ``for notice in watcher``: a sink that waits until each notice is processed.
+Then it has the same `Delivery.id`, and a receiver can drop the repeat. Each sink has a thread, so that one that
+hangs delays no other.
 """
 
 from __future__ import annotations
@@ -41,13 +38,7 @@ from workerdiag.watch.store import Store
 class Outbox:
     """Delivers the notices in the outbox of *store*. Acquire the `Lease` first: only one may run at a time.
 
-    Args:
-        store: The store with the deliveries.
-        sinks: The sinks, with distinct names. Each gets a thread.
-        retry: When to retry a failed delivery, and when to give it up.
-        on_doubt: How to treat a delivery interrupted by a kill, which may have arrived.
-        clock: Returns seconds since the epoch.
-        random: Returns a random number from 0 to 1.
+    The sinks have distinct names. *on_doubt* says how to treat a delivery that was interrupted by a kill.
     """
 
     def __init__(
@@ -62,7 +53,7 @@ class Outbox:
     ) -> None:
         names = [each.name for each in sinks]
         if doubles := sorted({name for name in names if names.count(name) > 1}):
-            raise SinkSetupError(doubles[0], "there are several of this name", "give each a name of its own")
+            raise SinkSetupError(doubles[0], "several sinks have this name", "give each its own name")
         self._table = store.outbox
         self._retry = retry or RetrySettings()
         self._on_doubt = on_doubt
@@ -104,15 +95,10 @@ class Outbox:
         return counts["pending"] + counts["sending"] > 0
 
     def close(self, timeout_s: float, *, noting_s: float = 0.0) -> tuple[StoredDelivery, ...]:
-        """Deliver what is possible within *timeout_s* seconds, then stop.
+        """Deliver what is possible within *timeout_s* seconds, then stop, and return what is unsent.
 
-        Args:
-            timeout_s: No delivery begins later than this.
-            noting_s: Additional seconds for noting what a sink has taken.
-
-        Returns:
-            The unsent deliveries of these sinks. They are sent after the next start if the state is in a
-            file.
+        Noting what a sink has taken may last *noting_s* seconds. If the state is in a file, the unsent
+        deliveries are sent after the next start.
         """
         deadline, noted_by = Deadline.after(timeout_s), Deadline.after(max(timeout_s, noting_s))
         for each in self._threads:
@@ -124,8 +110,7 @@ class Outbox:
         return tuple(each for each in unsent if each.sink in names)
 
 
-#: Seconds between two looks for deliveries that other processes put back, and for whether a state file can be
-#: written again.
+#: Seconds between two looks for deliveries that others put back, and for whether the file can be written again.
 _POLL_S = 5.0
 #: Maximum length of a receipt as JSON.
 _MAX_RECEIPT_CHARS = 2048
@@ -142,15 +127,7 @@ class _Failure:
 
 
 class SinkThread:
-    """Delivers what the outbox has for one sink.
-
-    Args:
-        sink: The sink. It is called without a lock or an open transaction, one call at a time.
-        table: The outbox.
-        retry: When to retry.
-        clock: Returns seconds since the epoch.
-        random: Returns a random number from 0 to 1.
-    """
+    """Delivers what the outbox has for one sink: one call at a time, without a lock or an open transaction."""
 
     def __init__(
         self,
@@ -340,7 +317,7 @@ class Inbox:
                 if self._is_free:
                     return {}
                 self._offered = None
-            raise DeliveryError(problem="the watcher was closed before the program asked for the next")
+            raise DeliveryError(problem="the watcher was closed before the program asked for the next notice")
 
     def take(self, timeout_s: float | None = None) -> Notice | None:
         """Wait for the next notice; None after the last one. The previous one then counts as delivered.
@@ -384,11 +361,7 @@ class Inbox:
             self._notify()
 
     def close(self, *, is_worked_on: bool) -> None:
-        """End the program's loop at once.
-
-        Args:
-            is_worked_on: Whether the notice that the program holds counts as delivered.
-        """
+        """End the program's loop at once. If *is_worked_on*, the notice that it holds counts as delivered."""
         with self._changed:
             if is_worked_on:
                 self._acknowledge()

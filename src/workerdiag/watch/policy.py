@@ -1,8 +1,6 @@
-"""The notice policy: which notices go out now, and which are held back for a digest.
+"""Which notices go out now, and which are held back for a digest: silences, known issues, quiet hours, rate limit.
 
-Pure functions without a clock. Their memory is a `PolicyState`, which the store keeps.
-
-Silences, with an end and a reason, and known issues from a file.
+Pure functions without a clock; their memory is a `PolicyState`, which the store keeps. A file of known issues:
 
 .. code-block:: toml
 
@@ -12,12 +10,6 @@ Silences, with an end and a reason, and known issues from a file.
     note = "The loader holds two copies of each table; loader 2.3 will not."
     link = "https://tracker.example/123"
     hold = true                        # send no notices, list them in the digest
-
-Quiet hours: a daily time span in some time zone in which notices wait.
-
-The digest: one notice that lists the notices that were held back.
-
-The rows of the state file for silences and held-back notices.
 """
 
 from __future__ import annotations
@@ -60,9 +52,7 @@ from workerdiag.watch.state_file import CHANGED_REMEDY, StateFile, value_from_js
 if TYPE_CHECKING:
     from cattrs import Converter
 
-#: Maximum size of a file of known issues, in bytes.
 _MAX_BYTES = 4 * 2**20
-
 #: Maximum length of a silence, in seconds: one of more than a year would be forgotten.
 MAX_SILENCE_S = 366 * 86_400.0
 
@@ -94,7 +84,7 @@ def new_silence(matches: str, *, until: float, reason: str, now: float) -> Silen
     """
     matches, reason = matches.strip(), one_line(reason)
     if not matches:
-        raise SilenceError("it does not say what to silence: give a case, a key, a cause or a cluster")
+        raise SilenceError("there is no target: give a case, a key, a cause or a cluster")
     if not reason:
         raise SilenceError("it has no reason: say why, for those who wonder later")
     if not now < until:
@@ -118,13 +108,13 @@ def parse_until(text: str, now: float) -> float:
         return now + parse_duration(text)
     except ValueError:
         raise SilenceError(
-            f"{text[:100]!r} is no end: give a time with its zone (2026-11-23T08:00:00Z) or a duration (2h)"
+            f"{text[:100]!r} is not an end: give a time with its zone (2026-11-23T08:00:00Z) or a duration (2h)"
         ) from None
 
 
 @frozen(kw_only=True)
 class KnownIssue:
-    """A trouble that somebody is working on."""
+    """A problem that somebody is working on."""
 
     #: Key of the case; or the id of its cause, or a pattern for that (``nanny.*``).
     key: str | None = None
@@ -212,7 +202,7 @@ class QuietHours:
             return ZoneInfo(self.zone)
         except Exception as problem:
             raise QuietHoursError(
-                f"{self.zone!r} is no time zone of this machine; name one such as Europe/Berlin or UTC,"
+                f"{self.zone!r} is not a time zone known to this machine; name one such as Europe/Berlin or UTC,"
                 " or install the package tzdata"
             ) from problem
 
@@ -224,11 +214,11 @@ class QuietHours:
             QuietHoursError: The format is different, or the time zone is not known.
         """
         found = _WRITTEN.fullmatch(text[:200])
-        times = (_time_of(found[1], found[2]), _time_of(found[3], found[4])) if found else (None, None)
-        begin, end = times
+        begin = _time_of(found[1], found[2]) if found else None
+        end = _time_of(found[3], found[4]) if found else None
         if found is None or begin is None or end is None or begin == end:
             raise QuietHoursError(
-                f"{text[:100]!r} are no quiet hours: write them as 22:00-07:00 Europe/Berlin"
+                f"{text[:100]!r} are not quiet hours: write them as 22:00-07:00 Europe/Berlin"
             )
         return cls(begin=begin, end=end, zone=found[5])
 
@@ -244,14 +234,11 @@ def _time_of(hour: str, minute: str) -> time | None:
     return time(int(hour), int(minute)) if int(hour) < 24 and int(minute) < 60 else None
 
 
-__all__ = ["HeldBack", "NoticePolicy", "PolicyDecision", "PolicyState", "apply_policy", "due_digest"]
-
 #: Reasons that open a case for readers, and reasons that close it.
 _OPENING: tuple[NoticeReason, ...] = ("new", "recurring", "blind")
 _CLOSING: tuple[NoticeReason, ...] = ("resolved", "ended")
 #: Reasons for holding back that only delay a notice; nobody asked for silence.
 _DELAYS: tuple[HoldReason, ...] = ("rate-limit", "quiet-hours")
-#: Maximum number of cases in a digest; further ones are counted.
 _MAX_HELD = 100
 
 
@@ -335,7 +322,6 @@ def due_digest(
 def _held(
     notice: Notice, issue: KnownIssue | None, state: PolicyState, policy: NoticePolicy, now: float
 ) -> HeldBack | None:
-    """Return the entry for a notice that is held back; None if it is sent."""
     hold, why = _hold_reason(notice, issue, state, policy, now)
     if hold is None:
         return None
@@ -413,10 +399,8 @@ def _recent(sent_at: Sequence[float], policy: NoticePolicy, now: float) -> tuple
     return tuple(each for each in sent_at if 0 <= now - each < policy.window_s)
 
 
-#: Limits of a digest: cases, and characters of a line.
-_MAX_LISTED, _LINE_CHARS = 20, 300
-#: Maximum number of characters of a cluster's name in a title.
-_CLUSTER_CHARS = 40
+#: Limits of a digest: cases, characters of a line, and of a cluster's name in its title.
+_MAX_LISTED, _LINE_CHARS, _CLUSTER_CHARS = 20, 300, 40
 
 
 @frozen(kw_only=True)
@@ -504,7 +488,7 @@ def _hold_text(hold: HoldReason) -> str:
         case "quiet-hours":
             return "quiet hours"
         case "untold":
-            return "nobody was told of the case"
+            return "the case was never reported"
 
 
 class PolicyTable:

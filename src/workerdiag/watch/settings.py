@@ -43,9 +43,9 @@ class WatchSettings:
     remind_s: float = duration_setting("watch.remind")
     #: Seconds without seeing the cluster after which the watcher is blind.
     blind_s: float = duration_setting("watch.blind")
-    #: A case escalates at this multiple of the deaths of its first incident within one window, ...
+    #: Escalate when the deaths within one window exceed this multiple of those of the first incident, ...
     escalate_factor: float = field(factory=lambda: float(setting("watch.escalate-factor")), validator=ge(1.1))
-    #: ... or at this multiple of its hosts; each power of these numbers is one more level.
+    #: ... or when the hosts do so; each power of these numbers is one more level.
     escalate_hosts: float = field(factory=lambda: float(setting("watch.escalate-hosts")), validator=ge(1.1))
     #: Folder for a death bundle of each case that is opened; None: no bundles.
     bundle_folder: Path | None = field(factory=_configured_folder)

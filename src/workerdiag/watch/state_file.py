@@ -1,9 +1,7 @@
-"""The SQLite file with the watcher's state: opening, tables and transactions.
+"""The SQLite file with the watcher's state: its tables, its transactions, and values as JSON text.
 
 A committed transaction survives a kill and a power failure (``synchronous=FULL``). Every error of SQLite
 becomes a `StateFileError`; the file is never replaced, emptied or repaired.
-
-The watcher's values as JSON text for its state file, and back.
 """
 
 from __future__ import annotations
@@ -33,12 +31,10 @@ if TYPE_CHECKING:
 
 #: Seconds to wait for another process that writes.
 BUSY_S = 10.0
-
 #: What to do about a row that cannot be read.
 CHANGED_REMEDY = "it was changed by hand or by another version; keep a copy of it and name another file"
 #: Size limit of the write-ahead log after a checkpoint, in bytes.
 _MAX_IDLE_LOG_BYTES = 1024 * 1024
-_MEMORY = "memory"
 _TABLES = """
 CREATE TABLE cursor (cluster TEXT PRIMARY KEY, epoch TEXT NOT NULL, position INTEGER NOT NULL, seen_at REAL NOT NULL);
 CREATE TABLE death (
@@ -78,15 +74,13 @@ _NO_FILE = "give the path that the watcher was started with, in a folder that is
 
 
 class StateFile:
-    """An open state file, or a state in memory. Threads may share it: transactions take turns.
+    """An open state file, or without a *path* a state in memory. Threads may share it: transactions take turns.
 
-    Args:
-        path: Path of the file, which is created if necessary; None: in memory.
-        must_exist: Whether a missing file is an error.
+    The file is created if necessary, unless it *must_exist*.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, *, must_exist: bool = False) -> None:
-        self.name = _MEMORY if path is None else utf8_safe(str(path))
+        self.name = "memory" if path is None else utf8_safe(str(path))
         #: Called first in each transaction: the lease raises here if another watcher has it.
         self.guard: Callable[[sqlite3.Connection], None] | None = None
         self._path = None if path is None else Path(path)
@@ -190,7 +184,7 @@ class StateFile:
         if application == APPLICATION_ID:
             raise StateFileError(
                 self.name,
-                f"its tables are of version {version}, and this workerdiag reads version {SCHEMA_VERSION}",
+                f"its tables have version {version}; this workerdiag reads version {SCHEMA_VERSION}",
                 "use the workerdiag that wrote it, or name another file",
             )
         if application or version or tables:
@@ -214,7 +208,6 @@ class StateFile:
 
 
 def _statements(depth: int) -> tuple[str, str, tuple[str, ...]]:
-    """Return the statements that begin, commit and roll back a transaction at this nesting depth."""
     if depth == 0:
         return "BEGIN IMMEDIATE", "COMMIT", ("ROLLBACK",)
     name = f"part{depth}"
@@ -238,11 +231,7 @@ def value_to_json(value: object) -> str:
 
 
 def value_from_json(text: str, kind: type[_T]) -> _T:
-    """Return the value that `value_to_json` wrote.
-
-    Raises:
-        Exception: The text is not valid.
-    """
+    """Return the value that `value_to_json` wrote. Raises Exception if the text is not valid."""
     return _value_converter().structure(json.loads(text), kind)
 
 
@@ -273,7 +262,6 @@ def merge_evidence(kept: str, other: str) -> str:
 
 
 def _log_sizes(pieces: Iterable[dict[str, Any]]) -> Counter[str]:
-    """Return the number of characters of each log."""
     sizes: Counter[str] = Counter()
     for each in pieces:
         if each["kind"] == "LogChunk":

@@ -80,13 +80,8 @@ class Store:
 
     def set_cursor(self, cluster: str, cursor: Cursor) -> None:
         """Store the cursor of a cluster."""
-        self._rows(
-            "INSERT OR REPLACE INTO cursor VALUES (?, ?, ?, ?)",
-            cluster,
-            cursor.epoch,
-            cursor.position,
-            self.clock(),
-        )
+        values = (cluster, cursor.epoch, cursor.position, self.clock())
+        self._rows("INSERT OR REPLACE INTO cursor VALUES (?, ?, ?, ?)", *values)
 
     def clusters(self) -> dict[str, float]:
         """Return when each cluster was last read, in seconds since the epoch, by its name."""
@@ -94,11 +89,7 @@ class Store:
         return {cluster: seen_at for cluster, seen_at in rows}  # noqa: C416  a row is no pair for types
 
     def add_deaths(self, cluster: str, deaths: Iterable[WatchedDeath]) -> int:
-        """Store new deaths, and add new evidence to known ones that are pending.
-
-        Returns:
-            The number of new deaths.
-        """
+        """Store new deaths, and add evidence to known ones that are pending. Returns the number of new deaths."""
         with self.transaction():
             return sum(self._add_death(cluster, each) for each in deaths)
 
@@ -135,12 +126,9 @@ class Store:
     def assign(self, death_ids: Iterable[str], case_id: str | None) -> None:
         """Note that deaths were judged, and their case (None: no case). Their evidence is deleted."""
         with self.transaction():
-            for each in death_ids:
-                self._rows(
-                    "UPDATE death SET is_judged = 1, case_id = ?, evidence = NULL WHERE id = ?",
-                    case_id,
-                    each,
-                )
+            for death_id in death_ids:
+                statement = "UPDATE death SET is_judged = 1, case_id = ?, evidence = NULL WHERE id = ?"
+                self._rows(statement, case_id, death_id)
 
     def cases(self, cluster: str | None = None) -> tuple[WatchedCase, ...]:
         """Return the cases of one cluster or of all, in the order of their last changes."""
@@ -157,14 +145,8 @@ class Store:
 
     def put_case(self, case: WatchedCase) -> None:
         """Store the current state of a case."""
-        self._rows(
-            "INSERT OR REPLACE INTO watch_case VALUES (?, ?, ?, ?, ?)",
-            case.id,
-            case.cluster,
-            case.state,
-            value_to_json(case),
-            self.clock(),
-        )
+        values = (case.id, case.cluster, case.state, value_to_json(case), self.clock())
+        self._rows("INSERT OR REPLACE INTO watch_case VALUES (?, ?, ?, ?, ?)", *values)
 
     def confirm(self, case_id: str, by: str) -> WatchedCase:
         """Note that somebody works on a case, even while a watcher runs.

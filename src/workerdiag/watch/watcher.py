@@ -48,13 +48,11 @@ class Watcher:
     """
 
     _feed: DeathFeed
-    #: Name of the cluster.
     _cluster: str
     _sinks: Sequence[Sink]
     _store: Store
     _settings: WatchSettings = field(factory=WatchSettings)
     _policy: NoticePolicy = field(factory=NoticePolicy)
-    #: Seconds since the epoch.
     _clock: Callable[[], float] = time.time
     _pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     _inbox: Inbox = field(factory=Inbox, init=False)
@@ -221,7 +219,6 @@ class Watcher:
         self._loop_outbox.wake()
 
     def _run(self) -> None:
-        """The watcher's thread."""
         try:
             with self._noting("go on watching"):
                 asyncio.run(self._run_rounds())

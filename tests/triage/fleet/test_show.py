@@ -49,8 +49,8 @@ def test_the_text_says_what_is_in_the_numbers(report):
     )
     for sentence in (
         "At least 2 hours of running tasks were lost with them (known of 60 of 84 deaths).",
-        "1 stop that somebody asked for is not counted.",
-        "5 reports of deaths that another table has too are not counted again.",
+        "1 requested stop is not counted.",
+        "5 reports of deaths that are in another table too are not counted again.",
         "1 death is without a time.",
         'so each number is "at least"',
         "1 of 9 rows (write it again)",

@@ -227,7 +227,7 @@ def test_a_broken_scheduler_file_makes_the_scheduler_unreachable(tmp_path, conte
     """It may be just being written; the error says which file."""
     file = tmp_path / "scheduler.json"
     file.write_text(content)
-    with pytest.raises(SchedulerUnreachableError, match=r"scheduler\.json|no address of a scheduler"):
+    with pytest.raises(SchedulerUnreachableError, match=r"scheduler\.json|not the address of a scheduler"):
         polled(open_feed(file))
 
 

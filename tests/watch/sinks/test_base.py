@@ -56,7 +56,7 @@ def test_a_sink_stays_as_it_is():
 @pytest.mark.parametrize("wrong", [None, "https://example.org", 3])
 def test_what_is_neither_is_refused_at_once(wrong):
     """A mistake shows when the watcher is made, not at the first death."""
-    with pytest.raises(SinkSetupError, match="is no function"):
+    with pytest.raises(SinkSetupError, match="is not a function"):
         as_sink(wrong)
 
 

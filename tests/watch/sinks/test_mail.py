@@ -176,13 +176,13 @@ def test_any_notice_is_a_valid_mail(notice, earlier):
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"to": "oncall"}, "'oncall' is no mail address"),
-        ({"to": ()}, "nobody is named"),
-        ({"sender": "me"}, "'me' is no mail address"),
+        ({"to": "oncall"}, "'oncall' is not a mail address"),
+        ({"to": ()}, "there is no recipient"),
+        ({"sender": "me"}, "'me' is not a mail address"),
         ({"host": ""}, "the mail server is empty"),
-        ({"port": 0}, "port 0 is none"),
+        ({"port": 0}, "0 is not a port"),
         ({"security": "ssl"}, "security 'ssl' is unknown"),
-        ({"to": "a@b.example\nBcc: c@d.example"}, "is no mail address"),
+        ({"to": "a@b.example\nBcc: c@d.example"}, "is not a mail address"),
     ],
 )
 def test_wrong_options_are_refused_at_once(changes, problem):

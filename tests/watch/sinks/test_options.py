@@ -72,7 +72,7 @@ def test_what_is_missing_is_named(kind, value, problem):
 
 def test_an_address_that_is_no_mail_server_is_refused():
     """A typo in the server's address is found when the watcher starts."""
-    with pytest.raises(SinkSetupError, match="is no address of a mail server"):
+    with pytest.raises(SinkSetupError, match="is not the address of a mail server"):
         sink_of("mail", "a@example.org", {**ENVIRONMENT, "WORKERDIAG_MAIL_SERVER": "mail.example.org"})
 
 

@@ -89,7 +89,7 @@ def test_refusals_are_told_apart(status, is_final):
 @pytest.mark.parametrize("key", ["", "short", KEY + "0", None])
 def test_a_key_that_is_none_is_refused_at_once(key):
     """PagerDuty takes keys of 32 letters and digits; another one is found when the watcher starts."""
-    with pytest.raises(SinkSetupError, match="routing key is not one"):
+    with pytest.raises(SinkSetupError, match="routing key is invalid"):
         PagerDutySink(key)
 
 

@@ -37,7 +37,7 @@ Labels = tuple[str, str, str]
 
 @define(eq=False)
 class ShownCase:
-    """One row: a trouble and its victims."""
+    """One row: a problem and its victims."""
 
     judged: JudgedCase
     first_at: float
@@ -49,11 +49,7 @@ class ShownCase:
     report: bytes | None = None
 
     def to_plain(self, drawn: Container[str]) -> dict[str, object]:
-        """Return the row as plain data.
-
-        Args:
-            drawn: Ids of the deaths whose memory is drawn.
-        """
+        """Return the row as plain data, with the memory of the deaths in *drawn*."""
         judged = self.judged
         newest_first = islice(reversed(self.victims.values()), MAX_NAMED)
         return {

@@ -1,11 +1,8 @@
 """Has deaths judged by a separate process, so that the scheduler does not run or import the reasoning.
 
 In a thread of the scheduler it held the GIL for some 20 ms at a time and kept 17 to 28 MB (distributed
-2026.8.0), and a crash of the regular expression engine would end the scheduler.
-
-The cases on the dashboard, with their victims and the memory of these.
-
-A separate process judges deaths (`judge_process`), so all of this converts to plain data and back.
+2026.8.0), and a crash of the regular expression engine would end the scheduler. So the cases on the dashboard,
+with their victims and the memory of these, convert to plain data and back.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from attrs import evolve, frozen
 
@@ -29,10 +26,7 @@ from workerdiag.wire.recorded_death import RecordedDeath
 #: Seconds that the process may judge, and seconds after which it is killed: with its low priority it waits
 #: for all others on a busy machine.
 BUDGET_S, KILL_S = 60.0, 300.0
-#: Maximum characters of its error output to show.
 _PROBLEM_CHARS = 300
-
-_T = TypeVar("_T")
 
 
 @frozen(kw_only=True)
@@ -86,7 +80,7 @@ class JudgingProcess:
         judgement = parse_judgement(output.splitlines())
         if judgement is None:
             said = complaints.decode("utf-8", "replace").strip().rpartition("\n")[2]
-            raise JudgingError(f"the process that judges ended with status {status}: {said[:_PROBLEM_CHARS]}")
+            raise JudgingError(f"the judging process ended with status {status}: {said[:_PROBLEM_CHARS]}")
         return judgement
 
     def stop(self) -> None:
@@ -120,19 +114,15 @@ def parse_judgement(lines: Iterable[bytes]) -> Judgement | None:
             found = json.loads(line)
             match found.pop("kind"):
                 case "cause":
-                    causes.append(_typed(KnownCause, found))
+                    causes.append(from_plain(KnownCause, found, []))
                 case "case":
-                    cases.append(_typed(JudgedCase, found))
+                    cases.append(from_plain(JudgedCase, found, []))
                 case "end":
                     ids = frozenset(map(str, found["deaths"]))
                     return Judgement(cases=tuple(cases), causes=tuple(causes), death_ids=ids)
         except (ValueError, KeyError, AttributeError, TypeError):
             return None
     return None
-
-
-def _typed(kind: type[_T], content: object) -> _T:
-    return from_plain(kind, content, [])
 
 
 #: Maximum number of points of a curve: as many as fit into a drawing.

@@ -31,7 +31,6 @@ from workerdiag.wire.recorded_death import RecordedDeath
 
 #: Priority (nice) below that of the scheduler, which may have only one processor.
 _NICENESS = 10
-#: Maximum length of a report; a longer one is left out.
 _MAX_REPORT_BYTES = 4 * 2**20
 
 

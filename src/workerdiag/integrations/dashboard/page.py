@@ -3,15 +3,9 @@
 The recorder on the scheduler imports this by name (`workerdiag.recorder.scheduler`), and without
 the reasoning. Only public parts of Dask's web server are used, and `attach` returns what undoes everything.
 
-The routes of the scheduler's web server: the page, ``/workerdiag/deaths.json``, and the report of each case.
-
-All replies are prepared or take a millisecond, since the server runs on the scheduler's event loop. The page
-is static and draws ``deaths.json`` in the browser: a Bokeh page, like those of Dask, would hold that loop for
-80 ms each time it is opened.
-
-Follows the deaths of a scheduler inside its process: collects them, has them judged, and keeps the result.
-
-On the scheduler's event loop it only waits, and needs some tenths of a millisecond for a death.
+All of it runs on the scheduler's event loop: replies are prepared or take a millisecond, and a death some tenths
+of one. The page is static and draws ``deaths.json`` in the browser: a Bokeh page, like those of Dask, would hold
+the loop for 80 ms each time it is opened.
 """
 
 from __future__ import annotations
@@ -100,7 +94,6 @@ def attach(scheduler: Scheduler) -> Undo | None:
 
 
 def _add_page(scheduler: Scheduler, web: Any, book: DeathBook) -> Undo:
-    """Add the routes of the page, JSON and reports, and a link in Dask's dashboard if there is one."""
     individual = plain_page()
     page, undo_naming = individual, None
     with guarded("adding the page to the dashboard's navigation") as naming:
@@ -225,11 +218,7 @@ def plain_page() -> bytes:
 
 
 def page_in_dashboard(variables: Mapping[str, object]) -> bytes:
-    """Return the page with Dask's navigation. Dask must show its dashboard, and so have loaded Bokeh.
-
-    Args:
-        variables: Variables of Dask's template (``template_variables``).
-    """
+    """Return the page with Dask's navigation (``template_variables``). Dask must have loaded Bokeh for it."""
     from distributed.dashboard.components.scheduler import env
 
     body = shipped_text(_BODY)
@@ -249,21 +238,11 @@ _THREAD = "workerdiag-deaths"
 #: Id of the case for deaths that could not be judged.
 UNJUDGED = "unjudged"
 
-#: Asks the recorder, like `DeathWatch.answer`.
-Ask = Method
-
 
 class DeathFollower:
-    """Follows deaths until it is cancelled or the scheduler closes.
+    """Follows deaths until it is cancelled or the scheduler closes: asks the recorder, and judges in a thread."""
 
-    Args:
-        ask: The recorder's handler.
-        book: Receives the judgements.
-        judge: Judges deaths; called in a thread.
-        settle_s: Seconds for which deaths settle.
-    """
-
-    def __init__(self, ask: Ask, book: DeathBook, judge: Judge, *, settle_s: float = SETTLE_S) -> None:
+    def __init__(self, ask: Method, book: DeathBook, judge: Judge, *, settle_s: float = SETTLE_S) -> None:
         self._ask = ask
         self._book = book
         self._judge = judge
@@ -293,7 +272,6 @@ class DeathFollower:
             logger.info("The known causes cannot be listed: %s", problem)
 
     async def _look(self) -> bool:
-        """Ask for deaths once. Returns whether there will be more."""
         due_at = self._settling.due_at
         wait_s = _WAIT_S if due_at is None else min(_WAIT_S, max(_LEAST_WAIT_S, due_at - monotonic_s()))
         reply = await self._ask(since=self._position, epoch=self._epoch, wait_s=wait_s)
@@ -320,18 +298,13 @@ class DeathFollower:
         try:
             judgement = await self._judged(deaths)
         except JudgingError as problem:
-            logger.warning("The page of deaths lacks a diagnosis of %d deaths: %s", len(deaths), problem)
+            logger.warning("The page of deaths has no diagnosis for %d deaths: %s", len(deaths), problem)
             judgement = await in_thread(_THREAD, partial(unjudged, deaths, str(problem)), timeout_s=KILL_S)
         self._book.add(judgement)
         self._book.settle(0)
         await asyncio.sleep(monotonic_s() - began)
 
     async def _judged(self, deaths: Sequence[bytes]) -> Judgement:
-        """Return the judgement, made in a thread.
-
-        Raises:
-            JudgingError: They could not be judged.
-        """
         async with self._one_at_a_time:
             try:
                 return await in_thread(
@@ -355,7 +328,7 @@ def unjudged(deaths: Sequence[bytes], problem: str) -> Judgement:
         except (ValueError, BrokenValueError):
             continue
     victims = tuple(victim_of(each) for each in known if not each.is_expected)
-    title = f"not judged: {problem}"
+    title = f"not diagnosed: {problem}"
     return Judgement(
         cases=(JudgedCase(id=UNJUDGED, title=title, victims=victims),) if victims else (),
         death_ids=ids_of(map(victim_of, known)),

@@ -1,6 +1,6 @@
-"""Read the deaths in folders and files, and note what could not be read.
+"""Read the deaths in folders and files, each once, and note what could not be read.
 
-Count deaths that several tables report once, by the same rule that merges the recorder's messages.
+What several tables report is merged by the same rule as the recorder's messages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from workerdiag.triage.fleet.report import FleetGap, FleetTable, MissingPart, Ta
 from workerdiag.triage.tables import TABLE_FORMATS, BadRow, DeathRow, InputRow, Row, kind_of_table, read_rows
 from workerdiag.wire.messages import DeathIdentity, same_death
 
-#: Usual file extensions of SQLite databases.
 _STATE_SUFFIXES = frozenset({".db", ".sqlite", ".sqlite3"})
 _TABLE_SUFFIXES = frozenset(f".{each}" for each in TABLE_FORMATS)
 _NO_PLACE = "give the folder that workerdiag triage --output wrote, or a watcher's state file"

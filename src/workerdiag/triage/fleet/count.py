@@ -1,10 +1,6 @@
-"""Counts of deaths for causes, hosts and versions.
+"""Counts of deaths: share, cost, first occurrence and trend of each cause, and hosts that lose far more workers.
 
-The share, cost, first occurrence and trend of each cause.
-
-Find hosts that lose far more workers than others.
-
-Group workers that were lost together. They are one observation, because the others add no information.
+Workers that were lost together are one observation, because the others add no information.
 """
 
 from __future__ import annotations
@@ -111,11 +107,7 @@ def cause_shares(
 ) -> tuple[CauseShare, ...]:
     """Return the causes of the deaths, most deaths first; unknown causes come last.
 
-    Args:
-        losses: All joint losses.
-        titles: Titles of causes by id.
-        span: The time that the tables cover.
-        period: The unit in which deaths are counted.
+    *titles* has the titles of causes by id; *span* is the time that the tables cover.
     """
     deaths: dict[str | None, list[DeathRow]] = {}
     times: dict[str | None, list[float]] = {}
@@ -144,7 +136,6 @@ def cause_shares(
 
 
 def _with_particulars(share: CauseShare, deaths: Sequence[DeathRow], period: Period) -> CauseShare:
-    """Return the share with its hosts, times and cost."""
     lost_compute_s, lost_known_count = cost_of(deaths)
     first_at, last_at = span_of(deaths) or (None, None)
     return evolve(
@@ -161,7 +152,6 @@ def _with_particulars(share: CauseShare, deaths: Sequence[DeathRow], period: Per
 def _with_trends(
     shares: Sequence[CauseShare], times: Mapping[str | None, Sequence[float]], span: Span
 ) -> tuple[CauseShare, ...]:
-    """Return the shares with their trends, where there are enough deaths."""
     changes = {
         each.cause: _change(times[each.cause], *span)
         for each in shares
@@ -226,7 +216,6 @@ def host_loads(losses: Sequence[JointLoss]) -> tuple[HostLoad, ...]:
 
 
 def _load(host: str, deaths: Sequence[DeathRow], loss_counts: Counter[str]) -> HostLoad:
-    """Return the load of one host, not yet corrected for the number of hosts."""
     count, total, host_count = loss_counts[host], loss_counts.total(), len(loss_counts)
     cause, cause_count = main_cause(deaths)
     return HostLoad(

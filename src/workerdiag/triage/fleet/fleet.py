@@ -1,7 +1,4 @@
-"""``workerdiag.fleet()``: the function that users call.
-
-Summarize deaths in a fleet report: arithmetic only.
-"""
+"""``workerdiag.fleet()``: the function that users call. It summarizes deaths in a fleet report."""
 
 from __future__ import annotations
 
@@ -83,13 +80,7 @@ _INTERVAL_METHOD = (
 
 
 def summarize(merged: MergedDeaths, titles: Mapping[str, str], **facts: Any) -> FleetReport:
-    """Return the report of all deaths.
-
-    Args:
-        merged: The deaths and stops of all tables, each once.
-        titles: Titles of causes by id.
-        facts: Other attributes of the report: what was read, and what could not be.
-    """
+    """Return the report of all deaths; *facts* are other attributes: what was read, and what could not be."""
     lost = [each for each in merged.deaths if not each.stop_requested]
     losses = group_losses(lost)
     span, lost_span = span_of(merged.deaths), span_of(lost)

@@ -1,8 +1,7 @@
 """The values of a fleet report: how many workers were lost, to what, where, with which versions, since when.
 
-The statistics of a fleet report: intervals of shares, and tests corrected for multiple comparisons.
-
-They need only the standard library. Each method names its source.
+Its statistics, intervals of shares and tests corrected for multiple comparisons, need only the standard library;
+each names its source.
 """
 
 from __future__ import annotations
@@ -180,11 +179,8 @@ def wilson_interval(share: float, size: float) -> Interval:
 
     Wilson's score interval (E. B. Wilson, Journal of the American Statistical Association 22, 1927, 209-212).
     It stays within 0 and 1 and is valid for small samples, unlike the share plus or minus two standard errors
-    (R. G. Newcombe, Statistics in Medicine 17, 1998, 857-872).
-
-    Args:
-        share: The observed share, from 0 to 1.
-        size: More than 0; for dependent observations their `effective_size`.
+    (R. G. Newcombe, Statistics in Medicine 17, 1998, 857-872). Of dependent observations, *size* is their
+    `effective_size`.
     """
     z2 = _Z_95**2
     center = (share + z2 / (2 * size)) / (1 + z2 / size)
@@ -214,8 +210,9 @@ def binomial_tail(count: int, trials: int, chance: float) -> float:
         return 1.0
     if count <= trials * chance:  # the other tail has fewer terms, and rounding does not matter here
         return 1.0 - binomial_tail(trials - count + 1, trials, 1 - chance)
-    term = _log_binomial(count, trials, chance)
-    total, first = 0.0, term
+    ways = lgamma(trials + 1) - lgamma(count + 1) - lgamma(trials - count + 1)
+    term = first = ways + count * log(chance) + (trials - count) * log1p(-chance)
+    total = 0.0
     odds = log(chance) - log1p(-chance)
     for successes in range(count, trials + 1):
         if term - first < -_NEGLIGIBLE:
@@ -238,12 +235,7 @@ def holm(p_values: Sequence[float], comparisons: int | None = None) -> list[floa
     """Return the p-values of several comparisons, corrected for their number.
 
     If no comparison has an effect, the probability that any falls below a level is at most that level (S.
-    Holm, Scandinavian Journal of Statistics 6, 1979, 65-70).
-
-    Args:
-        p_values: The p-value of each comparison made.
-        comparisons: The number of comparisons, including those not worth a test; at least as many as
-            *p_values*.
+    Holm, Scandinavian Journal of Statistics 6, 1979, 65-70). *comparisons* includes those not worth a test.
     """
     left = len(p_values) if comparisons is None else comparisons
     corrected = [1.0] * len(p_values)
@@ -253,8 +245,3 @@ def holm(p_values: Sequence[float], comparisons: int | None = None) -> list[floa
         corrected[place] = highest
         left -= 1
     return corrected
-
-
-def _log_binomial(count: int, trials: int, chance: float) -> float:
-    ways = lgamma(trials + 1) - lgamma(count + 1) - lgamma(trials - count + 1)
-    return ways + count * log(chance) + (trials - count) * log1p(-chance)

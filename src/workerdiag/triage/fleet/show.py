@@ -1,11 +1,4 @@
-"""A fleet report in words and tables, for text and HTML.
-
-A fleet report as JSON, for programs. `FLEET_SCHEMA` is the version of the format.
-
-A fleet report as a self-contained HTML page.
-
-A fleet report for a terminal.
-"""
+"""A fleet report for a terminal, as JSON for programs, and as an HTML page that loads nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +37,6 @@ if TYPE_CHECKING:
 _DATE_CHARS = len("2026-11-23")
 #: Columns of a sparkline; with the other cells it fits into 80 columns.
 _CURVE_COLUMNS = 10
-#: At most this many versions and gaps are listed.
 _MAX_ROWS = 20
 _PACKAGES: Mapping[Package, str] = {"distributed": "distributed", "python": "Python"}
 _TRENDS: Mapping[Trend, str] = {
@@ -70,11 +62,12 @@ class FleetReport(FleetFindings):
 
     def to_dict(self) -> dict[str, object]:
         """Return the report as plain values, with the key ``schema`` first."""
-        return fleet_to_dict(self)
+        content: dict[str, object] = _report_converter().unstructure(self)
+        return {"schema": FLEET_SCHEMA} | content
 
     def to_json(self) -> str:
         """Return the report as JSON in ASCII."""
-        return fleet_to_json(self)
+        return json.dumps(self.to_dict(), indent=2)
 
     def to_html(self) -> str:
         """Return the report as one HTML page that loads nothing."""
@@ -133,7 +126,7 @@ def fleet_view(report: FleetFindings) -> FleetView:
 def _headline(report: FleetFindings) -> str:
     if not report.death_count:
         if report.gaps and not report.tables:
-            return "Nothing could be read: whether workers were lost is not known"
+            return "Nothing could be read, so it is unknown whether workers were lost"
         return f"No worker was lost{', as far as could be read' if report.is_partial else ''}"
     at_least = "At least " if report.is_partial else ""
     verb = "was" if report.death_count == 1 else "were"
@@ -156,11 +149,11 @@ def _facts(report: FleetFindings) -> Iterator[str]:
         lost = format_duration(report.lost_compute_s)
         yield f"At least {lost} of running tasks were lost with them{known}."
     if report.requested_count:
-        stops = pluralize(report.requested_count, "stop")
-        yield f"{stops} that somebody asked for {_are(report.requested_count)} not counted."
+        stops = pluralize(report.requested_count, "requested stop")
+        yield f"{stops} {_are(report.requested_count)} not counted."
     if report.duplicate_count:
         more = pluralize(report.duplicate_count, "report")
-        yield f"{more} of deaths that another table has too {_are(report.duplicate_count)} not counted again."
+        yield f"{more} of deaths that are in another table too {_are(report.duplicate_count)} not counted again."
     if report.undated_count:
         yield f"{pluralize(report.undated_count, 'death')} {_are(report.undated_count)} without a time."
     if report.gaps:
@@ -180,16 +173,7 @@ def _cause_table(report: FleetFindings) -> TableView | None:
         return None
     return TableView(
         title="What kills workers",
-        columns=(
-            "deaths",
-            "share",
-            "95% interval",
-            "lost compute",
-            "since",
-            "trend",
-            "over time",
-            "cause",
-        ),
+        columns=("deaths", "share", "95% interval", "lost compute", "since", "trend", "over time", "cause"),
         rows=tuple(_cause_row(each, report) for each in report.causes),
     )
 
@@ -319,19 +303,8 @@ def _curve(share: CauseShare, report: FleetFindings) -> str:
     return blocks((each or None for each in counts), max(counts)) if any(counts) else ""
 
 
-def fleet_to_dict(report: FleetFindings) -> dict[str, object]:
-    """Return the report as dictionaries, lists, text, numbers and None, with the key ``schema`` first."""
-    content: dict[str, object] = _report_converter().unstructure(report)
-    return {"schema": FLEET_SCHEMA} | content
-
-
-def fleet_to_json(report: FleetFindings) -> str:
-    """Return the report as JSON in ASCII, without a final newline."""
-    return json.dumps(fleet_to_dict(report), indent=2)
-
-
 def fleet_schema() -> Schema:
-    """Return the JSON Schema (draft 2020-12) of the result of `fleet_to_dict`."""
+    """Return the JSON Schema (draft 2020-12) of the result of `FleetReport.to_dict`."""
     return document_schema(FleetFindings, title="workerdiag fleet report", number=FLEET_SCHEMA)
 
 
@@ -358,11 +331,12 @@ class _Bar:
 def fleet_page(report: FleetFindings) -> str:
     """Return the report as one HTML page in ASCII that loads nothing. All foreign text is escaped."""
     report = printable_object(report)
+    view = fleet_view(report)
     text = (
         html_environment()
         .get_template("fleet.html.j2")
         .render(
-            view=_with_something_in_columns(fleet_view(report)),
+            view=evolve(view, tables=tuple(map(_narrowed, view.tables))),
             bars=[_bar(each) for each in report.causes[:_MAX_BARS]],
             policy=_POLICY,
             page_style=template_text("page.css"),
@@ -372,12 +346,8 @@ def fleet_page(report: FleetFindings) -> str:
     return text.strip().encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
-def _with_something_in_columns(view: FleetView) -> FleetView:
-    """Return the view without columns that are empty in all rows."""
-    return evolve(view, tables=tuple(map(_narrowed, view.tables)))
-
-
 def _narrowed(table: TableView) -> TableView:
+    """Return the table without columns that are empty in all rows."""
     *names, text = table.columns or ("",)
     shown = [place for place in range(len(names)) if any(row.cells[place] for row in table.rows)]
     if len(shown) == len(names):
@@ -387,7 +357,6 @@ def _narrowed(table: TableView) -> TableView:
 
 
 def _bar(share: CauseShare) -> _Bar:
-    """Return the share as a bar, with a thin line over its interval."""
     text = f"{share_text(share.share)} ({interval_text(share.interval)})"
     kind = "unknown" if share.cause is None else "top"
     middle = _HEIGHT_PX / 2
@@ -408,7 +377,6 @@ def _bar(share: CauseShare) -> _Bar:
     return _Bar(title=title, id=share.cause or "", percent=text, svg=svg)
 
 
-#: The minimum width; nothing is readable below it.
 _MIN_WIDTH = 40
 _INDENT, _BETWEEN, _BULLET = "  ", "  ", "  - "
 #: If fewer columns are left for the text of a row, it goes below the cells.
@@ -418,13 +386,7 @@ _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 
 def render_fleet(report: FleetFindings, *, width: int = 80, color: bool = False) -> str:
-    """Return the report as lines of at most *width* columns, without a final newline.
-
-    Args:
-        report: The report to show.
-        width: Columns of the terminal; less than 40 counts as 40.
-        color: Whether headings, and rows that need attention, are bold.
-    """
+    """Return the report as lines of at most *width* columns; with *color*, what needs attention is bold."""
     return "\n".join(_report_lines(report, max(width, _MIN_WIDTH), color=color))
 
 

@@ -50,11 +50,7 @@ class Target:
     last_address: str = ""
 
     async def address(self) -> str:
-        """Return the current address of the scheduler.
-
-        Raises:
-            SchedulerUnreachableError: It cannot be found.
-        """
+        """Return the current address of the scheduler. Raises SchedulerUnreachableError if it cannot be found."""
         try:
             if self.may_block:
                 address = await in_thread("workerdiag-watch-address", self.find, timeout_s=_RESOLVE_S)
@@ -63,9 +59,9 @@ class Target:
         except CALL_FAILURES as problem:
             raise self._unknown(f"no address of it: {problem}") from None
         if str(address).startswith(("http://", "https://")):
-            raise self._unknown(f"{address} is a dashboard's; give the scheduler's, such as {_EXAMPLE}")
+            raise self._unknown(f"{address} is a dashboard; give the scheduler's address, such as {_EXAMPLE}")
         if not _SCHEDULER_ADDRESS.fullmatch(str(address)):
-            raise self._unknown(f"no address of a scheduler: {str(address)[:200]!r}")
+            raise self._unknown(f"not the address of a scheduler: {str(address)[:200]!r}")
         self.last_address = str(address)
         return self.last_address
 
@@ -183,10 +179,7 @@ def _configured_refusal() -> str:
 class Connection:
     """A light substitute for a ``distributed.Client`` for `workerdiag.sources.cluster`.
 
-    Args:
-        address: Address of the scheduler.
-        connection_args: As ``distributed.comm.connect`` takes them.
-        cluster: The cluster object of this process, if there is one.
+    *connection_args* are those of ``distributed.comm.connect``; *cluster* is the cluster object of this process.
     """
 
     #: It is only used within its event loop.

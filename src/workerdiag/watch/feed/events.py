@@ -1,7 +1,4 @@
-"""Reads deaths from the events of a scheduler without the recorder, with further evidence that it still has.
-
-Perishable evidence: what a scheduler and its nannies still know about a worker that has just died.
-"""
+"""Deaths from the events of a scheduler without the recorder, with what it and its nannies still know of them."""
 
 from __future__ import annotations
 
@@ -63,9 +60,7 @@ class Removed:
 class EventReader:
     """Reads the removals of one scheduler, and asks at once for the perishable evidence of unexpected ones.
 
-    Args:
-        client: A connection to the scheduler.
-        lookback_s: Without a cursor, removals of the last seconds are returned, at most this many.
+    Without a cursor, it returns the removals of the last *lookback_s* seconds.
     """
 
     def __init__(self, client: Connection, *, lookback_s: float) -> None:
@@ -77,12 +72,9 @@ class EventReader:
         self._can_look: bool | None = None
 
     async def look(self, after: Cursor | None, *, wait_s: float, or_recorder: bool) -> Look | None:
-        """Return the removals after a cursor; without one, those of the last seconds. None: there is a recorder.
+        """Return the removals after a cursor, of which it waits *wait_s* seconds for the first.
 
-        Args:
-            after: The cursor.
-            wait_s: How long to wait for a removal.
-            or_recorder: Whether to return None if there is a recorder, which knows more.
+        With *or_recorder* it returns None if there is a recorder, which knows more.
 
         Raises:
             TimeoutError: The scheduler does not answer in time.
@@ -138,7 +130,6 @@ class EventReader:
         return self._perishable.is_behind
 
     async def _reply(self, after: Cursor | None, *, wait_s: float) -> tuple[str, LookReply]:
-        """Return how the scheduler counts, and its reply."""
         if self._can_look is None:
             self._can_look = await self._is_look_installed()
         if self._can_look:
@@ -148,7 +139,6 @@ class EventReader:
         return _TIMED, await self._plain.ask(self._request(after, _TIMED, wait_s))
 
     async def _is_look_installed(self) -> bool:
-        """Install the handler of `LOOK`; False if our functions cannot or may not run."""
         if not await self._client.has_same_python():
             return False
         try:
@@ -183,15 +173,10 @@ _MAX_KEPT = 100
 
 
 class PerishableEvidence:
-    """Asks like `workerdiag.explain`, for a few deaths at a time, and remembers the evidence.
-
-    Args:
-        client: A connection to the scheduler.
-    """
+    """Asks like `workerdiag.explain`, for a few deaths at a time, and remembers the evidence."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        #: Evidence by the id of the death.
         self._kept: dict[str, tuple[Evidence, ...]] = {}
         self._waiting: dict[str, WatchedDeath] = {}
 
@@ -205,9 +190,7 @@ class PerishableEvidence:
     ) -> tuple[WatchedDeath, ...]:
         """Return the *deaths*, the first dozen with evidence, and earlier ones that waited; takes seconds.
 
-        Args:
-            deaths: The deaths to ask about.
-            known_events: The scheduler's events of ``all``; empty: it is asked for them.
+        Without *known_events*, the scheduler is asked for its events of ``all``.
         """
         for each in deaths:
             if each.id not in self._kept and len(self._waiting) < _MAX_WAITING:
@@ -239,7 +222,6 @@ def removal_evidence(when: float, message: Reply, identity: Identity) -> tuple[E
 
 
 def _evidence_of(death: WatchedDeath, pieces: Sequence[Evidence]) -> Iterator[Evidence]:
-    """Yield the pieces that can be about this death: of logs only the records around it."""
     others = frozenset(
         each.identity.worker
         for each in pieces

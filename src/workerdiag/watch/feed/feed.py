@@ -1,7 +1,4 @@
-"""The values of a feed: deaths, cursors and standstills of a cluster.
-
-Notices that a scheduler closes while it is asked about deaths: programs often end soon after one.
-"""
+"""What a feed returns: the deaths of a cluster, a cursor, a standstill, and whether its scheduler closes."""
 
 from __future__ import annotations
 
@@ -102,9 +99,7 @@ _T = TypeVar("_T")
 async def with_farewell(asking: Awaitable[_T], listening: Awaitable[Reply]) -> tuple[_T, str | None]:
     """Return the result of *asking*, and why the scheduler began to close meanwhile; None if unknown.
 
-    Args:
-        asking: The questions.
-        listening: A question that the scheduler answers with its ``closing_reason`` as soon as it closes.
+    It answers *listening* with its ``closing_reason`` as soon as it closes: programs often end soon after a death.
     """
     heard = asyncio.ensure_future(listening)
     try:

@@ -5,10 +5,8 @@ run of a function costs a line in the log, an event, and unpickling on the event
 the events of each topic (``Topic.count`` in broker.py), and keeps the last thousand. The event of the
 installing function in ``all`` is removed.
 
-Who the removed workers of a scheduler were: their processes, nannies and names, which it forgets.
-
-A plugin on the scheduler notes them as they join. Looks from outside would miss a worker that dies within
-moments, and would take the next worker with its address for it.
+A plugin on the scheduler notes processes, nannies and names of workers as they join. Looks from outside would
+miss a worker that dies within moments, and would take the next worker with its address for it.
 """
 
 from __future__ import annotations

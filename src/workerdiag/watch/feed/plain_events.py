@@ -1,9 +1,7 @@
 """The same as a look, with the handlers of any scheduler: for another Python there, or forbidden functions.
 
-It is asked every five seconds, and for all its events while these are small (`EventCopy`). Their times, in
-microseconds, replace their numbers. Whether it closes, and which workers are paused, is not known.
-
-A copy of the scheduler's events of ``all``, for schedulers that cannot be asked for new events only.
+It is asked every five seconds, and for all its events while these are small. Their times, in microseconds,
+replace their numbers. Whether it closes, and which workers are paused, is not known.
 
 A removal names all tasks of its worker, and Dask sends all events whole: after many removals, one answer
 holds the scheduler's event loop for tens of milliseconds. The scheduler's log has one line for each worker
@@ -31,16 +29,11 @@ from workerdiag.wire import DEATH_TOPIC
 _POLL_S = 5.0
 #: Maximum number of workers that the scheduler describes (an argument since 2025.4.0).
 _MOST_WORKERS = 50
-#: Number of workers to remember, including lost ones.
 _MAX_KNOWN = 20_000
 
 
 class PlainEvents:
-    """Reads the removals of one scheduler with handlers that every scheduler has.
-
-    Args:
-        client: A connection to the scheduler.
-    """
+    """Reads the removals of one scheduler with handlers that every scheduler has."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -133,8 +126,6 @@ _CHANGE = re.compile(r"(Register|Remove) worker (?:addr: |<WorkerState ')([^\s',
 
 @frozen
 class _WorkerChange:
-    """A worker that was added or removed, by the scheduler's log."""
-
     when: float
     has_come: bool
     worker: str
@@ -145,9 +136,6 @@ class EventCopy:
 
     The log must account for the number of workers. If it does not, because its level is above INFO or too
     much happened at once, the scheduler is asked for all events, even if they are large.
-
-    Args:
-        client: A connection to the scheduler.
     """
 
     def __init__(self, client: Client) -> None:
@@ -160,7 +148,6 @@ class EventCopy:
         self._logged_at: float | None = 0.0
         #: Whether the log has records about workers.
         self._is_told = False
-        #: Number of workers at that record.
         self._worker_count = 0
 
     @property
@@ -169,11 +156,7 @@ class EventCopy:
         return self._entries or ()
 
     async def refresh(self, worker_count: int) -> Sequence[Entry]:
-        """Return the events until now, oldest first.
-
-        Args:
-            worker_count: The current number of workers, by the scheduler.
-        """
+        """Return the events until now, oldest first; *worker_count* is what the scheduler says."""
         changes = await self._read_log()
         is_known = await self._is_accounted_for(changes or (), worker_count)
         new = await self._new_entries(changes or ()) if self._entries is not None else ()
@@ -219,7 +202,6 @@ class EventCopy:
         return is_known
 
     async def _new_entries(self, changes: Collection[_WorkerChange]) -> list[Entry]:
-        """Return the events of these changes, as in ``all``."""
         new: list[Entry] = [
             (each.when, {"action": "add-worker", "worker": each.worker}) for each in changes if each.has_come
         ]

@@ -1,15 +1,9 @@
 """The feed of a live cluster, with or without the recorder.
 
-Reads the journal of a scheduler that is gone: deaths that it appended to a file or a store.
-
-Reads deaths from the flight recorder on the scheduler, by a long poll.
-
-Recognizes other programs at the address of a scheduler.
-
-Only a peer that never answered like a scheduler is asked for its identity: that of a large scheduler names
-all its workers.
-
-Notices a standstill, work that does not go on although tasks wait, by cheap figures; then collects evidence.
+It asks the flight recorder on the scheduler by a long poll, or reads the scheduler's events, or the journal
+that a scheduler left in a file or a store. It notices a standstill, when tasks wait and nothing runs, by cheap
+figures, and collects evidence only then. Only a peer that never answered like a scheduler is asked for its
+identity: that of a large scheduler names all its workers.
 """
 
 from __future__ import annotations
@@ -59,7 +53,6 @@ _OVERLAP_S = 60.0
 _UNKNOWN_S = 24 * 3600.0
 #: A scheduler stopped by a signal may start again. Any other reason is the end of the cluster.
 _SIGNAL = "signal-"
-#: Number of schedulers of a cluster whose last answers are remembered.
 _MAX_SCHEDULERS = 100
 
 
@@ -253,17 +246,9 @@ def open_feed(
     lookback_s: float = RECENT_S,
     standstill_s: float = STANDSTILL_S,
 ) -> SchedulerFeed:
-    """Return the feed of a cluster. It connects at the first question, and raises nothing before that.
+    """Return the feed of a cluster, by the arguments of `read_target` and of `SchedulerFeed`.
 
-    Args:
-        target: A ``distributed.Client``, an address, the path of a scheduler file, or a callable that returns
-            an address, called before each question.
-        name: Name of the cluster for people; None: the name of the client's cluster object, else the address
-            or the path.
-        journal: Path or URL of the journal (``workerdiag.recorder.append-to``); None: as the scheduler says.
-        security: A ``distributed.Security``; None: the client's, or that of Dask's configuration.
-        lookback_s: Without a cursor, deaths of the last seconds are returned, at most this many.
-        standstill_s: Seconds of waiting tasks, while nothing runs, after which there is a standstill.
+    It connects at the first question, and raises nothing before that.
 
     Raises:
         TypeError: The target is something else.
@@ -282,12 +267,9 @@ _Worker = tuple[str | None, int | None]
 
 
 def read_journal(target: str, *, since: float | None, lookback_s: float) -> StoredDeaths:
-    """Return the newest deaths in a journal, and the number of further ones.
+    """Return the newest deaths in a journal (``workerdiag.recorder.append-to``), and the number of further ones.
 
-    Args:
-        target: The value of ``workerdiag.recorder.append-to``.
-        since: Earliest time, in seconds since the epoch; None: *lookback_s* seconds before the last death.
-        lookback_s: Used without *since*.
+    Deaths count from *since*, in seconds since the epoch, or from *lookback_s* seconds before the last death.
 
     Raises:
         OSError: It cannot be read.
@@ -305,7 +287,6 @@ def read_journal(target: str, *, since: float | None, lookback_s: float) -> Stor
 
 
 def _counting(messages: Iterable[DeathMessage], counted: dict[_Worker, float]) -> Iterator[DeathMessage]:
-    """Yield the messages, and store the last time of each worker in *counted*."""
     for each in messages:
         if len(counted) < _MAX_COUNTED:
             counted[_worker(each)] = max(_time(each), counted.get(_worker(each), 0.0))
@@ -330,7 +311,6 @@ def _messages(files: Iterable[Iterable[bytes]]) -> Iterator[DeathMessage]:
 
 
 def _file_blocks(path: Path) -> Iterator[Iterator[bytes]]:
-    """Yield the blocks of the rotated file, and then of the current one."""
     aside = path.with_name(f"{path.name}.1")
     for each in (aside, path) if aside.exists() else (path,):
         yield _blocks_of(each)
@@ -420,7 +400,6 @@ class PeerCheck:
     """Checks whether a scheduler answers at the address."""
 
     def __init__(self) -> None:
-        #: The last address of a scheduler, and the last address of something else.
         self._scheduler = self._other = ""
 
     def answered(self, address: str) -> None:
@@ -494,7 +473,6 @@ def _may_be_foreign(problem: Exception) -> bool:
 
 
 def _is_nobody_there(problem: Exception) -> bool:
-    """Whether no connection was made."""
     return isinstance(problem, OSError) and not _may_be_foreign(problem)
 
 
@@ -503,11 +481,7 @@ _AGAIN_S = 60.0
 
 
 class StandstillWatch:
-    """Remembers since when work has stood still.
-
-    Args:
-        least_s: Minimum duration of a standstill, in seconds: workers may be on their way.
-    """
+    """Remembers since when work has stood still; for *least_s* seconds workers may be on their way."""
 
     def __init__(self, *, least_s: float) -> None:
         self._least_s = least_s
@@ -528,13 +502,7 @@ class StandstillWatch:
         return max(0.0, self._least_s - (self._now - self._since))
 
     async def evidence(self, figures: ClusterFigures, client: Client, *, now: float) -> tuple[Evidence, ...]:
-        """Return the evidence of a standstill; empty without one.
-
-        Args:
-            figures: The current figures of the cluster.
-            client: A connection to its scheduler, which is asked once a minute while the standstill lasts.
-            now: The scheduler's clock, in seconds.
-        """
+        """Return the evidence of a standstill, collected once a minute; empty without one."""
         self._now = now
         if not stands_still(figures):
             self._since = self._asked_at = None

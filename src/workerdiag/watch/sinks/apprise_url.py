@@ -37,7 +37,7 @@ _BETWEEN = re.compile(r"[/@:?&=]+")
 
 def _url_given(_sink: object, _field: object, value: Any) -> None:
     if not isinstance(value, str) or "://" not in value or not value.isprintable():
-        raise SinkSetupError("notify", "what was given is no URL", _URL_REMEDY)
+        raise SinkSetupError("notify", "this is not a URL", _URL_REMEDY)
     _service_of(value)
 
 
@@ -57,7 +57,6 @@ def _service_of(url: str) -> Apprise:
 
 
 def _kind_of(url: object) -> str:
-    """The service, ``discord`` of ``discord://...``."""
     return str(url).partition("://")[0][:20]
 
 
@@ -66,9 +65,7 @@ class AppriseSink:
     """A message for each notice, which is never edited: Apprise hands over no id of it."""
 
     url: str = field(repr=False, validator=_url_given)
-    name: str = name_field(
-        "notify", lambda sink: sink_name("notify", sink.url, str(sink.url).partition("://")[0][:20])
-    )
+    name: str = name_field("notify", lambda sink: sink_name("notify", sink.url, _kind_of(sink.url)))
     timeout_s: float = timeout_field("notify")
 
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
@@ -83,7 +80,6 @@ class AppriseSink:
         return {}
 
     def _notify(self, notice: Notice) -> str:
-        """Why it could not be sent; empty if it was."""
         card = card_of(notice)
         service = _service_of(self.url)
         with _Warnings() as warnings:
@@ -96,7 +92,7 @@ class AppriseSink:
         if result:
             return ""
         said = [entry.message for entry in result.logs()] if hasattr(result, "logs") else [warnings.last]
-        return next(filter(None, reversed(said)), "Apprise could not send it, and does not say why")
+        return next(filter(None, reversed(said)), "Apprise could not send it, for an unknown reason")
 
     def _shown(self, problem: str) -> str:
         tokens = [part for part in _BETWEEN.split(self.url) if len(part) >= 8]

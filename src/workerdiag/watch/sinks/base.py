@@ -1,11 +1,4 @@
-"""What a sink owes the watcher.
-
-Checks a sink's options as it is made, and gives it a name.
-
-Posts to a service by HTTP, and says in a `DeliveryError` what went wrong.
-
-A plain function as a sink.
-"""
+"""What a sink owes the watcher, and what sinks share: checks of their options, names, posting by HTTP."""
 
 from __future__ import annotations
 
@@ -66,7 +59,7 @@ class Sink(Protocol):
 
 @define
 class SinkSetupError(WorkerdiagError):
-    """A sink cannot work as it was set up: a token is empty, an address is none."""
+    """A sink cannot work as it was set up: a token is empty, an address is invalid."""
 
     #: What kind of sink: ``webhook``, ``slack``.
     sink: str
@@ -131,7 +124,7 @@ def text_given(sink: str, what: str, remedy: str) -> Validator:
 
     def check(_sink: object, _field: object, value: object) -> None:
         if not isinstance(value, str) or not value.strip() or not value.isprintable():
-            raise SinkSetupError(sink, f"{what} is empty or no single line of text", remedy)
+            raise SinkSetupError(sink, f"{what} is empty or not a single line of text", remedy)
 
     return check
 
@@ -209,7 +202,6 @@ _TEMPORARY = frozenset({408, 409, 421, 423, 425, 429})
 _PERMANENT_REDIRECTS = frozenset({301, 308})
 _MAX_ANSWER_BYTES = 256 * 1024
 _MAX_DETAIL_CHARS = 200
-#: Longer waits than a day are not believed.
 _MAX_RETRY_AFTER_S = 86_400.0
 _DIGITS = re.compile(r"\d{1,9}")
 
@@ -284,7 +276,7 @@ class Endpoint:
         return DeliveryError(
             self._worded(
                 f"{host_of(self.url)} answered {status}, a redirect to {target}, which is not followed; "
-                "set up the sink with the address that answers itself"
+                "set up the sink with the final address"
             ),
             is_final=status in _PERMANENT_REDIRECTS,
         )
@@ -295,6 +287,13 @@ class Endpoint:
     def shown(self, text: str) -> str:
         """The *text* on one line, without secrets and without anything a terminal acts upon."""
         return without_secrets(text, *self.secrets)
+
+
+def endpoint_of(sink: Any, remedy: str, *secrets: str) -> Endpoint:
+    """Return where a sink with a ``url`` posts to; no message shows the URL."""
+    return Endpoint(
+        sink=sink.name, url=sink.url, timeout_s=sink.timeout_s, remedy=remedy, secrets=(sink.url, *secrets)
+    )
 
 
 def without_secrets(text: str, *secrets: str) -> str:
@@ -356,7 +355,7 @@ _REMEDY = "give a function that takes a Notice, or an object with name and deliv
 
 def _function_given(_sink: object, _field: object, value: Any) -> None:
     if not callable(value):
-        raise SinkSetupError("function", f"{type(value).__name__} is no function", _REMEDY)
+        raise SinkSetupError("function", f"{type(value).__name__} is not a function", _REMEDY)
 
 
 def _default_name(sink: FunctionSink) -> str:

@@ -34,7 +34,6 @@ from workerdiag.watch.sinks.notice_parts import Card, card_of, line
 
 #: How the connection is protected: by STARTTLS, by TLS from its beginning, or not at all.
 Security = Literal["starttls", "tls", "none"]
-_UNSUPPORTED = "(give another port or `security`; 'none' only where nobody else listens)"
 #: Server's answers from here on are final (RFC 5321, section 4.2.1).
 _FIRST_FINAL_CODE = 500
 
@@ -50,10 +49,10 @@ def _addresses_given(_sink: object, _field: object, value: Any) -> None:
         except (ValueError, HeaderParseError, IndexError, TypeError, AttributeError):
             is_address = False
         if not is_address:
-            problem = f"{line(str(each), 100)!r} is no mail address"
+            problem = f"{line(str(each), 100)!r} is not a mail address"
             raise SinkSetupError("mail", problem, "give one like oncall@example.org")
     if not value:
-        raise SinkSetupError("mail", "nobody is named", "give an address like oncall@example.org")
+        raise SinkSetupError("mail", "there is no recipient", "give an address like oncall@example.org")
 
 
 def _known_security(_sink: object, _field: object, value: object) -> None:
@@ -63,7 +62,7 @@ def _known_security(_sink: object, _field: object, value: object) -> None:
 
 def _in_ports(_sink: object, _field: object, value: object) -> None:
     if not isinstance(value, int) or not 0 < value < 65536:
-        raise SinkSetupError("mail", f"port {value!r} is none", "give 587 for STARTTLS, 465 for TLS")
+        raise SinkSetupError("mail", f"{value!r} is not a port", "give 587 for STARTTLS, 465 for TLS")
 
 
 @frozen
@@ -115,9 +114,9 @@ class MailSink:
         except smtplib.SMTPRecipientsRefused as refusal:
             return dict(refusal.recipients)
         except smtplib.SMTPNotSupportedError as problem:
-            return self._error(f"{self.host} cannot do what is needed: {problem}", is_final=True)
+            return self._error(f"{self.host} lacks a needed feature: {problem}", is_final=True)
         except smtplib.SMTPResponseException as refusal:
-            return self._error(_said_by(self.host, refusal), is_final=_is_final(refusal.smtp_code))
+            return self._error(_said_by(self.host, refusal), is_final=refusal.smtp_code >= _FIRST_FINAL_CODE)
         except (OSError, ValueError) as problem:
             return self._error(f"cannot reach {self.host}: {describe_error(problem, most_chars=300)}")
 
@@ -141,7 +140,7 @@ class MailSink:
 
     def _refused(self, refused: Mapping[str, tuple[int, bytes]]) -> DeliveryError:
         said = "; ".join(f"{to}: {code} {_decoded(text)}" for to, (code, text) in refused.items())
-        is_final = all(_is_final(code) for code, _ in refused.values())
+        is_final = all(code >= _FIRST_FINAL_CODE for code, _ in refused.values())
         return self._error(f"{self.host} refused {said}", is_final=is_final)
 
     def _error(self, problem: str, *, is_final: bool = False) -> DeliveryError:
@@ -194,10 +193,6 @@ def _decoded(text: bytes | str) -> str:
     return text.decode("utf-8", errors="replace") if isinstance(text, bytes) else text
 
 
-def _is_final(code: int) -> bool:
-    return code >= _FIRST_FINAL_CODE
-
-
 def html_of(card: Card) -> str:
     """Plain HTML without styles, pictures or anything that is loaded; all text is escaped."""
     return "<!doctype html>\n<html><body>\n" + "\n".join(_elements(card)) + "\n</body></html>\n"
@@ -248,7 +243,7 @@ def from_option(value: str, environment: Mapping[str, str]) -> MailSink:
         security, port = _SECURITY[server.scheme]
         port = server.port or port
     except (ValueError, KeyError):
-        raise SinkSetupError("mail", f"{MAIL_SERVER} is no address of a mail server", remedy) from None
+        raise SinkSetupError("mail", f"{MAIL_SERVER} is not the address of a mail server", remedy) from None
     return MailSink(
         to=value,
         host=server.hostname or "",

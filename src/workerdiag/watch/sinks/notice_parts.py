@@ -5,7 +5,6 @@ All text in it is clean: nothing that a terminal acts upon, no character that hi
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Mapping
 from math import isfinite
@@ -26,11 +25,10 @@ REASON_WORDS: Mapping[NoticeReason, str] = {
     "changed": "Another cause",
     "reminder": "Still going on",
     "resolved": "Resolved",
-    "ended": "The cluster went",
+    "ended": "Cluster shut down",
     "digest": "Digest",
     "blind": "The watcher cannot see",
 }
-#: Names of a notice's links, for people; another one is shown as it is.
 _LINK_WORDS = {"cause": "About this cause", "bundle": "Saved evidence"}
 #: A title by the model's promise; a hostile one is cut.
 _MAX_TITLE = 150
@@ -41,8 +39,6 @@ _MAX_LINKS = 5
 #: Longer addresses are shown by no service: https://www.rfc-editor.org/rfc/rfc9110#section-4.1 names 8,000,
 #: Slack takes 3,000, Teams' cards are 28 kB in all.
 _MAX_URL = 2_000
-#: Those that an address may have (RFC 3986, section 2).
-_WEB_CHARS = re.compile(r"[\w.~:/?#\[\]@!$&'()*+,;=%-]+", re.ASCII)
 
 
 @frozen(kw_only=True)
@@ -95,7 +91,7 @@ def _facts(notice: Notice) -> Iterator[tuple[str, str]]:
         yield "Who needs to act", VERDICT_TEXTS[notice.blame]
     yield "Deaths", f"{notice.death_count}{_on_hosts(notice.hosts)}"
     if notice.unexplained_count:
-        yield "Beside them", f"{notice.unexplained_count} of an unknown cause"
+        yield "Also", f"{notice.unexplained_count} of an unknown cause"
     if notice.first_victim:
         yield "First", line(notice.first_victim)
     yield "Cluster", line(notice.cluster)
@@ -134,7 +130,7 @@ def _commands(notice: Notice) -> Iterator[tuple[str, str]]:
     if notice.reason not in {"resolved", "ended", "digest"}:
         case = shlex.quote(line(notice.case_id, 200))
         yield "Confirm", f"workerdiag watch confirm {case}"
-        yield "Silence", f'workerdiag watch silence {case} --for 4h --reason "known, being mended"'
+        yield "Silence", f'workerdiag watch silence {case} --for 4h --reason "known, being fixed"'
     if notice.cause and not is_web_address(notice.links.get("cause", "")):
         yield "Read more", f"workerdiag knowledge show {shlex.quote(line(notice.cause, 200))}"
     if (bundle := _local_bundle(notice)) and not bundle.endswith("..."):

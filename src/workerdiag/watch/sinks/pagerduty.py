@@ -40,7 +40,7 @@ _REMEDY = "give the 32 letters and digits of an integration of the type Events A
 
 def _key_given(_sink: object, _field: object, value: Any) -> None:
     if not isinstance(value, str) or not _KEY.fullmatch(value):
-        raise SinkSetupError("pagerduty", "the routing key is not one", _REMEDY)
+        raise SinkSetupError("pagerduty", "the routing key is invalid", _REMEDY)
 
 
 def action_of(reason: NoticeReason) -> Action:

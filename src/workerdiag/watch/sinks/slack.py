@@ -1,8 +1,6 @@
 """Slack: one message for each case, edited over its life, with its thread; or a message for each notice.
 
-A notice in Slack's blocks.
-
-Its text is that of ``rich_text`` blocks, in which nothing is looked for: no mark-up, mentions or addresses.
+Text is in ``rich_text`` blocks, in which Slack looks for no mark-up, mentions or addresses.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ from workerdiag.watch.sinks.base import (
     Delivery,
     DeliveryError,
     Endpoint,
+    endpoint_of,
     name_field,
     secret_given,
     sink_name,
@@ -58,8 +57,6 @@ _BROADCAST = frozenset({"recurring", "escalating"})
 
 @define
 class _SlackError(DeliveryError):
-    """Slack answered with an error of its own."""
-
     code: str = ""
 
 
@@ -112,7 +109,9 @@ class SlackSink:
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
-            raise DeliveryError(f"{self.name}: what answered {method} is not Slack; check `api` and proxies")
+            raise DeliveryError(
+                f"{self.name}: the answer to {method} is not Slack's; check `api` and proxies"
+            )
         if not answer.get("ok"):
             self._refuse(endpoint, method, str(answer.get("error", "")))
         return answer
@@ -137,13 +136,7 @@ class SlackUrlSink:
 
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
         """Post it; nothing is noted for the next time."""
-        endpoint = Endpoint(
-            sink=self.name,
-            url=self.url,
-            timeout_s=self.timeout_s,
-            remedy="make a new incoming webhook in the settings of the Slack app",
-            secrets=(self.url,),
-        )
+        endpoint = endpoint_of(self, "create a new incoming webhook in the settings of the Slack app")
         notice = delivery.notice
         message = {"text": slack_text(notice), "blocks": slack_blocks(notice), **_PLAIN}
         endpoint.post(json.dumps(message, separators=(",", ":")).encode(), _JSON)
@@ -222,10 +215,7 @@ def slack_text(notice: Notice) -> str:
 def _fact_lines(card: Card) -> list[Block]:
     elements = []
     for at, (label, value) in enumerate(card.facts):
-        elements += [
-            _piece(f"{(at and chr(10)) or ''}{label}: ", bold=True),
-            _piece(value or "-"),
-        ]
+        elements += [_piece(f"{chr(10) if at else ''}{label}: ", bold=True), _piece(value or "-")]
     return elements
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from attrs import evolve, field, frozen
 
 from workerdiag.watch.case import Notice
-from workerdiag.watch.sinks.base import Delivery, Endpoint, name_field, sink_name, timeout_field, url_given
+from workerdiag.watch.sinks.base import Delivery, endpoint_of, name_field, sink_name, timeout_field, url_given
 from workerdiag.watch.sinks.notice_parts import Card, card_of, shorten
 
 #: A message has 28 kB (https://learn.microsoft.com/microsoftteams/limits-specifications-teams), and a
@@ -29,13 +29,7 @@ class TeamsSink:
 
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
         """Post it; nothing is noted for the next time."""
-        endpoint = Endpoint(
-            sink=self.name,
-            url=self.url,
-            timeout_s=self.timeout_s,
-            remedy=f"check the workflow: {_URL_REMEDY}",
-            secrets=(self.url,),
-        )
+        endpoint = endpoint_of(self, f"check the workflow: {_URL_REMEDY}")
         endpoint.post(teams_message(delivery.notice), {"Content-Type": "application/json; charset=utf-8"})
         return {}
 

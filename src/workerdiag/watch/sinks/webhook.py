@@ -18,7 +18,7 @@ from workerdiag.errors import utf8_safe
 from workerdiag.watch.case import Notice
 from workerdiag.watch.sinks.base import (
     Delivery,
-    Endpoint,
+    endpoint_of,
     environment_variable,
     name_field,
     secret_given,
@@ -29,7 +29,6 @@ from workerdiag.watch.sinks.base import (
 
 #: A receiver refuses what is older or newer than this, in seconds, as the specification's libraries do.
 TOLERANCE_S = 300.0
-#: Before a secret in Base64.
 _ENCODED = "whsec_"
 _SECRET_REMEDY = "give the secret that the receiver checks signatures with"  # noqa: S105  no secret
 #: Of the body's format; one more when a reader of the old one would misread it.
@@ -62,13 +61,7 @@ class WebhookSink:
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
         """Post it; nothing is noted for the next time."""
         body = json.dumps(delivery_json(delivery), separators=(",", ":")).encode()
-        endpoint = Endpoint(
-            sink=self.name,
-            url=self.url,
-            timeout_s=self.timeout_s,
-            remedy="check the URL and the secret of the webhook",
-            secrets=(self.url, self.secret),
-        )
+        endpoint = endpoint_of(self, "check the URL and the secret of the webhook", self.secret)
         endpoint.post(body, self._headers(quote(delivery.id, safe=":/@#+=,"), body))
         return {}
 
