@@ -48,7 +48,7 @@ def test_an_input_that_cannot_be_read_is_named(log, tmp_path):
     """The others are reported; the exit status says that some are missing."""
     result = run(log, tmp_path / "gone.log", "--output", tmp_path / "out", "--format", "jsonl")
     assert result.exit_code == 1
-    assert "gone.log: there is no such file" in result.output
+    assert "gone.log: no such file" in result.output
     assert "3 deaths" in result.output
 
 

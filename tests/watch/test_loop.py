@@ -267,7 +267,7 @@ def test_what_was_too_much_to_read_is_told_with_its_number():
     feed = SimulatedFeed(epochs={0.0: "first", 150.0: "second"}, unread_count=37, until=900.0)
     watched = Watched(feed)
     assert [reason for reason, _ in watched.said] == ["blind", "resolved"]
-    assert "37 deaths in the journal" in watched.notices[0].title
+    assert "37 more deaths than can be read" in watched.notices[0].title
 
 
 def test_the_next_watcher_goes_on_where_the_last_one_was():

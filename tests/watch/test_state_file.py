@@ -42,7 +42,7 @@ def test_a_file_of_another_version_is_left_as_it_is(tmp_path):
     with sqlite3.connect(path) as other:
         other.execute("PRAGMA user_version=99")
     before = path.read_bytes()
-    with pytest.raises(StateFileError, match=r"version 99, and this workerdiag reads version 1"):
+    with pytest.raises(StateFileError, match=r"version 99; this workerdiag reads version 1"):
         Store.open(path)
     assert path.read_bytes() == before
 

@@ -110,7 +110,9 @@ def _open(state: str | None) -> Store:
 )
 @state_option
 def status(state: str | None) -> int:
-    """Show whether a watcher runs, and list cases, sinks, silences and failed deliveries.
+    """Show the watcher, cases, sinks and silences.
+
+    Also lists the notices that could not be delivered.
 
     Exit status: 0 a watcher runs, sees the cluster, and every sink works; 1 otherwise; 2 the state file cannot
     be used.

@@ -377,7 +377,7 @@ class Blindness:
     def too_many(self, now: float, count: int) -> None:
         """Note deaths in the journal of a scheduler that is gone, which were not read."""
         noun = "death" if count == 1 else "deaths"
-        self.missed(now, f"{count} more {noun} in the journal of the previous scheduler were not read")
+        self.missed(now, f"the journal of the previous scheduler has {count} more {noun} than can be read")
 
     def missed(self, now: float, problem: str) -> None:
         """Note deaths that nobody will read. This counts for the minimum duration."""
