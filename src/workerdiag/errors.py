@@ -1,7 +1,7 @@
 """Everything workerdiag raises on purpose.
 
-Errors carry their facts as attributes, word themselves, and survive being
-pickled by Dask (hence not frozen and not keyword-only).
+Errors carry their facts as attributes, word themselves, and survive being pickled by Dask (hence not frozen and
+not keyword-only).
 """
 
 from __future__ import annotations

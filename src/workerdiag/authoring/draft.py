@@ -1,8 +1,7 @@
 """A draft of a rule, from a log that no rule explains.
 
-Lines that healthy clusters write too (``knowledge/quiet.txt``) and lines that a rule knows are
-left out; of what remains, the gravest and those nearest to the end of a process come first.
-What a person must think about is marked TODO in the draft.
+Lines that healthy clusters write too (``knowledge/quiet.txt``) and lines that a rule knows are left out; of what
+remains, the gravest and those nearest to the end of a process come first. TODO marks what the author must decide.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Everything that "proven" means, run on a folder of rules: its examples, whole incidents, quiet logs.
+"""Tests a folder of rules: its examples, whole incidents, quiet logs.
 
-A folder is tried as it would be used: added to the rules that come with workerdiag. So its
-rules must not shout at the logs of healthy clusters that come with workerdiag either.
-
-Whole incidents whose cause is known: what rules are tried on, and their certainty is measured on.
-
-A folder of incidents holds one folder for each: the texts that were left behind, and
-``meta.toml``, which says what they are to be explained by. `knowledge/README.md` has the keys.
+The folder is tested as it would be used, added to the rules that come with workerdiag, so its rules must not
+match the logs of healthy clusters either. A folder of incidents holds one folder for each: the texts that were
+left behind, and ``meta.toml`` with what they are to be explained by (`knowledge/README.md` has the keys).
 """
 
 from __future__ import annotations
@@ -21,6 +17,7 @@ from attrs.validators import min_len
 
 from workerdiag.authoring.lint import check_examples, signs_without_lookalikes
 from workerdiag.errors import RuleFileError
+from workerdiag.guard import guarded
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Findings, RankedCause, findings_answer
 from workerdiag.model.evidence import Evidence, LogChunk
@@ -253,10 +250,10 @@ def _read_meta(path: Path) -> tuple[IncidentMeta | None, list[str]]:
         return None, [f"has no {META_FILE}"]
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
         return None, [f"{META_FILE}: {problem}"]
-    try:
+    with guarded("reading an incident") as reading:
         return rule_converter().structure(table, IncidentMeta), []
-    except Exception as problem:  # noqa: BLE001  cattrs raises groups of anything
-        return None, [f"{META_FILE}: {each}" for each in table_problems(problem)]
+    problems = table_problems(reading.problem) if reading.problem is not None else []
+    return None, [f"{META_FILE}: {each}" for each in problems]
 
 
 def _is_hidden(path: Path) -> bool:

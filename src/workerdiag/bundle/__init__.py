@@ -1,4 +1,1 @@
-"""The death bundle: one zip file with a diagnosis and the evidence it rests on (docs/death-bundle.md).
-
-`writing` makes one, `reading` takes one apart, whatever state it is in.
-"""
+"""The death bundle: one zip file with a diagnosis and the evidence it rests on (docs/death-bundle.md)."""

@@ -1,8 +1,6 @@
-"""What a bug report is asked for: versions and configuration.
+"""What a bug report asks for: versions and configuration, and what happened when.
 
-Of the process that writes the bundle, and of others as far as the evidence in it tells them.
-
-What happened when, as far as a bundle's diagnosis and evidence say.
+They are those of the process that writes the bundle, and of others as far as the evidence tells them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Evidence as plain values, and back; what a newer version wrote is read as far as it is understood.
+"""Evidence as plain values and back, and what lies where in a bundle, up to which size.
 
-What lies where in a death bundle, and how large it may be.
+What a newer version wrote is read as far as it is understood.
 """
 
 from __future__ import annotations

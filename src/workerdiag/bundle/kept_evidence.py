@@ -1,11 +1,7 @@
 """Keeps a bounded copy of the evidence while it passes by on its way to the pipeline.
 
-What is kept of one log, in bounded memory: while it is read, and less and less where there are many.
-
-A small log is kept whole. Of a large one stay its beginning, its end, and every message that shows a
-sign, with a few lines around it.
-
-Evidence that was kept: pieces as they were, and of each log the parts that matter.
+A small log is kept whole. Of a large one stay its beginning, its end, and every message that shows a sign, with a
+few lines around it; where there are many logs, less of each.
 """
 
 from __future__ import annotations

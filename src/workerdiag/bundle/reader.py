@@ -1,9 +1,7 @@
 """Reads a death bundle back, whoever made it and whatever became of it on the way.
 
-A zip archive that anybody may have made: read in memory only, within bounds, as far as it goes.
-
-Nothing is written to disk, so the names in it lead nowhere. A file that was cut off has lost the
-list of what is in it, which a zip archive has at its end; what is whole before that is still found.
+It is read in memory only, within bounds, as far as it goes; the names in it lead nowhere. A zip archive has the
+list of its files at its end: of one that was cut off, the files that are whole are still found.
 """
 
 from __future__ import annotations
@@ -39,6 +37,7 @@ from workerdiag.bundle.evidence_json import (
 )
 from workerdiag.bundle.kept_evidence import KeptEvidence, KeptLog, LogPart
 from workerdiag.errors import BadReportError, BundleError, describe_error
+from workerdiag.guard import guarded
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.rendering.json import from_json
@@ -180,14 +179,14 @@ class _BundleReader:
         if len(pieces) > MAX_PIECES:
             self._archive.note(f"of {len(pieces)} pieces of evidence the first {MAX_PIECES} were read")
         for plain in pieces[:MAX_PIECES]:
-            try:
+            with guarded("reading a piece of evidence") as reading:
                 if isinstance(plain, dict) and plain.get("kind") == LOG_KIND:
                     yield self._log(plain)
                 else:
                     yield piece_from_dict(plain)
-            except UnknownKindError as problem:
-                self._unknown[str(problem)] += 1
-            except Exception:  # noqa: BLE001  cattrs and validators raise anything
+            if isinstance(reading.problem, UnknownKindError):
+                self._unknown[str(reading.problem)] += 1
+            elif reading.problem is not None:
                 self._malformed += 1
 
     def _log(self, plain: Mapping[str, object]) -> KeptLog:
@@ -281,9 +280,9 @@ class Archive:
         if self._data.count(_CENTRAL_MARK) > MAX_FILES:
             self.note(f"it has more than {MAX_FILES} files")
             return
-        try:
+        with guarded("opening a bundle"):
             self._zip = zipfile.ZipFile(io.BytesIO(self._data))
-        except Exception:  # noqa: BLE001  whatever zipfile meets in a hostile file
+        if self._zip is None:
             self.is_damaged = self._data.startswith(_LOCAL_MARK)
             self._recovered = dict(self._scan_files())
             self.note("it is damaged or cut off; what is whole in it was read")
@@ -303,11 +302,11 @@ class Archive:
     def read(self, name: str, most: int = MAX_FILE_BYTES) -> bytes | None:
         """What is in the file; None if there is none, or if it cannot be read. At most *most* bytes."""
         most = min(most, self._left)
-        try:
+        content = None
+        with guarded("reading a bundle") as reading:
             content = self._content(self._prefix + name, most)
-        except Exception as problem:  # noqa: BLE001  whatever zipfile and zlib meet in a hostile file
-            self.note(f"{name}: {describe_error(problem)}"[:200])
-            return None
+        if reading.problem is not None:
+            self.note(f"{name}: {describe_error(reading.problem)}"[:200])
         if content is None:
             return None
         if len(content) > most:

@@ -1,8 +1,6 @@
 """From matches to an incident: read ends, merge those of one death, add late reports, attribute signs.
 
-The ends that logs and events report, and the passes that merge the reports of one process.
-
-Which reports are about one death: by identity, else by time, else by how they complete each other.
+Reports are about one death by identity, else by time, else by how they complete each other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Read the ends of worker processes from the landmarks of one log.
-
-Ends of processes while their reports are read: numbered, and found by name and time among few others.
-"""
+"""Reads the ends of worker processes from the landmarks of one log, and finds them by name and time."""
 
 from __future__ import annotations
 

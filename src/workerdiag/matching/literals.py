@@ -1,7 +1,7 @@
 """The literals of a pattern: fixed texts, one of which is in every message that it matches.
 
-The prefilter looks for these in the raw bytes, which is many times faster than
-running every pattern on every line (reference measurements: benchmarks/scan.py).
+The prefilter looks for these in the raw bytes, which is many times faster than running every pattern on every
+line (measurements: benchmarks/scan.py).
 """
 
 from __future__ import annotations

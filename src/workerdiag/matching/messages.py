@@ -1,16 +1,9 @@
-"""The lines of a block of bytes, parsed on demand, each once.
+"""The messages of a log: lines parsed on demand, each once, and assembled around a place.
 
-Lines of several processes may be mixed in one text. They are indexed by forwarder, so that the lines of one
-forwarder are found without visiting the others.
-
-One message of a log: its text, its lines, and the text around a place in it.
-
-A window on the bytes of a log that finds the message around a place.
-
-A message is a header line with the text up to the next header: a traceback, a faulthandler dump, a table. Its
-bounds depend only on bytes within fixed distances, so they do not depend on how the log is cut into chunks.
-Text without headers and overlong lines are read in overlapping tiles, so no byte is in more than `MAX_COPIES`
-messages.
+A message is a header line with the text up to the next header: a traceback, a faulthandler dump, a table. Lines
+of several forwarders may be mixed, so they are indexed by forwarder. The bounds of a message depend only on bytes
+within fixed distances, so they do not depend on how the log is cut into chunks. Text without headers and
+overlong lines are read in overlapping tiles, so no byte is in more than `MAX_COPIES` messages.
 """
 
 from __future__ import annotations

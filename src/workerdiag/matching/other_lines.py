@@ -1,11 +1,7 @@
-"""Recognizes who writes in a log: which of Dask's processes, or which platform.
+"""Recognizes who writes in a log: one of Dask's processes, a platform, or at its end another program.
 
-An all-clear depends on it: a text in which nothing is recognized says nothing about workers.
-
-The last line of a log, if another program wrote it and the log has no similar line.
-
-A process that would report a death may have died with the worker: then the log ends with the words of another
-program.
+An all-clear depends on it: a text in which nothing is recognized says nothing about workers. A process that would
+report a death may have died with the worker: then the log ends with the words of another program.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""The log patterns of a rulebook: their signs and their literals.
+"""The patterns of a rulebook: those for logs with their literals, sets tried together, and signs that are no text.
 
-Sets of patterns that are tried together: which of them match a message, or any of several messages.
-
-A worker that dies repeatedly logs the same messages each time, and most of the patterns tried do not match.
-After some number of uses they are compiled into one RE2 set.
-
-The signs of a rulebook that are not searched for in log text, indexed for lookup.
+A worker that dies repeatedly logs the same messages each time, and most of the patterns tried do not match. After
+some number of uses they are compiled into one RE2 set.
 """
 
 from __future__ import annotations

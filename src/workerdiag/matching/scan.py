@@ -1,14 +1,9 @@
-"""The scan of one log: block by block, from prefilter hits to candidates to confirmed matches.
+"""The matcher: finds all patterns of a rulebook in chunks of log text, in one pass.
 
-The matcher: finds all patterns of a rulebook in chunks of log text, in one pass.
-
-The matches depend on the text alone, not on how it is cut into chunks.
-
-Counts the reports of process ends in a log, including those that are not kept.
-
-Only the first and last matches of a saturated pattern are kept, but every death counts. So the reports
-between them are counted by the bytes of their messages. After a stop request nobody knows which ends were
-requested, so counting stops.
+Prefilter hits become candidates, then confirmed matches. They depend on the text alone, not on how it is cut into
+chunks. Of a saturated pattern only the first and last matches are kept, but every death counts: the reports
+between them are counted by the bytes of their messages, up to a stop request, since which ends it
+was for is unknown.
 """
 
 from __future__ import annotations

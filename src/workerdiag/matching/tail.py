@@ -1,14 +1,8 @@
-"""Messages that certainly match a pattern, by their bytes alone.
+"""The latest blocks of a log, for finding the last matches of saturated patterns when needed.
 
-Only the last matches of a saturated pattern are wanted. If later text has enough certain matches, earlier
-places need no look. None of the certain ones becomes a `Match` yet.
-
-A block of a log that waits, since only the last matches of its patterns are still wanted.
-
-The latest blocks of a log, for finding the last matches of saturated patterns when needed.
-
-A worker that dies repeatedly logs the same messages each time. The first matches are confirmed as they come,
-and of the rest only the last ones. So later blocks wait here, and frequent messages cost next to nothing.
+A worker that dies repeatedly logs the same messages each time. The first matches are confirmed as they come, and of
+the rest only the last are wanted. So later blocks wait here, and messages that certainly match, by their bytes
+alone, are counted without becoming a `Match`.
 """
 
 from __future__ import annotations

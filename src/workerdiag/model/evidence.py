@@ -1,8 +1,6 @@
 """Evidence: what was seen on a cluster, and the protocol of sources that yield it.
 
 Independent of files, clusters and terminals, so any module may import it.
-
-Whose code a file of Python is, by its path.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An incident: all evidence, sorted by the death it belongs to, and when worker processes were alive.
 
-A process that writes after its kill was not killed: a kernel line that is older than its last message is
-about another process of that machine.
+A process that writes after its kill was not killed: a kernel line that is older than its last message is about
+another process of that machine.
 """
 
 from __future__ import annotations

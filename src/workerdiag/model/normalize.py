@@ -13,6 +13,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from workerdiag.errors import describe_error, utf8_safe
+from workerdiag.guard import guarded
 
 if TYPE_CHECKING:
     from attrs import Attribute
@@ -94,10 +95,9 @@ def _flat_value(value: object) -> EventValue:
 
 
 def _safe_str(value: object) -> str:
-    try:
+    with guarded("writing a value of a foreign class") as writing:
         return utf8_safe(str(value))[:_MAX_CHARS]
-    except Exception as problem:  # noqa: BLE001  values of foreign classes run foreign code
-        return f"<{describe_error(problem)}>"
+    return f"<{describe_error(writing.problem)}>" if writing.problem is not None else ""
 
 
 #: By the annotation of the field.

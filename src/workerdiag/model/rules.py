@@ -1,10 +1,6 @@
-"""The rules about how workers die: causes, what to change about them, and the landmarks of a log.
+"""The rules about how workers die: causes with their signs and mitigations, and the landmarks of a log.
 
 Pure data: ``workerdiag.rulebook`` makes these objects from ``knowledge/``.
-
-The kinds of signs: in logs, at landmarks, in exits, in events, in exceptions, absent, and together.
-
-Topics of events: those of a scheduler that rules refer to, and those that sources create.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The latest deaths on a scheduler in bounded memory, with its own records and the received reports.
+"""The latest deaths on a scheduler, in bounded memory, and the long-poll handler that answers watchers.
 
-The ring outlives the scheduler's event topics, which hold a thousand events for an hour.
-
-The scheduler's long-poll handler for watchers of deaths; each answer carries a cursor to continue from.
+They outlive the scheduler's event topics, which hold a thousand events for an hour. Each answer carries a cursor
+to continue from.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Delivery of death reports to the scheduler.
+"""Delivers death reports to the scheduler.
 
-An undelivered report stays in a file next to the box. The next nanny on the host, or the next worker without
-a nanny, delivers it.
-
-Boxes of dead workers whose deaths were never reported, because their nanny died too or they had none.
+An undelivered report stays in a file next to the box. The next nanny on the host, or the next worker without a
+nanny, delivers it, and reports the dead workers whose nanny died too or that had none.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from workerdiag.guard import guarded
 from workerdiag.procfs import boot_id, is_running
 from workerdiag.recorder.box import directories
 from workerdiag.recorder.box.directories import discard
@@ -79,15 +78,13 @@ async def deliver(server: Server, report: DeathReport) -> bool:
     connect = cast("Method", rpc)
     for wait_s in _RETRY_DELAYS_S:
         await asyncio.sleep(wait_s)
-        try:
+        with guarded("delivering a death report"):
             async with (
                 asyncio.timeout(_ATTEMPT_TIMEOUT_S),
                 connect(server.scheduler.address, connection_args=server.connection_args) as scheduler,
             ):
                 await scheduler.log_event(topic=DEATH_TOPIC, msg=encode_message(report))
-        except Exception:  # noqa: BLE001, S112  the network raises anything
-            continue
-        return True
+            return True
     return False
 
 

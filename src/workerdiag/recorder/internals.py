@@ -1,19 +1,9 @@
 """Every private part of distributed that the recorder uses, each in one function.
 
-The watcher and client-side code use these functions too; `workerdiag.sources.internals` holds those for
-sources. If a release lacks the private part, the function returns None and the recorder omits that one fact.
+The watcher and client-side code use these functions too; `workerdiag.sources.internals` holds those for sources.
+If a release lacks the private part, the function returns None and the recorder omits that one fact.
 tests/lab/test_recorder_contract.py tests each function with every supported release (2024.8.1 to 2026.8.0).
 Public parts (plugins, preloads, events, periodic callbacks, logging) are used directly.
-
-Private parts of `distributed.Client`: its handlers of the scheduler's messages, and all clients of a process.
-
-What runs in a client touches them: notes in exceptions, and the observer of a program's tests.
-
-Private parts of `distributed.Nanny`: the exit of its process, and requests to stop it.
-
-Private parts of `distributed.Scheduler`: its handlers, its topics, its tasks and workers, and why it closes.
-
-Private parts of `distributed.Worker`: what it runs and holds, and why it closes.
 """
 
 from __future__ import annotations

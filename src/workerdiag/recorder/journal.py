@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
+from workerdiag.guard import guarded
 
 if TYPE_CHECKING:
     from workerdiag.wire.black_box import MissingPart
@@ -101,17 +102,17 @@ class Journal:
     def _write(self, data: bytes) -> None:
         """Write the lines, with one retry; after a second failure they are lost."""
         for wait_s in (_RETRY_S, None):
-            try:
+            with guarded("appending to the journal", self._lack_lines):
                 if self._remote:
                     self._write_object(data)
                 else:
                     append_to_file(Path(self._target).expanduser(), data)
-            except Exception as problem:  # noqa: BLE001  disks and stores fail in any way
-                self._lack("journal", f"appending to {self.target}: {describe_error(problem)}")
-            else:
                 return
             if wait_s is not None and self._pending.empty():
                 time.sleep(wait_s)
+
+    def _lack_lines(self, problem: Exception) -> None:
+        self._lack("journal", f"appending to {self.target}: {describe_error(problem)}")
 
     def _write_object(self, data: bytes) -> None:
         import fsspec

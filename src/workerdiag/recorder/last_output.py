@@ -1,12 +1,8 @@
 """The last output of a dead worker's C libraries, without text that other processes wrote.
 
-It is read from the end of a file that other processes may write to or replace.
-
-Which lines of a standard error that many share can be one worker's own.
-
-All processes of a job write into one file: nannies, other workers, their children. Python's part of it is
-known better from black boxes; what is left is taken as possibly this worker's only if nothing says that
-it is another's.
+All processes of a job may write into one file, or replace it: nannies, other workers, their children. Python's
+part of it is known better from black boxes; what is left counts as possibly this worker's only if nothing says
+that it is another's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The base of the recordings in workers and nannies, with their owners and missing parts.
-
-Where a worker runs, as its environment says: batch job, pod, container, releases.
-"""
+"""The base of the recordings in workers and nannies, and where a worker runs, as its environment says."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
-"""The recorder on the scheduler, which records each removal of a worker and the reports of nannies.
+"""The recorder on the scheduler: records each removal of a worker, and the reports of nannies.
 
-The one door from the recorder on a scheduler to what reasons about its deaths, and shows them there.
-
-By name: the recorder imports nothing that reasons, and where the dashboard cannot be loaded it records on.
-
-What a scheduler knows about a worker when it removes it, and drops immediately afterwards.
+It imports nothing that reasons. The dashboard is opened by name; where it cannot be loaded, recording goes on.
 """
 
 from __future__ import annotations
@@ -24,6 +20,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
+from workerdiag.guard import guarded
 from workerdiag.recorder import deaths as death_watch
 from workerdiag.recorder import internals
 from workerdiag.recorder.death_report import json_size
@@ -153,7 +150,7 @@ class RecorderScheduler(SchedulerPlugin):
         """Record removals, reports and status changes; the scheduler calls this for each event."""
         if not isinstance(msg, Mapping):
             return
-        try:
+        with guarded("recording an event") as recording:
             if topic == "all":
                 if msg.get("action") == "remove-worker":
                     self._on_removal(msg)
@@ -162,8 +159,8 @@ class RecorderScheduler(SchedulerPlugin):
                     self._on_report(msg)
             elif topic in self._workers:
                 self._on_worker_event(self._workers[topic], msg)
-        except Exception as problem:  # noqa: BLE001  must not disturb the scheduler
-            self._lack("events", f"an event of the topic {topic}: {describe_error(problem)}")
+        if recording.problem is not None:
+            self._lack("events", f"an event of the topic {topic}: {describe_error(recording.problem)}")
 
     def remove_worker(self, scheduler: object, worker: str, **_: object) -> None:  # noqa: ARG002  as of any plugin
         """Publish the record that `log_event` made, unless the removal was expected."""
@@ -294,13 +291,12 @@ def open_dashboard(scheduler: Scheduler) -> Callable[[], object] | None:
     """Show deaths in the scheduler's dashboard; returns what ends that, or None. It does not raise."""
     if setting("recorder.dashboard") == "hide":
         return None
-    try:
+    with guarded("opening the dashboard") as opening:
         attach: Callable[[Scheduler], Callable[[], object] | None] = pkgutil.resolve_name(DASHBOARD)
-        undo = attach(scheduler)
-    except Exception as problem:  # noqa: BLE001  a page is no reason to stop a scheduler
-        logger.warning("Deaths are not shown in the dashboard: %s", describe_error(problem))
-        return None
-    return undo
+        return attach(scheduler)
+    if opening.problem is not None:
+        logger.warning("Deaths are not shown in the dashboard: %s", describe_error(opening.problem))
+    return None
 
 
 #: Status changes to remember for each live worker.

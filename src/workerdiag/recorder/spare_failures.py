@@ -1,7 +1,4 @@
-"""Opt-in: requested stops of workers do not count towards ``allowed-failures``.
-
-docs/fair-blame.md says which stops, and what cannot be spared.
-"""
+"""Opt-in: requested stops of workers do not count towards ``allowed-failures`` (docs/fair-blame.md)."""
 
 from __future__ import annotations
 

@@ -1,18 +1,10 @@
-"""Redirection of a worker's standard error to a file, enabled by ``workerdiag.recorder.stderr: copy``.
+"""Redirects a worker's standard error to a file, which its nanny forwards (``workerdiag.recorder.stderr: copy``).
 
-A descriptor cannot be watched, so the worker redirects its own to a file next to its box. The nanny forwards
-the content (`workerdiag.recorder.stderr`) and holds a lock on the file while it does. The worker
-redirects once the lock is held and restores its descriptor when the lock is released.
-
-The nanny's thread that forwards a worker's standard error from its file.
-
-The thread polls every 50 ms and the worker never waits for it. If more than 4 MiB wait, because the
-nanny's own standard error is not read, the oldest bytes are skipped and a note says so. Disk space is
-reserved ahead of the end of the file and released once forwarded (``man 2 fallocate``).
-
-The nanny's part in copying standard error: it finds its worker's file and forwards the content.
-
-Where a worker's standard error goes, noted at its start, if that is a file.
+A descriptor cannot be watched, so the worker redirects its own to a file next to its box. The nanny locks the
+file while it forwards the content: the worker redirects once the lock is held, and restores its descriptor when
+it is released. The nanny's thread polls every 50 ms and the worker never waits for it. If more than 4 MiB wait,
+because the nanny's own standard error is not read, the oldest bytes are skipped and a note says so. Disk space
+is reserved ahead of the end of the file and released once forwarded (``man 2 fallocate``).
 """
 
 from __future__ import annotations

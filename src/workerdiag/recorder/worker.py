@@ -1,16 +1,9 @@
-"""The recorder in a worker, which writes a black box.
+"""The recorder in a worker, which writes a black box: last words, a sample each second, the running tasks.
 
-The last words of a worker: log records, what Python writes to standard error, and faulthandler's dump.
-
-Standard error is watched where Python writes to it (``sys.stderr``), not at the file descriptor: what
-C libraries print ("free(): invalid pointer") cannot be copied without first taking it away from where
-it goes. `workerdiag.recorder.stderr` reads it where it goes to a file, and takes it away only if asked to.
-
-A thread that notes once a second how a worker's process, its control group and its host are doing.
-
-Which tasks run now: containers that a worker enters its running tasks in, and that note it in the box.
-
-This is the hot path: it runs in the worker's threads, twice for each task.
+Standard error is watched where Python writes to it (``sys.stderr``), not at the file descriptor: what C libraries
+print ("free(): invalid pointer") cannot be copied without taking it away from where it goes, which
+`workerdiag.recorder.stderr` does if asked to. Task containers are the hot path: they run in the worker's
+threads, twice for each task.
 """
 
 from __future__ import annotations
@@ -31,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from distributed.diagnostics.plugin import WorkerPlugin
 
+from workerdiag.guard import guarded
 from workerdiag.model.stop_reasons import DEFAULT_REASON, is_dask_stop_request
 from workerdiag.procfs import call_in_children, find_memory_group
 from workerdiag.recorder import internals
@@ -75,10 +69,9 @@ class WorkerRecording(Recording):
 
     def start(self) -> None:
         """Start recording. Never raises; without a box, nothing is recorded."""
-        try:
+        with guarded("creating a black box", lambda problem: self.lack("box", f"no black box: {problem}")):
             self.box = self._new_box()
-        except Exception as problem:  # noqa: BLE001  must not stop the worker
-            self.lack("box", f"no black box: {problem}")
+        if self.box is None:
             return
         parts: dict[MissingPart, Callable[[BoxWriter], None]] = {
             "running-tasks": self._watch_tasks,
@@ -87,10 +80,10 @@ class WorkerRecording(Recording):
             "fatal-signals": self._watch_signals,
         }
         for name, start in parts.items():
-            try:
+            with guarded(f"starting to record {name}") as starting:
                 start(self.box)
-            except Exception as problem:  # noqa: BLE001  as above
-                self.lack(name, f"{name.replace('-', ' ')}: {problem}")
+            if starting.problem is not None:
+                self.lack(name, f"{name.replace('-', ' ')}: {starting.problem}")
         self.box.stage("running")
         if not self._worker.nanny:
             self.spawn(self.report_orphans(self._worker))  # without a nanny the next worker reports the last

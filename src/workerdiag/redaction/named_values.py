@@ -1,8 +1,6 @@
-"""Secrets behind a name (``password=x``, ``"token": "x"``, ``--api-key x``), and the names that introduce them.
+"""Secrets behind a name (``password=x``, ``"token": "x"``, ``--api-key x``), and where their values end.
 
 Dask uses "key" and "token" for other things too, so these words count only with certain others.
-
-Where the value behind the name of a secret begins and ends, and which values are no secrets.
 """
 
 from __future__ import annotations

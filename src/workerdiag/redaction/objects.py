@@ -1,6 +1,4 @@
-"""Secrets in values of any shape: objects of the model, and what JSON is made of.
-
-Redaction for bundles: secrets, and on request names and addresses.
+"""Redaction of objects of the model and of plain values: secrets, and on request names and addresses.
 
 Line ends stay, so that line numbers keep their meaning.
 """

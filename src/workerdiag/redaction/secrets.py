@@ -1,14 +1,9 @@
 """Hides what looks like a secret before a report can leak it.
 
-Reports go into chats, tickets and bug trackers; log lines, commands and error messages hold
-passwords and keys. Hidden is the value; the name before it stays, as it may be the clue.
-
-Where a secret may be: one pass over the text for all that can begin or name one.
-
-Where hints are so dense that nearly everything may be a secret, the stretch is hidden whole, and not read
-place by place: no person reads it, and to look closely at a hundred thousand places in 1 MiB takes seconds.
-
-Secrets that programs take with options of one letter: ``curl -u user:x``, ``mysql -px``.
+Reports go into chats, tickets and bug trackers; log lines, commands and error messages hold passwords and keys.
+Hidden is the value; the name before it stays, as it may be the clue. One pass finds all that can begin or name a
+secret. A stretch in which nearly everything may be one is hidden whole: to look closely at a hundred thousand
+places in 1 MiB takes seconds.
 """
 
 from __future__ import annotations

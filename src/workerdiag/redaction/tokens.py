@@ -1,8 +1,6 @@
-"""Secrets with a recognizable form, in any context: tokens of services, and private keys.
+"""Secrets with a recognizable form, in any context: tokens of services, private keys, and parts of URLs.
 
-Each begins with a fixed prefix, as the services document it for secret scanners.
-
-Secrets in URLs: a password, a token in the place of the user, values in the query.
+Tokens begin with a fixed prefix, as the services document it for secret scanners.
 """
 
 from __future__ import annotations

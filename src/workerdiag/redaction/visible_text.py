@@ -1,7 +1,7 @@
 """Text as a reader sees it: without what does not show, and where something in quotes or brackets ends.
 
-A colour or a character of no width in the middle of ``password=`` hides nothing from a reader, so it
-may hide nothing from us.
+A colour or a character of no width in the middle of ``password=`` hides nothing from a reader, so it may hide
+nothing from us.
 """
 
 from __future__ import annotations

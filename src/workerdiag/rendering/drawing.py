@@ -1,9 +1,4 @@
-"""Elements of SVG, everything in them escaped.
-
-Where values stand on an axis, and which of them are worth a label.
-
-The plane on which memory is drawn: round sizes, and every limit that applied with its label.
-"""
+"""Drawings in SVG, everything in them escaped: elements, axes, and the plane with every limit of memory."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Union, get_args, get_o
 from attrs import NOTHING, Attribute, fields, has
 
 from workerdiag.errors import BadReportError, error_text
+from workerdiag.guard import guarded
 from workerdiag.model.diagnosis import JSON_SCHEMA, Findings
 from workerdiag.serialization import PRIMITIVES, problem_lines, strict_converter
 
@@ -128,11 +129,11 @@ def from_json(text: str) -> dict[str, Any]:
     found = content.pop("schema", None)
     if found != JSON_SCHEMA or isinstance(found, bool):
         raise BadReportError(f"this workerdiag reads schema {JSON_SCHEMA}, the text has {found!r}")
-    try:
+    with guarded("reading a diagnosis") as reading:
         findings = _findings_converter().structure(content, Findings)
-    except Exception as problem:  # noqa: BLE001  hooks and validators raise anything
+    if (problem := reading.problem) is not None:
         why = error_text(problem) if len(text) > _MAX_PLACED_CHARS else "; ".join(_json_problems(content))
-        raise BadReportError(why[:_MAX_WHY_CHARS]) from None
+        raise BadReportError(why[:_MAX_WHY_CHARS])
     return {each.name: getattr(findings, each.name) for each in fields(Findings)}
 
 
@@ -162,8 +163,6 @@ def _findings_converter(*, with_places: bool = False) -> Converter:
 
 
 def _json_problems(content: dict[str, object]) -> list[str]:
-    try:
+    with guarded("finding mistakes in a diagnosis") as reading:
         _findings_converter(with_places=True).structure(content, Findings)
-    except Exception as problem:  # noqa: BLE001  cattrs raises groups of anything
-        return problem_lines(problem)
-    return []
+    return [] if reading.problem is None else problem_lines(reading.problem)

@@ -1,7 +1,4 @@
-"""Memory of the first victim, by time or as it was last seen, against every limit that applied; others small.
-
-The lines and bars of a process's memory, below or above the limits that applied.
-"""
+"""Memory of the first victim, by time or as it was last seen, against every limit that applied; others small."""
 
 from __future__ import annotations
 

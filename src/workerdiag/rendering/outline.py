@@ -1,10 +1,6 @@
 """What a report says, and in which order; each rendering only says how that looks.
 
 Every text in an outline is cleaned (`workerdiag.rendering.wording.printable`), none is escaped or wrapped.
-
-The items of a report in any format: sections of entries, such as a clue, advice or a gap.
-
-Texts are already clean (`workerdiag.rendering.wording.printable_object`), and not escaped or wrapped here.
 """
 
 from __future__ import annotations

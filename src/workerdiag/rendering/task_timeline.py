@@ -1,9 +1,4 @@
-"""Tasks on the threads of the dead workers, and what happened around their deaths, on one axis of time.
-
-The moments around deaths that a drawing numbers, and how a list below it words them.
-
-How likely each candidate is, as bars.
-"""
+"""Drawings of tasks and moments around the deaths, on one axis of time, and of how likely candidates are."""
 
 from __future__ import annotations
 

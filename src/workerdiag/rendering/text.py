@@ -1,7 +1,4 @@
-"""A diagnosis for a terminal: a few lines for those in a hurry, one screen, or everything.
-
-A diagnosis in at most three lines of ASCII, for the end of a traceback (PEP 678).
-"""
+"""A diagnosis for a terminal: everything, one screen, or three lines for the end of a traceback (PEP 678)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How numbers, exits and places are worded, and how text that others wrote is made harmless.
-
-The dead workers of a report: one line each, many alike in one line.
-"""
+"""How numbers, exits, places and deaths are worded, and how text that others wrote is made harmless."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Reading a folder of TOML files: the only place that knows how they lie on disk.
+"""Reads a folder of TOML files strictly: exact types, no unknown keys, every mistake worded.
 
-From plain tables to rules, strictly: exact types, no unknown keys, every mistake worded.
-
-What several causes have in common, written once (``knowledge/shared/*.toml``) and added to each of them.
+What several causes have in common is written once (``knowledge/shared/*.toml``) and added to each of them.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from attrs import evolve, field, frozen
 from attrs.validators import matches_re, min_len
 
 from workerdiag.errors import RuleFileError, error_text, utf8_safe
+from workerdiag.guard import guarded
 from workerdiag.model.rules import SIGN_KINDS, Cause, Landmark, Mitigation, NextStepRule, Rulebook, Sign
 from workerdiag.serialization import problem_lines, quote_value, strict_converter
 
@@ -98,11 +97,11 @@ class _FolderReader:
 
     def _read_table(self, path: Path) -> dict[str, object]:
         where = path.relative_to(self._folder)
-        try:
+        content: dict[str, object] = {}
+        with guarded("reading a rule file") as reading:
             content = tomllib.loads(_read_rule_file(path))
-        except Exception as problem:  # noqa: BLE001  tomllib also raises ValueError and RecursionError
+        if (problem := reading.problem) is not None:
             self.problems.append(f"{where}: {error_text(problem) or type(problem).__name__}")
-            return {}
         if long := sorted(_long_patterns(content)):
             self.problems.append(f"{where}: {long[0]}: longer than {_MAX_PATTERN_CHARS} characters")
             return {}
@@ -133,10 +132,10 @@ class _FolderReader:
         yield from (each for each in found if given_id == expected_id)
 
     def _structured(self, content: object, cls: type[_T], label: str) -> Iterator[_T]:
-        try:
+        with guarded("reading a rule") as reading:
             yield self._converter.structure(content, cls)
-        except Exception as problem:  # noqa: BLE001  cattrs raises groups of anything
-            self.problems += [f"{label}{line}" for line in table_problems(problem)]
+        if reading.problem is not None:
+            self.problems += [f"{label}{line}" for line in table_problems(reading.problem)]
 
     def _landmarks(self, path: Path) -> Iterator[Landmark]:
         table = self._read_table(path)

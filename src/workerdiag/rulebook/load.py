@@ -1,8 +1,6 @@
-"""The rulebook: the shipped rules, installed packs, and the user's folders.
+"""The rulebook: the shipped rules, installed packs, the user's folders, and search in its causes.
 
-One JSON text for a whole rulebook, which loads in milliseconds and without cattrs.
-
-Causes found by words, as a person or a program would look for them.
+The shipped rules are one JSON text, which loads in milliseconds and without cattrs.
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ from importlib_resources import as_file, files
 
 from workerdiag.deadline import Deadline, ForeignError, call_in_time
 from workerdiag.errors import describe_error, error_text
+from workerdiag.guard import guarded
 from workerdiag.model.rules import (
     SIGN_KINDS,
     Cause,
@@ -149,11 +148,11 @@ class Pack:
 
 def installed_packs(deadline: Deadline) -> Iterator[Pack]:
     """The installed packs by name, each with what is left out of it, all before *deadline*."""
-    try:
+    points: list[EntryPoint] = []
+    with guarded("looking for rule packs") as looking:
         points = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda each: each.name)
-    except Exception as problem:  # noqa: BLE001  what other packages noted down of themselves may be broken
-        yield Pack(name="", notes=(f"no pack can be found: {describe_error(problem)}",))
-        return
+    if looking.problem is not None:
+        yield Pack(name="", notes=(f"no pack can be found: {describe_error(looking.problem)}",))
     for point in points:
         try:
             yield call_in_time("workerdiag-pack", partial(_read_pack, point), deadline)

@@ -1,10 +1,7 @@
 """What to change: the mitigations of a cause, with the numbers of this death and the terms of its cluster.
 
-The numbers of a death: memory at its end, the limit in force, how much more to try.
-
-They do not say how much would have been enough: a worker stopped at a limit wanted more.
-
-Where native code crashed, from the stack that faulthandler wrote for the thread that received the signal.
+The numbers are memory at the end, the limit in force, and how much more to try. They do not say how much would have
+been enough: a worker stopped at a limit wanted more.
 """
 
 from __future__ import annotations

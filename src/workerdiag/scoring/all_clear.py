@@ -1,10 +1,6 @@
 """Whether the report may say "nothing died": a place that would show a death was read, and all of it is known.
 
-Unexplained trouble, losses, standstills and gaps bar it.
-
-Workers that may be lost without a message: their start, their departure or their log has no proper end.
-
-Standstills in which no worker ends: blocked event loops, and tasks that may never finish.
+Unexplained trouble, losses without a message, standstills and gaps bar it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Who needs to act, and whether the task that Dask blames is the one to blame.
+"""Who needs to act, whether Dask blames the right task, and what a program may do with the same work.
 
-What a program may do with the same work: retry it, and how, or leave it to a person.
-
-A wrong retry kills more workers, or undoes what a person wanted. A wrong "ask" costs a look. So a program
-acts only on a sure cause, and never against a person who stopped the work.
+A wrong retry kills more workers, or undoes what a person wanted. A wrong "ask" costs a look. So a program acts only
+on a sure cause, and never against a person who stopped the work.
 """
 
 from __future__ import annotations

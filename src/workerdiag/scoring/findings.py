@@ -1,7 +1,4 @@
-"""Evidence and deaths as findings show them.
-
-The fingerprint: a key that is equal for repeats of one trouble.
-"""
+"""Evidence and deaths as findings show them, and the fingerprint: equal for repeats of one trouble."""
 
 from __future__ import annotations
 

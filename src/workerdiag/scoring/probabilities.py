@@ -1,10 +1,8 @@
-"""How likely each cause is, given the evidence: docs/what-the-numbers-mean.md in code.
+"""How likely each cause is in each death, given its signs: docs/what-the-numbers-mean.md in code.
 
-Odds against "unknown" start at the cause's frequency and are multiplied by the likelihood
-ratio of each fact once: of a fact (`fact` in a rule) or a message, only the strongest sign counts.
-What another cause explains counts less. A cause without evidence is part of unknown.
-
-Which signs of which causes show in each death.
+Odds against "unknown" start at the cause's frequency and are multiplied by the likelihood ratio of each fact once:
+of a fact (`fact` in a rule) or a message, only the strongest sign counts. What another cause explains counts less.
+A cause without evidence is part of unknown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Which signs count for or against their causes in one death.
-
-Which workers a stop request is for: those that it lists, if they were registered when it was made.
-"""
+"""Which signs count for or against their causes in one death, and which workers a stop request is for."""
 
 from __future__ import annotations
 

@@ -1,12 +1,7 @@
 """The messages of the recorder: what scheduler, nanny, finder of a box and watcher of a platform say of a death.
 
-docs/recorder.md and docs/fair-blame.md describe them for other programs.
-
-What a scheduler knew of a worker when it removed it; docs/fair-blame.md describes it for other programs.
-
-The names and numbers by which a message, a black box and their readers recognise each other.
-
-The one rule for whether two of the recorder's messages describe the same death.
+docs/recorder.md and docs/fair-blame.md describe them for other programs. Here are also the names and numbers by
+which they recognise each other, and the one rule for whether two messages describe the same death.
 """
 
 from __future__ import annotations

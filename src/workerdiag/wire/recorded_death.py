@@ -1,7 +1,4 @@
-"""One death, as its removal record and its report describe it together.
-
-What the recorder on the scheduler answers whoever follows the deaths.
-"""
+"""One death, as its removal record and its report describe it together, and answers to who follows deaths."""
 
 from __future__ import annotations
 

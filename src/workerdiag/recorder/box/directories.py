@@ -2,11 +2,8 @@
 
 They are never in a worker's local directory, which the nanny deletes before anybody can look. A box is named
 ``<host>-<pid>-<start>.box``, with the start of its process in milliseconds after the start of the machine.
-
-Files whose mapped pages can always be written.
-
-A store into a mapped page raises SIGBUS if the disk is full, which would kill the watched worker. So space is
-reserved in advance, and only on file systems that keep the reservation.
+Its space is reserved in advance, on file systems that keep the reservation: a store into a mapped page raises
+SIGBUS if the disk is full, which would kill the watched worker.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Where everything lies in a black box: format 1, little-endian. docs/black-box.md has it byte by byte.
+"""Format 1 of a black box, little-endian, and the files next to a box. docs/black-box.md has it byte by byte.
 
-A box is a header, written once, and regions of equal cells. Each cell carries a checksum and the
-number of its write, so that a reader knows a cell that was being written from one that is whole.
-Standard library only: this is loaded in every worker.
-
-Files next to a black box: the dump of faulthandler, the copy of standard error, the undelivered report.
+A box is a header, written once, and regions of equal cells. Each cell carries a checksum and the number of its
+write, so a reader recognises a cell that is being written. Standard library only: every worker loads this.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The reading end of a black box: while it is written, after its process was killed, and when it is damaged.
-
-Cells of a box: which are whole, and what they say. Made for files that are cut off, damaged or hostile.
-"""
+"""Reads a black box: while it is written, after its process was killed, and when it is damaged or hostile."""
 
 from __future__ import annotations
 
