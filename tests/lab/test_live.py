@@ -126,7 +126,7 @@ def test_the_error_of_a_later_task_is_not_the_death(lab, explain):
     diagnosis = explain(Aftermath(exc=error, client=client, is_noted=False))
     assert (diagnosis.outcome, diagnosis.top, diagnosis.deaths_are_separate) == ("unknown", None, True)
     assert diagnosis.failure.type == "ZeroDivisionError"
-    assert "A separate matter: a worker died" in diagnosis.summary
+    assert "Separately, a worker died" in diagnosis.summary
 
 
 def test_sixteen_threads_hear_what_one_hears(lab, explain):

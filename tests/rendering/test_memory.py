@@ -93,13 +93,13 @@ def test_without_memory_or_a_limit_to_compare_there_is_no_drawing():
     )
     for findings in without:
         assert memory_figure(findings) is None
-        assert "Nobody sampled it before the death; <code>workerdiag.install(client)" in render_html(findings)
+        assert "Not sampled before the death; <code>workerdiag.install(client)" in render_html(findings)
 
 
 def test_where_nobody_died_or_memory_is_drawn_nothing_is_missing():
     """A page without a victim has no word on memory."""
     for findings in (no_death(), no_death(deaths=(dead(stop_requested=True),)), explained(), drawn()):
-        assert "Nobody sampled" not in render_html(findings)
+        assert "Not sampled" not in render_html(findings)
 
 
 def test_what_is_not_known_is_left_out():
@@ -153,7 +153,7 @@ def test_a_victim_without_a_limit_stands_behind_one_with():
     ("text", "said"),
     [
         ("Worker is at 81% memory usage. Pausing worker.", "The worker paused at 81% of its limit."),
-        ("paused", "The worker paused. At how much memory it pauses and spills is not known."),
+        ("paused", "The worker paused. Its thresholds for pausing and spilling are unknown."),
     ],
 )
 def test_a_worker_whose_log_says_that_it_paused_is_not_said_to_do_so_never(text, said):
@@ -166,7 +166,7 @@ def test_a_worker_whose_log_says_that_it_paused_is_not_said_to_do_so_never(text,
         return " ".join(memory_figure(drawn(timeline=Timeline(histories=(known,), moments=(moment,)))).notes)
 
     assert said in notes(pause)
-    assert "spills and pauses is not known, or it never does." in notes(other)
+    assert "spilling and pausing are unknown or disabled." in notes(other)
 
 
 def test_what_is_too_little_to_be_seen_is_not_named():

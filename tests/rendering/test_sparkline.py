@@ -45,7 +45,7 @@ def test_what_took_part_of_a_second_took_less_than_a_second():
 def test_without_samples_the_report_says_so_and_how_to_get_them():
     """Nothing is drawn from nothing, and nobody has to guess why it is missing."""
     text = render_markdown(explained())
-    assert "**Memory:** nobody sampled it before the death; `workerdiag" in text
+    assert "**Memory:** not sampled before the death; `workerdiag" in text
 
 
 def test_where_nothing_died_memory_is_no_topic():

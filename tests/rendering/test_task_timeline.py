@@ -32,7 +32,7 @@ def test_a_cascade_is_said_in_a_sentence():
     """Who was lost first, how many followed, and which task all of them had."""
     notes = " ".join(timeline_figure(drawn()).notes)
     assert "tcp://10.0.0.4:34937 was lost first; 1 more worker followed within 4 s." in notes
-    assert "Each of them had the task load-1." in notes
+    assert "All of them had the task load-1." in notes
 
 
 def test_one_death_and_nothing_else_is_not_drawn():
@@ -88,7 +88,7 @@ def test_the_same_message_is_one_moment():
         )
     )
     shown = timeline_figure(drawn(timeline=Timeline(histories=(history(),), moments=moments))).moments
-    assert [each for each in shown if "t_grow-1" in each] == [f"+1.6 s: Dask gives up: {text}"]
+    assert [each for each in shown if "t_grow-1" in each] == [f"+1.6 s: Dask gave up: {text}"]
 
 
 def test_a_key_that_does_not_fit_its_bar_ends_in_dots():

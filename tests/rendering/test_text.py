@@ -58,7 +58,7 @@ def test_three_lines_are_enough_for_someone_in_a_hurry():
 def test_how_sure_and_of_what_are_two_things():
     """Of a signal whose sender nobody knows, only that it came is certain, and the report says which is which."""
     text = render_text(explained(blame=Blame(verdict="unknown")))
-    assert text.splitlines()[1] == "How sure  97%, very likely; who is behind it is not known"
+    assert text.splitlines()[1] == "How sure  97%, very likely; who caused it is unknown"
 
 
 def test_a_worker_that_lives_is_not_said_to_have_ended():
@@ -75,13 +75,13 @@ def test_each_outcome_reads_differently():
         "Unknown",
     ]
     assert "How sure  Not sure" in render_text(unknown())
-    assert "Nothing has to be done" in render_text(no_death()).splitlines()[2]
+    assert "The workers need no action" in render_text(no_death()).splitlines()[2]
 
 
 def test_no_death_with_gaps_says_how_far_it_looked():
     """Not looking is not seeing nothing."""
     text = render_text(no_death(gaps=explained().gaps))
-    assert "1 place could not be looked at" in text.splitlines()[1]
+    assert "1 place could not be read" in text.splitlines()[1]
     assert "Could not look at\n  - kernel log: forbidden" in text
 
 
@@ -106,7 +106,7 @@ def test_a_deliberate_stop_asks_for_nothing():
     stopped = evolve(
         findings, causes=(nanny_kill(mitigations=()),), blame=evolve(findings.blame, verdict="nobody")
     )
-    assert render_text(stopped).splitlines()[2] == "Do now    Nothing has to be done about workers."
+    assert render_text(stopped).splitlines()[2] == "Do now    The workers need no action."
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_deliberate_stop_asks_for_nothing():
         (RetryPolicy(action="retry", reason="why"), "For programs: Retry it as it is"),
         (RetryPolicy(action="retry-elsewhere", reason="why"), "For programs: Retry it elsewhere"),
         (RetryPolicy(action="do-not-retry", reason="why"), "For programs: Do not retry it as it is"),
-        (RetryPolicy(reason="who knows"), "For programs: Ask a person before it is retried (who knows)"),
+        (RetryPolicy(reason="who knows"), "For programs: Ask a person before retrying it (who knows)"),
         (
             RetryPolicy(action="retry-with-memory", reason="why", memory_bytes=2**32),
             "For programs: Retry it on workers with more memory: at least 4 GiB each",
@@ -278,7 +278,7 @@ def test_the_first_screen_is_one_screen(build, width):
 def test_the_first_screen_says_what_it_leaves_out_and_how_to_get_it():
     """Nobody has to guess that there is more."""
     text = " ".join(render_text(explained(), full=False).split())
-    assert "All of it (2 suggestions, 2 signs, 1 death, 1 gap): print(diagnosis.to_text(full=True))" in text
+    assert "Full report (2 suggestions, 2 signs, 1 death, 1 gap): print(diagnosis.to_text(full=True))" in text
 
 
 def test_what_a_task_raised_stands_with_its_line_of_code():
@@ -290,9 +290,9 @@ def test_what_a_task_raised_stands_with_its_line_of_code():
         source=(">    3  found += day['rain']",),
     )
     text = render_text(no_death(failure=failure))
-    assert "Where     total (work.py:3)\nDo now    Mend total (work.py:3)." in text
+    assert "Where     total (work.py:3)\nDo now    Fix total (work.py:3)." in text
     assert "  - KeyError: 'rain'\n    | >    3  found += day['rain']" in text
-    assert "What the task raised" not in render_text(explained(failure=failure))
+    assert "The task's error" not in render_text(explained(failure=failure))
 
 
 def test_no_command_for_another_place_stands_below_a_line_to_mend():
@@ -300,7 +300,7 @@ def test_no_command_for_another_place_stands_below_a_line_to_mend():
     failure = TaskFailure(type="KeyError", message="'rain'", raised_at="total (work.py:3)")
     step = NextStep(inspect="the kernel log", command="dmesg -T")
     text = render_text(unknown(failure=failure, deaths=(), next_steps=(step,)), full=False)
-    assert "Do now    Mend total (work.py:3).\n\n" in text
+    assert "Do now    Fix total (work.py:3).\n\n" in text
     assert "1. The kernel log" in text
 
 
@@ -365,7 +365,7 @@ def test_the_footer_keeps_each_number_with_its_name():
 
 def test_the_status_that_stands_for_any_end_says_so():
     """A nanny reports 255 where it could not learn how the worker ended."""
-    assert "exited with status 255, or in a way that is not known" in " ".join(
+    assert "exited with status 255, or an unknown one" in " ".join(
         render_text(explained(deaths=(dead(signal=None, status=255),))).split()
     )
 
@@ -466,7 +466,7 @@ def test_the_summary_does_not_say_the_cause_again(beyond, expected):
 def test_where_no_one_needs_to_act_nothing_is_to_be_done_now():
     """A worker that was retired in order is no reason to change a setting; what could be changed comes later."""
     text = render_text(explained(blame=Blame(verdict="nobody")), full=False)
-    assert "Do now    Nothing has to be done about workers.\n\n" in text
+    assert "Do now    The workers need no action.\n\n" in text
     assert "What to do\n  1. Give each worker more memory" in render_text(
         explained(blame=Blame(verdict="nobody"))
     )
@@ -483,17 +483,17 @@ def test_a_reason_is_a_sentence_of_its_own():
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("client-restart-1795282193.02", "that a client restarted it"),
+        ("client-restart-1795282193.02", "a client restarted it"),
         (
             "failure-to-start-<class 'distributed.core.CommClosedError'>",
-            "that it could not start: CommClosedError",
+            "it could not start: CommClosedError",
         ),
     ],
 )
 def test_what_dask_gives_as_the_reason_is_put_into_words(reason, words):
     """Nobody has to read distributed's source for what its reasons mean."""
     (death,) = explained().deaths
-    assert f"Dask says {words}" in " ".join(
+    assert f"Dask: {words}" in " ".join(
         render_text(explained(deaths=(evolve(death, reason=reason),))).split()
     )
 

@@ -200,7 +200,7 @@ def test_a_scheduler_to_which_no_worker_came_is_no_all_clear():
     diagnosis = workerdiag.explain(logs=LogText(text))
 
     assert diagnosis.outcome == "unknown"
-    assert "nothing tells of any worker" in diagnosis.summary
+    assert "there is no sign of any worker" in diagnosis.summary
 
 
 @pytest.mark.parametrize(

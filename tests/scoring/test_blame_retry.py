@@ -78,8 +78,8 @@ def test_a_worker_ended_at_a_known_limit_is_worth_one_try_with_more(cause_id):
     policy = policy_of(cause_id, worth_a_try=6 * 2**30)
     assert (policy.action, policy.memory_bytes, policy.max_tries) == ("retry-with-memory", 6 * 2**30, 1)
     assert policy.conditions[:2] == (
-        "Each worker that may run it gets at least 6 GiB.",
-        "It is tried once: more than 4 GiB was wanted, how much more is not known.",
+        "Each worker that may run it needs at least 6 GiB.",
+        "Try it once: more than 4 GiB was wanted; how much more is unknown.",
     )
 
 
@@ -134,7 +134,7 @@ def test_machines_to_avoid_are_named():
     """The advice "elsewhere" says where not: each machine once, and the rest as a count."""
     lost = [dead("hpc.node-fail", host=f"node{each}") for each in (4, 1, 1, 2, 3)]
     assert policy_of("hpc.node-fail", lost=lost).conditions[-1] == (
-        "These machines are not used again: node1, node2, node3 and 1 more."
+        "Do not use these machines again: node1, node2, node3 and 1 more."
     )
 
 

@@ -78,7 +78,7 @@ def test_a_log_that_ends_in_a_line_that_nobody_knows_is_not_cleared(line):
     """Whoever would have written of the worker's end may have ended with it; the line is quoted."""
     diagnosis = workerdiag.explain(logs=LogText(UP + line + "\n"), timeout="60s")
     assert diagnosis.outcome == "unknown"
-    assert f'in a line that no rule knows: "{line}"' in diagnosis.summary
+    assert f'with a line that no rule knows: "{line}"' in diagnosis.summary
 
 
 @pytest.mark.parametrize("line", LAST)

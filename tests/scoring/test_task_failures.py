@@ -28,7 +28,7 @@ def test_the_error_and_the_users_own_line_are_named():
     assert diagnosis.summary == "No worker died: a task failed with KeyError: 'station'."
     assert diagnosis.failure.raised_at == "load (job.py:12)"
     assert diagnosis.failure.source == ('>   12  return table["station"]',)
-    assert "Mend load (job.py:12)" in str(diagnosis)
+    assert "Fix load (job.py:12)" in str(diagnosis)
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_a_tasks_own_error_is_not_explained_by_a_death():
     """The answer is about the error; the death beside it keeps its cause, as a separate matter."""
     diagnosis = caught(type="KeyError")
     assert (diagnosis.outcome, diagnosis.top, diagnosis.deaths_are_separate) == ("unknown", None, True)
-    assert diagnosis.summary.startswith("A task failed with KeyError: 'x'. A separate matter: a worker died")
+    assert diagnosis.summary.startswith("A task failed with KeyError: 'x'. Separately, a worker died")
     assert [each.cause for each in diagnosis.deaths] == ["signal.segfault"]
-    assert "Nothing has to be done about workers" not in str(diagnosis)
+    assert "The workers need no action" not in str(diagnosis)
     assert diagnosis.decision.policy.action == "ask"
 
 
@@ -147,7 +147,9 @@ def test_a_programs_own_error_is_not_tied_to_the_death():
     """Who asks with it is told of the death, and that nothing connects the two."""
     diagnosis = caught(type="KeyError", from_task=False)
     assert diagnosis.top.id == "signal.segfault"
-    assert diagnosis.summary.endswith("Nothing ties it to the KeyError, which the program raised by itself.")
+    assert diagnosis.summary.endswith(
+        "It has no known link to the KeyError, which the program itself raised."
+    )
 
 
 REFUSAL = (
@@ -174,4 +176,4 @@ def test_a_task_that_the_scheduler_refuses_is_a_failure_without_a_death():
         "No worker died: a task failed with MemoryError: Task 'concat-all' has"
     )
     assert diagnosis.next_steps[0].inspect.startswith("whether its result has to come together in one worker")
-    assert "Mend what the task raised: MemoryError." in str(diagnosis)
+    assert "Fix the error of the task: MemoryError." in str(diagnosis)

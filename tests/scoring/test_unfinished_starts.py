@@ -49,7 +49,7 @@ def test_a_start_that_ends_before_the_worker_registers_is_not_cleared(lines):
 
 
 def test_a_start_without_an_end_is_not_told_as_something_wrong():
-    assert of_log(NANNY).summary.startswith("A process began to start, and nothing that was seen says")
+    assert of_log(NANNY).summary.startswith("A process began to start, and the evidence does not show")
 
 
 def test_no_task_is_blamed_where_no_worker_came_up():

@@ -138,7 +138,7 @@ def explained(**changes: Any) -> Findings:
             platform_fault=False,
             policy=RetryPolicy(
                 action="do-not-retry",
-                reason="The nanny killed the worker; the same work would most likely end the same way",
+                reason="The nanny killed the worker; the same work would most likely fail the same way",
                 conditions=("It holds while a worker gets at most 3.93 GiB.",),
             ),
         ),

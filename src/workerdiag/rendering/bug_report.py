@@ -65,7 +65,7 @@ def render_report(findings: Findings, extras: ReportExtras) -> str:
         elif lines:
             parts.append(text)
     if left_out:
-        parts.append(f"\nLeft out, as it would be too long: {', '.join(left_out)}.\n")
+        parts.append(f"\nLeft out because the report would be too long: {', '.join(left_out)}.\n")
     if extras.origin:
         parts.append(f"\n---\n\n{escape(clip(', '.join(map(_safe_text, extras.origin)), 800))}\n")
     return "".join(parts)
@@ -78,11 +78,11 @@ def _title(findings: Findings) -> str:
         case "no-death":
             return "No worker died"
         case "no-evidence":
-            return "Nothing known of a worker"
+            return "Nothing known about a worker"
         case "unknown" if findings.deaths_are_separate:
             return "A task failed"
         case "explained" | "unknown":
-            return "Worker death, not explained"
+            return "Unexplained worker death"
         case _:
             assert_never(findings.outcome)
 
@@ -92,7 +92,7 @@ def _diagnosis_markdown(findings: Findings) -> str:
         text = render_markdown(map_texts(partial(clip, most=most), findings))
         if len(text) <= _MAX_DIAGNOSIS_CHARS:
             return text
-    return f"{escape(_safe_text(findings.summary))}\n\nThe whole diagnosis is too long to be shown.\n"
+    return f"{escape(_safe_text(findings.summary))}\n\nThe full diagnosis is too long to show.\n"
 
 
 def _extra_sections(extras: ReportExtras) -> Iterator[tuple[str, list[str]]]:
@@ -104,11 +104,17 @@ def _extra_sections(extras: ReportExtras) -> Iterator[tuple[str, list[str]]]:
             else again.summary
         )
         yield (
-            f"Judged again by knowledge {escape(_safe_text(again.knowledge))}",
+            f"Re-evaluated with knowledge {escape(_safe_text(again.knowledge))}",
             [f"- {escape(_safe_text(conclusion))}"],
         )
     yield "Versions", list(_name_value_rows(redact_object(extras.versions).items()))
-    yield "Timeline", [_moment_row(each) for each in extras.moments]
+    yield (
+        "Timeline",
+        [
+            f"- {format_time(each.when)} {escape(_safe_text(each.where))}: {escape(_safe_text(each.text))}"
+            for each in extras.moments
+        ],
+    )
     yield "Configuration", list(_name_value_rows(redact_object(extras.configuration).items()))
     log_sizes = (
         (name, f"{format_bytes(read)}, {format_bytes(part)} of it kept") for name, read, part in extras.logs
@@ -123,10 +129,6 @@ def _name_value_rows(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
             yield "- and more"
             return
         yield f"- {escape(_safe_text(name))}: {escape(_safe_text(value))}"
-
-
-def _moment_row(each: TimelineMoment) -> str:
-    return f"- {format_time(each.when)} {escape(_safe_text(each.where))}: {escape(_safe_text(each.text))}"
 
 
 def _safe_text(text: object) -> str:

@@ -18,9 +18,9 @@ from workerdiag.model.rules import (
     Sign,
 )
 from workerdiag.model.vocabulary import CauseEnd, RetryVerdict
-from workerdiag.rendering.outline import Item, Outline, Section
+from workerdiag.rendering.outline import Item, Outline, Section, labelled_notes
 from workerdiag.rendering.text import render_outline
-from workerdiag.rendering.wording import VERDICT_TEXTS, clip, one_line, printable
+from workerdiag.rendering.wording import VERDICT_TEXTS, clip, one_line, printable, printable_object
 
 #: Longer patterns are cut; `workerdiag knowledge export` has them in full.
 _MAX_CHARACTERS = 120
@@ -28,16 +28,16 @@ _MAX_CHARACTERS = 120
 _ENDS: Mapping[CauseEnd, str] = {
     "stopped": "The worker was asked to stop.",
     "raised": "The worker gave up with an error.",
-    "killed": "Somebody killed the worker process.",
+    "killed": "The worker process was killed.",
     "crashed": "The worker process crashed.",
-    "never-started": "The worker never got to work.",
+    "never-started": "The worker never started working.",
     "standstill": "No worker dies; work stands still.",
     "disconnected": "The worker and the scheduler lost each other.",
 }
 _RETRIES: Mapping[RetryVerdict, str] = {
-    "safe": "The same work may be expected to succeed.",
-    "unsafe": "The same work may end the same way.",
-    "unknown": "Nobody can tell.",
+    "safe": "The same work should succeed.",
+    "unsafe": "The same work may fail the same way.",
+    "unknown": "Unknown.",
 }
 
 
@@ -47,40 +47,35 @@ def render_cause(cause: Cause, *, width: int = 80, color: bool = False) -> str:
 
 
 def _cause_outline(cause: Cause) -> Outline:
-    again = _printable_line(cause.retry_advice) or _RETRIES[cause.retry]
+    cause = printable_object(cause)
+    again = one_line(cause.retry_advice) or _RETRIES[cause.retry]
     sections = (
-        Section(title="Why", items=tuple(Item(text=_printable_line(each)) for each in (cause.why,) if each)),
+        Section(title="Why", items=(Item(text=one_line(cause.why)),) if cause.why else ()),
         Section(title="Who needs to act", items=(Item(text=VERDICT_TEXTS[cause.blame]),)),
         Section(title="Signs", items=tuple(map(_sign_item, cause.signs))),
         Section(title="Signs against", items=tuple(map(_sign_item, cause.against))),
         Section(title="What to do", items=tuple(_mitigation_items(cause)), numbered=True),
-        Section(title="Do the same again?", items=(Item(text=again),)),
+        Section(title="Retry?", items=(Item(text=again),)),
         Section(
-            title="Looks similar",
-            items=tuple(
-                Item(text=f"{each.cause}: {_printable_line(each.difference)}") for each in cause.rivals
-            ),
+            title="Similar causes",
+            items=tuple(Item(text=f"{each.cause}: {one_line(each.difference)}") for each in cause.rivals),
         ),
         Section(title="Explains", items=tuple(Item(text=each) for each in cause.explains)),
-        Section(title="Settled by", items=tuple(_next_step_items(cause)), numbered=True),
-        Section(
-            title="Read more", items=tuple(Item(link=_printable_line(each)) for each in cause.references)
-        ),
+        Section(title="How to confirm it", items=tuple(_next_step_items(cause)), numbered=True),
+        Section(title="Read more", items=tuple(Item(link=one_line(each)) for each in cause.references)),
     )
     return Outline(
         outcome="explained",
         lead=(
-            ("Cause", _printable_line(cause.title)),
+            ("Cause", one_line(cause.title)),
             ("Id", f"{cause.id}, revision {cause.revision}"),
             ("Ends", _ENDS[cause.ends]),
         ),
-        summary=""
-        if cause.status == "stable"
-        else f"{cause.status}: {_printable_line(cause.deprecated_because)}",
+        summary="" if cause.status == "stable" else f"{cause.status}: {one_line(cause.deprecated_because)}",
         sections=tuple(each for each in sections if each.items),
         footer=(
             f"family {cause.family}",
-            f"{cause.frequency} before anything is seen",
+            f"{cause.frequency} before any evidence",
             *_provenance(cause),
         ),
     )
@@ -88,13 +83,9 @@ def _cause_outline(cause: Cause) -> Outline:
 
 def _provenance(cause: Cause) -> Iterator[str]:
     if cause.author and cause.added:
-        yield _printable_line(f"added {cause.added} by {cause.author}")
+        yield one_line(f"added {cause.added} by {cause.author}")
     if cause.origin:
         yield f"learned from {', '.join(cause.origin).replace('-', ' ')}"
-
-
-def _printable_line(text: str) -> str:
-    return one_line(printable(text))
 
 
 def _sign_item(sign: Sign) -> Item:
@@ -104,15 +95,12 @@ def _sign_item(sign: Sign) -> Item:
         ExitSign: "the exit of the process",
         EventSign: "an event",
         ExceptionSign: "an exception",
-        AbsentSign: "something that is not there",
+        AbsentSign: "an absence",
     }
     head = f"{sign.name}, {sign.grade}: {kinds.get(type(sign), 'signs close together')}"
-    seen = tuple(printable(line).strip("\n") for line in sign.seen[:1]) if isinstance(sign, LogSign) else ()
-    return Item(
-        text=head,
-        notes=tuple(_sign_details(sign)),
-        quote=tuple(part for line in seen for part in line.split("\n")),
-    )
+    seen = sign.seen[:1] if isinstance(sign, LogSign) else ()
+    quote = tuple(part for line in seen for part in line.strip("\n").split("\n"))
+    return Item(text=head, notes=tuple(_sign_details(sign)), quote=quote)
 
 
 def _sign_details(sign: Sign) -> Iterator[tuple[str, str]]:
@@ -127,19 +115,20 @@ def _sign_details(sign: Sign) -> Iterator[tuple[str, str]]:
             value_text = ", ".join(f"{key} {wanted}" for key, wanted in value.items())
         else:
             value_text = str(value)
-        yield part.name.replace("_", " "), clip(_printable_line(value_text), _MAX_CHARACTERS)
+        yield part.name.replace("_", " "), clip(one_line(printable(value_text)), _MAX_CHARACTERS)
 
 
 def _mitigation_items(cause: Cause) -> Iterator[Item]:
     for each in cause.mitigations:
-        labelled = (("If", each.when), ("Only on", ", ".join(each.deployments)), ("Cost", each.cost))
-        notes = tuple((label, _printable_line(text)) for label, text in labelled if text)
-        yield Item(text=_printable_line(each.do), notes=notes, code=tuple(_example_lines(each)))
+        notes = labelled_notes(
+            ("If", each.when), ("Only on", ", ".join(each.deployments)), ("Cost", each.cost)
+        )
+        yield Item(text=one_line(each.do), notes=notes, code=tuple(_example_lines(each)))
 
 
 def _example_lines(mitigation: Mitigation) -> Iterator[str]:
     """Yield the command, and under comments the commands for other deployments."""
-    yield from printable(mitigation.example).strip("\n").splitlines()
+    yield from mitigation.example.strip("\n").splitlines()
     for deployment, example in sorted(mitigation.examples.items()):
         yield f"# on {deployment}:"
         yield from printable(example).strip("\n").splitlines()
@@ -147,10 +136,6 @@ def _example_lines(mitigation: Mitigation) -> Iterator[str]:
 
 def _next_step_items(cause: Cause) -> Iterator[Item]:
     for each in cause.next_steps:
-        labelled = (("Needs", each.permission), ("Possible until", each.until))
-        notes = tuple((label, _printable_line(text)) for label, text in labelled if text)
-        yield Item(
-            text=_printable_line(each.inspect),
-            notes=notes,
-            code=tuple(printable(each.command).strip("\n").splitlines()),
-        )
+        notes = labelled_notes(("Needs", each.permission), ("Possible until", each.until))
+        code = tuple(each.command.strip("\n").splitlines())
+        yield Item(text=one_line(each.inspect), notes=notes, code=code)

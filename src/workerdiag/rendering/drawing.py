@@ -91,10 +91,8 @@ _TIME_STEPS = (
     *(0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800),
     *(3600, 7200, 10_800, 21_600, 43_200, 86_400),
 )
-#: Between a line and the label above it.
 _LABEL_GAP_PX = 3
 _DAY_S = 86_400
-#: Units of time, and their seconds.
 _UNITS = (("d", _DAY_S), ("h", 3600), ("min", 60), ("s", 1))
 T = TypeVar("T")
 

@@ -13,16 +13,16 @@ from attrs import evolve
 from workerdiag.model.diagnosis import SURE_ENOUGH, Findings
 from workerdiag.rendering.outline import Item, Outline, Section, is_nobody_to_act, outline
 from workerdiag.rendering.sparkline import NOT_SAMPLED, is_unsampled
-from workerdiag.rendering.wording import capitalize, printable_object
+from workerdiag.rendering.wording import CODE_SPAN, capitalize, printable_object
 from workerdiag.settings import shipped_text
 from workerdiag.units import format_time
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jinja2 import Environment
     from markupsafe import Markup
 
-#: What stands between two single backticks.
-_CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 #: A date, a key such as Ctrl-C, a number with its unit, and an option that fits into a line of a phone.
 _ONE_WORD = re.compile(
     r"(?<![\w-])(--[a-z][a-z-]{2,24}(?![\w-])|\d{4}-\d\d-\d\d(?![\d-])|Ctrl-[A-Z]\b"
@@ -54,41 +54,37 @@ def render_html(findings: Findings, *, page: bool = False, folded: bool = False)
 
 def prose(text: str) -> Markup:
     """Escaped text in which what stands in a pair of backticks is code."""
-    from markupsafe import Markup
-
-    parts = enumerate(_CODE.split(text))
-    return Markup().join(
-        Markup("<code>{}</code>").format(unbroken(part)) if at % 2 else unbroken(part) for at, part in parts
+    return _mark(
+        CODE_SPAN, text, lambda part, markup: markup("<code>{}</code>").format(unbroken(part)), unbroken
     )
 
 
 def unbroken(text: str) -> Markup:
     """Escaped text in which options, dates and numbers with units stay on one line: browsers would break them."""
-    from markupsafe import Markup
-
-    parts = enumerate(_ONE_WORD.split(text))
-    return Markup().join(
-        Markup('<span class="wd-unbroken">{}</span>').format(part) if at % 2 else _breakable(part)
-        for at, part in parts
-    )
+    span = '<span class="wd-unbroken">{}</span>'
+    return _mark(_ONE_WORD, text, lambda part, markup: markup(span).format(part), _breakable)
 
 
 def code(text: str) -> Markup:
     """Return escaped lines of code with marked comments: a phone has no room for them beside the code."""
-    from markupsafe import Markup
-
-    parts = enumerate(_COMMENT.split(text))
-    return Markup().join(
-        Markup('<span class="wd-comment">{}</span>').format(part) if at % 2 else unbroken(part)
-        for at, part in parts
-    )
+    span = '<span class="wd-comment">{}</span>'
+    return _mark(_COMMENT, text, lambda part, markup: markup(span).format(part), unbroken)
 
 
 def _breakable(text: str) -> Markup:
+    return _mark(_LONG_WORD, text, lambda part, markup: markup("<wbr>").join(_BREAK.split(part)), str)
+
+
+def _mark(
+    found: re.Pattern[str],
+    text: str,
+    marked: Callable[[str, type[Markup]], Markup],
+    other: Callable[[str], str],
+) -> Markup:
     from markupsafe import Markup
 
-    parts = enumerate(_LONG_WORD.split(text))
-    return Markup().join(Markup("<wbr>").join(_BREAK.split(part)) if at % 2 else part for at, part in parts)
+    parts = enumerate(found.split(text))
+    return Markup().join(marked(part, Markup) if at % 2 else other(part) for at, part in parts)
 
 
 #: A part of another page: headings begin lower, no script.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from workerdiag.model.diagnosis import Findings
 from workerdiag.rendering.outline import outline
 from workerdiag.rendering.sparkline import memory_lines
-from workerdiag.rendering.wording import printable_object
+from workerdiag.rendering.wording import CODE_SPAN, printable_object
 from workerdiag.settings import shipped_text
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 #: Shows nothing; stands inside ``@name`` and ``#12``, which GitHub looks for in the text as rendered.
 _BREAK = "&#8203;"
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-#: What stands between two single backticks.
-_CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _SPECIAL = re.compile(
     r"(?P<entity>[&<>])"
     r"|(?P<reference>@|\#|GH-)"
@@ -54,8 +52,11 @@ def escape(text: object) -> str:
     """Text as Markdown that shows it, on one line. What stands in a pair of backticks becomes code."""
     if isinstance(text, TrustedMarkdown):
         return text
-    parts = enumerate(_CODE.split(" ".join(str(text).split())))
-    return "".join(_code_span(part) if at % 2 else _SPECIAL.sub(_escape_match, part) for at, part in parts)
+    parts = enumerate(CODE_SPAN.split(" ".join(str(text).split())))
+    return "".join(
+        (f"`{part}`" if part.strip() else part) if at % 2 else _SPECIAL.sub(_escape_match, part)
+        for at, part in parts
+    )
 
 
 def _escape_match(found: re.Match[str]) -> str:
@@ -64,10 +65,6 @@ def _escape_match(found: re.Match[str]) -> str:
     if reference := found["reference"]:
         return ("\\#" if reference == "#" else reference) + _BREAK
     return "\\" + found[0]
-
-
-def _code_span(text: str) -> str:
-    return f"`{text}`" if text.strip() else text
 
 
 def code_block(lines: Sequence[str], indent: int) -> TrustedMarkdown:

@@ -70,8 +70,6 @@ def memory_figure(findings: Findings) -> Figure | None:
 
 @frozen
 class _Memory:
-    """What can be drawn of one process."""
-
     known: ProcessHistory
     #: Those with memory in them.
     samples: tuple[MemorySample, ...] = field(init=False)
@@ -142,15 +140,15 @@ def _histories_to_draw(findings: Findings) -> list[ProcessHistory]:
     """Histories with memory, in the order of the deaths but first one with a limit; else what a death tells."""
     if findings.outcome == "no-death":
         return []
-    told = [each for each in findings.timeline.histories if _has_memory(each)]
+    told = [
+        history
+        for history in findings.timeline.histories
+        if any(each.process_bytes or each.group_bytes for each in history.samples)
+    ]
     if not told:
         return list(_history_of_a_death(findings))
     first = next((each for each in told if each.limits.worker_bytes or each.limits.group_bytes), told[0])
     return [first, *(each for each in told if each is not first)]
-
-
-def _has_memory(history: ProcessHistory) -> bool:
-    return any(each.process_bytes or each.group_bytes for each in history.samples)
 
 
 def _history_of_a_death(findings: Findings) -> Iterator[ProcessHistory]:
@@ -181,7 +179,7 @@ def _notes(known: ProcessHistory, samples: Sequence[MemorySample], *, is_course:
     last, when = samples[-1], known.when
     if not known.recorded:
         yield (
-            "These moments are from logs, events and heartbeats. The flight recorder samples each second: "
+            "The values are from logs, events and heartbeats. The flight recorder samples each second: "
             "`workerdiag.install(client)`."
         )
     elif when is not None and when - last.at >= _STALE_S:
@@ -203,11 +201,10 @@ def _limit_notes(known: ProcessHistory, moments: Iterable[Moment]) -> Iterator[s
 def _thresholds_note(paused: Sequence[Moment]) -> str:
     """Return what is not known about spilling and pausing, besides what the log says about a pause."""
     if not paused:
-        return "At how much memory the worker spills and pauses is not known, or it never does."
+        return "The thresholds for spilling and pausing are unknown or disabled."
     if share := _PAUSED_AT.search(paused[-1].text):
-        paused_at = f"The worker paused at {share[1]} of its limit."
-        return f"{paused_at} At how much memory it spills is not known, or it never does."
-    return "The worker paused. At how much memory it pauses and spills is not known."
+        return f"The worker paused at {share[1]} of its limit. Its threshold for spilling is unknown or disabled."
+    return "The worker paused. Its thresholds for pausing and spilling are unknown."
 
 
 def _sample_cells(sample: MemorySample, when: float | None) -> tuple[str, ...]:
@@ -216,13 +213,11 @@ def _sample_cells(sample: MemorySample, when: float | None) -> tuple[str, ...]:
     return (at, *("" if size is None else format_bytes(size) for size in sizes))
 
 
-#: Width of a bar in pixels.
 _BAR_PX = 48
 #: What is less than this share of the plot cannot be seen.
 _LEAST_SHARE = 0.003
 #: Pixels of a wide screen: more than two points per pixel cannot be distinguished.
 _COLUMNS = 800
-#: So few samples are also drawn as dots.
 _MAX_DOTS = 16
 #: Room for a label on a phone, as a share of the width, and in a small plot; at the border none is centred.
 _LABEL_SHARE, _SMALL_LABEL_SHARE, _BORDER_SHARE = 0.16, 0.26, 0.08

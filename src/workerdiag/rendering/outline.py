@@ -45,9 +45,7 @@ from workerdiag.rendering.wording import (
 from workerdiag.settings import documentation_url
 from workerdiag.units import format_bytes, format_limit, format_time
 
-#: Candidates less likely than this are not worth a line.
 MIN_CHANCE = 0.01
-#: Minimum probability of a best guess.
 GUESS_CHANCE = 0.05
 #: What one report shows of each kind; the JSON form has everything.
 MAX_CLUES = 8
@@ -87,16 +85,16 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
     match findings.outcome:
         case "explained":
             what = ("Cause", one_line(top.title) if top else summary)
-            sure = _cause_certainty(top, findings.blame) if top else "not said"
+            sure = _cause_certainty(top, findings.blame) if top else "unknown"
         case "no-death":
             what = ("No death", summary)
             sure = _all_clear_certainty(findings)
         case "no-evidence":
             what = ("Unknown", summary)
-            sure = "Not at all: neither that a worker died nor that none did."
+            sure = "No evidence either way: a worker may or may not have died."
         case "unknown" if findings.deaths_are_separate:
             what = ("Failure", summary)
-            sure = "The task raised it by itself: nothing in it tells of a death."
+            sure = "It is the task's own error: nothing in it points to a death."
         case "unknown":
             what = ("Unknown", summary)
             sure = (
@@ -115,14 +113,14 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
 def _cause_certainty(top: RankedCause, blame: Blame) -> str:
     """How sure the cause is; whose doing it was is said where that is open."""
     is_open = blame.verdict == "unknown" and top.probability >= SURE_ENOUGH
-    whose = "; who is behind it is not known" if is_open else ""
+    whose = "; who caused it is unknown" if is_open else ""
     return f"{format_percent(top.probability)}, {certainty_text(top.probability)}{whose}"
 
 
 def _all_clear_certainty(findings: Findings) -> str:
     if findings.gaps:
-        return f"As far as we could look: {pluralize(len(findings.gaps), 'place')} could not be looked at."
-    return "Nothing in what was looked at speaks of a death."
+        return f"Limited: {pluralize(len(findings.gaps), 'place')} could not be read."
+    return "Nothing that was read points to a death."
 
 
 def _first_step(findings: Findings) -> str:
@@ -130,18 +128,18 @@ def _first_step(findings: Findings) -> str:
     if findings.outcome != "unknown" and top and top.mitigations and not nobody:
         return top.mitigations[0].do
     is_task_alone = findings.outcome == "no-death" or findings.deaths_are_separate
-    of_task = f"what the task raised: {failure.type}" if failure and is_task_alone else ""
+    of_task = f"the error of the task: {failure.type}" if failure and is_task_alone else ""
     if place := failed_at(findings) or one_line(of_task):
-        workers = " Nothing has to be done about workers." if findings.outcome == "no-death" else ""
-        return f"Mend {place}.{workers}"
+        workers = " The workers need no action." if findings.outcome == "no-death" else ""
+        return f"Fix {place}.{workers}"
     if nobody or findings.outcome == "no-death":
-        return "Nothing has to be done about workers."
+        return "The workers need no action."
     if findings.outcome == "no-evidence":
-        return "Hand in the log of the nanny and of the scheduler, or the client."
+        return "Pass the logs of the nanny and the scheduler, or the client."
     if steps := open_next_steps(findings):
         return f"Look at {steps[0].inspect.rstrip('.')}."
     remedy = next((gap.remedy for gap in findings.gaps if gap.remedy), "")
-    return remedy or "Give `workerdiag explain` the logs of the worker, its nanny and the scheduler."
+    return remedy or "Pass the logs of the worker, its nanny and the scheduler to `workerdiag explain`."
 
 
 def is_nobody_to_act(findings: Findings) -> bool:
@@ -159,7 +157,7 @@ def failed_at(findings: Findings) -> str:
 def _sections(findings: Findings) -> Iterator[Section]:
     top = findings.top
     if findings.failure and failed_at(findings):
-        yield _bounded_section(None, "What the task raised", failure_items(findings.failure))
+        yield _bounded_section(None, "The task's error", failure_items(findings.failure))
     if top and findings.outcome != "unknown":
         yield _bounded_section("why", "Why", [Item(text=one_line(top.why))] if top.why else [])
     if top:
@@ -394,7 +392,7 @@ def advice_item(advice: Advice) -> Item:
     """What to do, when that applies, what it costs, what is typed."""
     return Item(
         text=one_line(advice.do),
-        notes=_labelled_notes(("If", advice.when), ("Cost", advice.cost)),
+        notes=labelled_notes(("If", advice.when), ("Cost", advice.cost)),
         code=command_lines(advice.example),
     )
 
@@ -409,7 +407,7 @@ def next_step_item(step: NextStep) -> Item:
     """What to look at, what that takes, and what it would tell."""
     return Item(
         text=capitalize(one_line(step.inspect)),
-        notes=_labelled_notes(
+        notes=labelled_notes(
             ("Needs", step.permission),
             ("Possible until", step.until),
             ("Tells apart", ", ".join(step.distinguishes)),
@@ -422,11 +420,12 @@ def gap_item(gap: Gap) -> Item:
     """What could not be looked at, why, and what would help."""
     parts = (one_line(gap.source), gap.reason.replace("-", " "), one_line(gap.detail))
     return Item(
-        text=": ".join(part for part in parts if part), notes=_labelled_notes(("To close it", gap.remedy))
+        text=": ".join(part for part in parts if part), notes=labelled_notes(("To close it", gap.remedy))
     )
 
 
-def _labelled_notes(*labelled: tuple[str, str]) -> tuple[tuple[str, str], ...]:
+def labelled_notes(*labelled: tuple[str, str]) -> tuple[tuple[str, str], ...]:
+    """Label and text of each that has one."""
     return tuple((label, one_line(text)) for label, text in labelled if text)
 
 
@@ -450,7 +449,7 @@ def blame_items(blame: Blame, *, died: bool) -> list[Item]:
         fair = {
             True: ", correctly: it was running when workers died.",
             False: f", wrongly{f': {waited}' if blame.verdict in ('task', 'other-task') else ''}.",
-            None: "; whether it was running when workers died is not known.",
+            None: "; whether it was running when workers died is unknown.",
         }[blame.fairly_blamed]
         items.append(Item(text=f"Dask blames the task {one_line(blame.task)}{fair}"))
     return items + [Item(text=f"{capitalize(one_line(each)).rstrip('.')}.") for each in blame.reasons]
@@ -468,7 +467,7 @@ def decision_items(findings: Findings) -> list[Item]:
         lines.append(f"Memory a worker needs: {format_limit(decision.needs_memory_bytes)}")
     if decision.needs_memory_lower_bound_bytes is not None:
         wanted = format_bytes(decision.needs_memory_lower_bound_bytes)
-        lines.append(f"Memory a worker needs: more than {wanted}, how much more is not known")
+        lines.append(f"Memory a worker needs: more than {wanted}; how much more is unknown")
     lines += [f"{label}: {words[not answer]}" for label, answer, words in answers if answer is not None]
     if findings.outcome == "explained" and decision.policy.reason:
         why = f" ({one_line(decision.policy.reason)})" if decision.policy.action == "ask" else ""

@@ -15,7 +15,7 @@ _COLUMNS = 32
 #: Workers that are shown; more of them say the same.
 _MAX_WORKERS = 3
 #: The text instead of memory over time if there is none.
-NOT_SAMPLED = "nobody sampled it before the death; `workerdiag.install(client)` has each worker do so"
+NOT_SAMPLED = "not sampled before the death; `workerdiag.install(client)` makes each worker sample it"
 
 
 def sparkline(points: Sequence[tuple[float, int]], top: int) -> str:
@@ -32,7 +32,11 @@ def sparkline(points: Sequence[tuple[float, int]], top: int) -> str:
 
 def blocks(columns: Iterable[int | None], top: int) -> str:
     """A block for each column, as high as its value; a dot for None."""
-    return "".join(_NO_SAMPLE if value is None else _block(value, top) for value in columns)
+    most, step = len(_HEIGHTS), max(top, 1)
+    return "".join(
+        _NO_SAMPLE if value is None else _HEIGHTS[min(int(value / step * most), most - 1)]
+        for value in columns
+    )
 
 
 def memory_lines(findings: Findings) -> list[tuple[str, str]]:
@@ -60,7 +64,3 @@ def _history_line(history: ProcessHistory) -> tuple[str, str] | None:
     span = format_duration(span_s) if round(span_s) else "less than a second"
     line = sparkline(points, max(limit or 0, most))
     return line, f"{words}{of_limit}, in {span}: {identity_text(history.identity)}"
-
-
-def _block(value: int, top: int) -> str:
-    return _HEIGHTS[min(int(value / max(top, 1) * len(_HEIGHTS)), len(_HEIGHTS) - 1)]

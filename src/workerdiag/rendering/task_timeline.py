@@ -44,7 +44,6 @@ _MAX_KEY_CHARS = 80
 _WIDTHS_PX: Mapping[str, int] = {"wd-narrow": 320, "wd-wide": 590}
 #: Pixels of a character at most, before the text, and under the cross at a bar's end.
 _CHAR_PX, _TEXT_AT_PX, _CROSS_PX = 7.2, 5, 7
-#: Fewer characters of a key are not worth showing.
 _LEAST_CHARS = 4
 #: Moments this long before the first task are drawn, in seconds.
 _EARLIER_S = 1.0
@@ -236,7 +235,7 @@ def _legend(spans: Sequence[TaskSpan], blamed: str | None) -> Iterator[tuple[str
     words = {
         "suspect": "the task that Dask blames, or that crashed",
         "running": "running at the death",
-        "ended": "ended before",
+        "ended": "ended earlier",
     }
     kinds = {_task_kind(each, blamed) for each in spans}
     for kind, text in words.items():
@@ -253,16 +252,16 @@ def _notes(findings: Findings, deaths: Sequence[Death], shown: Sequence[Lane]) -
         yield f"{who_text(deaths[0].identity)} was lost first; {more} followed {within}."
         common = set.intersection(*(set(each.assigned) | set(each.executing or ()) for each in deaths))
         if common:
-            yield f"Each of them had the task {clip(one_line(min(common)), _MAX_KEY_CHARS)}."
+            yield f"All of them had the task {clip(one_line(min(common)), _MAX_KEY_CHARS)}."
     if len(deaths) > len(shown):
-        yield f"{pluralize(len(deaths) - len(shown), 'more death')} not drawn."
+        yield f"Not drawn: {pluralize(len(deaths) - len(shown), 'more death')}."
     if not any(lane.threads for lane in shown):
         yield (
-            "Which tasks ran on which thread is not known: only the flight recorder notes it, "
+            "Which tasks ran on which thread is unknown: only the flight recorder records it, "
             "`workerdiag.install(client)`."
         )
     elif not any(each.recorded for each in findings.timeline.histories):
-        yield "The tasks are those of the last heartbeat; the flight recorder notes them exactly."
+        yield "The tasks are those of the last heartbeat; the flight recorder records them exactly."
 
 
 def _rows(shown: Sequence[Lane], first: float) -> Iterator[tuple[str, ...]]:
@@ -287,20 +286,19 @@ _SAME_S = 1.0
 #: What a list of log lines as JSON has behind each line.
 _STRING_END = re.compile(r'"[\s,\]}]*$')
 _WORDS: Mapping[MomentKind, str] = {
-    "start": "{who} came up",
-    "pause": "{who} was paused: too much memory",
-    "resume": "{who} takes tasks again",
+    "start": "{who} started",
+    "pause": "{who} paused: too much memory",
+    "resume": "{who} resumed",
     "self-closed": "{who} closed itself",
     "stop-request": "{who} was asked to stop",
     "connection-lost": "the scheduler lost the connection to {who}",
     "removal": "the scheduler removed {who}",
-    "restart": "the nanny starts another worker",
-    "blame": "Dask gives up: {text}",
+    "restart": "the nanny started another worker",
+    "blame": "Dask gave up: {text}",
     "trouble": "{text}",
 }
 #: In words, what says nothing to those who do not know Dask's log.
 _PLAINER: Mapping[str, str] = {"End worker": "the command dask worker ended"}
-#: Kinds that are worded by their message.
 _QUOTED: tuple[MomentKind, ...] = ("blame", "trouble")
 
 

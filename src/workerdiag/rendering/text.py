@@ -48,9 +48,7 @@ from workerdiag.rendering.wording import (
 _MAX_CODE_LINES = 3
 #: Characters of what is quoted of a clue, and of a death.
 _MAX_QUOTED_CHARS, _MAX_DEATH_CHARS = 140, 230
-#: How to get the whole report.
 WHOLE_BY = "print(diagnosis.to_text(full=True))"
-#: Columns of the labels of the first lines.
 _LABEL_COLUMNS = 10
 #: Narrower than this nothing is readable.
 _MIN_WIDTH = 40
@@ -60,7 +58,6 @@ _MAX_UNBROKEN = 200
 _SECOND_COLUMN = "\ue000"
 #: A blank at which no line ends, so that a number stays with its name.
 _NO_BREAK = "\xa0"
-#: Lines that each text of the lead may take.
 _LEAD_LINES = 3
 #: Maximum number of lines of a report that is shown whole: a small terminal has 24, and the prompt takes one.
 _SCREEN_LINES = 24
@@ -99,7 +96,7 @@ def _first_step_code(findings: Findings) -> tuple[str, ...]:
 
 def _sections(findings: Findings, most: int) -> Iterator[Section]:
     if findings.failure and findings.outcome != "explained" and not findings.deaths:
-        yield Section(title="What the task raised", items=tuple(failure_items(findings.failure)))
+        yield Section(title="The task's error", items=tuple(failure_items(findings.failure)))
     if findings.top and findings.outcome != "unknown":
         ranked = strongest_first(findings)  # a hint only if there is no better clue
         clues = [each for each in ranked if each.grade != "hint" or each is ranked[0]]
@@ -141,7 +138,7 @@ def _hint(findings: Findings, whole_by: str) -> tuple[str, ...]:
         (len(findings.gaps), "gap"),
     )
     parts = ", ".join(pluralize(count, noun) for count, noun in counts if count)
-    whole = f"All of it ({parts}): {whole_by}"
+    whole = f"Full report ({parts}): {whole_by}"
     if top is None or findings.outcome != "explained":
         return (whole,)
     page = page_item(top.id)

@@ -47,6 +47,8 @@ _ESCAPES = re.compile(ESCAPES)
 _BYTES = re.compile(
     r"""(\bb(?P<mark>['"])(?:\\x[0-9a-f]{2}){2})(?:\\.|(?!(?P=mark))[^\\\n]){16,}((?P=mark)|$)"""
 )
+#: What stands between two single backticks.
+CODE_SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 #: Any character that may need cleaning.
 _ODD = re.compile(r"[^ -~\n]")
 #: Unicode categories that hide or reorder what shows: controls, formats (bidi, zero width), private use.
@@ -61,12 +63,11 @@ VERDICT_TEXTS: Mapping[Verdict, str] = {
     "configuration": "The configuration: a limit, a timeout or a start-up option.",
     "environment": "The software on the worker: a package, a version or a library.",
     "platform": "The platform: the host, the kernel, the container, the batch system or the cloud.",
-    "operator": "Somebody who asked for it: a scale-down, a restart or a cancellation.",
+    "operator": "Whoever requested it: a scale-down, a restart or a cancellation.",
     "nobody": "No one needs to act.",
-    "unknown": "Not known.",
+    "unknown": "Unknown.",
 }
 
-#: The first of them where no worker ended.
 TASK_TEXT = "The task: its code or its data."
 
 _RETRY_TEXTS: Mapping[RetryAction, str] = {
@@ -74,7 +75,7 @@ _RETRY_TEXTS: Mapping[RetryAction, str] = {
     "retry-with-memory": "Retry it on workers with more memory",
     "retry-elsewhere": "Retry it elsewhere",
     "do-not-retry": "Do not retry it as it is",
-    "ask": "Ask a person before it is retried",
+    "ask": "Ask a person before retrying it",
 }
 
 _CERTAINTIES = (
@@ -227,10 +228,10 @@ def exit_text(death: Death) -> str:
         name = signal_name(death.signal)
         words = f"killed by signal {death.signal}" + (f" ({name})" if name else "")
     elif death.status is not None:
-        unless_unknown = ", or in a way that is not known" if death.status == UNREADABLE_STATUS else ""
+        unless_unknown = ", or an unknown one" if death.status == UNREADABLE_STATUS else ""
         words = f"exited with status {death.status}{unless_unknown}"
     else:
-        return "stopped as asked" if death.stop_requested else "gone, nobody said how"
+        return "stopped as asked" if death.stop_requested else "exit status unknown"
     return f"{words}, as asked" if death.stop_requested else words
 
 
@@ -247,26 +248,23 @@ def pluralize(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-#: Lines of deaths that one report shows.
 MAX_DEATHS = 10
-#: Maximum number of similar deaths to list one by one.
 MAX_ALIKE = 3
-#: Characters of the reason that Dask gives.
 MAX_REASON_CHARACTERS = 60
 
-#: In words, what distributed gives as the reason for which a worker is gone (scheduler.py, worker.py).
+#: In words, the reasons that distributed gives for the loss of a worker (scheduler.py, worker.py).
 _REASONS: Mapping[str, str] = {
-    "handle-worker-cleanup": "that its connection ended",
-    "check-worker-ttl": "that its heartbeats stayed away",
-    "worker-handle-scheduler-connection-broken": "that it lost the scheduler",
-    "worker-close": "that the worker was closed",
-    "nanny-close": "that its nanny was closed",
-    "nanny-instantiate-failed": "that its nanny could not start it",
-    "scheduler-remove-worker": "that the scheduler removed it",
-    "scheduler-close": "that the scheduler closed",
-    "retire-workers": "that it was retired",
-    "client-restart": "that a client restarted it",
-    "signal": "that it got a signal",
+    "handle-worker-cleanup": "its connection ended",
+    "check-worker-ttl": "missed heartbeats",
+    "worker-handle-scheduler-connection-broken": "it lost the scheduler",
+    "worker-close": "the worker was closed",
+    "nanny-close": "its nanny was closed",
+    "nanny-instantiate-failed": "its nanny could not start it",
+    "scheduler-remove-worker": "the scheduler removed it",
+    "scheduler-close": "the scheduler closed",
+    "retire-workers": "it was retired",
+    "client-restart": "a client restarted it",
+    "signal": "it received a signal",
 }
 #: The reason of a worker or nanny that could not start, with the class of the error (distributed, core.py).
 _NO_START = re.compile(r"failure-to-start-<class '(?:\w+\.)*(\w+)'>")
@@ -350,7 +348,7 @@ def _death_facts(death: Death) -> list[str]:
     facts = []
     if death.reason:
         reason = re.sub(r"-\d+(\.\d+)?$", "", one_line(death.reason))  # a stimulus ends in its time
-        facts.append(f"Dask says {_reason_text(reason)}")
+        facts.append(f"Dask: {_reason_text(reason)}")
     if death.executing:
         facts.append(f"was executing {pluralize(len(death.executing), 'task')}")
     if death.assigned:
@@ -360,7 +358,7 @@ def _death_facts(death: Death) -> list[str]:
 
 def _reason_text(reason: str) -> str:
     if found := _NO_START.match(reason):
-        return f"that it could not start: {found[1]}"
+        return f"it could not start: {found[1]}"
     return _REASONS.get(reason) or clip(reason, MAX_REASON_CHARACTERS)
 
 

@@ -24,7 +24,6 @@ from workerdiag.scoring.all_clear import all_died_at_start
 from workerdiag.scoring.findings import finished_kinds, unfinished_tasks
 from workerdiag.units import format_bytes, format_limit
 
-#: Characters of a key in a reason at most.
 _KEY_CHARS = 100
 _MAX_NAMED = 3
 #: Probability from which a cause clears a task.
@@ -117,9 +116,9 @@ def _history_sentences(record: LossHistory) -> list[str]:
     unclear = len(record.losses) - running - waiting
     sentence = f"task {task} was running on {_worker_share(running, counted)} lost"
     sentence += f"; on {waiting} it only waited" if waiting else ""
-    sentence += f"; of {unclear} it is not known" if unclear else ""
+    sentence += f"; for {unclear} it is unknown" if unclear else ""
     unseen = counted - len(record.losses)
-    sentence += f"; of {unseen} there is no record" if unseen > 0 else ""
+    sentence += f"; for {unseen} there is no record" if unseen > 0 else ""
     reasons = [sentence]
     others = Counter(key for each in record.waiting for key in dict.fromkeys(_suspects(each)))
     for key, count in others.most_common(_MAX_NAMED):
@@ -169,11 +168,8 @@ def _shared_host_sentences(losses: Sequence[TasksAtLoss]) -> list[str]:
 
 
 def _is_last(loss: TasksAtLoss, identity: Identity) -> bool:
-    return (
-        identity.worker is not None
-        and loss.identity.worker == identity.worker
-        and not loss.identity.conflicts_with(identity)
-    )
+    is_named = identity.worker is not None and loss.identity.worker == identity.worker
+    return is_named and not loss.identity.conflicts_with(identity)
 
 
 def _worker_share(count: int, total: int) -> str:
@@ -193,7 +189,9 @@ def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> 
     task = killed.task if killed else given_up[0] if len(given_up) == 1 else None
     cause = _sure_cause(ranked, book)
     if cause is None:
-        return Blame(task=task, reasons=("no cause is likely enough to blame anybody",) if task else ())
+        return Blame(
+            task=task, reasons=("no cause is likely enough to say who needs to act",) if task else ()
+        )
     identity, allowed = (killed.identity, killed.allowed_failures) if killed else (NO_IDENTITY, None)
     recorded = loss_history(task, identity, allowed, incident.tasks_at_loss) if task else None
     if recorded is not None:
@@ -201,7 +199,7 @@ def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> 
     else:
         fairly, reasons = _fairness(killed, task, incident)
     if len(given_up) > 1:
-        reasons.append(f"Dask gave up {len(given_up)} tasks, and which of them ended a worker is not known")
+        reasons.append(f"Dask gave up {len(given_up)} tasks, and which of them ended a worker is unknown")
     reasons += _shared_host_sentences(incident.tasks_at_loss)
     verdict = cause.blame
     if verdict == "task":
@@ -213,7 +211,7 @@ def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> 
             reasons.append("no worker came up, so no task ran: what is loaded at a worker's start ended it")
     if task is not None and cause.blame not in ("task", "unknown") and ranked[0].probability >= CERTAIN:
         fairly = False
-        reasons.append(f"task {task} was lost with the worker and did not cause it")
+        reasons.append(f"task {task} was lost with the worker and did not cause its end")
     return Blame(verdict=verdict, task=task, reasons=tuple(reasons), fairly_blamed=fairly if task else None)
 
 
@@ -253,10 +251,10 @@ def _fairness(
         return None, []
     if task in killed.executing:
         return True, [f"task {task} was executing on the last worker that died with it"]
-    unclear = f"whether task {task} had begun when the worker died is not known"
+    unclear = f"whether task {task} had begun when the worker died is unknown"
     unfinished = unfinished_tasks(killed, incident)
     if killed.threads is None or not len(unfinished) == len(killed.executing) == killed.threads:
-        return None, [f"{unclear}: no heartbeat is that fresh"]
+        return None, [f"{unclear}: no heartbeat is recent enough"]
     if finished_kinds(incident) & set(unfinished):
         return None, [f"{unclear}: what ran before it may just have finished, as others of its kind have"]
     others = ", ".join(unfinished[:3])
@@ -274,11 +272,11 @@ def _tasks_in_logs(incident: Incident) -> list[str]:
 SURE_ENOUGH_TO_ACT: Final = 0.8
 _MAX_HOSTS = 3
 _WHY: Final[Mapping[RetryAction, str]] = {
-    "retry": "the work is not at fault and may be expected to succeed",
-    "retry-with-memory": "the same work may come to its end where workers have more memory",
+    "retry": "the work is not at fault and should succeed",
+    "retry-with-memory": "the same work may finish on workers with more memory",
     "retry-elsewhere": "the work is not at fault, but where it ran is gone",
-    "do-not-retry": "the same work would most likely end the same way",
-    "ask": "whether the same work would succeed is not known",
+    "do-not-retry": "the same work would most likely fail the same way",
+    "ask": "whether the same work would succeed is unknown",
 }
 _RETRIES: Final[frozenset[RetryAction]] = frozenset({"retry", "retry-with-memory", "retry-elsewhere"})
 
@@ -288,22 +286,17 @@ def retry_policy(
 ) -> RetryPolicy:
     """The policy of the likeliest cause, if that is sure and no death contradicts it; else ``ask``.
 
-    Args:
-        ranked: The causes, the likeliest first.
-        book: The rules they come from.
-        blame: Who needs to act.
-        lost: The unexpected deaths that the causes are about.
-        numbers: What is known of memory in the same incident.
+    *lost* are the unexpected deaths that the causes are about.
     """
     top = ranked[0] if ranked else None
     cause = book.cause(top.id) if top else None
     if top is None or cause is None:
         return RetryPolicy(
-            reason="no cause of a lost worker is known, so nothing speaks for or against a retry"
+            reason="no cause of a lost worker is known, so there is no reason for or against a retry"
         )
     if top.probability < SURE_ENOUGH_TO_ACT:
         return RetryPolicy(
-            reason=f"no cause is at least {SURE_ENOUGH_TO_ACT:.0%} likely; a person has to look"
+            reason=f"no cause is at least {SURE_ENOUGH_TO_ACT:.0%} likely; a person must decide"
         )
     action = _action(cause, blame)
     doubt = _doubt(cause, book, lost)
@@ -323,7 +316,6 @@ def retry_policy(
 
 
 def _action(cause: Cause, blame: Blame) -> RetryAction:
-    """What may be done on workers of the same size."""
     match cause.retry:
         case "unsafe":
             return "do-not-retry"
@@ -360,7 +352,7 @@ def _why(action: RetryAction, cause: Cause, blame: Blame) -> str:
     if action == "retry" and cause.ends == "standstill":
         return "nothing died, and nothing is wrong with the work"
     if action == "ask" and blame.verdict == "operator":
-        return "somebody asked for it, and knows whether the work is to run again"
+        return "whoever requested it knows whether the work is to run again"
     return _WHY[action]
 
 
@@ -375,16 +367,16 @@ def _conditions(
         numbers.wanted_more_than_bytes if wants_memory(cause) else None,
     )
     if action == "retry-with-memory" and enough is not None and too_little is not None:
-        yield f"Each worker that may run it gets at least {format_limit(enough)}."
-        wanted = f"more than {format_bytes(too_little)} was wanted, how much more is not known"
-        yield f"It is tried once: {wanted}."
-        yield "If it ends in the same way again, smaller pieces are the way, not still more memory."
+        yield f"Each worker that may run it needs at least {format_limit(enough)}."
+        wanted = f"more than {format_bytes(too_little)} was wanted; how much more is unknown"
+        yield f"Try it once: {wanted}."
+        yield "If it fails the same way again, use smaller pieces of work, not still more memory."
     elif action == "do-not-retry" and too_little is not None:
-        yield f"It holds while a worker gets at most {format_bytes(too_little)}; what is enough is not known."
+        yield f"It holds while a worker has at most {format_bytes(too_little)}; how much is enough is unknown."
     hosts = _hosts_taken_away(cause, blame, lost)
     if action == "retry-elsewhere" and hosts:
         more = f" and {len(hosts) - _MAX_HOSTS} more" if len(hosts) > _MAX_HOSTS else ""
-        yield f"These machines are not used again: {', '.join(hosts[:_MAX_HOSTS])}{more}."
+        yield f"Do not use these machines again: {', '.join(hosts[:_MAX_HOSTS])}{more}."
     if action == "do-not-retry" and blame.task:
         if blame.fairly_blamed:
             yield f"It holds for all work that contains the task {blame.task}."

@@ -17,9 +17,7 @@ from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.advice import crash_site, reading_of
 from workerdiag.scoring.probabilities import CauseScore, SignEvidence
 
-#: Clues for one cause at most.
 MAX_CLUES = 12
-#: Keys of tasks for one death at most.
 _MAX_KEYS = 20
 
 
@@ -71,7 +69,7 @@ def _placeless_text(seen: SignEvidence) -> str:
     """The basis of a sign without a message: an absence, or the exit status alone."""
     if isinstance(seen.sign, AbsentSign):
         names = (each.rpartition(".")[2].replace("-", " ") for each in seen.sign.landmarks)
-        return f"the {seen.sign.inspected} says nothing of: {', '.join(names)}"
+        return f"the {seen.sign.inspected} does not mention: {', '.join(names)}"
     return "the exit of the process"
 
 

@@ -36,14 +36,11 @@ _CUT: frozenset[tuple[Place, GapReason]] = frozenset(
     )
 )
 _NONE = UnlistedDeaths()
-_OPEN_ENDED = (
-    "The log ends while the worker runs. Had the worker been killed then, its log would look the same."
-)
+_OPEN_ENDED = "The log ends while the worker runs. It would look the same if the worker had been killed then."
 _ENDS_OF_OTHERS = {
-    LAST_LINE: "The log ends while the worker runs, in a line that no rule knows: {line}",
-    LOG_OF_OTHERS: "Nothing is known in one of the logs, which says: {line}",
+    LAST_LINE: "The log ends while the worker runs, with a line that no rule knows: {line}",
+    LOG_OF_OTHERS: "No rule knows anything in one of the logs, which says: {line}",
 }
-#: Characters of a message that a sentence quotes at most.
 _QUOTED_CHARS = 160
 
 
@@ -136,7 +133,7 @@ def summary(
         case "no-death":
             return _no_death_sentence(deaths, incident)
         case "no-evidence":
-            return "Nothing in what was given is known: no process of Dask, no death."
+            return "Nothing in this input is recognised: no Dask process and no worker death."
         case "unknown":
             return _unknown_sentence(lost, incident, obstacles)
         case _:
@@ -151,9 +148,9 @@ def separate_matter(incident: Incident, died: Sequence[Death], book: Rulebook) -
     if deaths_are_separate(incident):
         causes = [cause for death in died if (cause := book.cause(death.cause or ""))]
         why = f" ({causes[-1].title})" if causes else _exits_text(died)
-        return f" A separate matter: {lost.count_text} died{why}; explain(client=client) tells of that."
+        return f" Separately, {lost.count_text} died{why}; explain(client=client) explains that."
     if own := programs_own_error(incident):
-        return f" Nothing ties it to the {own}, which the program raised by itself."
+        return f" It has no known link to the {own}, which the program itself raised."
     return ""
 
 
@@ -168,33 +165,31 @@ def _no_death_sentence(deaths: Sequence[Death], incident: Incident) -> str:
         own_text = evolve(other, text=other.text.rpartition(" … ")[2])
         return f"No worker died; something else failed: {_quoted_message(own_text)}"
     if any(mark.role == "clean-exit" for mark in incident.marks):
-        return 'No worker died: the worker was asked to stop and left in order ("End worker").'
+        return 'No worker died: the worker was asked to stop and shut down normally ("End worker").'
     if deaths:
-        return f"No worker died unasked: {LostWorkers(deaths=deaths).count_text} left in order."
-    return "No sign that a worker died or that work stands still."
+        return f"No worker died unexpectedly: {LostWorkers(deaths=deaths).count_text} shut down normally."
+    return "No sign of a worker death or of work at a standstill."
 
 
 def failure_text(failure: TaskFailure) -> str:
     """``KeyError: 'pressure'``, on one line, without secrets."""
-    message = " ".join(redact_text(failure.message).split())
-    if len(message) > _QUOTED_CHARS:
-        message = message[: _QUOTED_CHARS - 1] + "…"
+    message = _safe_message(failure.message)
     return f"{failure.type}: {message}" if message else failure.type
 
 
 def _unknown_sentence(lost: LostWorkers, incident: Incident, obstacles: AllClearObstacles) -> str:
     if lost.deaths:
-        return f"{lost.count_text} died{_exits_text(lost.deaths)}, and nothing that was seen says why."
+        return f"{lost.count_text} died{_exits_text(lost.deaths)}, and the evidence does not show why."
     if failure := caught_failure(incident):
         failed = f"A task failed with {failure_text(failure).removesuffix('.')}"
         is_all = deaths_are_separate(incident)
-        return f"{failed}." if is_all else f"{failed}; nothing that was seen says whether a worker died."
+        return f"{failed}." if is_all else f"{failed}; the evidence does not show whether a worker died."
     if obstacles.open_ended_log and (failure := task_failure(incident)):
         return (
             f"A task failed with {failure_text(failure).removesuffix('.')}. {_open_end_sentence(obstacles)}"
         )
     if raised := next((facts.type.rpartition(".")[2] for facts in incident.exceptions), ""):
-        return f"{raised} was raised, and nothing that was seen says what is behind it."
+        return f"{raised} was raised, and the evidence does not show its cause."
     return _obstacle_sentence(obstacles)
 
 
@@ -203,41 +198,43 @@ def _obstacle_sentence(obstacles: AllClearObstacles) -> str:
         return endless_sentence(obstacles.troubles[-1])
     if obstacles.troubles and all(map(is_start, obstacles.troubles)):
         last_start = _quoted_message(obstacles.troubles[-1])
-        return f"A process began to start, and nothing that was seen says whether it came up: {last_start}"
+        return f"A process began to start, and the evidence does not show whether it came up: {last_start}"
     wrong = _quoted_message(obstacles.troubles[-1]) if obstacles.troubles else ""
     error = _quoted_message(obstacles.unknown_error) if obstacles.unknown_error else ""
     grave = (
-        (wrong, f"Something went wrong, and nothing that was seen says what is behind it: {wrong}"),
+        (wrong, f"Something went wrong, and the evidence does not show its cause: {wrong}"),
         (error, f"There is an error that no rule knows: {error}"),
-        (obstacles.lacks_workers, "A client came to the scheduler, and nothing tells of any worker."),
+        (obstacles.lacks_workers, "A client connected to the scheduler, and there is no sign of any worker."),
         (
             obstacles.lacks_cluster_answer,
-            "The cluster could not be asked, so nothing can be said of its workers.",
+            "The cluster could not be queried, so the state of its workers is unknown.",
         ),
         (
             obstacles.has_unread_log,
-            "Not all that was given could be read; nothing in the rest tells of a death.",
+            "Part of the input could not be read; nothing in the rest points to a death.",
         ),
         (obstacles.open_ended_log, _open_end_sentence(obstacles)),
-        (obstacles.shows_deaths, "Signs of trouble were seen, none of which says what is behind it."),
+        (obstacles.shows_deaths, "There are signs of trouble, and none shows its cause."),
     )
     main_sentence = next((sentence for holds, sentence in grave if holds), "")
-    return main_sentence or "Nothing that was looked at would show the death of a worker."
+    return main_sentence or "Nothing that was read would show the death of a worker."
 
 
 def _open_end_sentence(obstacles: AllClearObstacles) -> str:
     end = obstacles.open_ended_log
-    return (
-        _ENDS_OF_OTHERS[end.owner].format(line=_quoted_message(end))
-        if end and end.owner in _ENDS_OF_OTHERS
-        else _OPEN_ENDED
-    )
+    if end and end.owner in _ENDS_OF_OTHERS:
+        return _ENDS_OF_OTHERS[end.owner].format(line=_quoted_message(end))
+    return _OPEN_ENDED
 
 
 def _quoted_message(mark: Match) -> str:
-    """The beginning of a message in quotation marks, with secrets redacted."""
-    message = " ".join(redact_text(mark.text).split())
-    return f'"{message if len(message) <= _QUOTED_CHARS else message[: _QUOTED_CHARS - 1] + "…"}"'
+    return f'"{_safe_message(mark.text)}"'
+
+
+def _safe_message(text: str) -> str:
+    """The beginning of a message, on one line, with secrets redacted."""
+    message = " ".join(redact_text(text).split())
+    return message if len(message) <= _QUOTED_CHARS else f"{message[: _QUOTED_CHARS - 1]}…"
 
 
 def _exits_text(deaths: Sequence[Death]) -> str:
