@@ -55,7 +55,7 @@ def test_a_removal_is_of_the_latest_end_of_its_worker():
     listed.add(first)
     listed.add(second)
     assert (listed.latest_of(worker.worker), listed.latest_of(None)) == (None, None)
-    listed.learn(second, named, reporter="worker log")
-    listed.learn(first, named, reporter="worker log")
+    listed.learn(second, named)
+    listed.learn(first, named)
     assert listed.latest_of(worker.worker) is second
     assert list(listed.latest(1)) == [second]

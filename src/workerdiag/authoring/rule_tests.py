@@ -32,7 +32,6 @@ from workerdiag.sources.logs.source import LogSource
 INCIDENTS, QUIET, QUIET_LINES = "incidents", "quiet", "quiet.txt"
 #: On a quiet log no cause may be given with this chance or more.
 FALSE_ALARM = 0.2
-#: A wrong answer is shown with this many causes.
 _NAMED = 3
 
 

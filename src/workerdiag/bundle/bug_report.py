@@ -71,7 +71,6 @@ ALLOWED_SETTINGS = (
 _MAX_VALUE_CHARS = 500
 #: What the black box of a worker knows of its versions (`workerdiag.recorder.recording`).
 _BOX_PACKAGES = ("python", "dask", "distributed", "workerdiag")
-#: Dead workers whose versions are told.
 _MAX_BOXES = 3
 _MAX_CHARS = 300
 

@@ -71,11 +71,11 @@ class EvidenceTap:
         items = [(at, text.kept_evidence()) for at, text in self._settled]
         pieces = [*self._first, *((at, piece) for at, _, piece in self._last)]
         ordered = sorted([*items, *pieces], key=lambda item: item[0])
-        return KeptEvidence(items=tuple(item for _, item in ordered), left_out=tuple(self._notes()))
-
-    def _notes(self) -> Iterator[str]:
-        if self._left_out:
-            yield f"{self._left_out} pieces of evidence were not kept: they were too many or too long"
+        count = self._left_out
+        notes = (
+            (f"{count} pieces of evidence were not kept: they were too many or too long",) if count else ()
+        )
+        return KeptEvidence(items=tuple(item for _, item in ordered), left_out=notes)
 
     def _settle(self, *, all_but: int) -> None:
         while len(self._open) > all_but:
@@ -114,7 +114,6 @@ class EvidenceTap:
 
 
 def _piece_size(piece: Evidence) -> int:
-    """About the bytes that a piece takes."""
     if isinstance(piece, Event):
         texts: Iterable[object] = piece.fields.values()
         size = _PIECE_BYTES + _FIELD_BYTES * len(piece.fields)

@@ -74,7 +74,6 @@ def _private_names(findings: Findings, kept_evidence: KeptEvidence) -> list[str]
 def _bundle_files(
     findings: Findings, kept_evidence: KeptEvidence, anonymizer: Anonymizer
 ) -> Iterator[tuple[str, bytes]]:
-    """Name and content of every file, in their order."""
     evidence, logs = _evidence_files(kept_evidence, anonymizer)
     files = [
         (DIAGNOSIS, _json_bytes(anonymizer.values(to_dict(findings)))),
@@ -156,7 +155,6 @@ def _member_info(name: str) -> zipfile.ZipInfo:
 
 
 def _write_failure(problem: OSError, path: Path) -> tuple[str, str]:
-    """What is wrong, and what to do about it."""
     if isinstance(problem, FileNotFoundError):
         return f"the folder {path.parent} does not exist", "make it first"
     if isinstance(problem, NotADirectoryError):

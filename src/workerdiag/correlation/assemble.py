@@ -55,7 +55,11 @@ def assemble(
     if _has_no_loss(matches, rest):
         matches = list(_where_nobody_was_lost(matches, rest))
     lifetimes = Lifetimes(each for each in matches if not each.sign)
-    matches = [each for each in matches if not _outlived(each, lifetimes)]
+    matches = [
+        each  # without a kernel's line that was attributed to a worker that still wrote after it
+        for each in matches
+        if each.identity.worker is None or not lifetimes.outlived((each.identity.worker,), each)
+    ]
     marks = enrich_identities([each for each in matches if not each.sign], rest)
     limit = ReportLimit(clock or GraceDeadline())
     merged = merge_ends(read_ends(marks), lifetimes, limit)
@@ -97,15 +101,11 @@ def _blames(
     )
 
 
-def _outlived(line: Match, lifetimes: Lifetimes) -> bool:
-    """Whether a kernel's line was attributed to a worker that still wrote after it."""
-    return line.identity.worker is not None and lifetimes.outlived((line.identity.worker,), line)
-
-
 def _has_no_loss(matches: Iterable[Match], rest: Iterable[Evidence]) -> bool:
     """Whether Dask reports workers that joined and none that left: then the kernel's lines are about others."""
-    if any(isinstance(piece, ProcessExit | ExceptionFacts) and _reports_loss(piece) for piece in rest):
-        return False
+    for piece in rest:
+        if isinstance(piece, ProcessExit) or (isinstance(piece, ExceptionFacts) and not piece.from_task):
+            return False
     marks = [each for each in matches if not each.sign and each.stream != "kernel"]
     came = any(each.role == "start" and each.owner in REGISTRATIONS for each in marks)
     return came and not any(each.role in _LOSSES for each in marks)
@@ -118,19 +118,11 @@ def _where_nobody_was_lost(matches: Iterable[Match], rest: Iterable[Evidence]) -
     """
     is_asked = any(isinstance(piece, Inspected) and piece.place == "worker states" for piece in rest)
     for each in matches:
-        if each.stream != "kernel" or _is_of_machine(each):
+        is_of_machine = each.owner in STANDSTILLS_OF_MACHINES or each.role == "aftermath"
+        if each.stream != "kernel" or is_of_machine:
             yield each
         elif not is_asked and each.role == "death" and _MAYBE_WORKER.search(each.text):
             yield evolve(each, role="trouble")
-
-
-def _is_of_machine(match: Match) -> bool:
-    """Whether a kernel's line is about its whole machine, and so about every worker on it."""
-    return match.owner in STANDSTILLS_OF_MACHINES or match.role == "aftermath"
-
-
-def _reports_loss(piece: ProcessExit | ExceptionFacts) -> bool:
-    return isinstance(piece, ProcessExit) or not piece.from_task
 
 
 def _inspected_places(rest: Sequence[Evidence], matches: Iterable[Match]) -> frozenset[Place]:
@@ -212,17 +204,18 @@ def _add_blames(
 
 
 def _blamed(identity: Identity, table: EndTable, nameless: Sequence[int]) -> int | None:
-    """The last end with that name; else the last without a name, preferably unrequested; else the last of all."""
+    """The last end with that name; else the last nameless one, preferably unrequested; else the last of all."""
     if known := table.with_name(identity):
         return known[-1]
-    may_be = [each for each in nameless if _may_be_blamed(table.ends[each], identity)]
+    ends = ((each, table.ends[each]) for each in nameless)
+    may_be = [
+        number
+        for number, end in ends
+        if (end.lost or end.stop_requested) and not end.identity.conflicts_with(identity)
+    ]
     if may_be:
         return max(may_be, key=lambda each: (not table.ends[each].stop_requested, each))
     return len(table.ends) - 1 if identity.worker is None and table.ends else None
-
-
-def _may_be_blamed(end: ProcessEnd, identity: Identity) -> bool:
-    return (end.lost or end.stop_requested) and not end.identity.conflicts_with(identity)
 
 
 #: Seconds between a source and a log in which a pid is the same process.

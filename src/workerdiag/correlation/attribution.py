@@ -147,13 +147,10 @@ class _EndIndex:
             self._by_log[origin, nameless] = sorted(
                 (end.last_line(origin), number)
                 for number, end in enumerate(self._ends)
-                if end.last_line(origin) and not (nameless and _has_name(end))
+                if end.last_line(origin)
+                and not (nameless and all(each.worker is not None for each in end.identities))
             )
         return self._by_log[origin, nameless]
-
-
-def _has_name(end: ProcessEnd) -> bool:
-    return all(identity.worker is not None for identity in end.identities)
 
 
 def _death_of(

@@ -69,7 +69,11 @@ def synchronize_clocks(matches: Sequence[Match]) -> tuple[list[Match], tuple[str
     if not ahead_s:
         return list(matches), ()
     notes = tuple(_clock_note(clock, ahead) for clock, ahead in sorted(ahead_s.items()))
-    return [_shift_time(each, ahead_s.get(_clock_name(each))) for each in matches], notes
+    shifts = ((each, ahead_s.get(_clock_name(each))) for each in matches)
+    return [
+        each if ahead is None or each.when is None else evolve(each, when=each.when - ahead)
+        for each, ahead in shifts
+    ], notes
 
 
 def _clock_name(match: Match) -> str:
@@ -182,10 +186,6 @@ def _plausible_offset_s(apart: Collection[float]) -> float | None:
     alike = all(abs(each - middle_s) <= SAME_S for each in apart)
     skewed = abs(middle_s - zones_s) <= MAX_SKEW_S + SAME_S and abs(zones_s) <= _MAX_ZONES_S
     return middle_s if alike and skewed else None
-
-
-def _shift_time(match: Match, ahead_s: float | None) -> Match:
-    return match if ahead_s is None or match.when is None else evolve(match, when=match.when - ahead_s)
 
 
 def _clock_note(clock: str, ahead_s: float) -> str:

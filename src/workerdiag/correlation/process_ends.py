@@ -71,7 +71,7 @@ class LogReader:
             "start": self._start,
             "stop-request": self._stop,
             "self-closed": self._ended,
-            "closed": self._closed,
+            "closed": lambda mark: self._ends.learn(self._open_for(mark), mark),
             "death": self._death,
             "deregistered": self._goodbye,
             "removal": self._removal,
@@ -117,15 +117,12 @@ class LogReader:
         self._informative = True
         end = self._open_for(mark)
         end.stop_requested = end.stop_requested or not any(each.role == "self-closed" for each in end.marks)
-        self._ends.learn(end, mark, reporter=_log_name(mark))
+        self._ends.learn(end, mark)
 
     def _ended(self, mark: Match) -> None:
         end = self._open_for(mark)
         end.lost = True
-        self._ends.learn(end, mark, reporter=_log_name(mark))
-
-    def _closed(self, mark: Match) -> None:
-        self._ends.learn(self._open_for(mark), mark, reporter=_log_name(mark))
+        self._ends.learn(end, mark)
 
     def _death(self, mark: Match) -> None:
         self._informative = True
@@ -133,7 +130,7 @@ class LogReader:
             mark = _told_by_shell(mark, self._worker)
         end = self._open_for(mark)
         end.lost = True
-        self._ends.learn(end, mark, reporter=_log_name(mark))
+        self._ends.learn(end, mark)
         self._open = [each for each in self._open if each is not end]
         self._worker = None
 
@@ -148,7 +145,7 @@ class LogReader:
         end.deregistered = end.deregistered or polite
         end.lost = end.lost or not polite
         end.stop_requested = end.stop_requested or mark.owner in EXPECTED_REMOVALS
-        self._ends.learn(end, mark, reporter=_log_name(mark))
+        self._ends.learn(end, mark)
 
     def _restart(self, mark: Match) -> None:
         self._mark_restarted(mark)
@@ -165,12 +162,12 @@ class LogReader:
                     break
         if over is not None:
             over.restarted = True
-            self._ends.learn(over, mark, reporter=_log_name(mark))
+            self._ends.learn(over, mark)
             self._open = [each for each in self._open if each is not over]
             return
         end = self._new_end(mark)
         end.lost, end.restarted = True, True
-        self._ends.learn(end, mark, reporter=_log_name(mark))
+        self._ends.learn(end, mark)
         if self._informative:  # only status 0 is passed over in silence (nanny.py, mark_stopped)
             end.status = 0
 
@@ -277,10 +274,6 @@ def _request_covers(order: Match, mark: Match) -> bool:
     return 0 <= mark.line - order.line <= NEAR_LINES
 
 
-def _log_name(mark: Match) -> str:
-    return f"{mark.stream or 'worker'} log"
-
-
 @define(eq=False)
 class EndBuilder:
     """One end whose reports are still being read; the fields are those of `ProcessEnd`."""
@@ -345,9 +338,9 @@ class EndList:
         """Append one."""
         self._numbers[end] = len(self._numbers)
 
-    def learn(self, end: EndBuilder, mark: Match, *, reporter: str) -> None:
+    def learn(self, end: EndBuilder, mark: Match) -> None:
         """Add to one of these what *mark* says."""
-        end.learn_from(mark, reporter=reporter)
+        end.learn_from(mark, reporter=f"{mark.stream or 'worker'} log")
         if worker := end.identity.worker:
             known = self._latest.setdefault(worker, end)
             if self._numbers[known] < self._numbers[end]:

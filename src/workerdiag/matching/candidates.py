@@ -92,11 +92,8 @@ def find_candidates(
 ) -> Iterator[Candidate]:
     """Yield a candidate for each message that its bytes identify, and one for each hit in other messages.
 
-    Args:
-        data: The block.
-        begin: Offset in the block that the hits count from.
-        hits: Where literals end.
-        texts_of: Returns the patterns to try for a set of literals, in a one-line message or another.
+    The hits count from *begin* in the block. *texts_of* returns the patterns to try for a set of literals, in a
+    one-line message or another.
     """
     unclear = -1
     packed, count = hits.packed, hits.literal_count
@@ -223,10 +220,7 @@ def _narrow_together(candidates: Iterable[Candidate], table: PatternTable) -> No
 
 
 def _plain_lines(data: bytes, begin: int, places: Iterable[int]) -> bytes:
-    """Return the lines of *data* around *places*, which count from *begin*, as one text.
-
-    The text is empty if a line is too long or needs decoding.
-    """
+    """Return the lines around *places*, which count from *begin*; empty if one is too long or needs decoding."""
     lines = []
     end = 0
     for place in places:

@@ -185,14 +185,15 @@ def parse_line(raw: bytes) -> ParsedLine:
 
 
 def _parse_usual(text: str) -> ParsedLine | None:
-    """Parse a line of the format that distributed has used since 2022.3.0, of any logger: quick, for most lines."""
+    """Parse a line of the format that distributed has used since 2022.3.0, of any logger: most lines."""
     time, _, rest = text.partition(" - ")
     logger, _, rest = rest.partition(" - ")
     level, dash, message = rest.partition(" - ")
     if not dash or len(time) != 23 or level not in _LEVELS or not logger or " " in logger:
         return None
-    when = _usual_time(time)
-    if when is None:
+    try:  # 2026-05-04 11:22:33,444
+        when = datetime.fromisoformat(f"{time[:19]}+00:00").timestamp() + int(time[20:]) / 1000
+    except ValueError:
         return None
     return ParsedLine(
         text=text,
@@ -203,14 +204,6 @@ def _parse_usual(text: str) -> ParsedLine | None:
         stream=_stream_of_logger(logger),
         when=when,
     )
-
-
-def _usual_time(text: str) -> float | None:
-    """Return ``2026-05-04 11:22:33,444`` in seconds since the epoch; None for another format."""
-    try:
-        return datetime.fromisoformat(f"{text[:19]}+00:00").timestamp() + int(text[20:]) / 1000
-    except ValueError:
-        return None
 
 
 def _names_level_and_logger(head: str) -> bool:
@@ -291,7 +284,6 @@ _LEVEL_FIELD = pattern(
 )
 #: The logger's name, which is in each line that distributed formats.
 _OF_DASK = pattern(r"\b(?:distributed|tornado|dask)(?:\.[\w.]+)? - (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - ")
-#: A frame in a Python traceback.
 _FRAME = pattern(r'(?m:^) *File "[^"\n]+", line \d+')
 
 

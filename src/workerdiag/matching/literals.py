@@ -48,7 +48,6 @@ _RESPELT = "'\""
 MAX_BRANCHES = 40
 #: At most this many combinations of alternatives are expanded.
 _MAX_SPELLINGS = 16
-#: No known text.
 _NOTHING = frozenset({""})
 #: A part of a pattern as Python parses it: its opcode and its argument.
 _Item = tuple[object, Any]
@@ -94,10 +93,7 @@ def _required_texts(
 ) -> frozenset[str] | None:
     """Return the best set of texts, one of which is in every match; None if there is none.
 
-    Args:
-        items: Parts of a pattern.
-        optional: Whether to expand texts with and without an optional part.
-        before: The text right before them.
+    *optional* expands texts with and without an optional part; *before* is the text right before *items*.
     """
     options: list[frozenset[str]] = []
     run = before
@@ -150,7 +146,6 @@ def _possible_runs(items: Iterable[_Item], *, optional: bool) -> frozenset[str] 
 
 
 def _concatenations(run: frozenset[str] | None, more: frozenset[str] | None) -> frozenset[str] | None:
-    """Return every text of *run* followed by every text of *more*; None if unknown or too many."""
     if run is None or more is None or len(run) * len(more) > _MAX_SPELLINGS:
         return None
     return frozenset(first + second for first in run for second in more)
@@ -167,7 +162,6 @@ def _repeated_texts(item: _Item, *, optional: bool) -> frozenset[str]:
 def _inner_texts(
     op: object, value: Any, *, optional: bool, before: frozenset[str] = _NOTHING
 ) -> frozenset[str] | None:
-    """Return the possible texts of the parts inside one part of a pattern."""
     if op is sre.SUBPATTERN:
         return _required_texts(value[-1], optional=optional, before=before)
     if op in (sre.MAX_REPEAT, sre.MIN_REPEAT):

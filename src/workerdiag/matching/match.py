@@ -68,14 +68,10 @@ def search(
     observer: MatchObserver | None = None,
     deadline: Deadline = NO_DEADLINE,
 ) -> SearchResult:
-    """Return every landmark and sign in the evidence, in its order.
+    """Return every landmark and sign in the evidence, in its order. Chunks of one log must be consecutive.
 
-    Args:
-        evidence: The evidence. Chunks of one log must be consecutive.
-        book: The rulebook with the signs.
-        matcher: The compiled patterns of *book*, if the caller has them.
-        observer: Is called with the place of each match in log text.
-        deadline: After it, evidence is only counted.
+    *matcher* has the compiled patterns of *book*. *observer* is called with the place of each match in log text.
+    After *deadline*, evidence is only counted.
     """
     matcher = matcher or Matcher(book)
     found = find_matches(evidence, matcher, observer, deadline)
@@ -96,7 +92,9 @@ def find_matches(
     gaps: list[Gap] = []
     clipped: list[ClippedReports] = []
     other_matches = WorkBudget(clock)  # for evidence that is not text
-    for origin, pieces in groupby(evidence, key=_chunk_origin):
+    for origin, pieces in groupby(
+        evidence, key=lambda piece: piece.origin if isinstance(piece, LogChunk) else None
+    ):
         if origin is not None:
             work = WorkBudget(clock, is_late=clock.is_over())
             chunks = (piece for piece in pieces if isinstance(piece, LogChunk))
@@ -155,10 +153,6 @@ def engine_notes() -> tuple[str, ...]:
     )
 
 
-def _chunk_origin(piece: Evidence) -> str | None:
-    return piece.origin if isinstance(piece, LogChunk) else None
-
-
 def _event_matches(event: Event, signs: SignTables) -> Iterator[Match]:
     values = {key: str(value) for key, value in event.fields.items() if value is not None}
     action = values.get("action") or event.topic
@@ -188,16 +182,13 @@ def _event_fits(sign: EventSign, event: Event, values: Mapping[str, str], signs:
                 return False
         elif key not in values or not signs.matches_whole(wanted, values[key]):
             return False
-    return all(_float_or_minus_inf(event.fields.get(key)) >= least for key, least in sign.at_least.items())
-
-
-def _float_or_minus_inf(value: object) -> float:
-    return float(value) if isinstance(value, (int, float)) else float("-inf")
+    numbers = ((event.fields.get(key), least) for key, least in sign.at_least.items())
+    return all(isinstance(value, int | float) and value >= least for value, least in numbers)
 
 
 def _exception_matches(facts: ExceptionFacts, signs: SignTables) -> Iterator[Match]:
     for cause, sign in signs.exceptions:
-        is_type = not sign.types or any(_is_type(facts.type, each) for each in sign.types)
+        is_type = not sign.types or not {facts.type, facts.type.rpartition(".")[2]}.isdisjoint(sign.types)
         is_text = sign.pattern is None or _is_said(sign.pattern, facts.text)
         is_relation = sign.from_task is None or sign.from_task == facts.from_task
         if is_type and is_text and is_relation:
@@ -223,10 +214,6 @@ def _is_said(wanted: str, text: str) -> bool:
 def _exception_captures(sign: ExceptionSign, facts: ExceptionFacts) -> dict[str, str]:
     found = pattern(sign.pattern).search(facts.text) if sign.pattern else None
     return {key: value for key, value in found.groupdict().items() if value} if found else {}
-
-
-def _is_type(actual: str, wanted: str) -> bool:
-    return actual == wanted or actual.rpartition(".")[2] == wanted
 
 
 def _landmark_sign_matches(found: Iterable[Match], signs: SignTables) -> Iterator[Match]:

@@ -29,7 +29,6 @@ LONGEST_LINE = 8 * 1024
 _DRAWER_BYTES = 2 * 1024
 #: Limits of the cache of equal short lines: bytes of a line, and lines.
 _SHORT_BYTES, _MAX_SHORT = 256, 4096
-#: A blank line.
 _BLANK = parse_line(b"")
 
 _StartsByForwarder = dict[tuple[str, int], list[int]]
@@ -103,7 +102,7 @@ class LineIndex:
         begun = start
         while True:
             end = min(self._to[number], ceiling)
-            header = _first_start(self._headers, forwarder, begun + 1, end)
+            header = next(_starts_between(self._headers, forwarder, begun + 1, end), None)
             if header is not None:
                 return list(_starts_between(self._all, forwarder, low, header))
             if end >= ceiling or end >= len(self.data):
@@ -220,7 +219,6 @@ def _insert_start(drawers: _StartsByForwarder, drawer: tuple[str, int], start: i
 
 
 def _last_start(drawers: _StartsByForwarder, forwarder: str, low: int, high: int) -> int | None:
-    """Return the last offset from *low* to *high*, both included."""
     for number in range(high // _DRAWER_BYTES, low // _DRAWER_BYTES - 1, -1):
         filed = drawers.get((forwarder, number))
         place = bisect_right(filed, high) if filed else 0
@@ -229,13 +227,7 @@ def _last_start(drawers: _StartsByForwarder, forwarder: str, low: int, high: int
     return None
 
 
-def _first_start(drawers: _StartsByForwarder, forwarder: str, low: int, end: int) -> int | None:
-    """Return the first offset from *low* on, before *end*."""
-    return next(_starts_between(drawers, forwarder, low, end), None)
-
-
 def _starts_between(drawers: _StartsByForwarder, forwarder: str, low: int, end: int) -> Iterator[int]:
-    """Yield the offsets from *low* on, before *end*, in order."""
     for number in range(low // _DRAWER_BYTES, (end - 1) // _DRAWER_BYTES + 1):
         filed = drawers.get((forwarder, number), ())
         if filed and low <= filed[0] and filed[-1] < end:
@@ -369,14 +361,9 @@ def follows(data: bytes, at: int, text: bytes) -> bool:
 
 
 def message_excerpt(data: bytes, base: int, first: int, last: int, line: int) -> LogExcerpt:
-    """Return a message with a few lines before and after it.
+    """Return the message whose lines begin at the offsets *first* to *last*, with a few lines before and after it.
 
-    Args:
-        data: Bytes of the log.
-        base: Absolute offset of the first byte.
-        first: Absolute offset of the first line of the message.
-        last: Absolute offset of its last line.
-        line: Number of its first line.
+    *data* begins at the offset *base*; *line* is the number of the first line.
     """
     begin = _context_start(data, first - base)
     end = _context_end(data, last - base)
@@ -410,11 +397,7 @@ def _context_end(data: bytes, at: int) -> int:
 def context_bounds(data: bytes, start: int, end: int, least: int) -> tuple[int, int] | None:
     """Return the bounds of a message to cut out so that its excerpt stays the same; None if impossible.
 
-    Args:
-        data: Bytes of the log.
-        start: Offset of its first line.
-        end: Offset behind its last line.
-        least: At least this many bytes behind it stay.
+    At least *least* bytes behind it stay.
     """
     behind = end
     for _ in range(_CONTEXT_LINES):

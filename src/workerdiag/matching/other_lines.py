@@ -101,7 +101,6 @@ def _lines_by_logger(head: bytes) -> dict[Stream | None, tuple[int, ParsedLine]]
 
 
 def _logger_words(head: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield words that look like such loggers, with their offsets, in order."""
     end = 0
     for at in sorted(at for each in _BEGINNINGS for at in _places(head, each)):
         if at >= end:
@@ -221,7 +220,9 @@ def strange_last_line(tail: bytes) -> str | None:
     """
     *above, last = tail.split(b"\n")
     line = parse_line(last[:_LINE_BYTES])
-    if line.logger or line.stream or line.host or not line.message.strip() or _is_ordinary(line.message):
+    if line.logger or line.stream or line.host or not line.message.strip() or _ORDINARY.match(line.message):
+        return None
+    if _WELL.search(line.message) and not _ILL.search(line.message):
         return None
     kind = _kind(line.message)
     is_below_dask = False
@@ -251,10 +252,6 @@ def alarming_line(tail: bytes) -> tuple[int, str] | None:
         texts.append(line.message.strip())
     lines = enumerate(texts)
     return next(((at, text) for at, text in lines if _FAILED.search(text) and not _JUDGED.match(text)), None)
-
-
-def _is_ordinary(text: str) -> bool:
-    return bool(_ORDINARY.match(text) or (_WELL.search(text) and not _ILL.search(text)))
 
 
 def _kind(text: str) -> str:

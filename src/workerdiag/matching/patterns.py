@@ -154,7 +154,6 @@ class PatternTable:
         return self._in_header.isdisjoint(texts) and all(map(is_within_line, texts))
 
     def _split(self, texts: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Split *texts* into the patterns for headings and the others."""
         if self._in_header.isdisjoint(texts):
             return (), texts
         headings = tuple(text for text in texts if text in self._in_header)
@@ -193,7 +192,6 @@ _MAX_PATTERNS = 64
 _MAX_GROUPS = 4096
 _MAX_SETS = 128
 _MOST_KNOWN = 1000
-#: A pattern that never matches.
 _NEVER = frozenset({-1})
 #: What is so in one line and among others alike: an end of a line, not of the text, and an end of a word.
 _LINE_END, _LINE_START = "(?m:$)", "(?m:^)"
@@ -209,8 +207,6 @@ _INSIDE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*(?:\]|\Z)", re.DOTALL)
 
 @frozen
 class _Set:
-    """Several patterns compiled into one set."""
-
     #: The patterns, the patterns that rule some of them out, and last one that always matches.
     compiled: Any
     count: int
@@ -249,26 +245,19 @@ class _Set:
 
 
 class PatternSets:
-    """The sets of patterns of a rulebook. Threads may share it."""
+    """The sets of patterns of a rulebook, compiled when used often. Threads may share it.
+
+    *unless* has for a pattern the patterns that together rule it out in a message.
+    """
 
     def __init__(self, unless: Mapping[str, frozenset[str]]) -> None:
-        """Create it; nothing is compiled yet.
-
-        Args:
-            unless: For a pattern, the patterns that together rule it out in a message.
-        """
         self._unless = unless
         self._times: dict[tuple[str, ...], int] = {}
         self._sets: dict[tuple[str, ...], _Set | None] = {}
         self._made_in = Generation.now
 
     def matching(self, texts: tuple[str, ...], message: bytes) -> tuple[str, ...]:
-        """Return at least those of the patterns *texts* that match *message*; all if that is not known.
-
-        Args:
-            texts: Patterns.
-            message: ASCII text.
-        """
+        """Return at least those of the patterns *texts* that match *message* (ASCII); all if that is not known."""
         known = self._set_of(texts) if len(message) <= _MAX_CHARS else None
         return texts if known is None else known.matching(message)
 

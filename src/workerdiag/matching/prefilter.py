@@ -63,16 +63,11 @@ class LiteralHits:
 class LiteralScan:
     """A set of literals to find, ignoring case. Threads may share it.
 
-    It takes no lock, so no lock survives a fork, and a signal handler may scan during a scan.
+    The places of those with the numbers *unplaced* are not reported. It takes no lock, so no lock survives a fork,
+    and a signal handler may scan during a scan.
     """
 
     def __init__(self, texts: Iterable[str], unplaced: frozenset[int] = frozenset()) -> None:
-        """Create it; nothing is compiled yet.
-
-        Args:
-            texts: The literals.
-            unplaced: Numbers of the literals whose places are not reported.
-        """
         self.texts: tuple[bytes, ...] = tuple(each.lower().encode() for each in dict.fromkeys(texts))
         self._unplaced = unplaced
         self._database: hyperscan.Database | None = None
@@ -142,12 +137,6 @@ class LogPrefilter:
     """
 
     def __init__(self, literals: LiteralScan, texts_of: Callable[[int], tuple[str, ...]]) -> None:
-        """Create it without saturated patterns.
-
-        Args:
-            literals: Finds the literals of all patterns.
-            texts_of: Returns the patterns of a literal, by its number.
-        """
         self.saturated: set[str] = set()
         #: Patterns whose matches are counted, so that all their places are wanted.
         self.counted: set[str] = set()
@@ -227,10 +216,7 @@ def available() -> bool:
 def database(texts: Sequence[bytes], once: Collection[int] = ()) -> hyperscan.Database:
     """Return a database that reports the index of each of *texts*, ignoring case.
 
-    Args:
-        texts: The literals.
-        once: Numbers of the literals to report once per scan. Such a database is for one log and is not
-            cached.
+    Those with the numbers *once* are reported once per scan: such a database is for one log and is not cached.
     """
     if once:
         return _compile_database(texts, once)
@@ -352,11 +338,7 @@ def write_own_file(path: Path, data: bytes) -> None:
 
 
 def _check_folder(folder: Path) -> None:
-    """Check that the folder is ours: no symbolic link, and not writable by others.
-
-    Raises:
-        OSError: It is not, or it does not exist.
-    """
+    """Raise OSError unless the folder is ours: no symbolic link, and not writable by others."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or not _is_own(found):
         raise PermissionError(f"{folder} is no folder of this user's own")

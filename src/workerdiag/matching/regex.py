@@ -242,7 +242,10 @@ def _compile_pattern(text: str | bytes) -> Any:
     try:
         if re2 is None:
             return re.compile(text, re.IGNORECASE)
-        return _within_memory(text)
+        try:  # with little memory, or with RE2's default if the pattern is too large for that
+            return re2.compile(text, _options(_PATTERN_BYTES))
+        except re2.error:
+            return re2.compile(text, _options())
     except (re.error, ValueError) as problem:
         raise BadPatternError(str(problem)) from None
     except Exception as problem:
@@ -250,11 +253,3 @@ def _compile_pattern(text: str | bytes) -> Any:
             detail = problem.args[0] if problem.args else "not understood"
             raise BadPatternError(detail.decode() if isinstance(detail, bytes) else str(detail)) from None
         raise
-
-
-def _within_memory(text: str | bytes) -> Any:
-    """Compile the pattern with little memory, or with RE2's default if it is too large for that."""
-    try:
-        return re2.compile(text, _options(_PATTERN_BYTES))
-    except re2.error:
-        return re2.compile(text, _options())

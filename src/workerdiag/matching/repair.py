@@ -72,13 +72,14 @@ def _split_json_objects(data: bytes) -> list[tuple[int, bytes]] | None:
     if _OF_DASK.search(data) is None:  # the usual case
         return None
     lines = data.split(b"\n")
-    if not any(line.lstrip().startswith((b"{", b"[")) and _holds_messages(line) for line in lines):
+    if not any(
+        line.lstrip().startswith((b"{", b"["))
+        and _OF_DASK.search(line)
+        and len(_MESSAGE_KEY.findall(line)) > 1
+        for line in lines
+    ):
         return None
     return [(number, part) for number, line in enumerate(lines, 1) for part in _BETWEEN_OBJECTS.split(line)]
-
-
-def _holds_messages(line: bytes) -> bool:
-    return _OF_DASK.search(line) is not None and len(_MESSAGE_KEY.findall(line)) > 1
 
 
 def _mended_lines(data: bytes) -> list[tuple[int, bytes]] | None:
@@ -86,15 +87,14 @@ def _mended_lines(data: bytes) -> list[tuple[int, bytes]] | None:
     rejoined = _rejoin_wrapped(lines, is_plain=data.isascii() and b"\r" not in data)
     text = b"\n".join([line for _, line in rejoined]) if rejoined else data
     separated = _split_escaped_ends(rejoined or lines, text)
-    recorded = _split_record_tuples(separated or rejoined or lines) if _PRINTED_RECORD.search(text) else None
-    return recorded or separated or rejoined
+    mended = separated or rejoined
+    if _PRINTED_RECORD.search(text):  # consecutive records, such as ``('INFO', '2026-...')``
+        return [(number, part) for number, line in mended or lines for part in _PRINTED_RECORD.split(line)]
+    return mended
 
 
 def _rejoin_wrapped(lines: list[tuple[int, bytes]], *, is_plain: bool) -> list[tuple[int, bytes]] | None:
-    """Join lines of exactly the maximum width with the next line, unless that begins a message.
-
-    Each byte of *is_plain* lines takes one column.
-    """
+    """Join lines of exactly the maximum width with the next line, unless that begins a message."""
     lengths = [len(line) if is_plain else _line_columns(line) for _, line in lines]
     width = max(lengths, default=0)
     if width not in _WIDTHS:
@@ -143,11 +143,6 @@ def _split_escaped_ends(lines: list[tuple[int, bytes]], text: bytes) -> list[tup
     return [(number, part) for number, line in lines for part in _ESCAPED_END.split(line)]
 
 
-def _split_record_tuples(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-    """Split consecutive printed records, such as ``('INFO', '2026-...')``, into lines."""
-    return [(number, part) for number, line in lines for part in _PRINTED_RECORD.split(line)]
-
-
 def _begins_message(line: bytes) -> bool:
     """Whether a line begins a message, or has the prefix of a forwarder."""
     parts = parse_line(line[:1000])
@@ -179,7 +174,6 @@ def split_log_records(data: bytes) -> list[tuple[int, bytes]] | None:
 
 
 def _lists(data: bytes) -> Iterator[list[tuple[int, str]]]:
-    """Yield the records of each list, with their line numbers."""
     records: list[tuple[int, str]] = []
     number, counted, end = 1, 0, 0
     for found in _LOGGED_RECORD.finditer(data):
@@ -194,7 +188,6 @@ def _lists(data: bytes) -> Iterator[list[tuple[int, str]]]:
 
 
 def _literal(text: bytes) -> str:
-    """Return the value of a string literal of JSON or Python."""
     written = text.decode("utf-8", "replace").strip()
     try:
         return str(json.loads(written, strict=False))

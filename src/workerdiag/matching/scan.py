@@ -2,8 +2,7 @@
 
 Prefilter hits become candidates, then confirmed matches. They depend on the text alone, not on how it is cut into
 chunks. Of a saturated pattern only the first and last matches are kept, but every death counts: the reports
-between them are counted by the bytes of their messages, up to a stop request, since which ends it
-was for is unknown.
+between them are counted by the bytes of their messages, up to a stop request: which ends it was for is unknown.
 """
 
 from __future__ import annotations
@@ -123,11 +122,7 @@ class LogScan:
             self._hold(window, begin, hits, up_to)
 
     def _hold(self, window: LogWindow, begin: int, hits: LiteralHits, up_to: int) -> None:
-        """Keep the hits of saturated patterns for later."""
-        from workerdiag.matching.tail import (
-            TailBlock,  # needed for large logs only
-            TailBuffer,
-        )
+        from workerdiag.matching.tail import TailBlock, TailBuffer  # needed for large logs only
 
         late = self._prefilter.late(hits.packed[: hits.first_from(up_to - self._base - begin)])
         within = (self._done - self._base - begin, up_to - self._base)
@@ -178,7 +173,6 @@ class LogScan:
         return up_to
 
     def _try(self, pending: tuple[LogRecord, dict[str, None]] | None) -> None:
-        """Run the patterns whose literals a message has."""
         if pending is None:
             return
         record = pending[0]
@@ -209,7 +203,6 @@ class LogScan:
         return kept
 
     def _settle(self) -> None:
-        """Turn the hits that are kept into matches."""
         for each in self._kept.values():
             each.settle(self._match)
 
@@ -256,12 +249,9 @@ class Matcher:
         observer: MatchObserver | None = None,
         work: WorkBudget | None = None,
     ) -> Iterator[Match]:
-        """Yield all matches in the chunks of one log, in the order of the text.
+        """Yield all matches in the chunks of one log, in the order of the text. There may be gaps between chunks.
 
-        Args:
-            chunks: Consecutive chunks, perhaps with gaps between them.
-            observer: Is called with the place of each match, unless the text was damaged by copying.
-            work: Knows when time is up, and counts the work done.
+        *observer* is called with the place of each match, unless the text was damaged by copying.
         """
         log: LogScan | None = None
         held: list[LogChunk] = []
@@ -301,16 +291,12 @@ class Matcher:
 
 
 class ReportCount:
-    """Counts the reports of ends in one log."""
+    """Counts the reports of ends in one log.
+
+    While they are counted, their patterns are in *counted*.
+    """
 
     def __init__(self, table: PatternTable, work: WorkBudget, counted: set[str]) -> None:
-        """Create it with nothing counted.
-
-        Args:
-            table: The patterns.
-            work: Receives the counts.
-            counted: Receives the patterns of such reports while they are counted.
-        """
         self.counted = counted
         self._table = table
         self._work = work

@@ -87,11 +87,9 @@ class ProcessEnd:
 
         An abort during a requested stop counts as a stop: threads that Python leaves behind cause it.
         """
-        return self.signal in _FAULTS and not (self.signal == _SIGABRT and self._was_asked_just_before())
-
-    def _was_asked_just_before(self) -> bool:
-        """Whether the log that reports its end has a request to stop shortly before."""
-        return any(
+        if self.signal != _SIGABRT:
+            return self.signal in _FAULTS
+        return not any(
             request.role == "stop-request" and _is_soon_after(death, request)
             for death in self.marks
             if death.role == "death"

@@ -122,8 +122,7 @@ def _running_tasks(box: BlackBox) -> tuple[RunningTask, ...]:
 def _last_finished_task(box: BlackBox) -> tuple[RunningTask, ...]:
     """The last finished task, if it ended just before a fatal signal and no other task ran.
 
-    A task that signals its own process continues while faulthandler writes, and may finish before the process
-    exits.
+    A task that signals its own process continues while faulthandler writes, and may finish before the exit.
     """
     last = box.finished_tasks[-1] if box.finished_tasks else None
     if last is None or not box.faulthandler_dump or last.ended_at < box.written_at - _DUMP_S:

@@ -52,11 +52,9 @@ class RingEntry:
 
 
 class DeathRing:
-    """The latest deaths. At the limit, the oldest lose their black boxes first and are then dropped.
+    """The latest deaths, at most *most* and *most_bytes* as JSON.
 
-    Args:
-        most: Largest number of deaths.
-        most_bytes: Largest total size as JSON, in bytes.
+    At the limit, the oldest lose their black boxes first and are then dropped.
     """
 
     def __init__(self, most: int = MAX_DEATHS, most_bytes: int = MAX_BYTES) -> None:
@@ -152,7 +150,6 @@ MAX_ANSWER_DEATHS = 100
 MAX_ANSWER_BYTES = 2**17
 #: The longest wait; a client that disconnects is noticed only afterwards.
 MAX_WAIT_S = 60.0
-#: Polling interval while a report is due.
 _DUE_POLL_S = 0.1
 #: A closing scheduler waits this long for its last answers to be sent, also to clients that were answered
 #: within `_LATELY_S` and may be about to ask again.
@@ -164,13 +161,8 @@ class DeathWatch:
     """Answers any number of clients, at no cost to the scheduler while no worker dies.
 
     A death is sent once its nanny has reported it, or a second after the removal. It is sent again when a
-    later message adds to it.
-
-    Args:
-        scheduler: The scheduler.
-        ring: Its deaths.
-        is_report_due: Whether a nanny is about to report a given death.
-        journal: Where the records are appended; passed on in answers.
+    later message adds to it. *is_report_due* says whether a nanny is about to report a death; answers pass on
+    *journal*, where the records are appended.
     """
 
     def __init__(

@@ -65,11 +65,8 @@ def discard_delivered(box: Path) -> None:
 async def deliver(server: Server, report: DeathReport) -> bool:
     """Send the report; returns whether the scheduler accepted it.
 
-    Each attempt opens a new connection, because a closing server has closed its own.
-
-    Args:
-        server: A worker or nanny; supplies the scheduler's address and connection arguments (TLS).
-        report: As returned by `make_report`.
+    Each attempt opens a new connection, because a closing server has closed its own. *server*, a worker or nanny,
+    supplies the scheduler's address and the connection arguments (TLS).
     """
     from distributed.core import rpc
 
@@ -89,13 +86,10 @@ async def deliver(server: Server, report: DeathReport) -> bool:
 
 
 class BoxLock(contextlib.AbstractContextManager["BoxLock"]):
-    """The lock on a box, held by its worker and then by the one process that reports it.
-
-    Attributes:
-        held: Whether this process holds the lock and the box still exists.
-    """
+    """The lock on a box, held by its worker and then by the one process that reports it."""
 
     def __init__(self, box: Path) -> None:
+        #: Whether this process holds the lock and the box still exists.
         self.held = False
         self._descriptor = -1
         try:
@@ -156,10 +150,9 @@ async def report_orphans(server: Server) -> int:
 
 
 def claim_orphans(scheduler: str) -> Iterator[OrphanedBox]:
-    """The orphans in this user's folders that no other process is reporting. Old boxes are deleted unread.
+    """The orphans of that scheduler's cluster in this user's folders that no other process is reporting.
 
-    Args:
-        scheduler: Address of the scheduler to report to. Boxes of other clusters are skipped.
+    Old boxes are deleted unread.
     """
     with contextlib.suppress(OSError):
         directories.sweep()

@@ -77,9 +77,6 @@ def uninstall(client: Client) -> object:
     """Undo `install` in every process: removes plugins, hooks, handlers, threads and files.
 
     A recorder enabled by configuration (a preload) continues. Does nothing if nothing was installed.
-
-    Args:
-        client: As for `install`.
     """
     return client.sync(_uninstall, client)
 
@@ -107,11 +104,7 @@ async def _install(client: Client, *, scheduler: bool) -> Installation:
 
 
 async def _why_forbidden(client: Client) -> str:
-    """Why code cannot run on the scheduler; empty if it can.
-
-    Raises:
-        InstallError: Code can run, but the scheduler cannot import workerdiag.
-    """
+    """Why code cannot run on the scheduler; raises InstallError if it can and cannot import workerdiag."""
     try:
         await client.run_on_scheduler(pkgutil.resolve_name, _PROBE)
     except ImportError as problem:
@@ -124,11 +117,7 @@ async def _why_forbidden(client: Client) -> str:
 
 
 async def _check_workers(client: Client) -> None:
-    """Check that all workers and nannies can import workerdiag.
-
-    Raises:
-        InstallError: A worker or nanny cannot.
-    """
+    """Raise InstallError unless all workers and nannies can import workerdiag."""
     for of_nannies in (False, True):
         replies = await client.run(pkgutil.resolve_name, _PROBE, nanny=of_nannies, on_error="return")
         problems = {who: reply for who, reply in replies.items() if isinstance(reply, ImportError)}
@@ -149,7 +138,6 @@ def _missing_package_error(where: list[str], problem: BaseException) -> InstallE
 async def _collect_status(
     client: Client, missing: dict[str, tuple[str, ...]], *, scheduler: bool
 ) -> Installation:
-    """The installation, as reported by the processes themselves."""
     from workerdiag.recorder.recording import recorder_status
 
     in_workers = await client.run(recorder_status, on_error="return")

@@ -34,16 +34,13 @@ MAX_OBJECTS = 1000
 #: Time during which lines are collected for one object.
 _COLLECT_S = 2.0
 _CLOSE_S = 5.0
-#: Delay before a retry.
 _RETRY_S = 5.0
 
 
 class Journal:
-    """Writes records, from a thread, to a file or below an fsspec URL.
+    """Writes records, from a thread, to a file or below an fsspec URL (``s3://bucket/deaths``).
 
-    Args:
-        target: Path of a file, or URL of a folder (``s3://bucket/deaths``).
-        lack: Called from the thread with each failure.
+    *lack* is called from the thread with each failure.
     """
 
     def __init__(self, target: str, lack: Callable[[MissingPart, str], None]) -> None:

@@ -45,12 +45,8 @@ _MAX_OTHERS = 16
 def last_stderr(path: Path, box: BlackBox, *, just_now: bool) -> StderrTail | None:
     """The output on standard error that bypassed Python; None if there is none.
 
-    Lines in the box and lines of other workers are omitted. Waits at most one second.
-
-    Args:
-        path: The box of a worker that has ended.
-        box: Its content.
-        just_now: Whether the worker has only just ended. If not, later workers may have written to the file.
+    Lines in the box and lines of other workers are omitted. Waits at most one second. Unless the worker has
+    ended *just_now*, later workers may have written to the file.
     """
     read = partial(_read_last_output, path, box, just_now=just_now)
     try:
@@ -67,7 +63,10 @@ def _read_last_output(path: Path, box: BlackBox, *, just_now: bool) -> StderrTai
     offset = who.get("stderr_offset", "")
     if not (who.get("stderr_path") and who.get("stderr_file") and offset.isdecimal()):
         return None
-    until = None if just_now else min(_later_offsets(path, box), default=None)
+    until = None
+    if not just_now:  # later workers began to write where the file ended then
+        later = (its for _, its in _boxes_of_same_file(path, who) if _started_later(its, box))
+        until = min((int(_parsed_float(its.get("stderr_offset"))) for its in later), default=None)
     text = tail(Path(who["stderr_path"]), file=who["stderr_file"], since=int(offset), until=until)
     if not (lines := possibly_own_lines(text, known, who)):
         return None
@@ -93,13 +92,6 @@ def _other_writers(path: Path, box: BlackBox, *, just_now: bool) -> Iterator[Bla
             continue
         if found.written_at >= box.created_at:
             yield found
-
-
-def _later_offsets(path: Path, box: BlackBox) -> Iterator[int]:
-    """The file sizes at which workers that started later began to write."""
-    for _, its in _boxes_of_same_file(path, box.identity):
-        if _started_later(its, box):
-            yield int(_parsed_float(its.get("stderr_offset")))
 
 
 def _started_later(identity: Mapping[str, str], box: BlackBox) -> bool:
@@ -139,16 +131,10 @@ def _last_lines(lines: list[str]) -> str:
 
 
 def tail(path: Path, *, file: str | None = None, since: int = 0, until: int | None = None) -> str:
-    """The last whole lines, at most 16 KiB, written to a file after its first *since* bytes.
+    """The last whole lines, at most 16 KiB, written to a file between the offsets *since* and *until*.
 
-    Empty if the file is missing, is not a regular file, or is shorter than *since*, because a truncated file
-    does not show what is new. Links are not followed.
-
-    Args:
-        path: The file.
-        file: Required device and inode, as returned by `file_id`; None accepts any.
-        since: Start offset, in bytes.
-        until: End offset, in bytes; None reads to the end.
+    Empty if the file is missing, is not a regular file, is not *file* (as `file_id` returns it), or is shorter than
+    *since*, because a truncated file does not show what is new. Links are not followed.
     """
     try:
         if not _is_expected_file(path.lstat(), file):
@@ -203,13 +189,8 @@ def unknown_lines(text: str, known: Collection[str]) -> list[str]:
 def possibly_own_lines(text: str, known: Collection[str], who: Mapping[str, str]) -> list[str]:
     """Of the lines that are not *known*, those that nothing shows to be another's, or to be Dask's log.
 
-    Dask's log of this worker is known from its black box; other records of Dask are of its nanny or of
-    other workers, tracebacks behind them included.
-
-    Args:
-        text: What the file has.
-        known: Lines that some worker's Python is known to have written.
-        who: The worker's identity, as its box has it.
+    *known* are lines that some worker's Python wrote. Dask's log of this worker, *who*, is known from its black
+    box; other records of Dask are of its nanny or of other workers, tracebacks behind them included.
     """
     own_lines: list[str] = []
     in_record, indented = False, False

@@ -32,11 +32,7 @@ _KIB = 1024
 
 
 class NannyRecording(Recording):
-    """The recording in one nanny.
-
-    Args:
-        nanny: A ``distributed.Nanny``, which need not have a worker yet.
-    """
+    """The recording in one ``distributed.Nanny``, which need not have a worker yet."""
 
     logger = logging.getLogger("distributed.nanny.recorder")
     # The worker of a closing nanny may have switched it to this status.

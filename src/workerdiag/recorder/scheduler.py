@@ -190,7 +190,7 @@ class RecorderScheduler(SchedulerPlugin):
             A `DeathsAnswer` as plain data.
         """
         deadline = Deadline.after(min(float(wait_s), 2.0))
-        while self._is_report_pending() and not deadline.is_over:
+        while any(map(self._is_report_due, self._ring)) and not deadline.is_over:
             self._report_arrived.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._report_arrived.wait(), deadline.left_s)
@@ -246,10 +246,6 @@ class RecorderScheduler(SchedulerPlugin):
     def _publish(self, message: Message) -> None:
         self._scheduler.log_event(DEATH_TOPIC, encode_message(message))
 
-    def _is_report_pending(self) -> bool:
-        """Whether a nanny is about to report a death."""
-        return any(map(self._is_report_due, self._ring))
-
     def _is_report_due(self, death: RecordedDeath) -> bool:
         """Whether a nanny is about to report that death, which usually takes less than 0.1 seconds."""
         return (
@@ -258,12 +254,10 @@ class RecorderScheduler(SchedulerPlugin):
             and bool(death.record.nanny_address)
             and not death.was_announced
             and death.time >= time.time() - _NANNY_REPORT_S
-            and self._do_nannies_report()
-        )
-
-    def _do_nannies_report(self) -> bool:
-        return internals.has_nanny_plugin(self._scheduler, PLUGIN_NAME) or bool(
-            get_recording(self._scheduler)
+            and (
+                internals.has_nanny_plugin(self._scheduler, PLUGIN_NAME)
+                or bool(get_recording(self._scheduler))
+            )
         )
 
     def _lack(self, part: MissingPart, why: str) -> None:
@@ -340,11 +334,8 @@ def removal_record(
 ) -> RemovalRecord:
     """The record of one removal; docs/fair-blame.md lists its fields.
 
-    Args:
-        scheduler: The scheduler, which has not yet moved the worker's tasks elsewhere.
-        tracked: The worker.
-        event: The scheduler's event ``remove-worker`` (scheduler.py, 2024.8.1 to 2026.8.0).
-        noticed_at: Now, in seconds since the epoch.
+    The scheduler has not yet moved the worker's tasks elsewhere. *event* is its event ``remove-worker``
+    (scheduler.py, 2024.8.1 to 2026.8.0).
     """
     state = tracked.state
     keys: Collection[object] = event.get("processing-tasks") or ()

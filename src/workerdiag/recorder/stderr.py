@@ -42,11 +42,8 @@ def is_copy_configured() -> bool:
 def copy_stderr(box: Path, note: Callable[[str], None]) -> DescriptorCopy | None:
     """The copy of this worker's standard error, which starts with its nanny; None, with a note, if impossible.
 
-    None without a note if standard error is a regular file, because that file is read directly.
-
-    Args:
-        box: Path of the worker's box.
-        note: Called with the reason when copying fails, now or later.
+    None without a note if standard error is a regular file, because that file is read directly. *note* is called
+    with the reason when copying fails, now or later.
     """
     try:
         if stat.S_ISREG(os.fstat(STDERR).st_mode):
@@ -59,11 +56,7 @@ def copy_stderr(box: Path, note: Callable[[str], None]) -> DescriptorCopy | None
 
 
 def _check_limit() -> None:
-    """Check that file size is unlimited: writes beyond a limit fail (``man 2 setrlimit``, RLIMIT_FSIZE).
-
-    Raises:
-        OSError: File size is limited.
-    """
+    """Raise OSError if file size is limited: writes beyond a limit fail (``man 2 setrlimit``, RLIMIT_FSIZE)."""
     import resource
 
     if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
@@ -71,11 +64,7 @@ def _check_limit() -> None:
 
 
 class DescriptorCopy:
-    """Redirects standard error to a file while the nanny forwards its content.
-
-    Args:
-        path: The file to create.
-        note: As for `copy_stderr`.
+    """Redirects standard error to a new file while the nanny forwards its content; *note* as for `copy_stderr`.
 
     Raises:
         OSError: The file cannot be created.
@@ -167,11 +156,7 @@ _JOIN_S = 0.5
 class Forwarder:
     """Forwards one worker's file from a thread, until the worker ends or restores its standard error.
 
-    Args:
-        path: The file.
-        sink: Descriptor to write to; closed at the end.
-        pid: The worker's process.
-        started_ms: Its start, as returned by `process_start_ms`.
+    *sink* is the descriptor to write to, which is closed at the end.
 
     Raises:
         OSError: The file is missing or not ours, or its file system cannot reserve or release space.
@@ -299,20 +284,12 @@ class Forwarder:
 
 
 def reserve_space(descriptor: int, offset: int, count: int) -> None:
-    """Reserve *count* bytes at *offset*, also past the end of the file, without changing its size.
-
-    Raises:
-        OSError: The disk is full, or the file system cannot reserve space.
-    """
+    """Reserve *count* bytes at *offset*, also past the end of the file, and keep its size; or raise OSError."""
     _fallocate(descriptor, _KEEP_SIZE, offset, count)
 
 
 def release_space(descriptor: int, offset: int, count: int) -> None:
-    """Release the space of *count* bytes at *offset*, which then read as zeros.
-
-    Raises:
-        OSError: The file system cannot release space.
-    """
+    """Release the space of *count* bytes at *offset*, which then read as zeros, or raise OSError."""
     _fallocate(descriptor, _KEEP_SIZE | _PUNCH_HOLE, offset, count)
 
 
@@ -324,11 +301,7 @@ def _fallocate(descriptor: int, mode: int, offset: int, count: int) -> None:
 
 @cache
 def _libc_fallocate() -> Any:
-    """The C library's ``fallocate`` with 64-bit offsets.
-
-    Raises:
-        OSError: The system is not Linux.
-    """
+    """The C library's ``fallocate`` with 64-bit offsets; raises OSError where the system is not Linux."""
     library = ctypes.CDLL(None, use_errno=True)
     function = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
     if function is None:
@@ -374,10 +347,7 @@ class StderrWatch:
 
 
 def _start_forwarder(pid: int) -> Forwarder | None:
-    """What passes on the standard error of a worker process; None if it asks for nothing, or it cannot be.
-
-    It must go where ours goes: that is where it is passed on to.
-    """
+    """What passes on the standard error of a worker process, if that goes where ours does; else None."""
     import fcntl
 
     started_ms = process_start_ms(pid)

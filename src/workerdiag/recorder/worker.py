@@ -44,11 +44,7 @@ _EXTRA_SLOTS = 8
 
 
 class WorkerRecording(Recording):
-    """The recording in one worker.
-
-    Args:
-        worker: A ``distributed.Worker``, which need not be registered yet.
-    """
+    """The recording in one ``distributed.Worker``, which need not be registered yet."""
 
     logger = logging.getLogger("distributed.worker.recorder")
 
@@ -218,12 +214,7 @@ Write = Callable[[bytes], None]
 
 
 class LogCapture(logging.Handler):
-    """Copies log records, as Dask would print them, to where *write* leads.
-
-    Args:
-        write: Called with each record as text.
-        on_record: Called with each record.
-    """
+    """Copies log records, as Dask would print them, with *write*; *on_record* is called with each."""
 
     def __init__(self, write: Write, on_record: Callable[[logging.LogRecord], None]) -> None:
         super().__init__(level=logging.INFO)
@@ -303,8 +294,7 @@ class StderrCapture:
 class FaulthandlerCapture:
     """Has faulthandler write the stacks of all threads to a file when a fatal signal comes.
 
-    Args:
-        file: Stays open until `detach`; faulthandler knows its descriptor alone.
+    The file stays open until `detach`: faulthandler knows its descriptor alone.
     """
 
     def __init__(self, file: io.FileIO) -> None:
@@ -345,10 +335,7 @@ _KIB = 1024
 class Sampler(threading.Thread):
     """Samples until it is stopped; a daemon, so that no process waits for it.
 
-    Args:
-        worker: Read only, and only what any thread may read.
-        box: What the samples are noted in.
-        on_sample: Called once in each round.
+    It reads what any thread may read of the worker. *on_sample* is called once in each round.
     """
 
     def __init__(self, worker: Worker, box: BoxWriter, on_sample: Callable[[], None]) -> None:
@@ -400,11 +387,7 @@ class Sampler(threading.Thread):
 
 
 class LoopProbe:
-    """Asks an event loop to answer, and measures how long that takes.
-
-    Args:
-        loop: A tornado ``IOLoop``, whose ``add_callback`` any thread may call.
-    """
+    """Asks an event loop to answer (``add_callback``, which any thread may call) and measures how long it takes."""
 
     def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
@@ -479,9 +462,7 @@ _ENDED = "ended"
 class TaskSlots:
     """Where in the box each running task stands. Taken and given back by any thread, without a lock.
 
-    Args:
-        box: What the tasks are noted in.
-        count: How many tasks can run at once; of more, the box says only that there were more.
+    Of more than *count* tasks at once, the box says only that there were more.
     """
 
     __slots__ = ("_box", "_free", "_taken")
@@ -534,11 +515,8 @@ class TaskSlots:
 class ThreadTasks(dict[int, object]):
     """For the place of ``Worker.active_threads``: the key of the running task, by thread.
 
-    A thread enters itself and removes itself, so the thread found at that moment is the task's.
-
-    Args:
-        earlier: What was in that place before. A task that was handed to a thread before still enters
-            there, and may ask here for its key.
+    A thread enters itself and removes itself, so the thread found at that moment is the task's. A task that was
+    handed to a thread before still enters *earlier*, what was in that place, and may ask here for its key.
     """
 
     __slots__ = ("_earlier", "_slots")
@@ -561,11 +539,7 @@ class ThreadTasks(dict[int, object]):
 
 
 class EarlierTasks:
-    """The tasks that run since before they could be watched: noted when looked at.
-
-    Args:
-        threads: Key of the task by thread; what was ``Worker.active_threads``.
-    """
+    """The tasks that run since before they could be watched, in what was ``Worker.active_threads``."""
 
     def __init__(self, slots: TaskSlots, threads: dict[int, object]) -> None:
         self._slots = slots
@@ -592,8 +566,7 @@ def _thread_name(thread: int) -> str:
 class OffThreadTasks(set[object]):
     """Replaces ``Worker.active_keys``: keys of all running tasks, and notes those without a thread.
 
-    Args:
-        where: Returns thread and name of a task that is in no `ThreadTasks`; None for all others.
+    *where* returns thread and name of a task that is in no `ThreadTasks`; None for all others.
     """
 
     __slots__ = ("_slots", "_where")

@@ -82,9 +82,9 @@ def is_secret_name(name: str) -> bool:
     words = [word.lower() for word in NAME_WORD.findall(name)]
     if not words or words[-1] in _ABOUT:
         return False
-    if any(_is_strong(word) for word in words) or name in {"sig", "Signature"}:
+    if any(word.removesuffix("s").endswith(_STRONG) or word in {"cred", "creds"} for word in words):
         return True
-    if words[-1] == "signature" and len(words) > 1:
+    if name in {"sig", "Signature"} or (words[-1] == "signature" and len(words) > 1):
         return True
     if name.isupper() and any(word in name.lower() for word in _STRONG):
         return True
@@ -95,10 +95,6 @@ def is_key_in_company(name: str, before: str) -> bool:
     """Whether it is the key of "api key", with *before* it "api "."""
     is_key = before.endswith(" ") and name.lower() in {"key", "keys"}
     return is_key and _COMPANY.search(before) is not None
-
-
-def _is_strong(word: str) -> bool:
-    return word.removesuffix("s").endswith(_STRONG) or word in {"cred", "creds"}
 
 
 def _is_key(name: str, words: list[str]) -> bool:
@@ -339,7 +335,8 @@ def _bare_value(text: str, at: int, name: str, *, begins: int, spaced: bool) -> 
     if text[begins - 1 : begins] == ";":  # a connection string
         end = _connection_string_end(text, at)
     elif spaced:
-        end = line_end(text, at) if _is_line_start(text, begins) else _unquoted_end(text, at, spaced=True)
+        is_line_start = _LINE_BEGINS.search(text, max(0, begins - 60), begins) is not None
+        end = line_end(text, at) if is_line_start else _unquoted_end(text, at, spaced=True)
         end = at + len(text[at:end].rstrip())
     else:
         begin = at
@@ -361,10 +358,6 @@ def _connection_string_end(text: str, at: int) -> int:
     return found.start() if found and found[0] == ";" else _unquoted_end(text, at)
 
 
-def _is_line_start(text: str, begins: int) -> bool:
-    return _LINE_BEGINS.search(text, max(0, begins - 60), begins) is not None
-
-
 def _unquoted_end(text: str, at: int, *, spaced: bool = False) -> int:
     """Return the end of a value without quotes, including everything that may belong to it."""
     while found := _STOPS.search(text, at):
@@ -372,14 +365,10 @@ def _unquoted_end(text: str, at: int, *, spaced: bool = False) -> int:
         if found[0].isspace():
             if not spaced or found[0] in "\r\n":
                 return at
-        elif not _ends_hidden(text, at) and _ENDS[found[0]].match(text, at):
+        elif not text.endswith(HIDDEN, 0, at + 1) and _ENDS[found[0]].match(text, at):
             return at
         at += 1
     return len(text)
-
-
-def _ends_hidden(text: str, at: int) -> bool:
-    return text[at] == "]" and text.endswith(HIDDEN, 0, at + 1)
 
 
 def _header_end(text: str, at: int, begins: int) -> int:

@@ -72,8 +72,8 @@ def redact_text(text: str, *, keep_lines: bool = False) -> str:
 
 def _redact_once(text: str, *, keep_lines: bool, most_work: float) -> str:
     seen = visible_text(text)
-    data = searchable(seen.text)
-    if not may_hold(data):
+    data = seen.text.encode("ascii", "replace").lower()  # one byte per character; only ASCII begins a secret
+    if _engine(f"{_NAMES}|{_URLS}|{_TOKEN_HINTS}|{_KEY_LINES}").search(data) is None:
         return text
     parts: list[str] = []
     done = 0
@@ -255,40 +255,17 @@ _MESSAGE = re.compile(r"[\r\n](?=\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d)")
 Hints = Callable[[int], Iterator[tuple[int, str]]]
 
 
-def searchable(text: str) -> bytes:
-    """The *text* as a byte for each character, so that places are the same. Only ASCII begins a secret."""
-    return text.encode("ascii", "replace").lower()
-
-
-def name_hints(data: bytes, begin: int = 0) -> Iterator[tuple[int, str]]:
-    """Yield each place of a word that makes a name the name of a secret, with its continuation."""
-    return _hints(_engine(_NAMES), data, begin)
-
-
-def url_hints(data: bytes, begin: int = 0) -> Iterator[tuple[int, str]]:
-    """Each place where the host of a URL may have a user before it."""
-    return _hints(_engine(_URLS), data, begin)
-
-
-def token_hints(data: bytes, begin: int = 0) -> Iterator[tuple[int, str]]:
-    """Each place where something stands that looks like a secret, or may come before one."""
-    return _hints(_engine(_TOKEN_HINTS), data, begin)
-
-
-def key_line_hints(data: bytes, begin: int = 0) -> Iterator[tuple[int, str]]:
-    """Each place where a line of a private key may begin."""
-    return _hints(_engine(_KEY_LINES), data, begin)
-
-
-def may_hold(data: bytes) -> bool:
-    """Whether any hint stands in the text."""
-    return _engine(f"{_NAMES}|{_URLS}|{_TOKEN_HINTS}|{_KEY_LINES}").search(data) is not None
-
-
-def _hints(engine: re.Pattern[bytes], data: bytes, begin: int) -> Iterator[tuple[int, str]]:
-    for found in engine.finditer(data, begin):
+def _hints(shape: str, data: bytes, begin: int = 0) -> Iterator[tuple[int, str]]:
+    for found in _engine(shape).finditer(data, begin):
         at, end = found.span()
         yield at, data[at:end].decode("ascii")
+
+
+#: The places of names of secrets, of URLs with a user, of what looks like a secret or comes before one, and of
+#: lines of private keys.
+name_hints, url_hints, token_hints, key_line_hints = (
+    partial(_hints, shape) for shape in (_NAMES, _URLS, _TOKEN_HINTS, _KEY_LINES)
+)
 
 
 @cache

@@ -78,8 +78,7 @@ def visible_text(text: str) -> VisibleText:
 
 def line_end(text: str, at: int) -> int:
     """Where the line ends that *at* is in."""
-    found = _LINE_END.search(text, at)
-    return found.start() if found else len(text)
+    return _next_stop(_LINE_END, text, at)
 
 
 def quoted_span(text: str, at: int) -> tuple[int, int, int] | None:

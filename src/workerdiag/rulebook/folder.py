@@ -21,7 +21,6 @@ from workerdiag.serialization import problem_lines, quote_value, strict_converte
 if TYPE_CHECKING:
     from cattrs import Converter
 
-#: A file of rules is some kB; patterns are a line each.
 _MAX_BYTES = 512 * 1024
 _MAX_PATTERN_CHARS = 4_000
 _PATTERNS = {"pattern", "patterns", "unless", "topic"}
@@ -67,7 +66,12 @@ class _FolderReader:
         marks = [
             each for path in sorted(self._folder.glob("landmarks/*.toml")) for each in self._landmarks(path)
         ]
-        shared = [each for path in sorted(self._folder.glob("shared/*.toml")) for each in self._shared(path)]
+        shared = [
+            each
+            for path in sorted(self._folder.glob("shared/*.toml"))
+            if (content := self._read_rule(path))
+            for each in self._with_id(path, content, SharedRules, path.stem, "the file's name")
+        ]
         causes = [with_shared(each, shared) for each in causes]
         self.problems += [
             *_misplaced_files(self._folder),
@@ -114,10 +118,6 @@ class _FolderReader:
         elif content:
             yield from self._with_id(path, content, Cause, expected_id, "the path, with a dot")
 
-    def _shared(self, path: Path) -> Iterator[SharedRules]:
-        if content := self._read_rule(path):
-            yield from self._with_id(path, content, SharedRules, path.stem, "the file's name")
-
     def _read_rule(self, path: Path) -> dict[str, object]:
         return _with_fields(self._read_table(path))
 
@@ -156,12 +156,6 @@ def _with_fields(table: dict[str, object]) -> dict[str, object]:
 
 
 def _read_rule_file(path: Path) -> str:
-    """The text of a rule file, which must be a regular file.
-
-    Raises:
-        ValueError: It is nothing that holds rules.
-        OSError: It cannot be read.
-    """
     if not path.is_file():
         raise ValueError("is no file")
     with path.open("rb") as file:

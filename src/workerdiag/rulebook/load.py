@@ -164,16 +164,14 @@ def installed_packs(deadline: Deadline) -> Iterator[Pack]:
             yield Pack(name=point.name, notes=(note,))
 
 
-def _folder_of(found: object) -> Path:
-    """The folder of a pack: of a Python package its own, else the path that was given."""
-    return Path(next(iter(found.__path__))) if isinstance(found, ModuleType) else Path(str(found))
-
-
 def _read_pack(point: EntryPoint) -> Pack:
     from workerdiag.rulebook.folder import read_lenient  # imports cattrs
 
     found = point.load()
-    book, problems = read_lenient(_folder_of(found() if callable(found) else found))
+    found = found() if callable(found) else found
+    book, problems = read_lenient(
+        Path(next(iter(found.__path__))) if isinstance(found, ModuleType) else Path(str(found))
+    )
     problem_text = "; ".join(each[:_MAX_CHARS] for each in problems[:_MAX_NAMED])
     problem_text += f"; and {len(problems) - _MAX_NAMED} more" if len(problems) > _MAX_NAMED else ""
     if not (book.causes or book.landmarks):
@@ -186,7 +184,6 @@ def _read_pack(point: EntryPoint) -> Pack:
 
 #: A rule, or a part of one, as plain values.
 _Table = dict[str, Any]
-#: Keys of a cause that hold tables.
 _PARTS: Mapping[str, type[RivalCause | Mitigation | NextStepRule]] = {
     "rivals": RivalCause,
     "mitigations": Mitigation,

@@ -43,7 +43,6 @@ _ROLE = "deployment"
 #: Whose words are in a log only where a platform of that kind runs the workers.
 _OF_STREAM: Mapping[str, Deployment] = {"kubernetes": "kubernetes", "batch": "batch"}
 _KILLED_WORKER = "KilledWorker"
-#: Messages quote a key that is text.
 _QUOTES = "'\""
 _LONGEST = 200
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
@@ -72,7 +71,6 @@ class ClusterSetup:
     words: Mapping[str, str] = field(factory=dict, hash=False)
 
 
-#: The setup of an unknown cluster.
 UNKNOWN_SETUP = ClusterSetup()
 
 
@@ -219,7 +217,7 @@ def fill_example(text: str, words: Mapping[str, str]) -> str:
     """An example with its numbers, quoted for a shell; an unknown number becomes ``<port>`` or ``<size>``."""
 
     def typed(found: re.Match[str]) -> str:
-        value = _without_blanks(words.get(found[1]))
+        value = (words.get(found[1]) or "").replace(" ", "")
         return shlex.quote(value) if value else f"<{_BLANKS.get(found[1], found[1])}>"
 
     return _PLACEHOLDER.sub(typed, text)
@@ -231,10 +229,6 @@ def _fill_sentence(sentence: str, words: Mapping[str, str]) -> str | None:
     if any(name not in words for name in _PLACEHOLDER.findall(sentence)):
         return None
     return _PLACEHOLDER.sub(lambda found: words[found[1]], sentence)
-
-
-def _without_blanks(value: str | None) -> str | None:
-    return value.replace(" ", "") if value else None
 
 
 #: Head-room on top of what was used, as autoscalers recommend (krr, Dr. Elephant: peak + 25 %).
@@ -380,7 +374,6 @@ def _growth_per_s(readings: Sequence[MemoryReading]) -> int | None:
     return max(found, default=None)
 
 
-#: Frames in the findings at most.
 _MAX_FRAMES = 10
 _MAX_CHARS = 120
 _FRAME = re.compile(r'File "([^"\n]{1,1000})", line (\d{1,9}) in ([^\n]{1,300})')
@@ -406,10 +399,7 @@ class CrashFrame(NamedTuple):
 
 
 def _crash_frames(matches: Iterable[Match]) -> list[CrashFrame]:
-    """The frames of the crashed thread, innermost first (CPython, Python/traceback.c, ``dump_frame``).
-
-    Empty if no dump says which thread crashed.
-    """
+    """The frames of the thread that crashed, innermost first (CPython, Python/traceback.c, ``dump_frame``)."""
     stack = next((each.captures[STACK_CAPTURE] for each in matches if each.captures.get(STACK_CAPTURE)), "")
     found = _FRAME.findall(stack)[: 3 * _MAX_FRAMES]
     return [CrashFrame(path.replace("\\", "/"), int(line), name.strip()) for path, line, name in found]

@@ -180,10 +180,7 @@ def _is_in_order(end: ProcessEnd) -> bool:
 
 
 def _was_lost_before_asked(end: ProcessEnd) -> bool:
-    """Whether a log shows the removal of a lost worker above the first request to stop it.
-
-    A worker that closes on request says so to the scheduler (``close-stream``), and is not lost.
-    """
+    """Whether a log shows the removal of a lost worker, which did not deregister, above the first stop request."""
     if not end.lost or end.deregistered:
         return False
     first_order: dict[str, int] = {}

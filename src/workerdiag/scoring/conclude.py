@@ -84,7 +84,7 @@ def conclude(
         summary=summary(outcome, ranked, deaths, lost_workers, incident, obstacles)
         + separate_matter(incident, [death for each, death in death_of.items() if each.is_unexpected], book),
         causes=ranked,
-        unknown_probability=_unknown_probability(ranked),
+        unknown_probability=min(1.0, max(0.0, 1.0 - sum(each.probability for each in ranked))),
         deaths=deaths,
         blame=verdict,
         next_steps=next_steps(outcome, ranked, book, incident, setting, obstacles),
@@ -100,16 +100,13 @@ def conclude(
         unlisted_deaths=evolve(beyond, count=beyond.count + len(death_of) - len(deaths)),
     )
     findings = redact_object(findings)  # the one border: whatever shows findings shows no secret
-    return evolve(findings, gaps=_unique_gaps(findings.gaps))
+    first_gaps = {(each.source, each.reason, each.detail): each for each in reversed(findings.gaps)}
+    return evolve(findings, gaps=tuple(first_gaps.values())[::-1])
 
 
 def _ends(in_question: Sequence[EvaluatedCase], evaluated: Sequence[EvaluatedCase]) -> list[ProcessEnd]:
     cases = dict.fromkeys((*in_question, *evaluated))
     return [each.case.end for each in cases if each.case.end is not None]
-
-
-def _unique_gaps(gaps: Sequence[Gap]) -> tuple[Gap, ...]:
-    return tuple({(each.source, each.reason, each.detail): each for each in reversed(gaps)}.values())[::-1]
 
 
 def _death_weight(index: int, chances: Distribution) -> float:
@@ -153,10 +150,6 @@ def _rank_causes(
             )
         )
     return tuple(ranked)
-
-
-def _unknown_probability(ranked: Sequence[RankedCause]) -> float:
-    return min(1.0, max(0.0, 1.0 - sum(each.probability for each in ranked)))
 
 
 def _death_of_case(evaluated: EvaluatedCase, incident: Incident) -> Death:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from attrs import evolve
 
@@ -27,9 +27,7 @@ _RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]*)\((?P<message>.*)\)", re.DOTALL)
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+), in ([^\n]+)(?:\n    (\S[^\n]*))?')
 #: Roles that say nothing about a worker: unknown errors, how the cluster was deployed, exits of any process.
 SILENT_ROLES: tuple[MatchRole, ...] = ("error", "deployment", "exit-report", "other-program", "aftermath")
-#: How Python shows an exception.
 _EXCEPTION = re.compile(r"[ \t]*(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Warning)\b")
-#: Lines of a traceback in text without headers.
 _TRACEBACK_LINES = 100
 
 
@@ -176,7 +174,7 @@ class _KnownPlaces:
         if error.message_line:
             return (error.origin, error.message_line) in self._messages
         lines = self._lines.get(error.origin, ())
-        return _has_between(lines, error.line, error.line + _TRACEBACK_LINES)
+        return bisect_right(lines, error.line + _TRACEBACK_LINES) > bisect_right(lines, error.line - 1)
 
     def _knows_line(self, line: Match) -> bool:
         """Whether a landmark covers *line*, or it is an exception, or its message has another error."""
@@ -186,10 +184,6 @@ class _KnownPlaces:
             return True
         is_known = (line.origin, line.message_line) in self._other_errors
         return is_known or (line.origin, line.last_line) in self._covered
-
-
-def _has_between(lines: Sequence[int], first: int, last: int) -> bool:
-    return bisect_right(lines, last) > bisect_right(lines, first - 1)
 
 
 def failed_tasks(incident: Incident) -> int:

@@ -32,7 +32,6 @@ _SENDERS: Mapping[int, tuple[str, str]] = {
     13: ("native code that no longer ignores it, and wrote to a closed pipe or connection", ""),
     14: ("a timer of the code's own", "grep -rnE 'signal[.](alarm|setitimer)' ."),
 }
-#: Landmarks of a caller that timed out.
 _WAITED_IN_VAIN = "client.waited-in-vain"
 
 _RECORD_NEXT_DEATH = NextStep(
@@ -77,14 +76,17 @@ def next_steps(
     asked_for = _steps_at_obstacle(obstacles, book) if is_unknown and not incident.cases else []
     fallback = _fallback_steps(incident) if is_unknown and not (ordered_steps or asked_for) else []
     advised = _advised_steps(book.advice, setting) if is_unknown else []
-    if outcome == "unknown" and incident.cases and not _is_recorded(incident):
+    if (
+        outcome == "unknown"
+        and incident.cases
+        and all(mark.origin != _RECORDER_TOPIC for mark in incident.marks)
+    ):
         advised.append(_RECORD_NEXT_DEATH)
     first = _senders(incident) if is_unknown else ()
     return (*[*first, *asked_for, *ordered_steps, *fallback][: MAX_STEPS - len(advised)], *advised)
 
 
 def _steps_at_obstacle(obstacles: AllClearObstacles, book: Rulebook) -> list[NextStep]:
-    """The steps of the quoted message's landmark."""
     quoted = obstacles.troubles[-1] if obstacles.troubles else obstacles.unknown_error
     return _steps_at_landmark(quoted, book) if quoted else []
 
@@ -117,10 +119,6 @@ def _advised_steps(advice: Iterable[Mitigation], setting: ClusterSetup) -> list[
     ]
 
 
-def _is_recorded(incident: Incident) -> bool:
-    return any(mark.origin == _RECORDER_TOPIC for mark in incident.marks)
-
-
 def _is_caller_timeout(incident: Incident) -> bool:
     """Whether no death is known, and the caller timed out or tasks may never finish."""
     raised = [each for each in incident.exceptions if each.relation == "raised"]
@@ -138,7 +136,6 @@ def _senders(incident: Incident) -> Iterator[NextStep]:
 
 
 def _fallback_steps(incident: Incident) -> list[NextStep]:
-    """The places to check if nothing suggests any cause."""
     steps = []
     if _is_caller_timeout(incident):
         return [

@@ -27,7 +27,6 @@ from workerdiag.model.rules import (
     Sign,
     TogetherSign,
 )
-from workerdiag.model.vocabulary import Grade
 
 #: The fact of how a process ended.
 EXIT_FACT = "exit"
@@ -61,17 +60,14 @@ def fact_weights(seen: Iterable[SignEvidence], *, is_everyday: bool = False) -> 
     by_fact: dict[str, list[SignEvidence]] = {}
     for each in seen:
         by_fact.setdefault(each.sign.fact or each.sign.name, []).append(each)
-    strongest = [_strongest(some) for some in _distinct_groups(list(by_fact.values()))]
+    groups = _distinct_groups(list(by_fact.values()))
+    strongest = [max((each.sign.grade for each in some), key=GRADES.__getitem__) for some in groups]
     is_exit_seen = any(each.sign.fact == EXIT_FACT for some in by_fact.values() for each in some)
     is_alone = sum(grade != "hint" for grade in strongest) == 1
     is_doubtful = is_everyday and is_alone and not is_exit_seen
     return tuple(
         log(LONE_GRADES.get(each, GRADES[each]) if is_doubtful else GRADES[each]) for each in strongest
     )
-
-
-def _strongest(some: Iterable[SignEvidence]) -> Grade:
-    return max((each.sign.grade for each in some), key=lambda grade: GRADES[grade])
 
 
 def _distinct_groups(groups: Sequence[list[SignEvidence]]) -> list[list[SignEvidence]]:

@@ -19,7 +19,6 @@ from workerdiag.model.rules import (
     ExitSign,
     LogSign,
     Rulebook,
-    Sign,
 )
 from workerdiag.model.stop_reasons import may_retire, restarted_workers, retired_workers
 from workerdiag.model.vocabulary import MatchRole
@@ -121,10 +120,7 @@ class Relevance:
         return [*found, *counting] if found else counting
 
     def _may_count(self, match: Match) -> bool:
-        """Whether a sign can count in any death.
-
-        A sign that names a worker after its death is a consequence, not a cause.
-        """
+        """Whether a sign can count in any death; one that names a worker after its death is a consequence."""
         cause = self._book.cause(match.owner)
         if cause is None or (cause.family == "network" and self._is_of_the_dead(match)):
             return False
@@ -139,17 +135,14 @@ class Relevance:
         cause = self._book.cause(match.owner)
         if cause is None or (match.in_task and not _may_come_from_task(match, cause, end)):
             return False
-        if end is None:
-            return not self._is_request_without_end(match)
+        if end is None:  # a retirement in a log that lists registrations but no departure ended nothing
+            is_retirement = (match.origin, match.line) in self._retirements
+            return not (is_retirement and match.origin in self._registers)
         if cause.ends == "standstill" and not _may_have_stood_still(match, end):
             return False
         if cause.ends in ("killed", "crashed"):
             return self._lifetimes.may_describe(match, end) and not self._ended_otherwise(match, cause, end)
         return cause.ends != "stopped" or self._may_have_stopped(match, end)
-
-    def _is_request_without_end(self, match: Match) -> bool:
-        """Whether it is a retirement in a log that lists registrations but no departure."""
-        return match.origin in self._registers and (match.origin, match.line) in self._retirements
 
     def _may_have_stopped(self, order: Match, end: ProcessEnd) -> bool:
         if end.stop_requested and _is_told_in(end, order):
@@ -199,7 +192,8 @@ class Relevance:
         A kernel message is then about another process, and signs below decisive do not count. For a crash the
         kernel names the thread, so the message is not about a process that stopped on request.
         """
-        if match.stream == "kernel" and cause.ends == "crashed" and _has_left_in_order(end):
+        has_left_in_order = (end.stop_requested or end.deregistered) and not end.exit_known
+        if match.stream == "kernel" and cause.ends == "crashed" and has_left_in_order:
             return True
         exits = [each for each in cause.signs if isinstance(each, ExitSign)]
         signals = {number for each in exits for number in each.signals}
@@ -209,7 +203,8 @@ class Relevance:
         if end.signal in signals or (end.signal is None and end.status in statuses):
             return False
         sign = self._book.signs.get((match.owner, match.sign))
-        return match.stream == "kernel" or (end.signal is None and _sign_grade(sign) != "decisive")
+        is_decisive = sign is not None and sign.grade == "decisive"
+        return match.stream == "kernel" or (end.signal is None and not is_decisive)
 
 
 def _may_come_from_task(match: Match, cause: Cause, end: ProcessEnd | None) -> bool:
@@ -222,16 +217,8 @@ def _may_come_from_task(match: Match, cause: Cause, end: ProcessEnd | None) -> b
     return match.when is None or end.when is None or end.when - match.when <= AFTERMATH_S
 
 
-def _has_left_in_order(end: ProcessEnd) -> bool:
-    """Whether a process was asked to stop or deregistered, and no other end is known."""
-    return (end.stop_requested or end.deregistered) and not end.exit_known
-
-
 def _may_have_stood_still(match: Match, end: ProcessEnd) -> bool:
-    """Whether a sign of a standstill concerns the lost worker, not the cluster or another worker.
-
-    A user whose tasks did not finish may have asked all workers to stop.
-    """
+    """Whether a sign of a standstill, which a user may have ended, concerns the lost worker and no other."""
     if match.identity.worker is None:
         return not end.unexpected or match.stream in _OF_ONE_PROCESS
     return not end.exit_known or end.same_process(match.identity)
@@ -276,10 +263,6 @@ def _is_exit_certain(end: ProcessEnd) -> bool:
         return True
     by_nanny = any(mark.owner in _NANNY_EXITS for mark in end.marks)
     return by_nanny and end.status is not None and end.status < _UNSURE_STATUS
-
-
-def _sign_grade(sign: Sign | None) -> str:
-    return sign.grade if sign is not None else ""
 
 
 #: Seconds by which a worker may log its start before the scheduler logs its registration.

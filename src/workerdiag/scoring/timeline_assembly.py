@@ -161,7 +161,6 @@ def _limits(known: MemoryLimits, worker_bytes: int | None, told: Mapping[str, fl
 def _samples(
     known: ProcessHistory, readings: Iterable[tuple[float, int]], group: Iterable[tuple[float, int, int]]
 ) -> list[MemorySample]:
-    """The last memory values: samples, and reports of logs, events and heartbeats between them."""
     samples = {each.at: each for each in known.samples}
     for at, rss_bytes in readings:
         samples.setdefault(at, MemorySample(at=at, process_bytes=rss_bytes))
@@ -171,10 +170,7 @@ def _samples(
 
 
 def _group_readings(end: ProcessEnd, incident: Incident) -> Iterator[tuple[float, int, int]]:
-    """Time, usage and limit in bytes of the control group, as the kernel logs them when it kills.
-
-    A line of ``dmesg`` without a time gets the time of the death.
-    """
+    """Time (else that of the death), usage and limit in bytes of the control group, as the kernel logs its kills."""
     for case in incident.cases:
         for sign in case.signs if case.end is end else ():
             usage, limit = (whole(sign.captures.get(name)) for name in ("usage_kb", "limit_kb"))

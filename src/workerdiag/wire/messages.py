@@ -249,11 +249,9 @@ def encode_message(message: object) -> dict[str, object]:
 
 
 def decode_message(plain: object, dropped: list[str] | None = None) -> Message | None:
-    """The message in plain data; None if it is of no known kind, or of another schema.
+    """The message in plain data from anybody; None if it is of no known kind, or of another schema.
 
-    Args:
-        plain: What arrived, from anybody.
-        dropped: Gets the path of each field that is left out.
+    *dropped* gets the path of each field that is left out.
     """
     if not isinstance(plain, Mapping) or plain.get("schema", MESSAGE_SCHEMA) != MESSAGE_SCHEMA:
         return None

@@ -48,12 +48,9 @@ def to_plain(value: object) -> Any:
 
 
 def from_plain(kind: type[T], value: object, dropped: list[str]) -> T:
-    """The value of *kind* in plain data.
+    """The value of *kind*, a class of this package, in plain data.
 
-    Args:
-        kind: A class of this package.
-        value: What arrived.
-        dropped: Gets the path of each field or item that is left out, such as ``box.samples[3].at``.
+    *dropped* gets the path of each field or item that is left out, such as ``box.samples[3].at``.
 
     Raises:
         BrokenValueError: The data is no mapping, or lacks a field that has no default.
@@ -158,16 +155,11 @@ def _read_int(value: object, *_: object) -> int:
 
 
 def _read_float(value: object, *_: object) -> float:
-    number = _checked_number(value)
-    if not abs(number) < _MAX_FLOAT:  # also of NaN
+    if (
+        isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MAX_FLOAT
+    ):  # also NaN
         raise BrokenValueError
-    return float(number)
-
-
-def _checked_number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BrokenValueError
-    return value
+    return float(value)
 
 
 def _checked_mapping(value: object) -> Mapping[Any, object]:

@@ -33,7 +33,6 @@ MAX_RETAINED_BOXES = 64
 SILENCE_S = 600.0
 #: Where temporary files are on a file system that keeps no room, shared memory (man 7 shm_overview) may.
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  only a folder in it that is this user's alone
-#: Maximum number of entries of a folder to read.
 _MAX_ENTRIES = 10_000
 _NAME = re.compile(
     r"(?P<host>[\w.-]{1,64})-(?P<pid>\d{1,10})-(?P<start>\d{1,16})(?:\.(?P<nth>\d{1,3}))?\.box"
@@ -241,10 +240,7 @@ def _is_leftover(path: Path) -> bool:
 
 
 def _regular_files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The regular files in a folder, as many as may be looked at.
-
-    Others remove theirs meanwhile; what is gone by the time that it is looked at is passed over.
-    """
+    """The regular files in a folder, as many as may be looked at; others may remove theirs meanwhile."""
     with suppress(OSError), os.scandir(folder) as entries:
         for _, entry in zip(range(_MAX_ENTRIES), entries, strict=False):
             try:

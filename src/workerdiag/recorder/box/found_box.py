@@ -14,7 +14,6 @@ from workerdiag.recorder.box.reader import read_box
 from workerdiag.recorder.death_report import report_found_box
 from workerdiag.recorder.last_output import last_stderr
 from workerdiag.wire import BOX_MAGIC
-from workerdiag.wire.black_box import BlackBox
 from workerdiag.wire.messages import DeathReport
 
 
@@ -22,12 +21,8 @@ def death_message(place: str, data: bytes, fault: bytes) -> DeathReport | None:
     """The report of a worker's death from its box; None if the worker may still run.
 
     The worker is dead if the box says that it closed or faulthandler wrote a dump. Otherwise, a box on this
-    machine must be unlocked or its process gone, and any other box last written ten minutes ago.
-
-    Args:
-        place: Where the box was found; a path if it is on this machine.
-        data: Content of the box.
-        fault: Content of its faulthandler dump.
+    machine (*place* is its path) must be unlocked or its process gone, and any other box last written ten minutes
+    ago. *fault* is the content of its faulthandler dump.
 
     Raises:
         BadBoxError: The data is not a black box, or has another format.
@@ -36,22 +31,12 @@ def death_message(place: str, data: bytes, fault: bytes) -> DeathReport | None:
     box = evolve(read_box(data), faulthandler_dump=fault.decode("utf-8", "replace"))
     lies_here = _is_box_file(path)
     silent = is_orphan(path) if lies_here else box.written_at < time.time() - SILENCE_S
-    if not (silent or _has_ended(box)):
+    has_ended = "Fatal Python error" in box.faulthandler_dump or box.stage == "closed"
+    if not (silent or has_ended):
         return None
-    is_ours = lies_here and _is_own_box(path, box)
+    # a box of another user, or of before the machine booted, could name any file of it as its standard error
+    is_ours = lies_here and box.identity.get("boot_id") == boot_id() and path.stat().st_uid == os.getuid()
     return report_found_box(box, stderr=last_stderr(path, box, just_now=False) if is_ours else None)
-
-
-def _has_ended(box: BlackBox) -> bool:
-    return "Fatal Python error" in box.faulthandler_dump or box.stage == "closed"
-
-
-def _is_own_box(path: Path, box: BlackBox) -> bool:
-    """Whether a worker of this user wrote the box since this machine booted.
-
-    Any other box could name an arbitrary file of this machine as its standard error.
-    """
-    return box.identity.get("boot_id") == boot_id() and path.stat().st_uid == os.getuid()
 
 
 def _is_box_file(path: Path) -> bool:

@@ -176,15 +176,14 @@ def unpack_header(data: bytes) -> tuple[float, dict[str, Region]]:
     regions = {name.rstrip(b"\0").decode("ascii", "replace"): rest for name, *rest in table}
     made = {name: Region(name, *rest) for name, rest in regions.items()}
     if (
-        not all(_is_valid_region(each) for each in made.values())
+        any(
+            each.offset < HEADER_BYTES or each.cell_bytes < CELL_OVERHEAD or each.end > MAX_BYTES
+            for each in made.values()
+        )
         or sum(each.end - each.offset for each in made.values()) > MAX_BYTES
     ):
         raise ValueError("its header is damaged")
     return created_at, made
-
-
-def _is_valid_region(region: Region) -> bool:
-    return region.offset >= HEADER_BYTES and region.cell_bytes >= CELL_OVERHEAD and region.end <= MAX_BYTES
 
 
 def fault_path(path: Path) -> Path:

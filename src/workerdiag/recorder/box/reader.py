@@ -100,7 +100,6 @@ def _read_file(path: Path, most_bytes: int) -> bytes:
 
 
 def _read_fault(path: Path) -> str:
-    """What `faulthandler` wrote, if anything."""
     try:
         companion = fault_path(path)
         if not stat.S_ISREG(companion.stat().st_mode):
