@@ -54,7 +54,7 @@ def test_a_wrong_clock_does_not_make_two_deaths_of_one(ahead_s):
     assert [(each.identity.worker, each.identity.pid, each.signal) for each in diagnosis.deaths] == [
         (WORKER, 7012, 9)
     ]
-    assert any("were set right" in note for note in diagnosis.notes)
+    assert any("were corrected" in note for note in diagnosis.notes)
 
 
 @pytest.mark.slow
@@ -84,7 +84,7 @@ def test_clocks_that_agree_are_left_alone():
     """No note, where there is nothing to set right, also if the worker took its time to register."""
     for registered in (1.0, 13.0):
         notes = workerdiag.explain(logs=[scheduler_log(registered), nanny_log()]).notes
-        assert not any("set right" in note for note in notes)
+        assert not any("corrected" in note for note in notes)
 
 
 def test_the_kernel_kill_of_another_process_with_that_pid_does_not_count():

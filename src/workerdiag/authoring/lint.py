@@ -133,7 +133,7 @@ def _literal_problems(label: str, text: str, *, may_be_common: bool) -> Iterator
     try:
         found = literals(text)
         if not may_be_common and is_common_in_healthy_logs(text):
-            yield f"{label}: its fixed text stands in healthy logs all the time: {found}"
+            yield f"{label}: its fixed text is common in healthy logs: {found}"
     except NoLiteralError as problem:
         yield f"{label}: {problem}"
 
@@ -154,11 +154,11 @@ def _reference_problems(book: Rulebook) -> Iterator[str]:
         yield from _lifecycle_problems(cause, causes)
         for named in (*cause.explains, *(each.cause for each in cause.rivals)):
             if named not in causes:
-                yield f"{cause.id}: names a cause that is not there: {named}"
+                yield f"{cause.id}: names an unknown cause: {named}"
         for sign in (*cause.signs, *cause.against):
             for mark in _landmark_ids(cause, sign):
                 if mark not in landmarks:
-                    yield f"{cause.id} {sign.name}: names a landmark that is not there: {mark}"
+                    yield f"{cause.id} {sign.name}: names an unknown landmark: {mark}"
         yield from _mitigation_problems(cause, book)
     for landmark in book.landmarks:
         yield from _landmark_step_problems(landmark)
@@ -192,7 +192,7 @@ def _lifecycle_problems(cause: Cause, causes: Collection[str]) -> Iterator[str]:
     if cause.status == "deprecated" and not cause.deprecated_because:
         yield f"{cause.id}: is deprecated and does not say why (deprecated_because)"
     if cause.successor and cause.successor not in causes:
-        yield f"{cause.id}: names a successor that is not there: {cause.successor}"
+        yield f"{cause.id}: names an unknown successor: {cause.successor}"
     if (
         cause.ends == "never-started"
         and NO_WORKERS_CAUSE in causes

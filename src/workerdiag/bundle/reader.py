@@ -158,7 +158,7 @@ class _BundleReader:
         """What could not be read."""
         problems = [*self._archive.problems[:5]]
         if self._malformed:
-            problems.append(f"{self._malformed} pieces of evidence are malformed and were passed over")
+            problems.append(f"{self._malformed} pieces of evidence are malformed and were skipped")
         if problems:
             yield self._bundle_gap("; ".join(problems), _DAMAGED)
         newer = []
@@ -167,7 +167,7 @@ class _BundleReader:
             newer.append(f"it has schema {str(schema)[:20]}, and this version reads {SCHEMA}")
         if self._unknown:
             kinds = ", ".join(sorted(self._unknown)[:5])
-            newer.append(f"{self._unknown.total()} pieces of unknown kinds were passed over ({kinds})")
+            newer.append(f"{self._unknown.total()} pieces of unknown kinds were skipped ({kinds})")
         if newer:
             yield self._bundle_gap("; ".join(newer), _NEWER)
 
@@ -198,7 +198,7 @@ class _BundleReader:
         self._read_files.add(file)
         text = self._archive.read(file) if parts else b""
         if text is None:
-            self._archive.note(f"the text of {log.origin} is not there")
+            self._archive.note(f"the text of {log.origin} is missing")
             return log
         return evolve(log, parts=_log_parts(text, parts))
 
@@ -229,12 +229,12 @@ def _parse_file(archive: Archive, name: str, *most: int) -> object:
     if content is None:
         return None
     if not _is_parsable(content):
-        archive.note(f"{name}: it holds too much")
+        archive.note(f"{name}: it has too many values")
         return None
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as problem:
-        archive.note(f"{name}: no JSON ({problem})"[:200])
+        archive.note(f"{name}: not JSON ({problem})"[:200])
         return None
 
 
@@ -285,7 +285,7 @@ class Archive:
         if self._zip is None:
             self.is_damaged = self._data.startswith(_LOCAL_MARK)
             self._recovered = dict(self._scan_files())
-            self.note("it is damaged or cut off; what is whole in it was read")
+            self.note("it is damaged or cut off; its intact files were read")
 
     def note(self, problem: str) -> None:
         """Note what could not be read; of very many the first few."""
@@ -324,7 +324,7 @@ class Archive:
         except KeyError:
             return None
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise ValueError("it is packed in a way that bundles are not")
+            raise ValueError("its compression method is not one that bundles use")
         with self._zip.open(info) as file:
             return file.read(most + 1)
 

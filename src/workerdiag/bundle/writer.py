@@ -156,9 +156,9 @@ def _member_info(name: str) -> zipfile.ZipInfo:
 
 def _write_failure(problem: OSError, path: Path) -> tuple[str, str]:
     if isinstance(problem, FileNotFoundError):
-        return f"the folder {path.parent} does not exist", "make it first"
+        return f"the folder {path.parent} does not exist", "create it first"
     if isinstance(problem, NotADirectoryError):
-        return f"{path.parent} is no folder", "give a path in a folder"
+        return f"{path.parent} is not a folder", "give a path in a folder"
     if isinstance(problem, IsADirectoryError):
         return "it is a folder", "give the path of a file, such as death.zip"
     if problem.errno in (errno.ENOSPC, errno.EDQUOT):

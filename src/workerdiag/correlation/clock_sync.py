@@ -190,4 +190,4 @@ def _plausible_offset_s(apart: Collection[float]) -> float | None:
 
 def _clock_note(clock: str, ahead_s: float) -> str:
     way = "ahead of" if ahead_s > 0 else "behind"
-    return f"the times in {clock} are {abs(ahead_s):.0f} s {way} those of the others and were set right"
+    return f"the times in {clock} are {abs(ahead_s):.0f} s {way} those of the others and were corrected"

@@ -201,7 +201,7 @@ class Forwarder:
 
         about = os.fstat(self._file)
         if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid():
-            raise OSError("it is no file of this user")
+            raise OSError("it is not a file of this user")
         reserve_space(self._file, 0, _AHEAD_BYTES)
         release_space(self._file, 0, _PIECE_BYTES)
         reserve_space(self._file, 0, _AHEAD_BYTES)

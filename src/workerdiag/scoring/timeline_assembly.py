@@ -170,7 +170,7 @@ def _samples(
 
 
 def _group_readings(end: ProcessEnd, incident: Incident) -> Iterator[tuple[float, int, int]]:
-    """Time (else that of the death), usage and limit in bytes of the control group, as the kernel logs its kills."""
+    """Time (else that of the death), usage and limit in bytes of the control group, by the kernel's kills."""
     for case in incident.cases:
         for sign in case.signs if case.end is end else ():
             usage, limit = (whole(sign.captures.get(name)) for name in ("usage_kb", "limit_kb"))

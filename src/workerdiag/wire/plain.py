@@ -155,9 +155,9 @@ def _read_int(value: object, *_: object) -> int:
 
 
 def _read_float(value: object, *_: object) -> float:
-    if (
-        isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MAX_FLOAT
-    ):  # also NaN
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BrokenValueError
+    if not abs(value) < _MAX_FLOAT:  # also of NaN
         raise BrokenValueError
     return float(value)
 
