@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 
 import pytest
 
@@ -33,10 +34,33 @@ def test_what_ends_a_program_or_a_task_passes(kind):
         raise kind
 
 
-def test_the_debug_log_says_what_failed(caplog):
-    """Whoever looks for a fault of ours finds it with its traceback."""
+def test_the_debug_log_says_what_failed_and_where(caplog):
+    """Whoever looks for a fault of ours finds the line; the exception's own text is not made."""
     with caplog.at_level(logging.DEBUG, "workerdiag.guard"), guarded("dividing"):
         1 / 0  # noqa: B018
     (record,) = caplog.records
-    assert record.getMessage() == "Failed while dividing"
-    assert record.exc_info
+    assert record.getMessage().startswith("Failed while dividing: ZeroDivisionError\n")
+    assert "test_guard.py" in record.getMessage()
+
+
+def test_a_failing_log_handler_fails_nobody(monkeypatch):
+    """The guard does not fail in place of its block."""
+    monkeypatch.setattr(logging.Logger, "isEnabledFor", lambda *_: 1 / 0)
+    with guarded("dividing") as division:
+        1 / 0  # noqa: B018
+    assert isinstance(division.problem, ZeroDivisionError)
+
+
+def test_a_kept_problem_holds_no_frames():
+    """What the block held is let go of at once, however large."""
+
+    class Large:
+        pass
+
+    with guarded("dividing") as division:
+        large = Large()
+        kept = weakref.ref(large)
+        del large
+        1 / 0  # noqa: B018
+    assert division.problem.__traceback__ is None
+    assert kept() is None

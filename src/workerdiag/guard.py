@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -34,10 +35,22 @@ class guarded:  # noqa: N801  it reads as a statement: ``with guarded("asking th
     ) -> bool:
         if not isinstance(problem, Exception):
             return False
-        self.problem = problem
-        import logging  # slow to import, and rarely needed
-
-        logging.getLogger("workerdiag.guard").debug("Failed while %s", self.doing, exc_info=problem)
+        with suppress(Exception):  # a handler may fail, and the class of a foreign exception too
+            _log_debug(self.doing, problem, trace)
+        # Its frames would keep what they hold alive, in a circle with this object.
+        self.problem = problem.with_traceback(None)
         if self._note is not None:
             self._note(problem)
         return True
+
+
+def _log_debug(doing: str, problem: Exception, trace: TracebackType | None) -> None:
+    """Log where a block failed, without the exception's own text: making it may run foreign code."""
+    import logging  # slow to import, and rarely needed
+
+    logger = logging.getLogger("workerdiag.guard")
+    if logger.isEnabledFor(logging.DEBUG):
+        import traceback
+
+        where = "".join(traceback.format_tb(trace))
+        logger.debug("Failed while %s: %s\n%s", doing, type(problem).__name__, where)
