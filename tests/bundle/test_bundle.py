@@ -479,7 +479,11 @@ def test_only_configuration_that_matters_is_taken(tmp_path):
 
 @pytest.mark.parametrize(
     ("place", "said"),
-    [("nowhere/death.zip", "does not exist"), ("folder", "it is a folder"), ("file/death.zip", "not a folder")],
+    [
+        ("nowhere/death.zip", "does not exist"),
+        ("folder", "it is a folder"),
+        ("file/death.zip", "not a folder"),
+    ],
 )
 def test_a_place_that_cannot_be_written_is_said(tmp_path, place, said):
     """Saving fails with a message for a person, and leaves nothing behind."""
