@@ -17,7 +17,7 @@ from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine
-from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk
+from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk, import_sdk
 
 #: Operations of the resource provider Microsoft.Compute (Azure resource provider operations) that
 #: end a machine, and the categories of the platform's own entries.
@@ -66,7 +66,7 @@ class AzureSource(ProviderSource):
         cluster = self.scene.cluster
         credential = getattr(cluster, "credentials", None)
         if not hasattr(credential, "get_token"):
-            credential = machine.import_sdk("azure.identity").DefaultAzureCredential()
+            credential = import_sdk("azure.identity").DefaultAzureCredential()
         request_s = machine.request_timeout_s(deadline)
         options = {
             "base_url": self._endpoint,
@@ -76,9 +76,9 @@ class AzureSource(ProviderSource):
             "read_timeout": request_s,
         }
         subscription = str(cluster.subscription_id)
-        sdk = machine.import_sdk
-        monitor = sdk("azure.mgmt.monitor").MonitorManagementClient(credential, subscription, **options)
-        compute = sdk("azure.mgmt.compute").ComputeManagementClient(credential, subscription, **options)
+        who = credential, subscription
+        monitor = import_sdk("azure.mgmt.monitor").MonitorManagementClient(*who, **options)
+        compute = import_sdk("azure.mgmt.compute").ComputeManagementClient(*who, **options)
         group = str(cluster.resource_group)
         where = f"--resource-group {shlex.quote(group)}"
         yield ProviderQuery(
@@ -128,7 +128,7 @@ class AzureSource(ProviderSource):
             name = str(victim.identity.name)
             try:
                 vm = compute.virtual_machines.get(group, name, expand="instanceView")
-            except machine.import_sdk("azure.core.exceptions").ResourceNotFoundError:
+            except import_sdk("azure.core.exceptions").ResourceNotFoundError:
                 continue
             statuses = vm.instance_view.statuses or () if vm.instance_view else ()
             description = {

@@ -21,7 +21,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine
 from workerdiag.sources.internals import aws_region
-from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk
+from workerdiag.sources.machine import ProviderQuery, ProviderSource, Sdk, import_sdk
 
 #: Fields of ``DescribeInstances`` (EC2 API reference, version 2016-11-15) that may show a cause; never tags
 #: or user data.
@@ -281,10 +281,10 @@ def region_of(scene: Scene) -> str | None:
 def aws_client(service: str, region: str | None, deadline: Deadline) -> Sdk:
     """Return a boto3 client with its own session, no retries, and time-outs within *deadline*."""
     request_s = machine.request_timeout_s(deadline)
-    config = machine.import_sdk("botocore.config").Config(
+    config = import_sdk("botocore.config").Config(
         connect_timeout=request_s, read_timeout=request_s, retries={"total_max_attempts": 1}
     )
-    session = machine.import_sdk("boto3.session").Session()
+    session = import_sdk("boto3.session").Session()
     return session.client(service, region_name=region or session.region_name, config=config)
 
 
