@@ -15,13 +15,14 @@ import signal
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 from distributed import Client, Event, Lock, Queue, Variable, as_completed, wait
 
 from . import natural_tasks, tasks
 from .cluster import arrived
-from .natural_scenario import OWN_ERROR, natural
+from .natural_scenario import OWN_ERROR, SCENARIOS, natural
 from .natural_stage import (
     PATIENCE_S,
     Asked,
@@ -33,7 +34,9 @@ from .natural_stage import (
     statuses,
     worker_of,
 )
-from .processes import wait_until
+from .processes import LabError, wait_until
+
+__all__ = ["SCENARIOS"]
 
 #: Answers to work that runs and will end.
 RUNS = ("standstill.still-running",)
@@ -64,7 +67,7 @@ def own_key_error(stage: Stage) -> Asked:
     return caught(client, lambda: client.submit(tasks.nap, settings["columns"]))
 
 
-@natural(*OWN_ERROR, "memory.paused", says=("AttributeError",), never=("memory.paused",))
+@natural(*OWN_ERROR, says=("AttributeError",), never=("memory.paused",))
 def own_attribute_error_beside_a_paused_worker(stage: Stage) -> Asked:
     """A method is misspelled while a worker happens to be paused."""
     client = stage.local()
@@ -80,7 +83,7 @@ def nobody_listens_there(stage: Stage) -> Asked:
     return caught(None, lambda: Client(address, timeout=3))
 
 
-@natural(*OWN_ERROR, says=("cancel",))
+@natural(*OWN_ERROR, says=(r"cancelled by|was cancelled|cancel\(\)",))
 def cancelled_by_the_user(stage: Stage) -> Asked:
     """The user cancels his own future and then asks for its result."""
     client = stage.local()
@@ -90,7 +93,7 @@ def cancelled_by_the_user(stage: Stage) -> Asked:
     return caught(client, lambda: future.result(timeout=10))
 
 
-@natural(*OWN_ERROR, "exit.scheduler-closed", says=("clos",))
+@natural(*OWN_ERROR, "exit.scheduler-closed", "exit.scheduler-retired", says=("(cluster|client).{0,40}clos",))
 def result_after_closing(stage: Stage) -> Asked:
     """The cluster is closed, and then a result is asked for."""
     client = stage.local()
@@ -107,7 +110,9 @@ def result_after_closing(stage: Stage) -> Asked:
 def failed_assertion(stage: Stage) -> Asked:
     """An assertion of a task fails, each time."""
     client = stage.local()
-    return caught(client, lambda: client.submit(natural_tasks.check_total, -1, key="check").result(timeout=20))
+    return caught(
+        client, lambda: client.submit(natural_tasks.check_total, -1, key="check").result(timeout=20)
+    )
 
 
 @natural(*OWN_ERROR, says=("KeyError", "look_up"))
@@ -152,10 +157,24 @@ def disk_full_for_the_task(stage: Stage) -> Asked:
 def sqlite_in_threads(stage: Stage) -> Asked:
     """A task uses one SQLite connection in several threads."""
     client = stage.local()
-    return caught(client, lambda: client.submit(natural_tasks.query_in_threads, key="query").result(timeout=20))
+    return caught(
+        client, lambda: client.submit(natural_tasks.query_in_threads, key="query").result(timeout=20)
+    )
 
 
-@natural(*OWN_ERROR, "*.child-killed", says=("BrokenProcessPool", "kill|signal 9"))
+@natural(
+    *OWN_ERROR, "code.thread-unsafe", "signal.segfault", "signal.abort", says=("thread",), needs=("netCDF4",)
+)
+def netcdf_in_threads(stage: Stage) -> Asked:
+    """Four threads of each worker read one netCDF file, whose library is not safe for that."""
+    client = stage.local(threads=4, memory_limit="600MB")
+    name = str(stage.folder / "grid.nc")
+    client.submit(natural_tasks.write_grid, name).result(timeout=PATIENCE_S)
+    futures = client.map(natural_tasks.read_grid, [name] * 400, range(400), pure=False, retries=0)
+    return caught(client, lambda: client.gather(futures))
+
+
+@natural(*OWN_ERROR, "*.child-killed", says=("BrokenProcessPool", "SIGKILL|signal 9|out of memory|OOM"))
 def broken_process_pool(stage: Stage) -> Asked:
     """A process pool of a task loses a process to SIGKILL."""
     client = stage.local()
@@ -173,7 +192,9 @@ def child_killed(stage: Stage) -> Asked:
 def pool_in_a_daemonic_worker(stage: Stage) -> Asked:
     """A task makes a process pool, which a daemonic process may not."""
     client = stage.local()
-    return caught(client, lambda: client.submit(natural_tasks.simulate_in_pool, key="pool").result(timeout=20))
+    return caught(
+        client, lambda: client.submit(natural_tasks.simulate_in_pool, key="pool").result(timeout=20)
+    )
 
 
 # --------------------------------------------------------------------------- environment of workers
@@ -215,6 +236,20 @@ def function_of_a_module_only_the_client_has(stage: Stage) -> Asked:
 def function_of_a_module_and_no_exception(stage: Stage) -> Asked:
     """As before, without nannies, and the author only sees that nothing happens."""
     client = stage.commands(nanny=False)
+    stage.module("pricing_rules", "def price(amount):\n    return amount * 1.2\n")
+    price = importlib.import_module("pricing_rules").price
+    return stands_still(client, client.submit(price, 3, key="price"))
+
+
+@natural(
+    "exception.missing-module",
+    "exception.deserialization",
+    says=("pricing_rules",),
+    never_says=("nothing says why",),
+)
+def folder_that_only_this_process_has(stage: Stage) -> Asked:
+    """The path of a module is added once the workers run: the scheduler, here, can read the task, no worker can."""
+    client = stage.local()
     stage.module("pricing_rules", "def price(amount):\n    return amount * 1.2\n")
     price = importlib.import_module("pricing_rules").price
     return stands_still(client, client.submit(price, 3, key="price"))
@@ -374,7 +409,9 @@ def merge_that_explodes(stage: Stage) -> Asked:
 def nested_tasks(stage: Stage) -> Asked:
     """Each thread holds a task that waits for tasks of its own."""
     client = stage.local()
-    return stands_still(client, [client.submit(natural_tasks.parent, each, key=f"parent-{each}") for each in range(2)])
+    return stands_still(
+        client, [client.submit(natural_tasks.parent, each, key=f"parent-{each}") for each in range(2)]
+    )
 
 
 @natural("standstill.*", says=("lock",), never=("standstill.no-workers",))
@@ -384,7 +421,9 @@ def lock_never_released(stage: Stage) -> Asked:
     lock = Lock("results-database")
     lock.acquire()
     futures = [
-        client.submit(natural_tasks.update_database, "results-database", stage.mark(str(each)), 0, key=f"update-{each}")
+        client.submit(
+            natural_tasks.update_database, "results-database", stage.mark(str(each)), 0, key=f"update-{each}"
+        )
         for each in range(2)
     ]
     return stands_still(client, futures, lock)
@@ -398,7 +437,7 @@ def lock_of_a_dead_holder(stage: Stage) -> Asked:
     holder = client.submit(
         natural_tasks.update_database, "results-database", stage.mark("held"), 60, key="update-0"
     )
-    wait_until(lambda: os.path.exists(stage.mark("held")), "the lock to be held")
+    wait_until(Path(stage.mark("held")).exists, "the lock to be held")
     waiting = client.submit(
         natural_tasks.update_database, "results-database", stage.mark("waits"), 0, key="update-1"
     )
@@ -411,21 +450,33 @@ def queue_never_filled(stage: Stage) -> Asked:
     """Tasks take from a queue that nobody fills."""
     client = stage.local()
     queue = Queue("orders")
-    return stands_still(client, queue, [client.submit(natural_tasks.consume, "orders", key=f"consume-{each}") for each in range(2)])
+    return stands_still(
+        client,
+        queue,
+        [client.submit(natural_tasks.consume, "orders", key=f"consume-{each}") for each in range(2)],
+    )
 
 
 @natural("standstill.*", says=("variable",), never=("standstill.no-workers",))
 def variable_never_set(stage: Stage) -> Asked:
     """A task reads a variable that nobody sets."""
     client = stage.local()
-    return stands_still(client, Variable("learning-rate"), client.submit(natural_tasks.read_setting, "learning-rate", key="train"))
+    return stands_still(
+        client,
+        Variable("learning-rate"),
+        client.submit(natural_tasks.read_setting, "learning-rate", key="train"),
+    )
 
 
 @natural("standstill.*", says=("event",), never=("standstill.no-workers",))
 def event_never_set(stage: Stage) -> Asked:
     """Tasks wait for a start signal that nobody gives."""
     client = stage.local()
-    return stands_still(client, Event("start"), [client.submit(natural_tasks.wait_for_start, "start", key=f"race-{each}") for each in range(2)])
+    return stands_still(
+        client,
+        Event("start"),
+        [client.submit(natural_tasks.wait_for_start, "start", key=f"race-{each}") for each in range(2)],
+    )
 
 
 @natural("standstill.*", "external.sigkill", says=("queue|pinned|restrict|allow_other_workers|may only run",))
@@ -460,8 +511,10 @@ def pinned_to_a_worker_that_died(stage: Stage) -> Asked:
     address, pid = next(iter(client.run(os.getpid).items()))
     os.kill(pid, signal.SIGKILL)
     wait_until(
-        lambda: address not in client.scheduler_info(n_workers=-1)["workers"]
-        and len(client.scheduler_info(n_workers=-1)["workers"]) == 2,
+        lambda: (
+            address not in client.scheduler_info(n_workers=-1)["workers"]
+            and len(client.scheduler_info(n_workers=-1)["workers"]) == 2
+        ),
         "the successor",
     )
     future = client.submit(tasks.nap, 0, key="pinned", workers=[address], allow_other_workers=False)
@@ -472,7 +525,9 @@ def pinned_to_a_worker_that_died(stage: Stage) -> Asked:
 def resource_nobody_has(stage: Stage) -> Asked:
     """A task asks for a resource that no worker has."""
     client = stage.local()
-    return stands_still(client, arrived(client, client.submit(tasks.nap, 0, key="train", resources={"GPU": 1})))
+    return stands_still(
+        client, arrived(client, client.submit(tasks.nap, 0, key="train", resources={"GPU": 1}))
+    )
 
 
 @natural("standstill.unschedulable", says=("GPU",))
@@ -492,11 +547,40 @@ def no_valid_worker(stage: Stage) -> Asked:
     return caught(client, lambda: future.result(timeout=20))
 
 
+@natural("standstill.no-workers", says=("worker",))
+def no_worker_in_time(stage: Stage) -> Asked:
+    """Nobody started workers, and there is a limit for the wait: NoWorkerError."""
+    stage.earlier_cluster()
+    client = stage.commands(workers=0, scheduler={"DASK_DISTRIBUTED__SCHEDULER__NO_WORKERS_TIMEOUT": "2s"})
+    future = client.submit(tasks.nap, 0, key="train")
+    return caught(client, lambda: future.result(timeout=20))
+
+
+@natural("standstill.*", says=("repartition|event loop|scheduler",), needs=("numpy", "pandas", "pyarrow"))
+def repartition_that_waits_for_itself(stage: Stage) -> Asked:
+    """A repartition by size computes while the scheduler, in this process, reads the graph."""
+    import dask.dataframe as dd
+    import pandas as pd
+
+    client = stage.local()
+    frame = pd.DataFrame({"key": range(4000), "value": range(4000)})
+    table = dd.from_pandas(frame, npartitions=8).repartition(partition_size="10kB")
+    merged = table.merge(table, on="key")
+    computing = threading.Thread(target=merged.compute, daemon=True)
+    computing.start()
+    asked = stands_still(client, merged)
+    if not computing.is_alive():
+        raise LabError("the computation ended")
+    return asked
+
+
 @natural("standstill.unresponsive", says=("GIL|heartbeat",))
 def gil_held_everywhere(stage: Stage) -> Asked:
     """Compiled code holds the GIL on all workers."""
     client = stage.local()
-    futures = [client.submit(tasks.hold_gil, 60, stage.mark(str(each)), key=f"fit-{each}") for each in range(2)]
+    futures = [
+        client.submit(tasks.hold_gil, 60, stage.mark(str(each)), key=f"fit-{each}") for each in range(2)
+    ]
     return stands_still(client, futures, seconds=12)
 
 
@@ -626,7 +710,9 @@ def idle_for_too_long(stage: Stage) -> Asked:
 def stack_overflow(stage: Stage) -> Asked:
     """A task recurses too deeply, with a recursion limit that it raised itself."""
     client = stage.local()
-    return caught(client, lambda: client.submit(natural_tasks.show_tree, 300_000, key="show").result(timeout=40))
+    return caught(
+        client, lambda: client.submit(natural_tasks.show_tree, 300_000, key="show").result(timeout=40)
+    )
 
 
 @natural("code.process-exit", says=("solve",))
@@ -676,7 +762,9 @@ def actor_of_a_dead_worker(stage: Stage) -> Asked:
     counter.increment().result(timeout=10)
     (address,) = client.who_has()["counter"]
     os.kill(client.run(os.getpid)[address], signal.SIGKILL)
-    wait_until(lambda: address not in client.scheduler_info(n_workers=-1)["workers"], "the loss of the worker")
+    wait_until(
+        lambda: address not in client.scheduler_info(n_workers=-1)["workers"], "the loss of the worker"
+    )
     return caught(client, lambda: counter.increment().result(timeout=10), counter)
 
 

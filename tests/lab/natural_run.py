@@ -81,7 +81,9 @@ def _said(name: str, folder: Path, *, after_death: bool, recorded: bool) -> tupl
     """Return the answer of a run, and the end of what it printed."""
     here = __package__ or "lab"
     # Not ``-m``: the workers of a LocalCluster would then import all of this as their main module.
-    code = f"from {here}.natural_run import answer; answer({name!r}, {str(folder)!r}, {after_death}, {recorded})"
+    code = (
+        f"from {here}.natural_run import answer; answer({name!r}, {str(folder)!r}, {after_death}, {recorded})"
+    )
     paths = [str(IMPORT_ROOT), os.environ.get("PYTHONPATH", "")]
     environment = {
         **os.environ,
@@ -200,5 +202,3 @@ def main(only: str | None, answers: Path | None, *, after_death: bool, recorder:
                 f"# {SCENARIOS[name].about}\n# handed in: {run.handed or 'client alone'}\n{row(run)}\n\n{text}\n"
             )
     click.echo(counts(runs))
-
-

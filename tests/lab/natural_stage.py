@@ -101,8 +101,7 @@ class Stage(contextlib.ExitStack):
                 *options, name=f"worker-{number}", nanny=nanny, memory_limit=memory_limit, env=env or {}
             )
         client = self.enter_context(Client(self.lab.address, timeout=PATIENCE_S))
-        client.wait_for_workers(workers, timeout=PATIENCE_S)
-        return self._ready(client, workers, can_die=nanny)
+        return self._ready(client, workers, can_die=nanny and workers > 0)
 
     def earlier_cluster(self) -> None:
         """If wanted, lose a worker of another cluster of this process, and close that cluster."""
@@ -145,7 +144,8 @@ class Stage(contextlib.ExitStack):
         )
 
     def _ready(self, client: Client, workers: int, *, can_die: bool) -> Client:
-        client.wait_for_workers(workers, timeout=PATIENCE_S)
+        if workers:
+            client.wait_for_workers(workers, timeout=PATIENCE_S)
         if self._recorded:
             import workerdiag
 

@@ -171,6 +171,23 @@ def query_in_threads() -> list[object]:
         return list(pool.map(lambda number: connection.execute("select ?", (number,)).fetchone(), range(8)))
 
 
+def write_grid(name: str) -> None:
+    """Write a netCDF file."""
+    import netCDF4
+
+    with netCDF4.Dataset(name, "w") as file:
+        file.createDimension("x", 200_000)
+        file.createVariable("heat", "f8", ("x",), zlib=True)[:] = range(200_000)
+
+
+def read_grid(name: str, step: int) -> float:
+    """Read a part of a netCDF file."""
+    import netCDF4
+
+    with netCDF4.Dataset(name) as file:
+        return float(file.variables["heat"][step * 10 : step * 10 + 90_000].sum())
+
+
 def simulate_in_pool() -> list[int]:
     """Spread work over processes, inside a task."""
     with multiprocessing.get_context("fork").Pool(2) as pool:
