@@ -304,8 +304,9 @@ def table_in_the_graph(stage: Stage) -> Asked:
     """A large table is an argument of each task."""
     logging.getLogger("distributed.client").setLevel(logging.ERROR)
     client = stage.local()
-    table = os.urandom(1) * (170 * tasks.MB)
-    futures = [client.submit(natural_tasks.score_row, row, table, key=f"score-{row}") for row in range(4)]
+    client.run_on_scheduler(natural_tasks.allow_no_failure)  # each attempt takes its time
+    table = os.urandom(1) * (160 * tasks.MB)
+    futures = [client.submit(natural_tasks.score_row, row, table, key=f"score-{row}") for row in range(2)]
     return caught(client, lambda: client.gather(futures))
 
 
@@ -317,7 +318,12 @@ def growing_cache(stage: Stage) -> Asked:
     return stands_still(client, futures, seconds=14)
 
 
-@natural("memory.*", "configuration.*", *OWN_ERROR, says=("worth of input|input dependencies",))
+@natural(
+    "memory.*",
+    "configuration.*",
+    *OWN_ERROR,
+    says=("worth of input|input dependencies", "refuse|never ran|not run|before it ran"),
+)
 def refused_inputs(stage: Stage) -> Asked:
     """The inputs of a task are larger than a worker, so the scheduler refuses it."""
     client = stage.local(memory_limit="400MB")
@@ -374,8 +380,8 @@ def disk_full_for_a_shuffle(stage: Stage) -> Asked:
     """A rechunk over the network finds the disk of the workers full."""
     import dask.array as da
 
-    disk = stage.small_disk(30)
-    client = stage.local(local_directory=str(disk))
+    disk = stage.small_disk(20)
+    client = stage.local(local_directory=str(disk), memory_limit="900MB")
     array = da.random.random((8000, 1500), chunks=(8000, 100))
     return caught(client, lambda: array.rechunk((100, 1500), method="p2p").sum().compute())
 

@@ -39,6 +39,8 @@ class Run:
     trouble: str = ""
     #: What was handed in.
     handed: str = ""
+    #: The whole report.
+    full_text: str = ""
     #: Of the whole run.
     seconds: float = 0.0
 
@@ -74,7 +76,9 @@ def run_scenario(scenario: Scenario, *, after_death: bool = False, recorded: boo
         text=said["text"],
         seconds=said["seconds"],
     )
-    return Run(scenario=scenario, answer=answer, handed=said["handed"], seconds=seconds)
+    return Run(
+        scenario=scenario, answer=answer, handed=said["handed"], full_text=said["full"], seconds=seconds
+    )
 
 
 def _said(name: str, folder: Path, *, after_death: bool, recorded: bool) -> tuple[dict | None, str]:
@@ -146,6 +150,7 @@ def answer(name: str, folder: str, after_death: bool, recorded: bool) -> None:  
             "causes": [(each.id, each.probability) for each in diagnosis.causes],
             "deaths_are_separate": diagnosis.deaths_are_separate,
             "text": str(diagnosis),
+            "full": diagnosis.to_text(full=True),
             "seconds": seconds,
             "handed": f"{type(asked.exc).__name__}: {asked.exc}"[:300] if asked.exc is not None else "",
         }
@@ -200,5 +205,6 @@ def main(only: str | None, answers: Path | None, *, after_death: bool, recorder:
             kind = f"{name}{'.after-death' if after_death else ''}{'.recorder' if recorder else ''}"
             (answers / f"{kind}.txt").write_text(
                 f"# {SCENARIOS[name].about}\n# handed in: {run.handed or 'client alone'}\n{row(run)}\n\n{text}\n"
+                f"\n{'-' * 30} the whole report\n\n{run.full_text}\n"
             )
     click.echo(counts(runs))
