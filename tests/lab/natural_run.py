@@ -127,6 +127,8 @@ def answer(name: str, folder: str, after_death: bool, recorded: bool) -> None:  
     importlib.import_module(".natural", __package__)
     from .natural_stage import Stage
 
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # inherited from a shell's background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     home = Path(folder)
     with contextlib.ExitStack() as last:
         last.callback(os._exit, 0)
