@@ -703,7 +703,7 @@ def scheduler_killed(stage: Stage) -> Asked:
 @natural("exit.idle-timeout", "exit.scheduler-lost", says=("idle",))
 def idle_for_too_long(stage: Stage) -> Asked:
     """The scheduler closes itself since nothing was to be done; then there is work."""
-    client = stage.commands(scheduler={"DASK_DISTRIBUTED__SCHEDULER__IDLE_TIMEOUT": "6s"})
+    client = stage.commands(scheduler={"DASK_DISTRIBUTED__SCHEDULER__IDLE_TIMEOUT": "12s"})
     stage.lab.daemons["scheduler"].ended()
     time.sleep(1)
     return caught(client, lambda: client.submit(tasks.nap, 0, key="late").result(timeout=12))
