@@ -279,7 +279,7 @@ def older_module_on_the_workers(stage: Stage) -> Asked:
 # ------------------------------------------------------------------------------------------ memory
 
 
-@natural(MEMORY, says=("load-all-rows|load_all_rows",))
+@natural(MEMORY, blames="load-all-rows")
 def one_big_chunk(stage: Stage) -> Asked:
     """A task loads a file in one piece that is larger than a worker."""
     client = stage.local()
@@ -289,7 +289,7 @@ def one_big_chunk(stage: Stage) -> Asked:
     )
 
 
-@natural(MEMORY, says=("collect-rows|collect_rows",))
+@natural(MEMORY, blames="collect-rows")
 def endless_append(stage: Stage) -> Asked:
     """A task appends to a list until its worker is killed."""
     client = stage.local()
@@ -299,7 +299,7 @@ def endless_append(stage: Stage) -> Asked:
     )
 
 
-@natural(MEMORY, partly=("memory.paused",), says=("score",))
+@natural(MEMORY, partly=("memory.paused",), blames="score")
 def table_in_the_graph(stage: Stage) -> Asked:
     """A large table is an argument of each task."""
     logging.getLogger("distributed.client").setLevel(logging.ERROR)
@@ -721,21 +721,21 @@ def stack_overflow(stage: Stage) -> Asked:
     )
 
 
-@natural("code.process-exit", says=("solve",))
+@natural("code.process-exit", blames="solve")
 def exits_at_once(stage: Stage) -> Asked:
     """A library calls ``os._exit``."""
     client = stage.local()
     return caught(client, lambda: client.submit(tasks.exit_at_once, 3, key="solve").result(timeout=40))
 
 
-@natural("code.process-exit", says=("solve",))
+@natural("code.process-exit", blames="solve")
 def exits_politely(stage: Stage) -> Asked:
     """A task calls ``sys.exit``."""
     client = stage.local()
     return caught(client, lambda: client.submit(tasks.exit_politely, 3, key="solve").result(timeout=40))
 
 
-@natural("signal.segfault", says=("solve",))
+@natural("signal.segfault", blames="solve")
 def segfault(stage: Stage) -> Asked:
     """Compiled code reads from address 0."""
     client = stage.local()

@@ -73,6 +73,7 @@ def run_scenario(scenario: Scenario, *, after_death: bool = False, recorded: boo
         outcome=said["outcome"],
         causes=tuple((name, probability) for name, probability in said["causes"]),
         deaths_are_separate=said["deaths_are_separate"],
+        blamed=said["blamed"],
         text=said["text"],
         seconds=said["seconds"],
     )
@@ -151,6 +152,7 @@ def answer(name: str, folder: str, after_death: bool, recorded: bool) -> None:  
             "outcome": diagnosis.outcome,
             "causes": [(each.id, each.probability) for each in diagnosis.causes],
             "deaths_are_separate": diagnosis.deaths_are_separate,
+            "blamed": diagnosis.blame.task or "",
             "text": str(diagnosis),
             "full": diagnosis.to_text(full=True),
             "seconds": seconds,

@@ -34,6 +34,8 @@ class Answer:
     #: Id of each cause with its probability, likeliest first.
     causes: tuple[tuple[str, float], ...] = ()
     deaths_are_separate: bool = False
+    #: The task that is to blame; empty if none is named.
+    blamed: str = ""
     #: What ``print(diagnosis)`` shows.
     text: str = ""
     seconds: float = 0.0
@@ -68,6 +70,8 @@ class Scenario:
     partly: tuple[str, ...] = ()
     #: What the printed report must show, as regular expressions; otherwise it is partly right at most.
     says: tuple[str, ...] = ()
+    #: The key of the task that is to blame, as a regular expression; otherwise it is partly right at most.
+    blames: str = ""
     #: What it must not show; otherwise it is partly right at most.
     never_says: tuple[str, ...] = ()
     #: Causes that must not even be noticed.
@@ -89,6 +93,7 @@ def natural(
     *right: str,
     partly: tuple[str, ...] = (),
     says: tuple[str, ...] = (),
+    blames: str = "",
     never_says: tuple[str, ...] = (),
     never: tuple[str, ...] = (),
     needs: tuple[str, ...] = (),
@@ -103,6 +108,7 @@ def natural(
             right=right,
             partly=partly,
             says=says,
+            blames=blames,
             never_says=never_says,
             never=never,
             needs=needs,
@@ -123,7 +129,8 @@ def judge(scenario: Scenario, answer: Answer) -> Mark:
     says_all = all(re.search(each, answer.text, re.IGNORECASE) for each in scenario.says)
     says_none = not any(re.search(each, answer.text, re.IGNORECASE) for each in scenario.never_says)
     if _fits(answer.name, scenario.right):
-        return "right" if says_all and says_none else "partly"
+        is_fair = bool(re.search(scenario.blames, answer.blamed))
+        return "right" if says_all and says_none and is_fair else "partly"
     if _fits(answer.name, scenario.partly):
         return "partly"
     if answer.outcome == "no-death":

@@ -34,7 +34,7 @@ def _answer(outcome: str = "explained", text: str = "", **causes: float) -> Answ
     return Answer(outcome=outcome, causes=named, text=text)
 
 
-def _scenario(*right: str, **more: tuple[str, ...]) -> Scenario:
+def _scenario(*right: str, **more: tuple[str, ...] | str) -> Scenario:
     return Scenario(name="any", program=lambda _: Asked(), right=right, **more)
 
 
@@ -47,6 +47,7 @@ def _scenario(*right: str, **more: tuple[str, ...]) -> Scenario:
         (_scenario("a.b", says=("lock",)), _answer(a__b=0.9), "partly"),
         (_scenario("a.b", never_says=("lock",)), _answer(a__b=0.9, text="lock"), "partly"),
         (_scenario("a.b", partly=("c.d",)), _answer(c__d=0.9), "partly"),
+        (_scenario("a.b", blames="^load$"), _answer(a__b=0.9), "partly"),
         (_scenario("a.b"), _answer(c__d=0.9), "WRONG"),
         (_scenario("a.b"), _answer(c__d=0.4), "unknown"),
         (_scenario("a.b"), _answer("unknown"), "unknown"),
