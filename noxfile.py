@@ -122,7 +122,7 @@ def lab(session: nox.Session) -> None:
         session.install("--upgrade", ".", "distributed", *groups("lab"))
         options = ("tests/lab", *RETRY_LAB_ERRORS, *session.posargs)
         session.run("pytest", "-m", "lab and alone", *options)
-        session.run("pytest", "-n", "2", "-m", "lab and not alone", *options)
+        session.run("pytest", "-n", "2", "-m", "lab and not alone and not natural", *options)
 
 
 @nox.session(default=False)
@@ -141,6 +141,13 @@ def integrations(session: nox.Session, program: str) -> None:
     """
     session.install(f".[{program}]", *groups("tests"), *(groups("prefect") if program == "prefect" else ()))
     session.run("pytest", f"tests/integrations/test_{program}.py", *session.posargs)
+
+
+@nox.session(default=False)
+def lab_natural(session: nox.Session) -> None:
+    """Ask about programs that fail for natural reasons, fresh and after an earlier death. It takes half an hour."""
+    session.install(".", "dask[dataframe]", *groups("lab"))
+    session.run("pytest", "tests/lab/test_natural.py", "-m", "lab", *RETRY_LAB_ERRORS, *session.posargs)
 
 
 @nox.session(default=False)
