@@ -367,9 +367,9 @@ def paused_in_the_own_process(stage: Stage) -> Asked:
 def disk_full_for_spilling(stage: Stage) -> Asked:
     """The disk for spilling is full, so both workers keep everything in memory, and pause."""
     disk = stage.small_disk(40)
-    stage.earlier_cluster()
-    stage.configure(**{"distributed.worker.memory.terminate": False})
-    client = stage.local(local_directory=str(disk), can_die=False)
+    client = stage.local(local_directory=str(disk))
+    for nanny in client.cluster.workers.values():  # at most a pause, however busy the machine is
+        nanny.memory_manager.memory_terminate_fraction = 2.0
     futures = [client.submit(natural_tasks.make_chunk, 20, seed, key=f"chunk-{seed}") for seed in range(50)]
     wait_until(lambda: set(statuses(client)) == {"paused"}, "the workers to pause", within_s=PATIENCE_S)
     return stands_still(client, futures)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import dask.config
 from attrs import frozen
 from distributed import Client, Future, LocalCluster
 
@@ -54,10 +53,6 @@ class Stage(contextlib.ExitStack):
         self.lab = self.enter_context(Lab(folder))
         self._after_death = after_death
         self._recorded = recorded
-
-    def configure(self, **settings: Any) -> None:
-        """Set options of Dask in this process, and thereby in a LocalCluster."""
-        self.enter_context(dask.config.set(settings))
 
     def local(
         self,
