@@ -105,8 +105,7 @@ def _written(path: Path) -> Case:
     return Case(
         name=case["id"],
         logs=tuple(
-            workerdiag.LogText(piece["text"], stream=stream)
-            for piece, stream in zip(pieces, streams, strict=True)
+            workerdiag.LogText(piece["text"], stream=stream) for piece, stream in zip(pieces, streams, strict=True)
         ),
         right=_labels(case["label"]),
         fair=case.get("decidable_from_text") is True and case.get("evidence") != "inferred",
@@ -176,11 +175,7 @@ def calibration_error(pairs: Iterable[tuple[float, bool]]) -> float:
     for sure, right in pairs:
         bins.setdefault(min(9, int(sure * 10)), []).append((sure, right))
     count = sum(map(len, bins.values()))
-    return (
-        sum(abs(sum(sure - right for sure, right in each)) for each in bins.values()) / count
-        if count
-        else 0.0
-    )
+    return sum(abs(sum(sure - right for sure, right in each)) for each in bins.values()) / count if count else 0.0
 
 
 def main() -> int:
@@ -196,9 +191,7 @@ def main() -> int:
     if arguments.wrong:
         for each in answers:
             if not each.is_lenient:
-                print(
-                    f"{each.case.name}: is {each.case.right[0]}, said {each.causes[0]} ({each.sure or 0:.2f})"
-                )
+                print(f"{each.case.name}: is {each.case.right[0]}, said {each.causes[0]} ({each.sure or 0:.2f})")
     goal = RECORDED_GOAL if any(arguments.folder.glob("*/meta.json")) else REPORTED_GOAL
     publish(rows(answers, arguments.folder.name, goal=goal))
     return 0

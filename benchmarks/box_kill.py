@@ -140,9 +140,7 @@ def check(death: Death) -> None:
         number = sample.process_rss_bytes
         assert number
         assert (sample.managed_bytes, sample.thread_count) == (number * 3, number * 5)
-    assert all(
-        each.gil_contention is not None and each.loop_s == each.gil_contention * 2 for each in box.lags
-    )
+    assert all(each.gil_contention is not None and each.loop_s == each.gil_contention * 2 for each in box.lags)
     lines = box.last_output.splitlines()
     whole = [each for each in lines if MISSING_PIECE.decode() not in each]
     for line in whole:
@@ -167,9 +165,7 @@ def check_tasks(box: BlackBox, progress: list[list[int]]) -> None:
         tasks = [numbers(each.key) for each in box.finished_tasks if each.slot == thread]
         ends = [number for _, number in tasks]
         assert all(slot == thread for slot, _ in tasks)
-        assert all(
-            each.outcome == f"ok-{number}" for each, number in zip(slot_of(box, thread), ends, strict=True)
-        )
+        assert all(each.outcome == f"ok-{number}" for each, number in zip(slot_of(box, thread), ends, strict=True))
         assert ends == sorted(set(ends))
         assert not ends or ends[-1] <= ending
         if len(progress) == 1 and ended:  # several write over what one of them has just written

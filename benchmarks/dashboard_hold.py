@@ -56,8 +56,7 @@ def death(number: int) -> dict[str, object]:
     """A nanny's report with as much in it as one may have."""
     report = nanny_report(number, noticed_at=time.time())
     samples = [
-        {"at": NOW + at, "process_rss_bytes": 10**8 + at * 10**6, "memory_limit_bytes": 10**9}
-        for at in range(300)
+        {"at": NOW + at, "process_rss_bytes": 10**8 + at * 10**6, "memory_limit_bytes": 10**9} for at in range(300)
     ]
     box = {
         **report["box"],

@@ -80,9 +80,7 @@ def scheduler() -> Iterator[tuple[subprocess.Popen[str], str]]:
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr
-        found = next(
-            filter(None, (re.search(r"Scheduler at:\s+(tcp://\S+)", line) for line in process.stderr))
-        )
+        found = next(filter(None, (re.search(r"Scheduler at:\s+(tcp://\S+)", line) for line in process.stderr)))
         read = threading.Thread(target=deque, args=(process.stderr, 0))
         read.start()  # else it waits for ever, once the pipe is full
         yield process, found[1]

@@ -60,9 +60,7 @@ def landmarks(count: int, *, deaths: int, seed: int = 0) -> str:
     """A scheduler's log of *count* workers that come and go, *deaths* of which die."""
     chance = random.Random(seed)
     dying = set(chance.sample(range(count), deaths))
-    return "".join(
-        _message(index, DEATH if index in dying else COMING_AND_GOING, chance) for index in range(count)
-    )
+    return "".join(_message(index, DEATH if index in dying else COMING_AND_GOING, chance) for index in range(count))
 
 
 def _chatty(index: int, chance: random.Random) -> str:
@@ -71,7 +69,9 @@ def _chatty(index: int, chance: random.Random) -> str:
 
 
 def _message(index: int, shape: str, chance: random.Random) -> str:
-    time = f"2026-11-21 {index // 3600 % 24:02d}:{index // 60 % 60:02d}:{index % 60:02d},{chance.randrange(1000):03d}"
+    time = (
+        f"2026-11-21 {index // 3600 % 24:02d}:{index // 60 % 60:02d}:{index % 60:02d},{chance.randrange(1000):03d}"
+    )
     said = shape.format(
         time=time,
         a=chance.randrange(256),

@@ -69,8 +69,7 @@ def pages() -> Mapping[str, str]:
     book = workerdiag.load_rulebook(packs=False)
     matcher = Matcher(book)
     return {
-        each.name: render_html(explain_logs(each.logs, book, matcher), page=True)
-        for each in read_incidents(CASES)
+        each.name: render_html(explain_logs(each.logs, book, matcher), page=True) for each in read_incidents(CASES)
     }
 
 

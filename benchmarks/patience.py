@@ -97,9 +97,7 @@ def many_files(make: Make, folder: Path) -> Row:
 
 def of_the_host() -> Iterator[Row]:
     """The machine that we run on, asked in this process, and the parts of its answer that may hang."""
-    dead = Victim(
-        identity=Identity(worker="tcp://127.0.0.1:1", pid=2**22 + 5, host="127.0.0.1"), when=time.time()
-    )
+    dead = Victim(identity=Identity(worker="tcp://127.0.0.1:1", pid=2**22 + 5, host="127.0.0.1"), when=time.time())
     places, _ = find_locations(None, [dead], Deadline.after(BUDGET_S))
     scene = Scene(victims=(dead,), locations=tuple(places))
     taken_s, _ = time_source(partial(HostSource, scene), BUDGET_S)

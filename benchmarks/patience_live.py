@@ -40,23 +40,15 @@ TIMEOUT_S = 6.0
 
 def rows() -> Iterator[Row]:
     """One for each who may not answer, then for who does, and for the command line."""
-    yield seconds(
-        f"ClusterSource, frozen scheduler, budget {BUDGET_S:g} s", frozen_scheduler_s(), BUDGET_S * 1.1
-    )
+    yield seconds(f"ClusterSource, frozen scheduler, budget {BUDGET_S:g} s", frozen_scheduler_s(), BUDGET_S * 1.1)
     taken_s, explained_s = frozen_nanny_s()
     yield seconds(f"ClusterSource, frozen nanny, budget {BUDGET_S:g} s", taken_s, BUDGET_S * 1.1)
-    yield seconds(
-        f"explain(exc, client), frozen nanny, timeout {TIMEOUT_S:g} s", explained_s, TIMEOUT_S * 1.1
-    )
-    yield seconds(
-        "ClusterSource, dead scheduler, then closed client, budget 5 s each", dead_scheduler_s(), 5.5
-    )
+    yield seconds(f"explain(exc, client), frozen nanny, timeout {TIMEOUT_S:g} s", explained_s, TIMEOUT_S * 1.1)
+    yield seconds("ClusterSource, dead scheduler, then closed client, budget 5 s each", dead_scheduler_s(), 5.5)
     places_s, machine_s = local_cluster_s()
     yield seconds("where the dead lived, local cluster", places_s, 0.05)
     yield seconds("HostSource, local cluster", machine_s, 0.5)
-    yield seconds(
-        "workerdiag explain --scheduler, twice, which is silent, timeout 1 s", silent_s(), 2 * 1.1 + 2
-    )
+    yield seconds("workerdiag explain --scheduler, twice, which is silent, timeout 1 s", silent_s(), 2 * 1.1 + 2)
     yield seconds("workerdiag demo, the slowest of its deaths", max(map(demo_s, DEMO_DEATHS)), 60)
 
 
@@ -120,9 +112,7 @@ def local_cluster_s() -> tuple[float, float]:
 def silent_s() -> float:
     """Seconds for the command about a scheduler that accepts and says nothing, without and with a log."""
     with socket.create_server(("127.0.0.1", 0)) as silent, tempfile.NamedTemporaryFile("w") as log:
-        log.write(
-            "2026-05-04 11:22:33,444 - distributed.nanny - INFO - Worker process 7 exited with status 3\n"
-        )
+        log.write("2026-05-04 11:22:33,444 - distributed.nanny - INFO - Worker process 7 exited with status 3\n")
         log.flush()
         about = ["--scheduler", f"tcp://127.0.0.1:{silent.getsockname()[1]}", "--timeout", "1s"]
         return sum(run_s("explain", *logs, *about) for logs in ((), (log.name,)))
@@ -144,9 +134,7 @@ def crash() -> None:
     os._exit(3)
 
 
-def time_round(
-    client: Client, budget_s: float, exc: BaseException | None = None
-) -> tuple[float, list[Evidence]]:
+def time_round(client: Client, budget_s: float, exc: BaseException | None = None) -> tuple[float, list[Evidence]]:
     """Seconds for one round of questions, and the answers."""
     facts = exception_facts(exc) if exc is not None else []
     about = tuple(each.identity for each in facts if getattr(each, "identity", None) and each.identity.worker)

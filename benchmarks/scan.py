@@ -211,7 +211,5 @@ def _unzstd(path: Path) -> Iterator[bytes]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument(
-        "--mib", default="10,300,1024", type=lambda text: [int(each) for each in text.split(",")]
-    )
+    parser.add_argument("--mib", default="10,300,1024", type=lambda text: [int(each) for each in text.split(",")])
     publish(rows(parser.parse_args().mib))

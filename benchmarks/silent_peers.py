@@ -91,9 +91,7 @@ def makers(url: str, folder: Path) -> dict[str, Callable[[], EvidenceSource]]:
     ecs = scene(victim("tcp://10.0.1.2:34937", name="3"), cluster=_cluster_of_ecs())
     (folder / "logs").mkdir()
     job = fake_batch_system.FakeJob("w-0", "17", log_directory=str(folder / "logs"))
-    jobs = fake_batch_system.scene(
-        fake_batch_system.victim(NOW), of=fake_batch_system.cluster("SLURMCluster", job)
-    )
+    jobs = fake_batch_system.scene(fake_batch_system.victim(NOW), of=fake_batch_system.cluster("SLURMCluster", job))
     return {
         **{kind.__name__: _job(kind, variables) for kind, variables in JOBS.items()},
         "HostSource": lambda: HostSource(_frozen()),
@@ -192,9 +190,7 @@ def _azure() -> Scene:
         return AccessToken("not-a-token", int(NOW) + 36000)
 
     credentials = SimpleNamespace(get_token=get_token)
-    return _of(
-        "AzureVMCluster", uuid=CLUSTER, subscription_id="s", resource_group="g", credentials=credentials
-    )
+    return _of("AzureVMCluster", uuid=CLUSTER, subscription_id="s", resource_group="g", credentials=credentials)
 
 
 def _coiled() -> Scene:

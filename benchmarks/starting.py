@@ -20,8 +20,7 @@ from rows import Row, publish, usual
 TURNS = 40
 TASKS = 500
 PRELOADS = {
-    f"DASK_DISTRIBUTED__{process}__PRELOAD": '["workerdiag.recorder.preload"]'
-    for process in ("NANNY", "WORKER")
+    f"DASK_DISTRIBUTED__{process}__PRELOAD": '["workerdiag.recorder.preload"]' for process in ("NANNY", "WORKER")
 }
 
 
@@ -35,13 +34,9 @@ def rows() -> Iterator[Row]:
                 taken[recorded].append(started(client, recorded=recorded))
     bare, more = (usual([seconds for seconds, _ in taken[recorded]]) for recorded in (False, True))
     yield Row(what="start of a worker, bare", measured=bare * 1e3, unit="ms")
-    yield Row(
-        what="start of a worker, more with the recorder", measured=(more - bare) * 1e3, unit="ms", goal=30
-    )
+    yield Row(what="start of a worker, more with the recorder", measured=(more - bare) * 1e3, unit="ms", goal=30)
     bare, more = (usual([rss_bytes for _, rss_bytes in taken[recorded]]) for recorded in (False, True))
-    yield Row(
-        what="memory of a worker, more with the recorder", measured=(more - bare) / 1e6, unit="MB", goal=2
-    )
+    yield Row(what="memory of a worker, more with the recorder", measured=(more - bare) / 1e6, unit="MB", goal=2)
 
 
 def started(client: Client, *, recorded: bool) -> tuple[float, int]:
@@ -55,9 +50,7 @@ def started(client: Client, *, recorded: bool) -> tuple[float, int]:
         nanny = subprocess.Popen([*command, *preload], env=env, stderr=subprocess.DEVNULL)
         try:
             client.wait_for_workers(1, timeout=60)
-            joined = max(
-                when for when, message in client.get_events("all") if message["action"] == "add-worker"
-            )
+            joined = max(when for when, message in client.get_events("all") if message["action"] == "add-worker")
             client.gather(client.map(abs, range(TASKS), pure=False))
             (rss_bytes,) = client.run(lambda: psutil.Process().memory_info().rss).values()
         finally:

@@ -76,9 +76,7 @@ class Timed(Coroutine[Any, Any, Any]):
         finally:
             if self._name.startswith("Server._handle_comm"):
                 kind = (
-                    "with garbage collection"
-                    if Timed.collections != collections
-                    else "without garbage collection"
+                    "with garbage collection" if Timed.collections != collections else "without garbage collection"
                 )
                 Timed.steps_ms.append(((time.thread_time() - begin) * 1e3, kind))
 
@@ -130,9 +128,7 @@ def rows(workers: int, *, functions: str) -> Iterator[Row]:
     blocked = [] if functions == "run" else ["run_function"]
     if functions == "forbidden":
         os.environ["DASK_DISTRIBUTED__SCHEDULER__BLOCKED_HANDLERS"] = "['run_function']"
-    dask.config.set(
-        {"distributed.scheduler.worker-ttl": None, "distributed.scheduler.blocked-handlers": blocked}
-    )
+    dask.config.set({"distributed.scheduler.worker-ttl": None, "distributed.scheduler.blocked-handlers": blocked})
     gc.callbacks.append(note_collection)
     with LocalCluster(n_workers=0, dashboard_address=None, silence_logs=False) as cluster:
         on_loop(cluster, add_workers, workers)

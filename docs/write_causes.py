@@ -50,9 +50,7 @@ def page(cause: Cause) -> Iterator[str]:
     yield from (f"# {cause.title}", "", f"`{cause.id}`, revision {cause.revision}", "", cause.why.strip())
     yield from _section("What to do", list(_advice(cause)))
     yield from _section("How it shows", list(_messages(cause)))
-    yield from _section(
-        "Looks similar", [f"* {_linked(each.cause)}: {each.difference}" for each in cause.rivals]
-    )
+    yield from _section("Looks similar", [f"* {_linked(each.cause)}: {each.difference}" for each in cause.rivals])
     yield from _section("What would settle it", [f"* {_next_step(each)}" for each in cause.next_steps])
     yield from _section("Read more", [f"* <{each}>" for each in cause.references])
 

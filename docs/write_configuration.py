@@ -83,8 +83,7 @@ def _entry(key: str, description: str, allowed: str) -> str:
     default = "null" if defaults()[key] is None else defaults()[key]
     variable = f"DASK_{ROOT}__{key}".upper().replace(".", "__").replace("-", "_")
     return (
-        f"`{ROOT}.{key}`\n: {description}\n\n"
-        f"  Default: `{default}`. Allowed: {allowed}. Variable: `{variable}`.\n"
+        f"`{ROOT}.{key}`\n: {description}\n\n  Default: `{default}`. Allowed: {allowed}. Variable: `{variable}`.\n"
     )
 
 

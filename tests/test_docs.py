@@ -214,9 +214,7 @@ def test_docstrings_describe_the_arguments_that_there_are(path):
     """A parameter that was renamed is renamed where it is described."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ClassDef):
-            made = [
-                each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"
-            ]
+            made = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
         else:
             made = [node] if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else []
         if made:

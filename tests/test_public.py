@@ -75,9 +75,7 @@ def test_asking_for_explain_does_not_load_dask():
 
 def test_explaining_a_log_loads_no_event_loop():
     """A report on a log starts no process, and waits for no library that only other evidence needs."""
-    loaded = loaded_after(
-        "import workerdiag as w; w.explain(logs=[w.LogText('Worker process 9 was killed')])"
-    )
+    loaded = loaded_after("import workerdiag as w; w.explain(logs=[w.LogText('Worker process 9 was killed')])")
     assert not loaded & {"asyncio", "logging", "statistics", "subprocess", "distributed"}
 
 

@@ -127,10 +127,7 @@ def test_an_unknown_key_names_the_nearest(caplog):
     with dask.config.set({"workerdiag.recorder.death": 5}):
         value, (message,) = logged(caplog, "recorder.deaths")
         assert value == 1000
-        assert (
-            "there is no setting workerdiag.recorder.death: did you mean workerdiag.recorder.deaths?"
-            in message
-        )
+        assert "there is no setting workerdiag.recorder.death: did you mean workerdiag.recorder.deaths?" in message
         assert logged(caplog, "recorder.deaths") == (1000, [])
 
 
@@ -184,9 +181,7 @@ def test_a_secret_in_a_wrong_value_is_not_shown(caplog):
 
 def test_a_wrong_setting_never_raises_out_of_explain():
     """An ``except`` block is no place to learn of a typo the hard way."""
-    with dask.config.set(
-        {"workerdiag.explain.timeout": [], "workerdiag.documentation-url": 3, "workerdiag.x": 1}
-    ):
+    with dask.config.set({"workerdiag.explain.timeout": [], "workerdiag.documentation-url": 3, "workerdiag.x": 1}):
         assert str(workerdiag.explain(logs=workerdiag.LogText("worker killed by signal 9")))
 
 

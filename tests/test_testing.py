@@ -28,9 +28,7 @@ class RackPower:
                 with urllib.request.urlopen(f"{self._url}/racks", timeout=0.5 * budget_s) as answer:
                     said = answer.read(10_000).decode("ascii")
             except (OSError, ValueError) as problem:
-                yield Gap(
-                    source=self.name, reason="unreachable", detail=str(problem), remedy=f"curl {self._url}"
-                )
+                yield Gap(source=self.name, reason="unreachable", detail=str(problem), remedy=f"curl {self._url}")
                 return
             yield Event(topic="rack-power", fields={"said": said}, identity=victim.identity)
 

@@ -48,9 +48,7 @@ def answers(incidents: Sequence[KnownIncident], book: Rulebook, matcher: Matcher
         if findings.outcome == "explained" and findings.top is not None:
             right = findings_answer(findings) in each.expected
             rests_on = supporting(findings.top.id, each, book, matcher)
-            found.append(
-                Answer(case=each.name, sure=findings.top.probability, right=right, rests_on=rests_on)
-            )
+            found.append(Answer(case=each.name, sure=findings.top.probability, right=right, rests_on=rests_on))
     return found
 
 
@@ -77,9 +75,7 @@ def worse(now: Measures, release: str, before: Mapping[str, Measures]) -> Iterat
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 1 when a measure got worse than the page says, or the page lacks the release."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write docs/calibration.md")
     write = parser.parse_args(arguments).write
     book = workerdiag.load_rulebook(packs=False)

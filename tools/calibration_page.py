@@ -163,7 +163,5 @@ def _reliability(answers: Sequence[Answer]) -> str:
     for low, some in bins(answers).items():
         sure = sum(each.sure for each in some) / len(some)
         right = sum(each.right for each in some) / len(some)
-        rows.append(
-            f"| {low / BINS:.1f} to {(low + 1) / BINS:.1f} | {len(some)} | {sure:.2f} | {right:.2f} |"
-        )
+        rows.append(f"| {low / BINS:.1f} to {(low + 1) / BINS:.1f} | {len(some)} | {sure:.2f} | {right:.2f} |")
     return "\n".join(rows)

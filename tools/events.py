@@ -83,9 +83,7 @@ def _logged_events(function: _Function) -> Iterator[LoggedEvent]:
     """The events of one function: those it logs, and that which ``to_event`` returns to be logged."""
     for node in ast.walk(function):
         match node:
-            case ast.Call(func=called, args=args, keywords=keywords) if _last_name(called).endswith(
-                "log_event"
-            ):
+            case ast.Call(func=called, args=args, keywords=keywords) if _last_name(called).endswith("log_event"):
                 named = {each.arg: each.value for each in keywords}
                 topic = args[0] if args else named.get("topic")
                 message = args[1] if len(args) > 1 else named.get("msg")

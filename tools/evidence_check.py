@@ -118,9 +118,7 @@ def check_exception_sign(sign: ExceptionSign, vocabulary: Vocabulary) -> SignChe
     only_own = len(own) == len(sign.types) > 0
     if sign.pattern is None:
         return SignCheck(classes, is_wholly_own=only_own) if own else None
-    speech = TemplateMatch(
-        LogSign(name=sign.name, pattern=sign.pattern, grade=sign.grade), vocabulary.lowered
-    )
+    speech = TemplateMatch(LogSign(name=sign.name, pattern=sign.pattern, grade=sign.grade), vocabulary.lowered)
     raised = {each for each in vocabulary.events if isinstance(each, RaisedException)}
     texts = speech.wordings(vocabulary.templates) - {each.as_last_line for each in raised}
     raised = {each for each in raised if each.text in texts}

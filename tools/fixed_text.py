@@ -15,9 +15,7 @@ LEAST_LETTERS = 4
 def fixed_runs(text: str) -> frozenset[str]:
     """The fixed texts of a pattern, of all its alternatives, lower-case."""
     return frozenset(
-        run
-        for run in _runs(sre_parser.parse(text, re.IGNORECASE))
-        if sum(map(str.isalpha, run)) >= LEAST_LETTERS
+        run for run in _runs(sre_parser.parse(text, re.IGNORECASE)) if sum(map(str.isalpha, run)) >= LEAST_LETTERS
     )
 
 

@@ -94,8 +94,6 @@ def spans(releases: Collection[Version], looked_at: Sequence[Version]) -> str:
         first = first or release
         is_newest = index + 1 == len(looked_at)
         if is_newest or looked_at[index + 1] not in releases:
-            ranges.append(
-                f"{first}-" if is_newest else str(first) if first == release else f"{first}-{release}"
-            )
+            ranges.append(f"{first}-" if is_newest else str(first) if first == release else f"{first}-{release}")
             first = None
     return ", ".join(ranges)

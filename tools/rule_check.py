@@ -92,9 +92,7 @@ def _check(
         case ExceptionSign():
             return check_exception_sign(rule, vocabulary)
         case LandmarkSign(landmark=landmark):
-            return (
-                check_landmark_sign(rule, landmarks[landmark], vocabulary) if landmark in landmarks else None
-            )
+            return check_landmark_sign(rule, landmarks[landmark], vocabulary) if landmark in landmarks else None
 
 
 def claimed_by(rule: Rule, landmarks: Mapping[str, Landmark]) -> Claim:

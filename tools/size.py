@@ -234,9 +234,7 @@ def floors(arrows: Arrows) -> dict[str, int]:
 
 def mutual(arrows: Arrows) -> list[tuple[str, str]]:
     """Return the pairs that import each other."""
-    return sorted(
-        (one, other) for one in arrows for other in arrows[one] if one < other and one in arrows[other]
-    )
+    return sorted((one, other) for one in arrows for other in arrows[one] if one < other and one in arrows[other])
 
 
 def figures(modules: Sequence[Module]) -> dict[str, int]:
@@ -289,9 +287,7 @@ def over_limit(figures: Mapping[str, int]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures; exit status 1 if asked to check and one passes its limit."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="fail if a figure passes its limit")
     check = parser.parse_args(arguments).check
     modules = read_modules(PACKAGE)

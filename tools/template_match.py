@@ -50,9 +50,7 @@ _OF_PYTHON = re.compile(
     r"\b(?:"
     + "|".join(
         sorted(
-            each
-            for each in (*vars(builtins), *signal.Signals.__members__)
-            if each[0].isupper() and len(each) > 4
+            each for each in (*vars(builtins), *signal.Signals.__members__) if each[0].isupper() and len(each) > 4
         )
     )
     + r")\b(?!: )|<class '[\w.]+'>"
@@ -91,9 +89,7 @@ class TemplateMatch:
         self._plainly = frozenset(_filled(rule, templates, runs, _PLAIN))
         self._filled = self._plainly | frozenset(_filled(rule, templates, runs, _SPECIAL + _PLAIN[:2]))
         lines = [line for seen in rule.seen if (line := _SeenLine(text, message(seen), runs)).insisted]
-        self._made = [
-            (line, {each: made for each in templates if (made := line.made_by(each))}) for line in lines
-        ]
+        self._made = [(line, {each: made for each in templates if (made := line.made_by(each))}) for line in lines]
         own = [line.text.lower() for line, made in self._made if _makes_all(line.insisted, made)]
         #: Whether every alternative of the pattern is distributed's own wording.
         self.is_wholly_own = (
@@ -130,9 +126,7 @@ def any_of(rule: LogSign | Landmark) -> str:
 
 def _alternative(text: str) -> str:
     """A pattern as a part of another one: without names of groups, its flags for itself alone."""
-    flags, rest = (
-        found.groups() if (found := re.match(r"[(][?]([a-z]+)[)](.*)", text, re.DOTALL)) else ("", text)
-    )
+    flags, rest = found.groups() if (found := re.match(r"[(][?]([a-z]+)[)](.*)", text, re.DOTALL)) else ("", text)
     return f"(?{flags}:{re.sub(r'[(][?]P<[a-z_]+>', '(', rest)})"
 
 
@@ -144,17 +138,14 @@ def _filled(
     unless = pattern(rule.unless) if rule.unless else None
     for template in templates_with(runs, templates):
         if any(
-            wanted.search(text) and not (unless and unless.search(text))
-            for text in fillings(template, fillers)
+            wanted.search(text) and not (unless and unless.search(text)) for text in fillings(template, fillers)
         ):
             yield template
 
 
 def templates_with(runs: Collection[str], templates: Mapping[Template, str]) -> Iterator[Template]:
     """Templates that have one of the fixed texts of a pattern, or what of it does not stand in gaps."""
-    parts = {
-        part for run in runs for part in _IN_GAPS.split(run) if sum(map(str.isalpha, part)) >= LEAST_LETTERS
-    }
+    parts = {part for run in runs for part in _IN_GAPS.split(run) if sum(map(str.isalpha, part)) >= LEAST_LETTERS}
     return (template for template, lowered in templates.items() if any(part in lowered for part in parts))
 
 

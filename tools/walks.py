@@ -168,9 +168,7 @@ def silence_standard_error() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the walks; exit status 1 if asked to check and one passes through too many modules."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="fail if a walk passes its limit")
     check = parser.parse_args(arguments).check
     is_over = False

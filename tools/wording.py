@@ -34,12 +34,8 @@ OLDEST_LIVE = "2024.8.1"
 
 @click.command()
 @click.option("--since", default=OLDEST_LIVE, show_default=True, help="Oldest release to read.")
-@click.option(
-    "--only", multiple=True, metavar="RELEASE", help="Read these besides; with --since none: no others."
-)
-@click.option(
-    "--cache", type=click.Path(path_type=Path), help="Folder for the wheels (default: a temporary one)."
-)
+@click.option("--only", multiple=True, metavar="RELEASE", help="Read these besides; with --since none: no others.")
+@click.option("--cache", type=click.Path(path_type=Path), help="Folder for the wheels (default: a temporary one).")
 @click.option("--write", is_flag=True, help=f"Write {TABLE.relative_to(ROOT)}.")
 def main(since: str, only: Sequence[str], cache: Path | None, *, write: bool) -> None:
     """Check the releases that the rules claim to be worded for."""

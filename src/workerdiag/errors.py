@@ -190,9 +190,7 @@ class InstallError(WorkerdiagError):
     remedy: str = ""
 
     def __str__(self) -> str:
-        return (
-            f"cannot install the recorder on {', '.join(self.where)}: {self.why}{_in_brackets(self.remedy)}"
-        )
+        return f"cannot install the recorder on {', '.join(self.where)}: {self.why}{_in_brackets(self.remedy)}"
 
 
 @define(eq=False)
@@ -220,9 +218,7 @@ class StateInUseError(WorkerdiagError):
     name: str
     #: The process that has it: ``pid 4711 on host-a``.
     holder: str
-    _sentence = (
-        "another watcher uses {name}: {holder} (end that one, or give this one a state file of its own)"
-    )
+    _sentence = "another watcher uses {name}: {holder} (end that one, or give this one a state file of its own)"
 
 
 @define(eq=False)

@@ -239,9 +239,7 @@ def group_paths(lines: list[str]) -> list[tuple[str, str]]:
 
 def _event_counts(file: Path) -> dict[str, int]:
     pairs = (line.split() for line in _read_text(file).splitlines())
-    return {
-        pair[0]: int(pair[1]) for pair in pairs if pair[:1] and pair[0] in EVENTS and pair[-1].isdecimal()
-    }
+    return {pair[0]: int(pair[1]) for pair in pairs if pair[:1] and pair[0] in EVENTS and pair[-1].isdecimal()}
 
 
 def _pressure(folder: Path) -> dict[str, float]:

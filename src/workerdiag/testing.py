@@ -52,9 +52,7 @@ _FLOOD_BYTES = 100 * 2**20
 _WITH_IDENTITY = (LogChunk, Event, ProcessExit, MemoryReading)
 
 
-def example_scene(
-    *, worker: str = "tcp://10.0.0.4:40331", client: object = None, **environment: str
-) -> Scene:
+def example_scene(*, worker: str = "tcp://10.0.0.4:40331", client: object = None, **environment: str) -> Scene:
     """A scene with one worker that died just now, and with its nanny still there to ask.
 
     Args:
@@ -120,9 +118,7 @@ def _metadata_problems(source: EvidenceSource) -> list[str]:
     return problems
 
 
-def _collect_pieces(
-    make: Callable[[], EvidenceSource], budget_s: float, problems: list[str]
-) -> list[Evidence]:
+def _collect_pieces(make: Callable[[], EvidenceSource], budget_s: float, problems: list[str]) -> list[Evidence]:
     for _ in range(_TRIES):
         pieces: list[Evidence] = []
         thread = HelperThread("workerdiag-check", lambda: make().collect(budget_s=budget_s))

@@ -8,9 +8,7 @@ from math import ceil, inf, isinf
 
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _BYTES |= {
-    f"{letter}{end}": 2**power
-    for letter, power in zip("kmgt", (10, 20, 30, 40), strict=True)
-    for end in ("ib", "")
+    f"{letter}{end}": 2**power for letter, power in zip("kmgt", (10, 20, 30, 40), strict=True) for end in ("ib", "")
 }
 _UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("kiB", 2**10))
 #: From here on, digits behind the point say nothing to a person.

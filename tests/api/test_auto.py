@@ -408,9 +408,7 @@ def test_each_step_of_loading_can_be_done():
 
 def test_a_program_that_passes_imports_next_to_nothing():
     """Neither attrs nor what makes a note is imported to switch notes on."""
-    script = (
-        "import sys; before = set(sys.modules); import workerdiag.auto; print(*set(sys.modules) - before)"
-    )
+    script = "import sys; before = set(sys.modules); import workerdiag.auto; print(*set(sys.modules) - before)"
     command = [sys.executable, "-c", f"import threading, typing, concurrent.futures; {script}"]
     imported = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     ours = {name for name in imported if name.startswith("workerdiag")}

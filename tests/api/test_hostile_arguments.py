@@ -255,9 +255,7 @@ def test_sixteen_threads_get_what_one_gets():
     """Calls that run at once answer alike."""
     one = workerdiag.explain(RuntimeError("x"), logs=[GOOD])
     with ThreadPoolExecutor(16) as pool:
-        asked = [
-            pool.submit(workerdiag.explain, RuntimeError("x"), logs=[GOOD], timeout=60) for _ in range(32)
-        ]
+        asked = [pool.submit(workerdiag.explain, RuntimeError("x"), logs=[GOOD], timeout=60) for _ in range(32)]
 
     assert all(each.result() == one for each in asked)
 

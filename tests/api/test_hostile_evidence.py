@@ -83,9 +83,7 @@ ANY_PIECE = st.one_of(
         identity=ANY_WHOSE,
         when=ANY_WHEN,
     ),
-    st.builds(
-        TasksAtLoss, identity=ANY_WHOSE, tasks=ANY_KEYS, assigned=ANY_KEYS, gave_up=ANY_KEYS, when=ANY_WHEN
-    ),
+    st.builds(TasksAtLoss, identity=ANY_WHOSE, tasks=ANY_KEYS, assigned=ANY_KEYS, gave_up=ANY_KEYS, when=ANY_WHEN),
     st.builds(Gap, source=ANY_TEXT, reason=st.just("malformed"), detail=ANY_TEXT, remedy=ANY_TEXT),
     st.builds(Inspected, place=st.sampled_from(PLACES), identity=ANY_WHOSE),
 )

@@ -134,8 +134,7 @@ def test_a_name_that_nobody_can_answer_is_a_problem(rules):
     incident(rules / "incidents", "fell", FELL, 'expected = ["house.fell", "house.flel"]')
 
     assert (
-        only_problem(evaluate_rules(rules))
-        == "incident fell: expects house.flel, which is no cause and no outcome"
+        only_problem(evaluate_rules(rules)) == "incident fell: expects house.flel, which is no cause and no outcome"
     )
 
 

@@ -17,9 +17,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "writing-a-rule.md"
 
 def block(language: str, begins: str) -> str:
     """The code block of the page that begins so, without its indentation."""
-    for indent, text in re.findall(
-        rf"(?ms)^( *)```{language}\n(.*?)^ *```$", PAGE.read_text(encoding="utf-8")
-    ):
+    for indent, text in re.findall(rf"(?ms)^( *)```{language}\n(.*?)^ *```$", PAGE.read_text(encoding="utf-8")):
         plain = re.sub(rf"(?m)^{indent}", "", text)
         if plain.lstrip().startswith(begins):
             return plain

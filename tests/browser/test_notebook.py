@@ -124,9 +124,7 @@ def test_the_notebooks_own_style_does_not_spoil_it(seen, tmp_path, theme):
     seen.page.goto(as_page(notebook, tmp_path / "notebook.html", theme))
     answer = seen.page.locator(".workerdiag").first
     label = answer.locator("dt").first
-    assert label.bounding_box()["height"] < 2 * label.evaluate(
-        "e => parseFloat(getComputedStyle(e).fontSize)"
-    )
+    assert label.bounding_box()["height"] < 2 * label.evaluate("e => parseFloat(getComputedStyle(e).fontSize)")
     mark = answer.locator(".wd-mark").first
     ground, number = mark.evaluate(
         "e => [...e.querySelectorAll('circle, text')].map(each => getComputedStyle(each).fill)"

@@ -107,9 +107,7 @@ def test_a_picture_of_the_whole_page_shows_all_of_it(show):
 def test_a_command_is_copied_by_keyboard(show, seen):
     """The button is reached with the tab key and works on enter."""
     page = show(explained())
-    page.evaluate(
-        "navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve(); }"
-    )
+    page.evaluate("navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve(); }")
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Copied").wait_for(timeout=PATIENCE_MS)
@@ -148,9 +146,7 @@ def test_it_is_shown_at_once(show, seen):
 
 def test_no_column_of_a_table_is_cut_off_on_paper(show, seen):
     """Nobody scrolls there: keys of tasks break, as they are long."""
-    task = TaskSpan(
-        key=f"load-{'0123456789abcdef' * 4}", thread="Dask-Default-Threads-4711-0", started_at=NOON_ISH
-    )
+    task = TaskSpan(key=f"load-{'0123456789abcdef' * 4}", thread="Dask-Default-Threads-4711-0", started_at=NOON_ISH)
     seen.page.set_viewport_size({"width": 700, "height": 1000})  # of A4, within its margins
     seen.page.emulate_media(media="print")
     page = show(drawn(timeline=Timeline(histories=(history(tasks=(task,)),))))

@@ -47,9 +47,7 @@ DIED = (
     "Key: x\nOSError: [Errno 28] No space left on device: 's3://ann:s3cret@host/x'\n"
     "2026-05-04 11:22:34,000 - distributed.nanny - INFO - Worker process 7 was killed by signal 11\n"
 )
-QUIET = (
-    "2026-05-04 11:22:30,000 - distributed.worker - INFO - Nothing to see, line {} of many that say little\n"
-)
+QUIET = "2026-05-04 11:22:30,000 - distributed.worker - INFO - Nothing to see, line {} of many that say little\n"
 
 
 def chances(findings):
@@ -92,9 +90,7 @@ def test_what_is_no_text_is_judged_again_too(tmp_path):
     """Exceptions, events, exits, readings, gaps and places that were looked at are kept as they were."""
     identity = Identity(worker="tcp://10.0.0.4:1", pid=7, host="node-1")
     pieces = (
-        ExceptionFacts(
-            type="distributed.scheduler.KilledWorker", text="boom", identity=identity, executing=("x",)
-        ),
+        ExceptionFacts(type="distributed.scheduler.KilledWorker", text="boom", identity=identity, executing=("x",)),
         Event(topic="worker-restart-memory", fields={"pid": 7, "rss": 1.5, "x": None, "y": True}, when=5.0),
         ProcessExit(identity=identity, signal=9, when=6.0, reporter="told"),
         MemoryReading(identity=identity, rss_bytes=10, limit_bytes=11, when=5.5),
@@ -195,8 +191,7 @@ def test_keys_of_tasks_take_room_too():
     """Of workers with long lists of tasks the first and the last are kept, not more than there is room for."""
     keys = tuple(f"task-{number}-{'x' * 100}" for number in range(500))
     pieces = tuple(
-        TasksAtLoss(identity=Identity(worker=f"tcp://10.0.0.4:{number}"), assigned=keys)
-        for number in range(200)
+        TasksAtLoss(identity=Identity(worker=f"tcp://10.0.0.4:{number}"), assigned=keys) for number in range(200)
     )
     keeper = EvidenceTap()
     assert len(list(keeper.tee(pieces))) == 200
@@ -209,9 +204,7 @@ def test_a_report_has_the_versions_of_those_who_did_not_save_it(tmp_path):
     """The scheduler's and the victim's, and what differed; with settings of the scheduler."""
     box = json.dumps({"identity": {"python": "3.11.9", "distributed": "2025.1.0"}})
     pieces = (
-        Event(
-            topic="versions", fields={"of": "scheduler", "address": "tcp://10.0.0.1:8786", "dask": "2026.8.0"}
-        ),
+        Event(topic="versions", fields={"of": "scheduler", "address": "tcp://10.0.0.1:8786", "dask": "2026.8.0"}),
         Event(topic="versions", fields={"of": "differing", "packages": "dask", "dask": "client 2, worker 1"}),
         Event(topic="configuration", fields={"of": "scheduler", "distributed.scheduler.worker-ttl": 300}),
         Event(topic="black-box", fields={"content": box}, identity=Identity(worker="tcp://10.0.0.4:1")),
@@ -258,9 +251,7 @@ def test_stand_ins_keep_apart_what_was_apart(tmp_path):
         "/home/annabel/x.py on bignode17 and [fe80::1:2] 172.16.5.4 172.16.5.5 127.0.0.1\n"
     )
     identity = Identity(worker="tcp://172.16.5.4:4002", host="bignode17")
-    first = workerdiag.explain(
-        sources=[FixedSource((LogChunk(origin="x", data=log.encode(), identity=identity),))]
-    )
+    first = workerdiag.explain(sources=[FixedSource((LogChunk(origin="x", data=log.encode(), identity=identity),))])
     path = first.save(tmp_path / "death.zip", anonymous=True)
     with zipfile.ZipFile(path) as archive:
         content = b"".join(archive.read(name) for name in archive.namelist())
@@ -288,9 +279,7 @@ identities = st.builds(
 moments = st.none() | st.floats(0, 4e9)
 flat = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(-1e9, 1e9) | st.text()
 pieces = st.one_of(
-    st.builds(
-        Event, topic=st.text(), fields=st.dictionaries(st.text(), flat), when=moments, identity=identities
-    ),
+    st.builds(Event, topic=st.text(), fields=st.dictionaries(st.text(), flat), when=moments, identity=identities),
     st.builds(ProcessExit, identity=identities, signal=st.none() | st.integers(1, 64), when=moments),
     st.builds(MemoryReading, identity=identities, rss_bytes=st.none() | st.integers(0, 2**50), when=moments),
     st.builds(ExceptionFacts, type=st.text(), text=st.text(), executing=st.none() | st.tuples(st.text())),

@@ -328,9 +328,7 @@ def test_every_command_helps_with_examples(path):
 WANTS_MORE = re.compile(r" demo| watch| mcp| triage |\.db")
 
 
-@pytest.mark.parametrize(
-    "line", [line for line in EXAMPLES if re.search(r"^workerdiag (triage|fleet)", line)]
-)
+@pytest.mark.parametrize("line", [line for line in EXAMPLES if re.search(r"^workerdiag (triage|fleet)", line)])
 def test_the_examples_of_triage_and_fleet_are_understood(line):
     """Whoever copies an example gets no usage error."""
     name, *words = shlex.split(line.partition(" > ")[0])[1:]
@@ -402,9 +400,7 @@ def test_every_shipped_cause_can_be_shown():
         assert len(lines) > 10
 
 
-@pytest.mark.parametrize(
-    ("typed", "meant"), [("my.cuase", "my.cause"), ("coffee", None), ("CAUSE", "my.cause")]
-)
+@pytest.mark.parametrize(("typed", "meant"), [("my.cuase", "my.cause"), ("coffee", None), ("CAUSE", "my.cause")])
 def test_an_unknown_id_suggests_near_ones(typed, meant):
     """A typo is answered with what was probably meant; nonsense with where to look."""
     result = run("knowledge", "show", typed, "--knowledge", "my-rules")
@@ -533,8 +529,7 @@ def test_a_zip_by_name_alone_is_said_to_be_none(tmp_path):
     path = tmp_path / "death.zip"
     path.write_text("garbage\n", encoding="utf-8")
     assert (
-        "death.zip is not a zip file and is read as text (copy or download it again)"
-        in run("explain", path).stderr
+        "death.zip is not a zip file and is read as text (copy or download it again)" in run("explain", path).stderr
     )
 
 

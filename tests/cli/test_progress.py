@@ -107,9 +107,7 @@ def test_the_demo_waits_no_longer_once_it_has_reported(monkeypatch, capsys):
     assert "workerdiag explain --full" not in printed
 
 
-@pytest.mark.parametrize(
-    ("columns", "width"), [("160", 160), ("200", 200), ("7", 40), ("", 80), ("wide", 80)]
-)
+@pytest.mark.parametrize(("columns", "width"), [("160", 160), ("200", 200), ("7", 40), ("", 80), ("wide", 80)])
 def test_a_pipe_is_as_wide_as_columns_says(monkeypatch, columns, width):
     """Where the output is no terminal, the environment variable COLUMNS is the only one who knows."""
     monkeypatch.setenv("COLUMNS", columns)

@@ -65,9 +65,7 @@ def test_where_no_input_is_a_log_that_is_no_all_clear(tmp_path):
     (tmp_path / "empty.log").touch()
     (tmp_path / "notes.txt").write_text("buy milk\n")
     triage_here([tmp_path / "empty.log", tmp_path / "notes.txt"], tmp_path / "out")
-    result = run(
-        tmp_path / "empty.log", tmp_path / "notes.txt", "--output", tmp_path / "out", "--format", "jsonl"
-    )
+    result = run(tmp_path / "empty.log", tmp_path / "notes.txt", "--output", tmp_path / "out", "--format", "jsonl")
     assert result.exit_code == 2
     assert "no log could be read:" in result.output
     assert "empty.log: there is nothing in it" in result.output

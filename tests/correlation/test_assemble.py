@@ -146,9 +146,7 @@ def test_an_unknown_signal_of_a_nanny_is_status_255():
 
 def test_status_137_of_a_container_is_signal_9():
     """Containers and shells word signal n as status 128 + n; a nanny never does."""
-    pod = log(
-        "describe", "    Last State:     Terminated\n      Reason:       Error\n      Exit Code:    139"
-    )
+    pod = log("describe", "    Last State:     Terminated\n      Reason:       Error\n      Exit Code:    139")
     worker = log("worker.log", START, at(10, "nanny", "Worker process 7012 exited with status 137"))
 
     assert exits(pod) == [(11, None, False)]
@@ -188,9 +186,7 @@ def test_killed_worker_names_the_last_death():
 def test_an_exit_that_a_source_reports_joins_by_pid():
     """Whoever knows the wait status adds it to the death it belongs to."""
     exit_ = ProcessExit(identity=Identity(pid=7012), signal=11, reporter="coredumpctl")
-    facts = ExceptionFacts(
-        type="KilledWorker", text="", identity=Identity(worker="tcp://10.0.0.4:4002", pid=7012)
-    )
+    facts = ExceptionFacts(type="KilledWorker", text="", identity=Identity(worker="tcp://10.0.0.4:4002", pid=7012))
 
     assert exits(facts, exit_) == [(11, None, False)]
 
@@ -261,9 +257,7 @@ def test_a_nanny_alone_in_its_log_tells_of_its_own_worker():
 )
 def test_a_retirement_is_of_those_that_it_lists(listed, asked):
     """By name or by address; a list that is not there spares nobody."""
-    retire = at(
-        3, "scheduler", f"Retire worker addresses (stimulus_id='retire-workers-1.5') {listed}".rstrip()
-    )
+    retire = at(3, "scheduler", f"Retire worker addresses (stimulus_id='retire-workers-1.5') {listed}".rstrip())
     [(_, _, was_asked)] = exits(log("scheduler.log", retire, REMOVED))
     assert was_asked is asked
 
@@ -346,12 +340,8 @@ def test_a_shell_tells_of_the_same_end_with_the_pid_of_the_nanny():
 
 def test_an_exit_that_no_message_tells_of_says_who_told_it():
     """The evidence of a report has its place and time, as every other."""
-    told = ProcessExit(
-        identity=Identity(worker="tcp://10.0.0.4:4002"), signal=11, when=10.0, reporter="sacct"
-    )
-    [clue] = [
-        each for each in diagnose([told], BOOK, matcher=MATCHER).causes[0].evidence if "signal" in each.text
-    ]
+    told = ProcessExit(identity=Identity(worker="tcp://10.0.0.4:4002"), signal=11, when=10.0, reporter="sacct")
+    [clue] = [each for each in diagnose([told], BOOK, matcher=MATCHER).causes[0].evidence if "signal" in each.text]
     assert (clue.text, clue.where, clue.when) == ("ended by signal 11", "sacct", 10.0)
 
 
@@ -397,8 +387,7 @@ def test_a_nanny_that_closes_without_a_worker_is_no_death():
 def test_two_crashes_at_once_have_a_line_of_the_kernel_each():
     """One line tells of one process, also where its pid is of another namespace."""
     nannies = [
-        log(f"{n}.log", at(10 + n / 4, "nanny", f"Worker process {n} was killed by signal 11"))
-        for n in (1, 2)
+        log(f"{n}.log", at(10 + n / 4, "nanny", f"Worker process {n} was killed by signal 11")) for n in (1, 2)
     ]
     fault = "2026-05-04T11:22:10 vm kernel: python[777{}]: segfault at 1{} ip 0 sp 0 error 4 in libc.so"
     kernel = log("kern.log", *(fault.format(n, n) for n in (1, 2)), stream="kernel")

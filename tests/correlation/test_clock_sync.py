@@ -40,9 +40,7 @@ SCHEDULER_LOG = scheduler_log()
 
 def kernel_log(second: float, pid: int = 7012) -> LogText:
     moment = datetime.fromtimestamp(NOON + second, tz=UTC).isoformat(timespec="microseconds")
-    victim = (
-        f"Killed process {pid} (python) total-vm:9141244kB, anon-rss:4041216kB, file-rss:0kB, shmem-rss:0kB"
-    )
+    victim = f"Killed process {pid} (python) total-vm:9141244kB, anon-rss:4041216kB, file-rss:0kB, shmem-rss:0kB"
     return LogText(f"{moment} node7 kernel: Memory cgroup out of memory: {victim}\n", "kernel")
 
 
@@ -114,15 +112,11 @@ def test_the_kernel_kill_of_that_pid_at_that_time_does():
 )
 def test_a_log_without_years_is_of_the_year_of_the_others(kernel, nanny):
     """Syslog writes none; a report is read years later."""
-    victim = (
-        "Memory cgroup out of memory: Killed process 7012 (python) total-vm:9141244kB, anon-rss:4041216kB"
-    )
+    victim = "Memory cgroup out of memory: Killed process 7012 (python) total-vm:9141244kB, anon-rss:4041216kB"
     diagnosis = workerdiag.explain(
         logs=[
             LogText(f"{kernel} node7 kernel: {victim}", "kernel"),
-            LogText(
-                f"{nanny} - distributed.nanny - INFO - Worker process 7012 was killed by signal 9", "nanny"
-            ),
+            LogText(f"{nanny} - distributed.nanny - INFO - Worker process 7012 was killed by signal 9", "nanny"),
         ]
     )
 

@@ -17,9 +17,7 @@ ENDS = st.lists(
 )
 #: In a log that nannies share: those of which a nanny says something, and no two at the very same moment.
 SHARED_ENDS = st.lists(
-    st.tuples(
-        st.floats(0.3, 20.0), st.integers(0, 2), st.sampled_from(sorted(WAYS.keys() - {"silent exit"}))
-    ),
+    st.tuples(st.floats(0.3, 20.0), st.integers(0, 2), st.sampled_from(sorted(WAYS.keys() - {"silent exit"}))),
     min_size=1,
     max_size=6,
 )
@@ -37,9 +35,7 @@ def ended(ends, **more):
 def are_apart(ends):
     """Whether no two processes end at the very same moment: one that is asked and then killed ends four seconds later."""
     starts = accumulate(apart_s for apart_s, _, _ in ends)
-    times = sorted(
-        start + 4.0 * (way == "code, slowly") for start, (_, _, way) in zip(starts, ends, strict=True)
-    )
+    times = sorted(start + 4.0 * (way == "code, slowly") for start, (_, _, way) in zip(starts, ends, strict=True))
     return all(later - earlier >= 0.3 for earlier, later in pairwise(times))
 
 
@@ -47,15 +43,12 @@ def findings_by_worker(logs):
     """What is said of each death: whose, whether it was asked for, signal and status, and its cause."""
     deaths = workerdiag.explain(logs=logs, timeout="60s").deaths
     return sorted(
-        (str(each.identity.worker), each.stop_requested, each.signal, each.status, each.cause)
-        for each in deaths
+        (str(each.identity.worker), each.stop_requested, each.signal, each.status, each.cause) for each in deaths
     )
 
 
 def true(cluster):
-    return sorted(
-        (worker, way in REQUESTED, *WAYS[way][1:], WAYS[way][0]) for worker, way in cluster.truth.items()
-    )
+    return sorted((worker, way in REQUESTED, *WAYS[way][1:], WAYS[way][0]) for worker, way in cluster.truth.items())
 
 
 @pytest.mark.slow

@@ -83,9 +83,7 @@ def test_tries_come_to_an_end(monkeypatch, example):
 
 def test_more_memory_is_tried_as_often_as_the_policy_allows(monkeypatch, example):
     """What dies again with more memory is not given still more."""
-    more = [
-        RetryPolicy(action="retry-with-memory", memory_bytes=size, max_tries=1) for size in (2**33, 2**34)
-    ]
+    more = [RetryPolicy(action="retry-with-memory", memory_bytes=size, max_tries=1) for size in (2**33, 2**34)]
     trial = Trial(monkeypatch, *more)
     with pytest.raises(RuntimeError):
         example.run(trial.work, trial.start, tries=9)

@@ -135,9 +135,7 @@ def test_deliberate_stops_are_no_incident():
     """What the scheduler expected, or a nanny was asked for, is told to nobody."""
     expected = evolve(crashed(1), is_expected=True)
     assert judge([expected, asked_to_stop(2)], timeout_s=LONG_S) == []
-    assert causes(judge([expected, asked_to_stop(2), crashed(3)], timeout_s=LONG_S)) == [
-        (SEGFAULT, ["death-3"])
-    ]
+    assert causes(judge([expected, asked_to_stop(2), crashed(3)], timeout_s=LONG_S)) == [(SEGFAULT, ["death-3"])]
 
 
 @pytest.mark.parametrize(
@@ -202,9 +200,7 @@ def test_no_time_is_no_reason_to_be_silent():
     """Also when there was no time left, each death is in some incident."""
     deaths = [DEATHS[number % 3](number) for number in range(1, 31)]
     incidents = judge(deaths, timeout_s=0.0)
-    assert sorted(death.id for each in incidents for death in each.deaths) == sorted(
-        each.id for each in deaths
-    )
+    assert sorted(death.id for each in incidents for death in each.deaths) == sorted(each.id for each in deaths)
 
 
 @pytest.mark.slow
@@ -257,9 +253,7 @@ def test_finding_what_a_death_follows_takes_few_looks(monkeypatch):
     known = Death(identity=Identity(), assigned=("load",), cause=SEGFAULT, probability=0.9)
     unknown = evolve(known, cause=None)
     deaths = [
-        DeathFinding(
-            death=evolve(crashed(number), when=NOW + number / 100), found=(known, unknown)[number % 2]
-        )
+        DeathFinding(death=evolve(crashed(number), when=NOW + number / 100), found=(known, unknown)[number % 2])
         for number in range(2000)
     ]
     (group,) = judge_module._groups(deaths)

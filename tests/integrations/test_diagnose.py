@@ -105,9 +105,7 @@ def test_a_living_cluster_is_queried(monkeypatch, killed, given):
         return INNOCENT
 
     monkeypatch.setattr("workerdiag.integrations.diagnose.explain", explain)
-    with Client(
-        n_workers=0, processes=False, dashboard_address=":0", set_as_default=given == "client"
-    ) as client:
+    with Client(n_workers=0, processes=False, dashboard_address=":0", set_as_default=given == "client") as client:
         address = client.scheduler.address
         with dask.config.set({"scheduler-address": address if given == "setting" else None}):
             assert diagnose(killed, address if given == "address" else None) == INNOCENT

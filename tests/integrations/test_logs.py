@@ -34,9 +34,7 @@ def log():
             "version": 1,
             "disable_existing_loggers": False,
             "filters": {"workerdiag": {"()": "workerdiag.integrations.logs.DiagnosisFilter"}},
-            "handlers": {
-                "text": {"class": "logging.StreamHandler", "stream": written, "filters": ["workerdiag"]}
-            },
+            "handlers": {"text": {"class": "logging.StreamHandler", "stream": written, "filters": ["workerdiag"]}},
             "loggers": {LOGGER: {"handlers": ["text"], "propagate": False}},
         }
     )

@@ -108,9 +108,7 @@ def test_a_bundle_is_read_without_its_secrets(root):
         contents = await call(client, "bundle_contents", path="death.zip")
         (log,) = contents["untrusted"]["logs"]
         lines = await call(client, "bundle_log", path="death.zip", number=log["number"], lines=2)
-        rest = await call(
-            client, "bundle_log", path="death.zip", number=1, first_line=lines["more_from_line"]
-        )
+        rest = await call(client, "bundle_log", path="death.zip", number=1, first_line=lines["more_from_line"])
         again = await call(client, "explain", paths=["death.zip"])
         return contents, lines, rest, again
 
@@ -145,9 +143,7 @@ def test_an_allowed_scheduler_is_queried(tmp_path):
     async def ask(client):
         answer = await call(client, "explain", scheduler=address, timeout_s=60)
         assert answer["outcome"] in ("no-death", "explained", "unknown")
-        assert "cannot connect" in await refusal(
-            client, "explain", scheduler="tcp://127.0.0.1:1", timeout_s=2
-        )
+        assert "cannot connect" in await refusal(client, "explain", scheduler="tcp://127.0.0.1:1", timeout_s=2)
 
     with LocalCluster(n_workers=0, processes=False, dashboard_address=":0", protocol="tcp") as cluster:
         address = cluster.scheduler_address

@@ -18,9 +18,7 @@ def about(fault: Fault) -> str:
     return (fault.__doc__ or "").strip()
 
 
-@click.command(
-    epilog="\b\nFaults:\n" + "\n".join(f"  {name:24} {about(each)}" for name, each in FAULTS.items())
-)
+@click.command(epilog="\b\nFaults:\n" + "\n".join(f"  {name:24} {about(each)}" for name, each in FAULTS.items()))
 @click.argument("fault", type=click.Choice(list(FAULTS)), metavar="FAULT")
 @click.option("--logs", is_flag=True, help="Print the logs of scheduler and workers as well.")
 @click.option("--keep", is_flag=True, help="Keep the folder with the logs and print its name.")

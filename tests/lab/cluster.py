@@ -165,9 +165,7 @@ def raised(future: Future, *, within_s: float = PATIENCE_S) -> BaseException:
 
 def arrived(client: Client, future: Future) -> Future:
     """Return *future* once the scheduler knows it: tasks and requests use different connections."""
-    wait_until(
-        lambda: client.run_on_scheduler(tasks.known, future.key), f"the scheduler to know {future.key}"
-    )
+    wait_until(lambda: client.run_on_scheduler(tasks.known, future.key), f"the scheduler to know {future.key}")
     return future
 
 

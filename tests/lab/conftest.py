@@ -75,9 +75,7 @@ def explain(request: pytest.FixtureRequest, surroundings: Surroundings) -> Calla
         if note := check_note(aftermath.exc, is_noted=aftermath.is_noted):
             if not aftermath.logs:  # which the note could not know
                 check_agreement(note, diagnosis)
-            request.node.user_properties.append(
-                (_LAST_LINE, surroundings.check_last_line(aftermath.exc, note))
-            )
+            request.node.user_properties.append((_LAST_LINE, surroundings.check_last_line(aftermath.exc, note)))
         return diagnosis
 
     return explain

@@ -130,9 +130,7 @@ def lifetime(lab: Lab) -> Aftermath:
     """A worker reaches its lifetime; later tasks have no worker."""
     lab.scheduler()
     client = lab.client(workers=0)
-    done = client.submit(
-        tasks.nap, 0
-    )  # submitted before the worker starts, so that it runs within the lifetime
+    done = client.submit(tasks.nap, 0)  # submitted before the worker starts, so that it runs within the lifetime
     daemon = lab.worker("--lifetime", "3s")
     done.result(timeout=PATIENCE_S)
     daemon.ended()

@@ -110,9 +110,7 @@ def result_after_closing(stage: Stage) -> Asked:
 def failed_assertion(stage: Stage) -> Asked:
     """An assertion of a task fails, each time."""
     client = stage.local()
-    return caught(
-        client, lambda: client.submit(natural_tasks.check_total, -1, key="check").result(timeout=20)
-    )
+    return caught(client, lambda: client.submit(natural_tasks.check_total, -1, key="check").result(timeout=20))
 
 
 @natural(*OWN_ERROR, says=("KeyError", "look_up"))
@@ -157,14 +155,10 @@ def disk_full_for_the_task(stage: Stage) -> Asked:
 def sqlite_in_threads(stage: Stage) -> Asked:
     """A task uses one SQLite connection in several threads."""
     client = stage.local()
-    return caught(
-        client, lambda: client.submit(natural_tasks.query_in_threads, key="query").result(timeout=20)
-    )
+    return caught(client, lambda: client.submit(natural_tasks.query_in_threads, key="query").result(timeout=20))
 
 
-@natural(
-    *OWN_ERROR, "code.thread-unsafe", "signal.segfault", "signal.abort", says=("thread",), needs=("netCDF4",)
-)
+@natural(*OWN_ERROR, "code.thread-unsafe", "signal.segfault", "signal.abort", says=("thread",), needs=("netCDF4",))
 def netcdf_in_threads(stage: Stage) -> Asked:
     """Four threads of each worker read one netCDF file, whose library is not safe for that."""
     client = stage.local(threads=4, memory_limit="600MB")
@@ -192,9 +186,7 @@ def child_killed(stage: Stage) -> Asked:
 def pool_in_a_daemonic_worker(stage: Stage) -> Asked:
     """A task makes a process pool, which a daemonic process may not."""
     client = stage.local()
-    return caught(
-        client, lambda: client.submit(natural_tasks.simulate_in_pool, key="pool").result(timeout=20)
-    )
+    return caught(client, lambda: client.submit(natural_tasks.simulate_in_pool, key="pool").result(timeout=20))
 
 
 # --------------------------------------------------------------------------- environment of workers
@@ -267,9 +259,7 @@ def older_module_on_the_workers(stage: Stage) -> Asked:
         "pricing_rules", "__version__ = '1.0'\ndef price(amount):\n    return amount\n", on_client=False
     )
     client = stage.commands(env={"PYTHONPATH": stage.lab.import_path(old)})
-    stage.module(
-        "pricing_rules", "__version__ = '2.0'\ndef discount(amount):\n    return amount\n", folder="newer"
-    )
+    stage.module("pricing_rules", "__version__ = '2.0'\ndef discount(amount):\n    return amount\n", folder="newer")
     importlib.import_module("pricing_rules")
     return caught(
         client, lambda: client.submit(natural_tasks.price_with_discount, 3, key="price").result(timeout=20)
@@ -331,9 +321,7 @@ def refused_inputs(stage: Stage) -> Asked:
     for seed in range(9):
         chunks.append(client.submit(natural_tasks.make_chunk, 50, seed, key=f"chunk-{seed}"))
         wait(chunks[-1], timeout=PATIENCE_S)
-    return caught(
-        client, lambda: client.submit(natural_tasks.merge_chunks, chunks, key="merge").result(timeout=20)
-    )
+    return caught(client, lambda: client.submit(natural_tasks.merge_chunks, chunks, key="merge").result(timeout=20))
 
 
 @natural("memory.paused")
@@ -531,9 +519,7 @@ def pinned_to_a_worker_that_died(stage: Stage) -> Asked:
 def resource_nobody_has(stage: Stage) -> Asked:
     """A task asks for a resource that no worker has."""
     client = stage.local()
-    return stands_still(
-        client, arrived(client, client.submit(tasks.nap, 0, key="train", resources={"GPU": 1}))
-    )
+    return stands_still(client, arrived(client, client.submit(tasks.nap, 0, key="train", resources={"GPU": 1})))
 
 
 @natural("standstill.unschedulable", says=("GPU",))
@@ -584,9 +570,7 @@ def repartition_that_waits_for_itself(stage: Stage) -> Asked:
 def gil_held_everywhere(stage: Stage) -> Asked:
     """Compiled code holds the GIL on all workers."""
     client = stage.local()
-    futures = [
-        client.submit(tasks.hold_gil, 60, stage.mark(str(each)), key=f"fit-{each}") for each in range(2)
-    ]
+    futures = [client.submit(tasks.hold_gil, 60, stage.mark(str(each)), key=f"fit-{each}") for each in range(2)]
     return stands_still(client, futures, seconds=12)
 
 
@@ -716,9 +700,7 @@ def idle_for_too_long(stage: Stage) -> Asked:
 def stack_overflow(stage: Stage) -> Asked:
     """A task recurses too deeply, with a recursion limit that it raised itself."""
     client = stage.local()
-    return caught(
-        client, lambda: client.submit(natural_tasks.show_tree, 300_000, key="show").result(timeout=40)
-    )
+    return caught(client, lambda: client.submit(natural_tasks.show_tree, 300_000, key="show").result(timeout=40))
 
 
 @natural("code.process-exit", blames="solve")
@@ -768,9 +750,7 @@ def actor_of_a_dead_worker(stage: Stage) -> Asked:
     counter.increment().result(timeout=10)
     (address,) = client.who_has()["counter"]
     os.kill(client.run(os.getpid)[address], signal.SIGKILL)
-    wait_until(
-        lambda: address not in client.scheduler_info(n_workers=-1)["workers"], "the loss of the worker"
-    )
+    wait_until(lambda: address not in client.scheduler_info(n_workers=-1)["workers"], "the loss of the worker")
     return caught(client, lambda: counter.increment().result(timeout=10), counter)
 
 

@@ -77,18 +77,14 @@ def run_scenario(scenario: Scenario, *, after_death: bool = False, recorded: boo
         text=said["text"],
         seconds=said["seconds"],
     )
-    return Run(
-        scenario=scenario, answer=answer, handed=said["handed"], full_text=said["full"], seconds=seconds
-    )
+    return Run(scenario=scenario, answer=answer, handed=said["handed"], full_text=said["full"], seconds=seconds)
 
 
 def _said(name: str, folder: Path, *, after_death: bool, recorded: bool) -> tuple[dict | None, str]:
     """Return the answer of a run, and the end of what it printed."""
     here = __package__ or "lab"
     # Not ``-m``: the workers of a LocalCluster would then import all of this as their main module.
-    code = (
-        f"from {here}.natural_run import answer; answer({name!r}, {str(folder)!r}, {after_death}, {recorded})"
-    )
+    code = f"from {here}.natural_run import answer; answer({name!r}, {str(folder)!r}, {after_death}, {recorded})"
     paths = [str(IMPORT_ROOT), os.environ.get("PYTHONPATH", "")]
     environment = {
         **os.environ,

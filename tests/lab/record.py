@@ -99,9 +99,7 @@ def record(fault: str) -> Path:
         with Lab(scratch) as lab:
             aftermath = FAULTS[fault](lab)
             time.sleep(TRUTHS[fault].settle_s)
-            texts = {
-                daemon.log.name: daemon.log.read_text(errors="replace") for daemon in lab.daemons.values()
-            }
+            texts = {daemon.log.name: daemon.log.read_text(errors="replace") for daemon in lab.daemons.values()}
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     texts |= _of_the_user(aftermath)

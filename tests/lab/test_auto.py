@@ -227,9 +227,7 @@ def test_configuration_alone_puts_the_cause_into_a_failed_test(program, tmp_path
     """It is the last line of what pytest shows of the exception."""
     path = tmp_path / "test_program.py"
     path.write_text(program)
-    lines = [
-        each for each in output(["-m", "pytest", "-q", str(path)]).splitlines() if each.startswith("E  ")
-    ]
+    lines = [each for each in output(["-m", "pytest", "-q", str(path)]).splitlines() if each.startswith("E  ")]
     assert lines[-1].removeprefix("E").strip().startswith(f"Cause: {SEGFAULT}")
 
 

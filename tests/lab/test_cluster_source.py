@@ -50,9 +50,7 @@ def text_of(evidence, stream):
 def client():
     """A client of a cluster with two workers of 1 GiB."""
     with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=":0", memory_limit="1GiB"
-        ) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", memory_limit="1GiB") as cluster,
         Client(cluster) as client,
     ):
         yield client
@@ -111,9 +109,7 @@ def test_nothing_is_missing_while_all_answer(evidence):
 
 def test_four_deaths_of_one_task_are_all_found(evidence, killed):
     """The workers that the same task was lost with before are found by their removals."""
-    removed = {
-        each.identity.worker for each in of(Event, evidence) if each.fields.get("action") == "remove-worker"
-    }
+    removed = {each.identity.worker for each in of(Event, evidence) if each.fields.get("action") == "remove-worker"}
     assert len(removed) == killed.allowed_failures + 1
 
 

@@ -160,9 +160,7 @@ def test_an_interrupt_of_a_process_that_has_not_ended_leaves_two_candidates(prov
     """Until a busy worker process ends, a call of Worker.close() leaves the same traces as SIGINT to it alone."""
     diagnosis = explain(provoke("sigint-worker"))
     candidates = {"exit.keyboard-interrupt", "exit.closed-by-code"}
-    assert {
-        each.id for each in diagnosis.causes[:2]
-    } == candidates or diagnosis.top.id == "exit.keyboard-interrupt"
+    assert {each.id for each in diagnosis.causes[:2]} == candidates or diagnosis.top.id == "exit.keyboard-interrupt"
     assert diagnosis.top.probability < 0.8 or diagnosis.top.id == "exit.keyboard-interrupt"
     assert diagnosis.decision.retry_safe is True
 

@@ -87,9 +87,7 @@ def run(tmp_path):
             f"--junit-xml={junit}",
             *options,
         ]
-        plain = {
-            name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"
-        }  # it is for us
+        plain = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # it is for us
         done = subprocess.run(
             command, cwd=tmp_path, env=plain, capture_output=True, text=True, timeout=380, check=False
         )

@@ -29,10 +29,7 @@ MOST = 4
 
 def recording(client):
     """By worker, whether it records."""
-    return {
-        worker: said["is_recording"]
-        for worker, said in client.run(recorder_status, on_error="ignore").items()
-    }
+    return {worker: said["is_recording"] for worker, said in client.run(recorder_status, on_error="ignore").items()}
 
 
 def left(boxes):

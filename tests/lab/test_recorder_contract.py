@@ -172,9 +172,7 @@ def test_the_key_of_a_coroutine_is_entered():
         await client.submit(asyncio.sleep, 0, key="coroutine")
         await client.submit(time.sleep, 0, key="function")
         assert entered == ["coroutine", "function"]
-        assert [each[2:] for each in notes.noted if each[0] == "started"] == [
-            ("coroutine", threading.get_ident())
-        ]
+        assert [each[2:] for each in notes.noted if each[0] == "started"] == [("coroutine", threading.get_ident())]
         undo()
         assert type(worker.active_keys) is set
 

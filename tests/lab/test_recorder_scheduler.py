@@ -211,9 +211,7 @@ def test_the_scheduler_takes_part_on_every_release(lab):
     assert [each["key"] for each in death["record"]["given_up"]] == ["crash"]
     assert death["record"]["address_host"] == "127.0.0.1"
     assert (
-        client.run_on_scheduler(
-            lambda dask_scheduler: dask_scheduler._broker._topics[DEATH_TOPIC].events.maxlen
-        )
+        client.run_on_scheduler(lambda dask_scheduler: dask_scheduler._broker._topics[DEATH_TOPIC].events.maxlen)
         == 64
     )
 
@@ -247,9 +245,7 @@ def test_orders_to_stop_are_spared_and_crashes_are_not(lab):
     for number in range(2):
         pid = lab.running()
         Path(lab.mark()).unlink()
-        daemon = next(
-            each for name, each in lab.daemons.items() if name != "scheduler" and pid in _pids(each)
-        )
+        daemon = next(each for name, each in lab.daemons.items() if name != "scheduler" and pid in _pids(each))
         daemon.send(signal.SIGTERM)
         daemon.ended()
         lab.running()
@@ -263,6 +259,4 @@ def test_orders_to_stop_are_spared_and_crashes_are_not(lab):
 
 def _pids(daemon):
     """The worker below a nanny; none below one that has ended."""
-    return (
-        [each.pid for each in psutil.Process(daemon.pid).children()] if psutil.pid_exists(daemon.pid) else []
-    )
+    return [each.pid for each in psutil.Process(daemon.pid).children()] if psutil.pid_exists(daemon.pid) else []

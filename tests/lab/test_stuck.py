@@ -94,7 +94,5 @@ def test_there_is_no_all_clear_over_a_task_that_idles_for_a_minute(lab, explain)
     sleep(64)
     diagnosis = explain(Aftermath(client=client, facts={"futures": [future]}))
     assert diagnosis.outcome == "unknown"
-    assert diagnosis.summary.startswith(
-        "1 task has run for more than a minute on workers that use hardly any"
-    )
+    assert diagnosis.summary.startswith("1 task has run for more than a minute on workers that use hardly any")
     assert "client.call_stack()" in diagnosis.next_steps[0].command

@@ -48,9 +48,7 @@ def test_objects_are_triaged_as_local_files_are(store, tmp_path):
         (bucket / f"run-{seed}").mkdir()
         text = nanny_log(3, seed=seed, calm=700).encode()
         (bucket / f"run-{seed}" / "nanny.log").write_bytes(text)
-        (bucket / f"run-{seed}" / "packed.log.gz").write_bytes(
-            gzip.compress(nanny_log(2, seed=seed + 50).encode())
-        )
+        (bucket / f"run-{seed}" / "packed.log.gz").write_bytes(gzip.compress(nanny_log(2, seed=seed + 50).encode()))
     (bucket / "run-3" / "torn.log.gz").write_bytes(gzip.compress(nanny_log(2, seed=90).encode())[:50])
     alone, _, _ = triage_here([bucket], tmp_path / "alone", folders=f"{bucket}/*/")
     with (

@@ -247,9 +247,7 @@ def idle_scheduler(lab, recorder):
 @both
 def test_tasks_that_no_worker_takes_are_a_standstill(lab, recorder):
     """Though nothing died; it is judged, and over once a worker comes."""
-    lab.scheduler(
-        DASK_DISTRIBUTED__SCHEDULER__PRELOAD='["workerdiag.recorder.preload"]' if recorder else "[]"
-    )
+    lab.scheduler(DASK_DISTRIBUTED__SCHEDULER__PRELOAD='["workerdiag.recorder.preload"]' if recorder else "[]")
     client = lab.client(workers=0)
     future = client.submit(tasks.nap, 0.0, key="wait")
     with Follower(lab.address, standstill_s=0.5) as follower:
@@ -270,9 +268,7 @@ def _with_standstill(follower):
 @both
 def test_paused_workers_are_a_standstill(lab, recorder):
     """All of them hold more memory than they may, so no task starts."""
-    lab.scheduler(
-        DASK_DISTRIBUTED__SCHEDULER__PRELOAD='["workerdiag.recorder.preload"]' if recorder else "[]"
-    )
+    lab.scheduler(DASK_DISTRIBUTED__SCHEDULER__PRELOAD='["workerdiag.recorder.preload"]' if recorder else "[]")
     lab.worker(
         memory_limit="1GiB",
         env={

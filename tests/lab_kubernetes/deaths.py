@@ -89,9 +89,7 @@ def oom_killed(client: Client) -> BaseException | None:
     """The worker is the container's first process, and grows beyond the container's limit."""
     pod = _alive(client, nanny=False, resources=SMALL)
     error = _failed(client.submit(grow, pure=False))
-    wait_for(
-        lambda: container_status(pod).get("restartCount") or "terminated" in container_status(pod)["state"]
-    )
+    wait_for(lambda: container_status(pod).get("restartCount") or "terminated" in container_status(pod)["state"])
     return error
 
 
@@ -187,9 +185,7 @@ def node_lost(client: Client) -> BaseException | None:
         if _is_of(process, pod):
             process.kill()
     error = _failed(busy)
-    wait_for(
-        lambda: "NodeNotReady" in kubectl("get", "events", "--field-selector", f"involvedObject.name={pod}")
-    )
+    wait_for(lambda: "NodeNotReady" in kubectl("get", "events", "--field-selector", f"involvedObject.name={pod}"))
     wait_for(lambda: "unreachable" in kubectl("get", "node", NODE, "-o", "jsonpath={.spec.taints}"))
     return error
 
@@ -197,9 +193,7 @@ def node_lost(client: Client) -> BaseException | None:
 def image_pull(client: Client) -> None:
     """There is no such image."""
     pod = create(worker_pod(container={"image": "registry.invalid/lab/dask:nope"}))
-    wait_for(
-        lambda: container_status(pod).get("state", {}).get("waiting", {}).get("reason") == "ImagePullBackOff"
-    )
+    wait_for(lambda: container_status(pod).get("state", {}).get("waiting", {}).get("reason") == "ImagePullBackOff")
 
 
 def unschedulable(client: Client) -> None:
@@ -297,9 +291,7 @@ def restarted_since(client: Client) -> BaseException | None:
     note_names(client)
     error = _failed(client.submit(grow, pure=False))
     wait_for(
-        lambda: (
-            container_status(pod).get("restartCount", 0) > 1 or "terminated" in container_status(pod)["state"]
-        )
+        lambda: container_status(pod).get("restartCount", 0) > 1 or "terminated" in container_status(pod)["state"]
     )
     return error
 

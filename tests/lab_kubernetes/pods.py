@@ -115,6 +115,5 @@ def _mounts() -> list[dict[str, Any]]:
 
 def _volumes() -> list[dict[str, Any]]:
     return [
-        {"name": f"host{number}", "hostPath": {"path": folder}}
-        for number, folder in enumerate(_host_folders())
+        {"name": f"host{number}", "hostPath": {"path": folder}} for number, folder in enumerate(_host_folders())
     ]

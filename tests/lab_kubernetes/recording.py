@@ -40,9 +40,7 @@ def who_died(client: Client, error: BaseException | None) -> tuple[Victim, ...]:
     facts = [] if error is None else exception_facts(error)
     victims = find_victims([*facts, *ClusterSource(client).collect(budget_s=20)])
     return tuple(
-        evolve(
-            each, identity=each.identity.merged_with(Identity(name=_NAMES.get(each.identity.worker or "")))
-        )
+        evolve(each, identity=each.identity.merged_with(Identity(name=_NAMES.get(each.identity.worker or ""))))
         for each in victims
     )
 

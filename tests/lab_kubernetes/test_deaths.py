@@ -65,9 +65,7 @@ def test_a_death_is_explained_right_after_it(name: str, client: Client) -> None:
     assert diagnosis.top.id in CAUSES[name].split(), str(diagnosis)
 
 
-def test_the_documented_rights_are_enough(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_documented_rights_are_enough(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A service account with nothing but docs/kubernetes-rbac.yaml is refused nothing that is asked."""
     manifest = MANIFEST.read_text().replace("namespace: dask", "namespace: default")
     kubectl("apply", "-f", "-", stdin=manifest)

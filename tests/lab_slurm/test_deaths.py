@@ -82,9 +82,7 @@ def test_memory_limit_that_ends_the_nanny(cluster, explain):
 
 def test_memory_limit_without_nanny(cluster, explain):
     """Where the job ends with its worker the accounting says OUT_OF_MEMORY, and that is the answer."""
-    one = cluster(
-        nanny=False, memory="4GB", job_directives_skip=["--mem"], job_extra_directives=["--mem=500M"]
-    )
+    one = cluster(nanny=False, memory="4GB", job_directives_skip=["--mem"], job_extra_directives=["--mem=500M"])
     one.wait()
     assert named(explain(Death.of(one, tasks.burst, 2000))) == "hpc.oom"
 
@@ -159,9 +157,7 @@ def test_all_processes_killed(cluster, slurm, explain):
 
 def test_two_workers_without_output(cluster, slurm, explain):
     """With several workers in a job, and no output of it to be found, the accounting alone tells of each."""
-    one = cluster(
-        cores=2, processes=2, memory="1GB", log_directory=None, job_extra_directives=["-o /dev/null"]
-    )
+    one = cluster(cores=2, processes=2, memory="1GB", log_directory=None, job_extra_directives=["-o /dev/null"])
     one.wait(2)
     death = Death.of_waiting(one)
     slurm.says("scancel", one.job)

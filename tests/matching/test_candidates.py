@@ -34,9 +34,7 @@ ODD = (
     "",
 )
 TIMES = st.just(GOOD) | st.sampled_from([GOOD, *ODD])
-LOGGERS = st.sampled_from(
-    ["distributed.nanny", "my.app", "a b", "a&lt;b", "a&#32;b", "caf\xe9", "distributed-x"]
-)
+LOGGERS = st.sampled_from(["distributed.nanny", "my.app", "a b", "a&lt;b", "a&#32;b", "caf\xe9", "distributed-x"])
 LEVELS = st.sampled_from(["INFO", "WARNING", "TRACE", "info"])
 PIECES = [*'Killed by9 -&;{}"\\\t\r\x00', "\x1b[0m", "\u2019", "\xe9", "&lt;", " - "]
 MESSAGES = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
@@ -78,9 +76,7 @@ def test_a_line_known_by_its_bytes_is_the_whole_message(lines):
 
 def test_most_lines_of_distributed_are_known_by_their_bytes():
     """So that a worker that dies ten thousand times is quick to look through."""
-    line = (
-        b"2026-05-04 11:22:33,444 - distributed.nanny - INFO - Worker process 7012 was killed by signal 9\n"
-    )
+    line = b"2026-05-04 11:22:33,444 - distributed.nanny - INFO - Worker process 7012 was killed by signal 9\n"
     [one, two, last] = find_candidates(
         line * 3, 0, _hits_at(len(line) * each + 80 for each in range(3)), lambda *_: ("x",)
     )

@@ -97,9 +97,7 @@ def test_a_traceback_in_an_object_is_read_as_one():
 @pytest.mark.parametrize("wrap", [docker, cloud_logging])
 def test_objects_of_a_list_on_one_line_are_lines_of_their_own(wrap):
     """As `jq -c` and CloudWatch's answers have them: a death in the second is seen."""
-    before = (
-        "2026-05-04 11:22:31,222 - distributed.nanny - INFO -         Start Nanny at: 'tcp://10.0.0.7:33333'"
-    )
+    before = "2026-05-04 11:22:31,222 - distributed.nanny - INFO -         Start Nanny at: 'tcp://10.0.0.7:33333'"
     text = json.dumps({"events": [wrap(before), wrap(KILLED)], "nextToken": "f/1"})
     assert explained(text).causes[0].id == "signal.segfault"
 

@@ -34,7 +34,9 @@ def test_a_crash_of_another_program_alone_says_nothing(end):
 
 def test_a_crash_of_a_worker_beside_one_of_another_program_counts():
     """Only the message about the other program is left out."""
-    death = "May  4 11:00:06 node17 systemd[1]: dask-worker.service: Main process exited, code=killed, status=11/SEGV\n"
+    death = (
+        "May  4 11:00:06 node17 systemd[1]: dask-worker.service: Main process exited, code=killed, status=11/SEGV\n"
+    )
     diagnosis = workerdiag.explain(logs=LogText(RUNNING + ENDS[0] + death))
     assert diagnosis.top is not None
     assert diagnosis.top.id == "signal.segfault"

@@ -11,13 +11,9 @@ import pytest
 from workerdiag import LogText, explain
 from workerdiag.matching.repair import split_log_records
 
-NEWER = (
-    "2026-11-21 08:07:07,700 - distributed.worker - INFO -         Registered to:      tcp://10.0.0.1:8786"
-)
+NEWER = "2026-11-21 08:07:07,700 - distributed.worker - INFO -         Registered to:      tcp://10.0.0.1:8786"
 QUOTED = '2026-11-21 08:07:07,650 - app - INFO - it\'s "so", \\o/'
-OLDER = (
-    "2026-11-21 08:07:07,624 - distributed.worker - INFO - Waiting to connect to:      'tcp://10.0.0.1:8786'"
-)
+OLDER = "2026-11-21 08:07:07,624 - distributed.worker - INFO - Waiting to connect to:      'tcp://10.0.0.1:8786'"
 FAILED = """\
 2026-11-21 08:09:07,624 - distributed.worker - ERROR - Compute Failed
 Key:       load-17

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from workerdiag.matching.other_lines import _logger_words
 
-PIECES = st.sampled_from(
-    [b"distributed", b"dask", b"_", b".worker", b"tornado", b" ", b"\n", b"x", b"dis", b"d"]
-)
+PIECES = st.sampled_from([b"distributed", b"dask", b"_", b".worker", b"tornado", b" ", b"\n", b"x", b"dis", b"d"])
 
 
 @given(st.lists(PIECES, max_size=40).map(b"".join))

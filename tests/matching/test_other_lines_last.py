@@ -9,14 +9,10 @@ from workerdiag.matching.other_lines import LastLine, strange_last_line
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import LOG_OF_OTHERS
 
-DASK = (
-    b"2026-05-04 11:22:31,333 - distributed.worker - INFO -         Registered to:      tcp://10.0.0.1:8786\n"
-)
+DASK = b"2026-05-04 11:22:31,333 - distributed.worker - INFO -         Registered to:      tcp://10.0.0.1:8786\n"
 
 
-@pytest.mark.parametrize(
-    "line", [b"contract 7 withdrawn", b"[2026-05-04 11:40:00] agent: contract withdrawn"]
-)
+@pytest.mark.parametrize("line", [b"contract 7 withdrawn", b"[2026-05-04 11:40:00] agent: contract withdrawn"])
 def test_a_line_below_dasks_that_is_none_of_dasks_is_strange(line):
     """Whatever it says, and whether it has a time."""
     assert strange_last_line(DASK + line) == line.decode()
@@ -30,8 +26,7 @@ def test_a_line_below_dasks_that_is_none_of_dasks_is_strange(line):
         DASK + b"    Threads: 4",
         DASK + b"sigma=0.3\n" + DASK + b"sigma=0.4",
         DASK + b"ValueError: bad tile",
-        DASK
-        + b"2026-05-04 11:40:00,000 - distributed.worker - WARNING - Compute Failed\nKey: load-7\nArgs: (7,)",
+        DASK + b"2026-05-04 11:40:00,000 - distributed.worker - WARNING - Compute Failed\nKey: load-7\nArgs: (7,)",
         DASK + b"pool-2   Ready   <none>   2d   v1.30.1",
     ],
 )
@@ -45,9 +40,7 @@ def test_the_line_has_its_number_however_the_log_was_cut():
     data = DASK * 3 + b"contract 7 withdrawn\n\n"
     for size in (1, 7, len(data)):
         end = LastLine()
-        assert list(
-            end.tee(LogChunk(origin="a", data=data[at : at + size]) for at in range(0, len(data), size))
-        )
+        assert list(end.tee(LogChunk(origin="a", data=data[at : at + size]) for at in range(0, len(data), size)))
         assert [each.line for each in end.matches()] == [4]
 
 

@@ -56,7 +56,9 @@ BOOK = Rulebook(
     ),
 )
 DEATH = "2026-05-04 11:22:33,444 - distributed.nanny - INFO - Worker process 7012 was killed by signal 9"
-BENIGN = "2026-05-04 11:22:33,500 - distributed.core - INFO - Starting established connection to tcp://10.0.0.4:8786"
+BENIGN = (
+    "2026-05-04 11:22:33,500 - distributed.core - INFO - Starting established connection to tcp://10.0.0.4:8786"
+)
 TRACEBACK = """\
 2026-05-04 11:22:34,000 - distributed.protocol.core - CRITICAL - Failed to deserialize
 Traceback (most recent call last):
@@ -336,9 +338,7 @@ def test_line_ends_of_a_json_string_are_line_ends():
     assert (match.identity.pid, match.line) == (7012, 1)
 
 
-@pytest.mark.parametrize(
-    "quoted", ["\u2019soilmodels\u2019", "&#39;soilmodels&#39;", "\u2018soilmodels\u2019"]
-)
+@pytest.mark.parametrize("quoted", ["\u2019soilmodels\u2019", "&#39;soilmodels&#39;", "\u2018soilmodels\u2019"])
 def test_quotes_of_web_pages_are_quotes(quoted):
     """Typographic and escaped quotes stand for the typewriter's."""
     matches = found(f"ModuleNotFoundError: No module named {quoted}")

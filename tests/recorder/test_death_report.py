@@ -27,9 +27,7 @@ from workerdiag.wire.messages import DeathReport, ExitReport, encode_message
 
 #: Of the scheduler that is told.
 SCHEDULER = "tcp://10.0.0.1:8786"
-DUMP = (
-    "Fatal Python error: Segmentation fault\n\nCurrent thread 0x0000000000000007 (most recent call first):\n"
-)
+DUMP = "Fatal Python error: Segmentation fault\n\nCurrent thread 0x0000000000000007 (most recent call first):\n"
 
 
 @pytest.fixture
@@ -66,8 +64,7 @@ def left_by_a_dead_process(folder, *, dump="", **identity):
 def a_box(**more):
     """A box of a worker with two running tasks."""
     running = [
-        RunningTask(slot=n, key=f"task-{n}", thread_id=n, thread_name=f"t-{n}", started_at=5.0)
-        for n in (7, 8)
+        RunningTask(slot=n, key=f"task-{n}", thread_id=n, thread_name=f"t-{n}", started_at=5.0) for n in (7, 8)
     ]
     known = {"identity": {"pid": "12", "worker": "tcp://10.0.0.4:1"}, "running_tasks": tuple(running)}
     return BlackBox(**{**known, **more})
@@ -117,9 +114,7 @@ def test_the_task_on_the_thread_that_crashed_is_marked():
     assert [task.is_on_crashed_thread for task in unknown] == [None, None]
 
 
-@pytest.mark.parametrize(
-    ("dump", "after_s", "told"), [(DUMP, 0.01, ["last"]), (DUMP, 5.0, []), ("", 0.01, [])]
-)
+@pytest.mark.parametrize(("dump", "after_s", "told"), [(DUMP, 0.01, ["last"]), (DUMP, 5.0, []), ("", 0.01, [])])
 def test_a_task_that_ended_while_the_stacks_were_written_counts(dump, after_s, told):
     """Who aborts its own process may return before that takes effect; it is marked as ended."""
     ended = tuple(
@@ -215,9 +210,7 @@ def test_a_box_is_told_by_one_only(folder):
 def test_a_living_nanny_has_its_turn_first(folder, monkeypatch):
     """It was told how the process ended; only if it does not tell, somebody else does."""
     started = str(directories.process_start_ms(os.getpid()))
-    left_by_a_dead_process(
-        folder, nanny="tcp://10.0.0.4:2", nanny_pid=str(os.getpid()), nanny_started_ms=started
-    )
+    left_by_a_dead_process(folder, nanny="tcp://10.0.0.4:2", nanny_pid=str(os.getpid()), nanny_started_ms=started)
     assert list(delivery.claim_orphans(SCHEDULER)) == []
     later = time.time() + 60
     monkeypatch.setattr(time, "time", lambda: later)
@@ -316,9 +309,7 @@ def a_nanny(**more):
         worker_address="tcp://10.0.0.4:1",
         address_safe="tcp://10.0.0.4:2",
         status=SimpleNamespace(name="running"),
-        memory_manager=SimpleNamespace(
-            _last_terminated_pid=77, memory_limit=1000, memory_terminate_fraction=0.95
-        ),
+        memory_manager=SimpleNamespace(_last_terminated_pid=77, memory_limit=1000, memory_terminate_fraction=0.95),
         periodic_callbacks={},
         scheduler=SimpleNamespace(address="tcp://127.0.0.1:1"),
         connection_args={},

@@ -45,9 +45,7 @@ def ring_of(*numbers, **limits):
 def understood(plain):
     """An answer as it is read, all of it."""
     dropped = []
-    answer = from_plain(
-        WatchAnswer, {name: each for name, each in plain.items() if name != "schema"}, dropped
-    )
+    answer = from_plain(WatchAnswer, {name: each for name, each in plain.items() if name != "schema"}, dropped)
     assert dropped == []
     return answer
 

@@ -50,7 +50,9 @@ def wait_until(ask):
 
 def noted(**streams):
     """What a process whose standard error is so notes of it."""
-    code = "import json; from workerdiag.recorder.stderr import stderr_location; print(json.dumps(stderr_location()))"
+    code = (
+        "import json; from workerdiag.recorder.stderr import stderr_location; print(json.dumps(stderr_location()))"
+    )
     run = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True, **streams)
     return json.loads(run.stdout)
 
@@ -294,18 +296,14 @@ def test_rules_see_the_text_as_whose_it_certainly_is(said, worker, title):
     tail = StderrTail(text=ABORT, **said)
     report = DeathReport(kind="nanny-report", worker_address=WHO["worker"], pid=4711, stderr=tail)
     chunks = [
-        each
-        for each in death_evidence([RecordedDeath.of(report)])
-        if getattr(each, "data", None) == ABORT.encode()
+        each for each in death_evidence([RecordedDeath.of(report)]) if getattr(each, "data", None) == ABORT.encode()
     ]
     (chunk,) = chunks
     assert chunk.identity.worker == worker
     assert title in chunk.origin
 
 
-@pytest.mark.parametrize(
-    "said", ["words", {"text": 7}, {"text": "  ", "origin": "copy"}, {"text": "x"}, None]
-)
+@pytest.mark.parametrize("said", ["words", {"text": 7}, {"text": "  ", "origin": "copy"}, {"text": "x"}, None])
 def test_a_message_of_another_shape_harms_nothing(said):
     """It came over a network."""
     report = decode_message({"kind": "nanny-report", "pid": 4711, "stderr": said})

@@ -426,9 +426,7 @@ def test_a_host_that_the_platform_took_does_not_count(sparing):
     sparing.join("tcp://10.0.0.40:1001")
     sparing.remove(WORKER, ["load"])
     sparing.remove("tcp://10.0.0.40:1001", ["wait"])
-    sparing.log_event(
-        DEATH_TOPIC, {"kind": "platform", "address_host": "10.0.0.4", "cause": "spot interruption"}
-    )
+    sparing.log_event(DEATH_TOPIC, {"kind": "platform", "address_host": "10.0.0.4", "cause": "spot interruption"})
     assert (sparing.tasks["load"].suspicious, sparing.tasks["wait"].suspicious) == (0, 1)
 
 

@@ -120,9 +120,7 @@ def test_a_task_that_begins_ends_what_never_said_that_it_ended(notes):
 
 def test_only_what_runs_on_no_thread_is_noted_of_all_keys(notes):
     """A task on a thread is noted there; here it would be twice."""
-    keys = OffThreadTasks(
-        TaskSlots(notes, 2), {"coroutine": (7, "event loop"), "pooled": (0, "executor pool")}.get
-    )
+    keys = OffThreadTasks(TaskSlots(notes, 2), {"coroutine": (7, "event loop"), "pooled": (0, "executor pool")}.get)
     keys.add("function")
     keys.add("coroutine")
     keys.add("pooled")
@@ -279,9 +277,7 @@ print(os.path.getsize({str(tmp_path / "dump")!r}))
 ctypes.string_at(0)
 """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONFAULTHANDLER"}
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
-    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert run.returncode == -11
     assert run.stdout == "0\n"
     assert "Segmentation fault" in (tmp_path / "dump").read_text()
@@ -408,9 +404,7 @@ def test_a_worker_in_its_users_process_records_and_leaves(tmp_path, monkeypatch)
 
 def test_a_worker_that_cannot_have_a_box_runs_on():
     """The reason is kept for whoever asks, and nothing else is begun."""
-    here = SimpleNamespace(
-        nanny="tcp://10.0.0.4:2", local_directory="/", status=SimpleNamespace(name="running")
-    )
+    here = SimpleNamespace(nanny="tcp://10.0.0.4:2", local_directory="/", status=SimpleNamespace(name="running"))
     start_recording(here, WorkerRecording, "plugin")
     assert recorder_status(here)["is_recording"] is False
     assert recorder_status(here)["missing"]["box"].startswith("no black box")
@@ -466,6 +460,4 @@ print(*(set(sys.modules) - before))
         "workerdiag.settings",
         "workerdiag.units",
     }
-    assert all(
-        name.startswith(("workerdiag.recorder", "workerdiag.procfs", "workerdiag.wire")) for name in ours
-    )
+    assert all(name.startswith(("workerdiag.recorder", "workerdiag.procfs", "workerdiag.wire")) for name in ours)

@@ -29,9 +29,7 @@ class SecretSource:
         assert budget_s > 0
         text = self._text
         identity = Identity(worker="tcp://10.0.0.4:4002", pid=7, name=text)
-        yield ExceptionFacts(
-            type="distributed.scheduler.KilledWorker", text=text, task=text, identity=identity
-        )
+        yield ExceptionFacts(type="distributed.scheduler.KilledWorker", text=text, task=text, identity=identity)
         yield ExceptionFacts(
             type="builtins.OSError", text=f"[Errno 28] No space left on device: {text}", identity=identity
         )
@@ -90,9 +88,7 @@ def test_no_output_shows_it(kind, tmp_path):
         "bundle": files,
     }
     assert diagnosis.outcome in {"explained", "unknown"}
-    assert {
-        name: shown for name, output in outputs.items() if (shown := shown_of(secret, text, output))
-    } == {}
+    assert {name: shown for name, output in outputs.items() if (shown := shown_of(secret, text, output))} == {}
 
 
 @pytest.mark.parametrize("text", HARMLESS)

@@ -96,9 +96,7 @@ def test_the_page_forbids_every_request_and_every_other_script():
     html = render_html(hostile(), page=True)
     script = html.partition("<script>")[2].partition("</script>")[0]
     digest = b64encode(sha256(script.encode()).digest()).decode()
-    (policy,) = (
-        value for name, value in Page(html).attributes if name == "content" and "default-src" in value
-    )
+    (policy,) = (value for name, value in Page(html).attributes if name == "content" and "default-src" in value)
     assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
 
 

@@ -15,9 +15,7 @@ from workerdiag.model.diagnosis import Clue
 from workerdiag.rendering.markdown import code_block, escape, link, render_markdown
 
 #: The strictest reader: HTML and bare addresses are allowed to mean something.
-READER = MarkdownIt("commonmark", {"html": True, "linkify": True}).enable(
-    ["linkify", "table", "strikethrough"]
-)
+READER = MarkdownIt("commonmark", {"html": True, "linkify": True}).enable(["linkify", "table", "strikethrough"])
 
 
 class Seen(HTMLParser):

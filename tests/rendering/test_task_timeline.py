@@ -51,9 +51,7 @@ def test_the_removal_that_is_the_death_is_not_told_twice():
 
 def test_of_very_much_the_deaths_and_the_nearest_are_drawn():
     """A crash loop of hundreds stays readable, and says how much is left out."""
-    deaths = tuple(
-        dead(identity=Identity(worker=f"tcp://10.0.0.9:{n}"), when=NOON_ISH + n) for n in range(300)
-    )
+    deaths = tuple(dead(identity=Identity(worker=f"tcp://10.0.0.9:{n}"), when=NOON_ISH + n) for n in range(300))
     figure = timeline_figure(drawn(deaths=deaths))
     assert len(figure.moments) == 12
     assert figure.more == "and 289 more"

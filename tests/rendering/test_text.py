@@ -103,9 +103,7 @@ def test_unknown_without_any_candidate_still_says_what_to_do():
 def test_a_deliberate_stop_asks_for_nothing():
     """Where nobody has to change anything, the third line says so."""
     findings = explained()
-    stopped = evolve(
-        findings, causes=(nanny_kill(mitigations=()),), blame=evolve(findings.blame, verdict="nobody")
-    )
+    stopped = evolve(findings, causes=(nanny_kill(mitigations=()),), blame=evolve(findings.blame, verdict="nobody"))
     assert render_text(stopped).splitlines()[2] == "Do now    The workers need no action."
 
 
@@ -158,8 +156,7 @@ def test_every_part_of_the_findings_shows():
 def test_many_deaths_alike_are_one_line():
     """A hundred workers killed the same way take one line, and the odd one has its own."""
     many = [
-        dead(identity=Identity(worker=f"tcp://10.0.0.{n}:40000", pid=n), when=dead().when + n)
-        for n in range(100)
+        dead(identity=Identity(worker=f"tcp://10.0.0.{n}:40000", pid=n), when=dead().when + n) for n in range(100)
     ]
     odd = dead(signal=None, status=3, cause="exit.other", probability=0.4, reason="x" * 100)
     text = render_text(explained(deaths=(*many, odd)))
@@ -317,9 +314,7 @@ def test_a_short_report_is_shown_whole():
 
 def test_the_first_screen_quotes_the_line_that_says_what_it_was():
     """Of a traceback that is its last line, not a frame in the middle."""
-    quoted = (
-        "Failed to deserialize … File \"serialize.py\", line 3 … ModuleNotFoundError: No module named 'acme'"
-    )
+    quoted = "Failed to deserialize … File \"serialize.py\", line 3 … ModuleNotFoundError: No module named 'acme'"
     clue = Clue(sign="s", text=quoted, where="a.log:1", grade="decisive")
     text = render_text(explained(causes=(nanny_kill(evidence=(clue,)),)), full=False)
     assert "| ModuleNotFoundError: No module named 'acme'" in text
@@ -338,9 +333,7 @@ def test_the_same_message_at_two_places_is_quoted_once():
 
 def test_advice_ends_with_a_whole_sentence():
     """The first lines never stop in the middle of what to do."""
-    advice = Advice(
-        do="Switch on faulthandler everywhere, so that the next crash names its line. " + "x" * 300
-    )
+    advice = Advice(do="Switch on faulthandler everywhere, so that the next crash names its line. " + "x" * 300)
     lines = render_text(explained(causes=(nanny_kill(mitigations=(advice,)),))).splitlines()
     assert lines[2:5] == [
         "Do now    Switch on faulthandler everywhere, so that the next crash names its",
@@ -467,16 +460,12 @@ def test_where_no_one_needs_to_act_nothing_is_to_be_done_now():
     """A worker that was retired in order is no reason to change a setting; what could be changed comes later."""
     text = render_text(explained(blame=Blame(verdict="nobody")), full=False)
     assert "Do now    The workers need no action.\n\n" in text
-    assert "What to do\n  1. Give each worker more memory" in render_text(
-        explained(blame=Blame(verdict="nobody"))
-    )
+    assert "What to do\n  1. Give each worker more memory" in render_text(explained(blame=Blame(verdict="nobody")))
 
 
 def test_a_reason_is_a_sentence_of_its_own():
     """Whoever found it, each reason begins with a capital letter and ends with one full stop."""
-    text = render_text(
-        explained(blame=Blame(verdict="task", reasons=("task a was running", "It ran alone.")))
-    )
+    text = render_text(explained(blame=Blame(verdict="task", reasons=("task a was running", "It ran alone."))))
     assert "  - Task a was running.\n  - It ran alone.\n" in text
 
 
@@ -493,9 +482,7 @@ def test_a_reason_is_a_sentence_of_its_own():
 def test_what_dask_gives_as_the_reason_is_put_into_words(reason, words):
     """Nobody has to read distributed's source for what its reasons mean."""
     (death,) = explained().deaths
-    assert f"Dask: {words}" in " ".join(
-        render_text(explained(deaths=(evolve(death, reason=reason),))).split()
-    )
+    assert f"Dask: {words}" in " ".join(render_text(explained(deaths=(evolve(death, reason=reason),))).split())
 
 
 def test_a_quotation_has_no_pickle_in_it_and_is_not_quoted_twice():

@@ -173,10 +173,7 @@ def test_lint_names_causes_of_workers_that_never_start_and_do_not_explain_their_
 
 def test_prove_tells_of_a_missed_and_of_a_wrong_line(tmp_path):
     """`seen` lines must match, `lookalikes` must not."""
-    text = (
-        GOOD.replace("house fell on tcp", "roof fell on tcp")
-        + 'lookalikes = ["the house fell on tcp://a:1"]\n'
-    )
+    text = GOOD.replace("house fell on tcp", "roof fell on tcp") + 'lookalikes = ["the house fell on tcp://a:1"]\n'
     said = "\n".join(check_examples(read_folder(folder(tmp_path, rule=text))))
 
     assert "does not match a line it is for" in said

@@ -219,9 +219,7 @@ def test_every_killed_worker_is_told_of_allowed_failures(book):
     setting = cluster_setup(assemble([], killed_worker(6)))
     for cause in ended(book):
         said = [
-            each.do
-            for each in mitigations(cause, MemoryNumbers(), [], setting)
-            if "`allowed-failures`" in each.do
+            each.do for each in mitigations(cause, MemoryNumbers(), [], setting) if "`allowed-failures`" in each.do
         ]
         assert said, cause.id
         assert "deaths is 7" in said[0], cause.id
@@ -324,9 +322,7 @@ def test_shared_advice_that_names_no_cause_is_refused(tmp_path):
     (tmp_path / "shared").mkdir()
     text = 'id = "a"\ncauses = ["house.roof"]\n[[mitigation]]\ndo = "Leave."\ndeployments = ["moon"]\n'
     (tmp_path / "shared" / "a.toml").write_text(text)
-    (tmp_path / "shared" / "b.toml").write_text(
-        'id = "b"\ncauses = ["house.roof"]\n[[mitigation]]\ndo = "Go."\n'
-    )
+    (tmp_path / "shared" / "b.toml").write_text('id = "b"\ncauses = ["house.roof"]\n[[mitigation]]\ndo = "Go."\n')
     with pytest.raises(RuleFileError) as caught:
         read_folder(tmp_path)
 
@@ -353,8 +349,7 @@ def test_the_table_of_advice_is_true(row, book):
     causes = [each for name in in_code(where) for each in named(name, book)]
     for cause in causes:
         said = "\n".join(
-            "\n".join((each.do, each.when, each.example, *each.examples.values()))
-            for each in cause.mitigations
+            "\n".join((each.do, each.when, each.example, *each.examples.values())) for each in cause.mitigations
         )
         for word in in_code(words):
             assert word in said, f"{cause.id} does not say {word}"

@@ -35,9 +35,7 @@ def test_a_reading_without_a_limit_changes_no_limit():
     """Not every group has one."""
     dask = ExceptionFacts(type="KilledWorker", text="", identity=ME, limit_bytes=4 * 10**9)
 
-    assert numbers(dask, MemoryReading(identity=ME, rss_bytes=10**9)).words["limit"] == format_bytes(
-        4 * 10**9
-    )
+    assert numbers(dask, MemoryReading(identity=ME, rss_bytes=10**9)).words["limit"] == format_bytes(4 * 10**9)
 
 
 def test_mitigations_may_use_these_numbers_and_no_others():

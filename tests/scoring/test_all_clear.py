@@ -293,9 +293,7 @@ def test_orderly_ends_are_no_deaths(text):
     assert outcome(text) == "no-death"
 
 
-@pytest.mark.parametrize(
-    "path", sorted((shipped_folder() / "quiet").glob("*.log")), ids=lambda path: path.name
-)
+@pytest.mark.parametrize("path", sorted((shipped_folder() / "quiet").glob("*.log")), ids=lambda path: path.name)
 def test_whole_logs_of_healthy_clusters_get_the_all_clear(path: Path):
     """Or the stop that was asked for in them is named."""
     diagnosis = workerdiag.explain(logs=path)
@@ -364,9 +362,7 @@ def test_a_crash_while_its_nanny_closes_is_no_all_clear():
 2026-05-04 11:22:38,510 - distributed.nanny - INFO - Closing Nanny at 'tcp://10.0.0.7:33333'. Reason: nanny-close
 2026-05-04 11:22:38,511 - distributed.nanny - INFO - Nanny asking worker to close. Reason: nanny-close
 """
-    crash = (
-        "2026-05-04 11:22:38,516 - distributed.nanny - INFO - Worker process 15448 was killed by signal 11\n"
-    )
+    crash = "2026-05-04 11:22:38,516 - distributed.nanny - INFO - Worker process 15448 was killed by signal 11\n"
     assert outcome(STARTED + REGISTERED + closing) == "no-death"
     assert outcome(STARTED + REGISTERED + closing + crash) in {"unknown", "explained"}
 
@@ -390,9 +386,7 @@ LOST_RESULTS = """\
 2026-05-04 11:22:33,111 - distributed.scheduler - WARNING - Removing worker 'tcp://10.0.0.7:34937' caused the cluster to lose already computed task(s), which will be recomputed elsewhere: {'sum-1'} (stimulus_id='handle-worker-cleanup-1777893753.1')
 """
 STILL_ALIVE = "2026-05-04 11:22:37,111 - distributed.nanny - WARNING - Worker process still alive after 4.0 seconds, killing\n"
-CLOSING = (
-    "2026-05-04 11:22:32,111 - distributed.nanny - INFO - Nanny asking worker to close. Reason: nanny-close\n"
-)
+CLOSING = "2026-05-04 11:22:32,111 - distributed.nanny - INFO - Nanny asking worker to close. Reason: nanny-close\n"
 
 
 @pytest.mark.parametrize(

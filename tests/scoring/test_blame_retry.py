@@ -90,9 +90,7 @@ def test_where_no_limit_is_known_the_work_is_not_retried():
     assert any("at most 4 GiB" in each for each in policy.conditions)
 
 
-@pytest.mark.parametrize(
-    "cause_id", ["kernel.oom-killer", "signal.segfault", "memory.paused", "gpu.out-of-memory"]
-)
+@pytest.mark.parametrize("cause_id", ["kernel.oom-killer", "signal.segfault", "memory.paused", "gpu.out-of-memory"])
 def test_other_ends_are_no_reason_to_try_more_memory(cause_id):
     """A machine without memory, a crash, a standstill, a full graphics card: a higher limit is not known to help."""
     assert policy_of(cause_id, worth_a_try=6 * 2**30).action == "do-not-retry"

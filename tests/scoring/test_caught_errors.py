@@ -25,9 +25,7 @@ def of_log(*lines: str) -> Diagnosis:
     return explain(logs=[LogText("\n".join(lines) + "\n", "worker")], timeout="60s")
 
 
-@pytest.mark.parametrize(
-    "ending", ["exited with status 1", "exited with status 3", "was killed by signal 15"]
-)
+@pytest.mark.parametrize("ending", ["exited with status 1", "exited with status 3", "was killed by signal 15"])
 @pytest.mark.parametrize("cause", ERRORS)
 def test_an_error_is_not_surely_the_end_of_a_worker_that_ran_on(cause, ending):
     """Python ends with status 1 for an exception that nobody catches, and a task's ends no worker at all."""

@@ -39,7 +39,9 @@ def test_the_same_trouble_is_told_once():
 @pytest.mark.slow
 def test_of_thousands_of_deaths_all_are_listed():
     """Not all are judged, which would take longer than anybody waits."""
-    line = "2026-05-04 11:{:02d}:{:02d},444 - distributed.nanny - INFO - Worker process {} was killed by signal 11\n"
+    line = (
+        "2026-05-04 11:{:02d}:{:02d},444 - distributed.nanny - INFO - Worker process {} was killed by signal 11\n"
+    )
     log = "".join(line.format(number // 60 % 60, number % 60, 7000 + number) for number in range(700))
     diagnosis = workerdiag.explain(logs=LogText(log), timeout="100s")
 

@@ -90,9 +90,7 @@ def test_a_line_that_nobody_knows_bars_nothing_where_dask_goes_on(line):
     assert workerdiag.explain(logs=logs, timeout="60s").outcome == "no-death"
 
 
-@pytest.mark.parametrize(
-    "line", ["loading part 8 of 12", "saved out/8.nc in 3.1 s", "done in 12.3 s, exit code 0"]
-)
+@pytest.mark.parametrize("line", ["loading part 8 of 12", "saved out/8.nc in 3.1 s", "done in 12.3 s, exit code 0"])
 def test_a_program_that_says_how_it_goes_on_bars_nothing(line):
     assert outcome(UP + line + "\n") == "no-death"
 
@@ -104,9 +102,7 @@ def test_a_line_like_those_above_is_the_programs_own():
 
 def test_an_exception_without_frames_is_not_a_line_of_others():
     """A caller shows so what a task raised, whatever the words."""
-    assert (
-        outcome(UP + "acme.errors.RemoteError: the tile server died, its connection was lost\n") == "no-death"
-    )
+    assert outcome(UP + "acme.errors.RemoteError: the tile server died, its connection was lost\n") == "no-death"
 
 
 def test_the_words_of_a_failed_task_are_its_own():
@@ -121,7 +117,9 @@ def test_the_words_of_a_failed_task_are_its_own():
     assert outcome(UP + failed) == "no-death"
 
 
-KNOWN = "2026-05-04 11:22:31,333 - distributed.scheduler - INFO - Register worker addr: tcp://10.0.0.7:34937 name: 0\n"
+KNOWN = (
+    "2026-05-04 11:22:31,333 - distributed.scheduler - INFO - Register worker addr: tcp://10.0.0.7:34937 name: 0\n"
+)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,7 @@ import pytest
 
 from workerdiag import LogText, explain
 
-NANNY = (
-    "2026-05-04 11:22:30,111 - distributed.nanny - INFO -         Start Nanny at: 'tcp://10.0.0.7:33333'\n"
-)
+NANNY = "2026-05-04 11:22:30,111 - distributed.nanny - INFO -         Start Nanny at: 'tcp://10.0.0.7:33333'\n"
 UP = """\
 2026-05-04 11:22:31,222 - distributed.worker - INFO -       Start worker at:      tcp://10.0.0.7:34937
 2026-05-04 11:22:31,223 - distributed.worker - INFO - Waiting to connect to:      tcp://10.0.0.1:8786
@@ -16,7 +14,9 @@ UP = """\
 """
 STOPPED = "2026-05-04 11:29:00,100 - distributed.worker - INFO - Stopping worker at tcp://10.0.0.7:34937. Reason: worker-close\n"
 ENDED = "2026-05-04 11:29:00,120 - distributed.dask_worker - INFO - End worker\n"
-KNOWN = "2026-05-04 11:22:31,333 - distributed.scheduler - INFO - Register worker addr: tcp://10.0.0.7:34937 name: 0\n"
+KNOWN = (
+    "2026-05-04 11:22:31,333 - distributed.scheduler - INFO - Register worker addr: tcp://10.0.0.7:34937 name: 0\n"
+)
 KERNEL = "[ 1234.567890] eth0: link becomes ready\n"
 
 

@@ -27,9 +27,7 @@ from workerdiag.scoring.probabilities import (
 NAMES = tuple("abcdefgh")
 
 signs = st.builds(
-    lambda name, grade, fact: SignEvidence(
-        sign=LogSign(name=name, pattern="some text", grade=grade, fact=fact)
-    ),
+    lambda name, grade, fact: SignEvidence(sign=LogSign(name=name, pattern="some text", grade=grade, fact=fact)),
     st.sampled_from(NAMES),
     st.sampled_from(tuple(GRADES)),
     st.sampled_from(("", "one", "two")),
@@ -114,14 +112,10 @@ def test_signs_of_one_event_count_once(seen):
 def said(name: str, grade: str, line: int) -> SignEvidence:
     """A sign that one line of a log shows."""
     sign = LogSign(name=name, pattern="some text", grade=grade)
-    return SignEvidence(
-        sign=sign, matches=(Match(owner="family.a", sign=name, origin="worker.log", line=line),)
-    )
+    return SignEvidence(sign=sign, matches=(Match(owner="family.a", sign=name, origin="worker.log", line=line),))
 
 
-def supported(
-    cause_id: str, *shown: SignEvidence, told: bool = True, explains: tuple[str, ...] = ()
-) -> CauseScore:
+def supported(cause_id: str, *shown: SignEvidence, told: bool = True, explains: tuple[str, ...] = ()) -> CauseScore:
     """A cause with the signs that speak for it."""
     cause = Cause(
         id=cause_id,

@@ -87,9 +87,7 @@ def test_that_a_dead_worker_is_not_reached_is_no_cause(text):
     ]
     removed = [
         at(1.1, "scheduler", f"Register worker addr: {PEER} name: 1"),
-        at(
-            5.01, "scheduler", f"Remove worker addr: {PEER} name: 1 (stimulus_id='handle-worker-cleanup-1.5')"
-        ),
+        at(5.01, "scheduler", f"Remove worker addr: {PEER} name: 1 (stimulus_id='handle-worker-cleanup-1.5')"),
     ]
     asking = [at(9 + 2 * each, "worker", text.format(PEER, PEER), "ERROR") for each in range(9)]
     found = explained(("nanny", killed), ("scheduler", removed), ("worker", asking))
@@ -100,9 +98,7 @@ def test_that_a_dead_worker_is_not_reached_is_no_cause(text):
 def test_that_a_worker_was_not_reached_before_it_ended_counts():
     """Order decides: what came before an end may have been its cause."""
     asking = [at(each, "worker", SILENCE[0].format(PEER, PEER), "ERROR") for each in range(1, 5)]
-    removed = [
-        at(31, "scheduler", f"Remove worker addr: {PEER} name: 1 (stimulus_id='handle-worker-cleanup-1.5')")
-    ]
+    removed = [at(31, "scheduler", f"Remove worker addr: {PEER} name: 1 (stimulus_id='handle-worker-cleanup-1.5')")]
     found = explained(("worker", asking), ("scheduler", removed))
     assert any(cause.startswith("network.") for cause in chances(found))
 
@@ -226,9 +222,7 @@ def test_two_segfaults_at_once_have_a_line_of_the_kernel_each():
     cluster = SimulatedCluster()
     for number, second in enumerate((5.0, 5.4)):
         cluster.end(cluster.nannies[number], second, "segfault")
-    kernel = "".join(
-        f"2026-05-04T12:00:05 vm-3 {SEGFAULT}\n".replace("7777", pid) for pid in ("7777", "7778")
-    )
+    kernel = "".join(f"2026-05-04T12:00:05 vm-3 {SEGFAULT}\n".replace("7777", pid) for pid in ("7777", "7778"))
     found = explain(logs=[*cluster.logs(), LogText(kernel, "kernel")], timeout="60s")
     assert [death.cause for death in found.deaths] == ["signal.segfault"] * 2
 
@@ -300,9 +294,7 @@ def test_a_worker_that_its_task_closes_is_not_surely_interrupted():
     scheduler = [
         at(2, "scheduler", f"Register worker addr: {WORKER} name: w"),
         at(3, "scheduler", f"Remove worker addr: {WORKER} name: w (stimulus_id='handle-worker-cleanup-1')"),
-        at(
-            3, "scheduler", "Task nap marked as failed because 1 workers died while trying to run it", "ERROR"
-        ),
+        at(3, "scheduler", "Task nap marked as failed because 1 workers died while trying to run it", "ERROR"),
     ]
     found = chances(explained(("worker", worker), ("scheduler", scheduler)))
     assert max(found.get("exit.keyboard-interrupt", 0), found.get("exit.closed-by-code", 0)) < 0.5
@@ -310,9 +302,7 @@ def test_a_worker_that_its_task_closes_is_not_surely_interrupted():
 
 def test_a_start_that_fails_for_a_huge_array_speaks_with_no_dask():
     """Who starts allocates nothing of that size but for a message, whose length it takes from the peer."""
-    failed = (
-        "Stopping worker at {}. Reason: failure-to-start-<class 'numpy._core._exceptions._ArrayMemoryError'>"
-    )
+    failed = "Stopping worker at {}. Reason: failure-to-start-<class 'numpy._core._exceptions._ArrayMemoryError'>"
     found = chances(explained(("worker", [at(1, "worker", failed.format(WORKER))])))
     assert found["exception.bad-argument"] > 0.1
     assert "exception.memory-error" not in found

@@ -47,9 +47,7 @@ def test_an_error_is_worded_as_python_words_it(exception, said):
     assert f"failed with {said}." in failed(exception).summary
 
 
-@pytest.mark.parametrize(
-    "exception", ["", "<boom>", "KeyError('a", "'" * 999, "\\", "E(" * 500, "E('\\ud800')"]
-)
+@pytest.mark.parametrize("exception", ["", "<boom>", "KeyError('a", "'" * 999, "\\", "E(" * 500, "E('\\ud800')"])
 @pytest.mark.parametrize("traceback", ["", 'File "x", line 99999999999999999999, in f', "\\", "File " * 999])
 def test_a_text_that_is_no_error_does_no_harm(exception, traceback):
     """Whatever stands there, a task failed and no worker died."""
@@ -58,9 +56,7 @@ def test_a_text_that_is_no_error_does_no_harm(exception, traceback):
 
 def test_of_several_the_first_is_named():
     """Each has a cause of its own, and one is mended after the other."""
-    texts = [
-        f"{HEAD}Exception: {name!r}\nTraceback: {FRAMES!r}\n\n" for name in ("KeyError('a')", "KeyError('b')")
-    ]
+    texts = [f"{HEAD}Exception: {name!r}\nTraceback: {FRAMES!r}\n\n" for name in ("KeyError('a')", "KeyError('b')")]
     diagnosis = workerdiag.explain(logs=LogText("".join(texts), stream="worker"))
     assert diagnosis.summary == "No worker died: 2 tasks failed, the first with KeyError: 'a'."
 
@@ -153,9 +149,7 @@ def test_a_programs_own_error_is_not_explained_by_a_death(in_caller):
     assert [each.cause for each in diagnosis.deaths] == ["signal.segfault"]
 
 
-PAUSED = Event(
-    topic="worker-state", fields={"status": "paused"}, identity=Identity(worker="tcp://10.0.0.4:1")
-)
+PAUSED = Event(topic="worker-state", fields={"status": "paused"}, identity=Identity(worker="tcp://10.0.0.4:1"))
 
 
 @pytest.mark.parametrize("beside", [(), (PAUSED,)], ids=["alone", "beside a paused worker"])
@@ -202,8 +196,6 @@ def test_a_task_that_the_scheduler_refuses_is_a_failure_without_a_death():
     diagnosis = workerdiag.explain(fetched(MemoryError(REFUSAL)))
 
     assert diagnosis.outcome == "no-death"
-    assert diagnosis.summary.startswith(
-        "No worker died: a task failed with MemoryError: Task 'concat-all' has"
-    )
+    assert diagnosis.summary.startswith("No worker died: a task failed with MemoryError: Task 'concat-all' has")
     assert diagnosis.next_steps[0].inspect.startswith("whether its result has to come together in one worker")
     assert "Fix the error of the task: MemoryError." in str(diagnosis)

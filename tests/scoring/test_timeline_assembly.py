@@ -61,9 +61,7 @@ def test_what_the_recorder_sampled_is_carried_as_it_is():
 def test_without_samples_heartbeats_and_readings_tell_some_moments():
     """A reading has a time, and the tasks of the last heartbeat began some seconds before the death."""
     reading = MemoryReading(identity=WHO, rss_bytes=50, limit_bytes=100, when=T0 - 1)
-    loss = TasksAtLoss(
-        identity=WHO, tasks=("a", "b"), seconds=(4.0, None), threads=("", ""), crashed=(None, None)
-    )
+    loss = TasksAtLoss(identity=WHO, tasks=("a", "b"), seconds=(4.0, None), threads=("", ""), crashed=(None, None))
     (history,) = timeline_of(died(), reading, loss).histories
     assert [(each.at, each.process_bytes) for each in history.samples] == [(T0 - 1, 50)]
     assert history.limits.worker_bytes == 100

@@ -11,9 +11,7 @@ RELOAD = "2026-05-04 11:22:30,101 - distributed.utils - INFO - Reload module set
 NANNY = "2026-05-04 11:22:30,200 - distributed.nanny - INFO -         Start Nanny at: 'tcp://10.0.0.4:40001'"
 SET_UP = "2026-05-04 11:22:31,300 - distributed.preloading - INFO - Run preload setup: /srv/app/setup.py"
 WORKER = "2026-05-04 11:22:31,400 - distributed.worker - INFO -       Start worker at:  tcp://10.0.0.4:40002"
-REGISTERED = (
-    "2026-05-04 11:22:31,450 - distributed.worker - INFO -         Registered to:  tcp://10.0.0.1:8786"
-)
+REGISTERED = "2026-05-04 11:22:31,450 - distributed.worker - INFO -         Registered to:  tcp://10.0.0.1:8786"
 SCHEDULER = "2026-05-04 11:22:31,400 - distributed.scheduler - INFO -   Scheduler at:    tcp://10.0.0.1:8786"
 CLOSED = "2026-05-04 11:22:31,500 - distributed.nanny - INFO - Closing Nanny at 'tcp://10.0.0.4:40001'"
 DIED = "2026-05-04 11:22:31,500 - distributed.nanny - INFO - Worker process 7001 was killed by signal 11"

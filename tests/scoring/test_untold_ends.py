@@ -102,9 +102,7 @@ def test_an_end_without_a_reason_bars_the_all_clear(text, before):
     assert outcome(before + text) in ("unknown", "explained")
 
 
-@pytest.mark.parametrize(
-    "text", [HEARTBEAT, "distributed.worker - WARNING - Heartbeat to scheduler failed\n"]
-)
+@pytest.mark.parametrize("text", [HEARTBEAT, "distributed.worker - WARNING - Heartbeat to scheduler failed\n"])
 def test_a_heartbeat_that_nobody_answers_could_be_the_death_of_the_scheduler(text):
     """The end of a script leaves the same, so neither can be told."""
     assert outcome(UP + text) == "unknown"

@@ -17,9 +17,7 @@ def test_a_command_that_failed_can_be_typed_again(name):
     """It is suggested as it was run."""
     command = ["sacct", "--name", name]
     for problem in (FileNotFoundError(), TimeoutError()):
-        remedy = commands.command_gap("slurm", command, problem).remedy.removeprefix(
-            "where it is installed: "
-        )
+        remedy = commands.command_gap("slurm", command, problem).remedy.removeprefix("where it is installed: ")
         assert shlex.split(remedy) == command
 
 

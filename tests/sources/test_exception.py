@@ -448,8 +448,7 @@ def test_looking_at_an_exception_does_not_load_distributed():
     )
     source = Path(exception_facts.__code__.co_filename).parents[3]
     assert (
-        subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(source)}, check=False).returncode
-        == 0
+        subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(source)}, check=False).returncode == 0
     )
 
 
@@ -469,9 +468,7 @@ def test_the_task_s_own_line_stands_with_its_neighbours(tmp_path):
     exec(compile(script.read_text(), str(script), "exec"), scope)
     frames = {"total": scope["total"]}
     exec(
-        compile(
-            "def result():\n    __traceback_maker = 0\n    total({})", "/env/distributed/client.py", "exec"
-        ),
+        compile("def result():\n    __traceback_maker = 0\n    total({})", "/env/distributed/client.py", "exec"),
         frames,
     )
     exc = raised_by(frames["result"])
@@ -548,9 +545,7 @@ SENT_BY_LOOP = ("distributed/client.py scatter", "distributed/utils.py sync", "d
         (passing(FileNotFoundError(2, "No such file", "a.csv"), "pandas/io/common.py get_handle"), True),
         (passing(TypeError("not callable"), "distributed/client.py map"), True),
         (
-            passing(
-                TypeError(UNPICKLABLE), "dask/base.py compute", "distributed/protocol/serialize.py serialize"
-            ),
+            passing(TypeError(UNPICKLABLE), "dask/base.py compute", "distributed/protocol/serialize.py serialize"),
             True,
         ),
         (passing(TypeError(UNPICKLABLE), *SENT_BY_LOOP, "distributed/protocol/serialize.py serialize"), True),

@@ -41,9 +41,7 @@ def installed(monkeypatch):
     def install(**registered):
         vars(module).update(registered)
         entries = [EntryPoint(name, f"racks_of_ours:{name}", room.ENTRY_POINT_GROUP) for name in registered]
-        monkeypatch.setattr(
-            room, "entry_points", lambda group: entries if group == room.ENTRY_POINT_GROUP else []
-        )
+        monkeypatch.setattr(room, "entry_points", lambda group: entries if group == room.ENTRY_POINT_GROUP else [])
 
     return install
 

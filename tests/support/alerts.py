@@ -42,9 +42,7 @@ def unsure(key: str = "key-unsure") -> Diagnosis:
     return diagnosis_of(unknown(fingerprint=key))
 
 
-def incident(
-    *deaths: WatchedDeath, diagnosis: Diagnosis | None = None, when: float = START
-) -> WatchedIncident:
+def incident(*deaths: WatchedDeath, diagnosis: Diagnosis | None = None, when: float = START) -> WatchedIncident:
     """Return one incident of the *deaths*, or of a standstill if there are none."""
     judged = diagnosis or sure_of()
     return WatchedIncident(

@@ -20,9 +20,7 @@ if sys.argv[3]:
 print(box.path, os.getpid(), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-DUMP = (
-    "Fatal Python error: Segmentation fault\n\nCurrent thread 0x0000000000000007 (most recent call first):\n"
-)
+DUMP = "Fatal Python error: Segmentation fault\n\nCurrent thread 0x0000000000000007 (most recent call first):\n"
 
 
 def left_by_a_dead_process(folder, *, stage="running", dump=""):

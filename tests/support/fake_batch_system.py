@@ -70,9 +70,7 @@ class FakeClient:
     cluster: Any = None
 
 
-def victim(
-    when: float | None, *, name: str | None = "w-0", worker: str = WORKER, nanny: str = NANNY
-) -> Victim:
+def victim(when: float | None, *, name: str | None = "w-0", worker: str = WORKER, nanny: str = NANNY) -> Victim:
     """Return the dead worker."""
     return Victim(identity=Identity(worker=worker, pid=4711, nanny=nanny, name=name, host=HOST), when=when)
 

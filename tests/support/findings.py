@@ -199,9 +199,7 @@ def hostile() -> Findings:
         blame=Blame(verdict="task", task=HOSTILE, reasons=(HOSTILE,), fairly_blamed=False),
         decision=Decision(policy=RetryPolicy(action="ask", reason=HOSTILE, conditions=(HOSTILE,))),
         next_steps=(
-            NextStep(
-                inspect=HOSTILE, command=HOSTILE, permission=HOSTILE, until=HOSTILE, distinguishes=(HOSTILE,)
-            ),
+            NextStep(inspect=HOSTILE, command=HOSTILE, permission=HOSTILE, until=HOSTILE, distinguishes=(HOSTILE,)),
         ),
         gaps=(Gap(source=HOSTILE, reason="malformed", detail=HOSTILE, remedy=HOSTILE),),
         timeline=Timeline(
@@ -257,9 +255,7 @@ def history(**changes: Any) -> ProcessHistory:
 def drawn(**changes: Any) -> Findings:
     """Return `explained` with a minute of the recorder, a pause, and a second worker that died of the same task."""
     other = Identity(worker="tcp://10.0.0.5:34938", pid=130)
-    pause = Moment(
-        at=NOON_ISH - 8, kind="pause", identity=dead().identity, text="Worker is at 81% memory usage"
-    )
+    pause = Moment(at=NOON_ISH - 8, kind="pause", identity=dead().identity, text="Worker is at 81% memory usage")
     arguments: dict[str, Any] = {
         "deaths": (dead(), dead(identity=other, when=NOON_ISH + 4)),
         "timeline": Timeline(histories=(history(),), moments=(pause,)),

@@ -61,9 +61,7 @@ def recording(name: str) -> dict[str, Any]:
 
 def scene_of(recorded: Mapping[str, Any], **changes: Any) -> Scene:
     """Return the scene of a recorded death, in a cluster that the operator calls ``lab``."""
-    victims = [
-        Victim(identity=Identity(**each["identity"]), when=each["when"]) for each in recorded["victims"]
-    ]
+    victims = [Victim(identity=Identity(**each["identity"]), when=each["when"]) for each in recorded["victims"]]
     times = [each.when for each in victims] or [time.time()]
     environment = {
         "KUBERNETES_SERVICE_HOST": "10.96.0.1",
@@ -149,9 +147,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.server.does:
             self._misbehave()
         else:
-            self._answer(
-                _PATH.fullmatch(path.path), {key: each[0] for key, each in parse_qs(path.query).items()}
-            )
+            self._answer(_PATH.fullmatch(path.path), {key: each[0] for key, each in parse_qs(path.query).items()})
 
     def _misbehave(self) -> None:
         does = self.server.does
@@ -184,9 +180,7 @@ class _Handler(BaseHTTPRequestHandler):
         kind = "pods/log" if path["log"] else path["kind"]
         if kind in self.server.forbidden:
             verb, scope = ("get" if path["name"] else "list"), f'in the namespace "{path["namespace"]}"'
-            message = (
-                f'{kind} is forbidden: User "{USER}" cannot {verb} resource "{kind}" in API group "" {scope}'
-            )
+            message = f'{kind} is forbidden: User "{USER}" cannot {verb} resource "{kind}" in API group "" {scope}'
             self._say(403, {"kind": "Status", "code": 403, "reason": "Forbidden", "message": message})
         elif path["log"]:
             suffix = "/previous" if query.get("previous") == "true" else ""
@@ -217,9 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._say(200, {"kind": "List", "apiVersion": "v1", "metadata": more, "items": objects[:most]})
 
     def _not_found(self, name: str) -> None:
-        self._say(
-            404, {"kind": "Status", "code": 404, "reason": "NotFound", "message": f'"{name}" not found'}
-        )
+        self._say(404, {"kind": "Status", "code": 404, "reason": "NotFound", "message": f'"{name}" not found'})
 
     def _say(self, status: int, body: object) -> None:
         self._say_text(status, json.dumps(body))

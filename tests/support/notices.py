@@ -54,9 +54,7 @@ def delivery_of(
 
 
 #: Any text, including lone surrogates and control characters, as in names of clusters and hosts.
-texts = (
-    st.text(max_size=300) | st.just(HOSTILE) | st.sampled_from(["\ud800", "\U0001f525" * 4000, "<" * 9000])
-)
+texts = st.text(max_size=300) | st.just(HOSTILE) | st.sampled_from(["\ud800", "\U0001f525" * 4000, "<" * 9000])
 notices = st.builds(
     sample_notice,
     st.sampled_from(["new", "recurring", "escalating", "resolved", "ended", "digest", "blind"]),

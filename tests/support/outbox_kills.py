@@ -26,9 +26,7 @@ from workerdiag.watch.store import Store
 Way = Literal["direct", "rounds"]
 #: The behaviours of the receiver, by how often of 20 times. It takes all requests but ``error`` and
 #: ``limit``.
-BEHAVIOURS = (
-    ("take",) * 10 + ("late",) * 2 + ("too-late",) * 2 + ("cut",) * 2 + ("error",) * 2 + ("limit",) * 2
-)
+BEHAVIOURS = ("take",) * 10 + ("late",) * 2 + ("too-late",) * 2 + ("cut",) * 2 + ("error",) * 2 + ("limit",) * 2
 LONG_S = 300.0
 
 
@@ -107,9 +105,7 @@ def _result(state: Path, journal: list[str], requests: list[Request], kills: int
     numbers = range(1, last + 1)
     committed = {int(line.split()[1]) for line in journal if line.startswith("committed")}
     wanted = {
-        delivery_id(notice_id(way, number), sink): f"{number} to {sink}"
-        for number in numbers
-        for sink in SINKS
+        delivery_id(notice_id(way, number), sink): f"{number} to {sink}" for number in numbers for sink in SINKS
     }
     taken = [each for each in requests if is_taken(each.behaviour)]
     effects: dict[str, Request] = {}

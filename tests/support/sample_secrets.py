@@ -20,9 +20,7 @@ def some(count: int, chars: str = ALNUM, *, seed: str = "") -> str:
     rng = random.Random(f"{count} {chars} {seed}")
     while True:
         found = "".join(rng.choices(chars, k=count))
-        if count < 8 or all(
-            set(found) & set(kind) for kind in (UPPER, LOWER, DIGITS) if set(kind) <= set(chars)
-        ):
+        if count < 8 or all(set(found) & set(kind) for kind in (UPPER, LOWER, DIGITS) if set(kind) <= set(chars)):
             return found
 
 

@@ -30,9 +30,7 @@ _AGAIN_S = 1.5
 
 def _line(second: float, logger: str, text: str, level: str) -> str:
     when = datetime.fromtimestamp(_NOON + second, tz=UTC)
-    return (
-        f"{when:%Y-%m-%d %H:%M:%S},{when.microsecond // 1000:03d} - distributed.{logger} - {level} - {text}"
-    )
+    return f"{when:%Y-%m-%d %H:%M:%S},{when.microsecond // 1000:03d} - distributed.{logger} - {level} - {text}"
 
 
 @define
@@ -146,9 +144,7 @@ class SimulatedCluster:
         self._start(nanny, second + 4.8)
 
     def _retire(self, nanny: SimulatedNanny, second: float) -> None:
-        self._log(
-            second, f"Retire worker addresses (stimulus_id='retire-workers-{_NOON}') ('{nanny.worker}',)"
-        )
+        self._log(second, f"Retire worker addresses (stimulus_id='retire-workers-{_NOON}') ('{nanny.worker}',)")
         self._removed(nanny, second + 0.01, "retire-workers")
         self._log(second + 0.02, f"Retired worker '{nanny.worker}' (stimulus_id='retire-workers-{_NOON}')")
         nanny.log(second + 0.03, "nanny", f"Closing Nanny at {nanny.address!r}. Reason: nanny-close")

@@ -62,6 +62,4 @@ def nanny_log(deaths: int, *, seed: int = 0, calm: int = 50, signal: int = 11) -
 def _line(at: int, logger: str, message: str, *, level: str = "INFO") -> str:
     minutes, seconds = divmod(at % 86_400, 60)
     hours, minutes = divmod(minutes, 60)
-    return (
-        f"2025-11-21 {hours:02d}:{minutes:02d}:{seconds:02d},000 - distributed.{logger} - {level} - {message}"
-    )
+    return f"2025-11-21 {hours:02d}:{minutes:02d}:{seconds:02d},000 - distributed.{logger} - {level} - {message}"

@@ -33,9 +33,7 @@ from workerdiag.watch.store import Store
 
 #: The behaviours of the receiver, by how often of 20 times. It takes all requests but ``error`` and
 #: ``limit``.
-BEHAVIOURS = (
-    ("take",) * 12 + ("late",) * 2 + ("too-late",) * 1 + ("cut",) * 2 + ("error",) * 2 + ("limit",) * 1
-)
+BEHAVIOURS = ("take",) * 12 + ("late",) * 2 + ("too-late",) * 1 + ("cut",) * 2 + ("error",) * 2 + ("limit",) * 1
 LONG_S = 900.0
 #: Seconds until a new watcher sends its first notice: it first loads the rules and judges.
 FIRST_WORD_S = 60.0

@@ -36,9 +36,7 @@ def is_all_said(watcher: workerdiag.Watcher) -> bool:
 def main(address: str, state: str, url: str, *words: str) -> None:
     """Watch until killed or finished."""
     sink = WebhookSink(url, SECRET, name="hook", timeout_s=TIMEOUT_S)
-    with workerdiag.watch(
-        address, sink, state=state, name="prod", settings=SETTINGS, policy=POLICY
-    ) as watcher:
+    with workerdiag.watch(address, sink, state=state, name="prod", settings=SETTINGS, policy=POLICY) as watcher:
         print("ready", flush=True)  # noqa: T201  it is a program
         while "finish" not in words or watcher.status().seen_at is None or not is_all_said(watcher):
             time.sleep(_LOOK_S)

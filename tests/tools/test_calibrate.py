@@ -101,9 +101,7 @@ def test_worse_is_told_against_the_last_release_and_against_itself(release, befo
 
 def test_perfect_answers_measure_zero():
     """Sure and right is neither Brier score nor calibration error."""
-    assert measured([Answer(case="a", sure=1.0, right=True)]) == Measures(
-        count=1, brier=0, calibration_error=0
-    )
+    assert measured([Answer(case="a", sure=1.0, right=True)]) == Measures(count=1, brier=0, calibration_error=0)
 
 
 def test_a_ratio_lies_in_its_interval_and_more_incidents_narrow_it():

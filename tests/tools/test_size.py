@@ -75,9 +75,7 @@ def test_a_face_defines_nothing(tmp_path):
 
 def test_arrows_are_imports_that_run(tmp_path):
     """An import in a function is an arrow, later than loading; one for type checkers is none."""
-    text = (
-        "from house import a\nif TYPE_CHECKING:\n    import house.b\ndef f():\n    from house.c import name\n"
-    )
+    text = "from house import a\nif TYPE_CHECKING:\n    import house.b\ndef f():\n    from house.c import name\n"
     modules = package(tmp_path, {"a.py": "", "b.py": "", "c.py": "", "top.py": text})
 
     assert size.arrows_of(modules)["house.top"] == {"house.a", "house.c"}
@@ -116,9 +114,7 @@ def test_floors_are_the_longest_chain_of_imports(tmp_path):
 
 def test_rooms_that_import_each_other_are_told(tmp_path):
     """Two folders can lean on each other without any circle of modules."""
-    modules = package(
-        tmp_path, {"a/x.py": "import house.b.x\n", "b/x.py": "", "b/y.py": "import house.a.x\n"}
-    )
+    modules = package(tmp_path, {"a/x.py": "import house.b.x\n", "b/x.py": "", "b/y.py": "import house.a.x\n"})
     arrows = size.arrows_of(modules)
 
     assert size.circles(arrows) == []

@@ -331,9 +331,7 @@ def test_a_capture_needs_the_message_with_a_gap_for_it_and_the_value():
     message = 'logger.info("Stopping worker at %s. Reason: %s", a, b)\n'
     assert capture_is_said(f'{message}reason = "nanny-close"', "nanny-close")
     assert not capture_is_said(message, "nanny-close")
-    assert not capture_is_said(
-        'logger.info("Stopping worker at %s", a)\nreason = "nanny-close"', "nanny-close"
-    )
+    assert not capture_is_said('logger.info("Stopping worker at %s", a)\nreason = "nanny-close"', "nanny-close")
     assert capture_is_said('reason = "nanny-close"', "nanny-close") is None
 
 
@@ -396,9 +394,7 @@ def run(tmp_path, monkeypatch):
 def test_the_command_is_content_with_right_ranges(run):
     """Signs that the releases they claim make, and no others, are no problem."""
     everything = KILLED + CLOSING + NO_WORKER
-    status, told = run(
-        f'{LOG}introduced = "2.0"\n{EVENT}{ERROR}', CLOSING + NO_WORKER, everything, everything
-    )
+    status, told = run(f'{LOG}introduced = "2.0"\n{EVENT}{ERROR}', CLOSING + NO_WORKER, everything, everything)
     assert (status, "3 are about distributed's own: 0 with a wrong range" in told) == (0, True), told
 
 

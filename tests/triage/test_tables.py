@@ -112,9 +112,7 @@ def test_a_table_that_cannot_be_written_leaves_nothing(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["deaths.csv"]
 
 
-@pytest.mark.parametrize(
-    ("number", "remedy"), [(errno.ENOSPC, "free some space"), (errno.EROFS, "another folder")]
-)
+@pytest.mark.parametrize(("number", "remedy"), [(errno.ENOSPC, "free some space"), (errno.EROFS, "another folder")])
 def test_a_full_disk_is_told_from_a_folder_that_cannot_be_written(tmp_path, monkeypatch, number, remedy):
     """What was read is kept, so that the same command goes on where there is space again."""
 

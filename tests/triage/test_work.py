@@ -66,9 +66,7 @@ def test_more_deaths_than_the_matcher_keeps_of_a_text_are_all_rows(tmp_path):
 def test_deaths_as_near_each_other_as_lines_are_all_rows(tmp_path):
     """More of them than the matcher keeps of a text stand within the reach of one message."""
     log = tmp_path / "nanny.log"
-    lines = (
-        f"distributed.nanny - INFO - Worker process {pid} was killed by signal 11\n" for pid in range(1500)
-    )
+    lines = (f"distributed.nanny - INFO - Worker process {pid} was killed by signal 11\n" for pid in range(1500))
     log.write_text("".join(lines))
     deaths, inputs, _ = triage_here([log], tmp_path / "out")
     assert [each.status for each in inputs] == ["done"]
@@ -146,9 +144,7 @@ def test_broken_inputs_are_rows_and_change_no_other(tmp_path):
 def test_no_secret_of_an_error_stands_in_a_table():
     """Errors of stores quote signed URLs; the manifest has them without the signature."""
     part = Part(file=LogFile(place="x", url="x"))
-    row = part.row(
-        status="failed", knowledge="1", reason="403 https://h/a?X-Amz-Signature=0123456789abcdef0123"
-    )
+    row = part.row(status="failed", knowledge="1", reason="403 https://h/a?X-Amz-Signature=0123456789abcdef0123")
     assert "403 https://h/a" in row.reason
     assert "0123456789abcdef" not in row.reason
 
@@ -168,14 +164,10 @@ def test_only_what_failed_or_changed_is_read_again(tmp_path):
         log.write_text(nanny_log(1, seed=seed))
     logs[2].write_bytes(gzip.compress(nanny_log(2, seed=4).encode())[:-20])
     triage_here(logs, tmp_path / "out")
-    again = TriageWork(
-        TriagePlan(given=tuple(logs), memory_bytes=2**31), TriageFolder(tmp_path / "out", "jsonl")
-    )
+    again = TriageWork(TriagePlan(given=tuple(logs), memory_bytes=2**31), TriageFolder(tmp_path / "out", "jsonl"))
     assert [part.file.url for _, part in again.jobs()] == [str(logs[2])]
     logs[0].write_text(nanny_log(2, seed=0))
-    again = TriageWork(
-        TriagePlan(given=tuple(logs), memory_bytes=2**31), TriageFolder(tmp_path / "out", "jsonl")
-    )
+    again = TriageWork(TriagePlan(given=tuple(logs), memory_bytes=2**31), TriageFolder(tmp_path / "out", "jsonl"))
     assert [part.file.url for _, part in again.jobs()] == [str(logs[0]), str(logs[2])]
 
 

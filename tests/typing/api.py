@@ -31,9 +31,7 @@ def after_everything_is_gone(path: Path) -> workerdiag.Diagnosis:
     """From files and texts alone the answer is there at once, so it is no awaitable."""
     text = workerdiag.LogText("...", stream="nanny", worker="tcp://10.0.0.4:34937")
     with path.open("rb") as opened:
-        diagnosis = workerdiag.explain(
-            logs=[path, str(path), "s3://logs/worker.log", opened, text], timeout=5
-        )
+        diagnosis = workerdiag.explain(logs=[path, str(path), "s3://logs/worker.log", opened, text], timeout=5)
     assert_type(diagnosis, workerdiag.Diagnosis)
     return diagnosis
 
@@ -92,9 +90,7 @@ def with_rules_and_sources_of_ones_own() -> Rulebook:
 
 def watching_a_cluster(client: Client, seen: list[Notice]) -> tuple[str, ...]:
     """A callback, a sink, and the loop."""
-    with workerdiag.watch(
-        client, seen.append, SlackSink("#dask", "token"), state=Path("state.db")
-    ) as watcher:
+    with workerdiag.watch(client, seen.append, SlackSink("#dask", "token"), state=Path("state.db")) as watcher:
         assert_type(watcher, Watcher)
         watcher.silence("nanny.*", until="4h", reason="the loader is being mended")
         assert_type(watcher.status().state, WatcherState)

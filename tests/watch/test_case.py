@@ -90,9 +90,7 @@ def test_a_death_begins_the_quarter_of_an_hour_again():
 def test_a_resolved_case_comes_back(later_s, reason, state):
     """Within seven days it is the old trouble again, later a new one; the numbers of its notices go on."""
     case, _, now = let_pass(opened(), 1000, begin=START)
-    again, said = with_incident(
-        case, incident(watched(9, when=now + later_s)), CLUSTER, now + later_s, SETTINGS
-    )
+    again, said = with_incident(case, incident(watched(9, when=now + later_s)), CLUSTER, now + later_s, SETTINGS)
     assert (said, again.state, again.id) == (reason, state, case.id)
     assert (again.sequence, again.death_count, again.first_victim) == (3, 1, "tcp://10.0.0.4:10009")
 
@@ -114,9 +112,7 @@ def test_ten_times_the_deaths_escalate_once():
 
 def test_twice_the_hosts_escalate():
     """A trouble that spreads to twice the hosts is told, but not within five minutes of the last word."""
-    case, reason = with_incident(
-        opened(), incident(watched(2, host="10.0.0.5")), CLUSTER, START + 60, SETTINGS
-    )
+    case, reason = with_incident(opened(), incident(watched(2, host="10.0.0.5")), CLUSTER, START + 60, SETTINGS)
     assert reason is None
     _, said, _ = let_pass(case, 600, begin=START + 60)
     assert said == ["escalating"]

@@ -25,9 +25,7 @@ def book(folder):
     """A casebook that keeps evidence."""
     store = Store.open()
     settings = WatchSettings(bundle_folder=folder)
-    yield Casebook(
-        store=store, settings=settings, sink_names=lambda: ["bot"], wake=lambda: None, cluster=CLUSTER
-    )
+    yield Casebook(store=store, settings=settings, sink_names=lambda: ["bot"], wake=lambda: None, cluster=CLUSTER)
     store.close()
 
 

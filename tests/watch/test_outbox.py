@@ -115,9 +115,7 @@ def test_a_failure_is_tried_again_under_the_same_id(store, outbox, clock):
     running = outbox(sink)
     for attempts in (1, 2):
         wait_until(
-            lambda n=attempts: (
-                [(each.attempts, each.state) for each in store.deliveries()] == [(n, "pending")]
-            )
+            lambda n=attempts: [(each.attempts, each.state) for each in store.deliveries()] == [(n, "pending")]
         )
         assert store.deliveries()[0].problem == "OSError: connection reset"
         assert running.status()[0].problem == "OSError: connection reset"
@@ -263,9 +261,7 @@ def test_a_header_may_be_given_as_it_is(given, wait_s):
     assert pickle.loads(pickle.dumps(error)).retry_after_s == wait_s
 
 
-@pytest.mark.parametrize(
-    "given", ["Wed, 21 Oct 2026 07:28:00 GMT", "", "nan", math.inf, [], None, "9" * 9999]
-)
+@pytest.mark.parametrize("given", ["Wed, 21 Oct 2026 07:28:00 GMT", "", "nan", math.inf, [], None, "9" * 9999])
 def test_a_wait_that_is_no_number_is_not_given(store, outbox, clock, given):
     """The notice is tried again as after any other failure."""
     sink = FakeSink(answer=fail(1, DeliveryError("429", retry_after_s=given)))
@@ -407,9 +403,7 @@ def test_a_notice_that_was_changed_by_hand_is_a_dead_letter(store, outbox):
 
 def test_no_problem_shows_a_secret(store, outbox):
     """Libraries like to quote the URL with the token in it."""
-    problem = OSError(
-        "cannot reach https://user:hunter2secret@example.org/hook?token=xoxb-123456789012-abcdefghij"
-    )
+    problem = OSError("cannot reach https://user:hunter2secret@example.org/hook?token=xoxb-123456789012-abcdefghij")
     sink = FakeSink(answer=fail(1, problem))
     store.enqueue(make_notice(), ["fake"])
     outbox(sink)

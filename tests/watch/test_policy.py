@@ -58,9 +58,7 @@ def test_a_silence_holds_back_what_it_matches(matches):
     policy = NoticePolicy(silences=(silence,))
     state, reasons = said([note(), note("reminder")], policy)
     assert reasons == []
-    assert [(each.hold, each.count, each.reasons) for each in state.held] == [
-        ("silenced", 2, ("new", "reminder"))
-    ]
+    assert [(each.hold, each.count, each.reasons) for each in state.held] == [("silenced", 2, ("new", "reminder"))]
     assert said([note("reminder")], policy, begin=START + HOUR_S)[1] == ["reminder"]
 
 
@@ -74,9 +72,7 @@ def test_what_was_told_is_closed_whatever_holds():
     """The end of a case that people know of passes silence, quiet hours and rate limit."""
     state, _ = said([note()], NoticePolicy(most_notices=1))
     silence = new_silence("*", until=START + HOUR_S, reason="we know", now=START)
-    policy = NoticePolicy(
-        silences=(silence,), most_notices=1, quiet_hours=QuietHours.parse("00:00-23:59 UTC")
-    )
+    policy = NoticePolicy(silences=(silence,), most_notices=1, quiet_hours=QuietHours.parse("00:00-23:59 UTC"))
     assert said([note("resolved")], policy, state=state)[1] == ["resolved"]
 
 
@@ -164,9 +160,7 @@ def test_quiet_hours_that_cannot_be_understood_say_so(text):
 
 def test_a_known_issue_is_said_in_the_notice():
     """Title, text and links say that somebody works on it."""
-    issue = KnownIssue(
-        cause="nanny.*", note=f"fixed soon; token={WORD}{WORD}", link="https://tracker.example/1"
-    )
+    issue = KnownIssue(cause="nanny.*", note=f"fixed soon; token={WORD}{WORD}", link="https://tracker.example/1")
     policy = NoticePolicy(known_issues=(issue,))
     sent = apply_policy(note(title="x" * TITLE_CHARS), PolicyState(), policy, START).notice
     assert sent is not None
@@ -188,9 +182,7 @@ def test_a_known_issue_may_ask_for_silence():
     assert "a known issue, fixed soon" in digest.text
 
 
-REASONS = st.sampled_from(
-    ["new", "recurring", "escalating", "changed", "reminder", "resolved", "ended", "blind"]
-)
+REASONS = st.sampled_from(["new", "recurring", "escalating", "changed", "reminder", "resolved", "ended", "blind"])
 POLICIES = st.builds(
     NoticePolicy,
     silences=st.sampled_from([(), (new_silence("case-[1-3]", until=START + HOUR_S, reason="r", now=START),)]),

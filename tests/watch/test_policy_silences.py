@@ -52,9 +52,7 @@ def test_known_issues_come_from_a_file(tmp_path):
 def test_all_mistakes_of_a_file_are_told_at_once(tmp_path):
     """The message has the file, and place and kind of each mistake."""
     path = tmp_path / "issues.toml"
-    path.write_text(
-        '[[issue]]\ncause = 9\nnote = "n"\n[[issue]]\nnote = "n"\n[[issue]]\ncause = "c"\nwho = "me"\n'
-    )
+    path.write_text('[[issue]]\ncause = 9\nnote = "n"\n[[issue]]\nnote = "n"\n[[issue]]\ncause = "c"\nwho = "me"\n')
     with pytest.raises(RuleFileError) as raised:
         read_known_issues(path)
     message = str(raised.value)

@@ -40,8 +40,7 @@ def notices_of(feed):
 def test_a_thousand_deaths_of_three_causes_are_three_notices(first_s):
     """A thousand deaths of three causes in a minute: three notices and at most three updates, in seconds of work."""
     deaths = [
-        evolve(WAYS[n % 3](n), when=NOON + 100 + (first_s if n > 3 else 0.0) + n // 17)
-        for n in range(1, 1001)
+        evolve(WAYS[n % 3](n), when=NOON + 100 + (first_s if n > 3 else 0.0) + n // 17) for n in range(1, 1001)
     ]
     begin = time.process_time()
     notices = notices_of(SimulatedFeed(deaths, until=2400.0))

@@ -272,9 +272,7 @@ def test_a_watcher_whose_state_was_taken_over_ends(tmp_path):
 
 def test_thousand_deaths_of_three_causes_are_three_notices():
     """Within a minute; afterwards at most three updates. The judge is the real one."""
-    deaths = [
-        death(n, 100.0 + n * 0.06, signal=(6, 11, 4)[n % 3], host=f"10.0.0.{n % 200}") for n in range(1000)
-    ]
+    deaths = [death(n, 100.0 + n * 0.06, signal=(6, 11, 4)[n % 3], host=f"10.0.0.{n % 200}") for n in range(1000)]
     feed = SimulatedFeed(deaths, until=900.0)
     over = reached_end(feed)
     heard = []

@@ -85,9 +85,7 @@ def logs() -> tuple[bytes, ...]:
 def packed() -> tuple[bytes, ...]:
     """Compressed logs, and a few bytes that become very many."""
     log = logs()[0]
-    bombs = tuple(
-        map(_bomb, (zlib.compressobj(wbits=31), bz2.BZ2Compressor(), lzma.LZMACompressor(preset=0)))
-    )
+    bombs = tuple(map(_bomb, (zlib.compressobj(wbits=31), bz2.BZ2Compressor(), lzma.LZMACompressor(preset=0))))
     return (
         gzip.compress(log),
         bz2.compress(log),

@@ -23,9 +23,7 @@ def fuzzed(task: Task, jobs: int) -> Tally:
     """What so many processes found; one that dies of an input is started again behind it."""
     os.environ |= _ENVIRONMENT  # glibc reads it where a process starts
     share = -(-task.inputs // jobs)
-    return _told(
-        [_started(evolve(task, seed=task.seed + _APART * each, inputs=share)) for each in range(jobs)]
-    )
+    return _told([_started(evolve(task, seed=task.seed + _APART * each, inputs=share)) for each in range(jobs)])
 
 
 @define(eq=False)

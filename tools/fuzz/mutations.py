@@ -165,9 +165,7 @@ def _wrap(data: bytes, script: Script, _: Sequence[bytes]) -> bytes:
     text = data.decode("utf-8", "replace")
     if not script.number() % 4:
         return json.dumps({"payload": {"message": text}}).encode()
-    return b"\n".join(
-        json.dumps({"log": f"{line}\n", "stream": "stderr"}).encode() for line in text.splitlines()
-    )
+    return b"\n".join(json.dumps({"log": f"{line}\n", "stream": "stderr"}).encode() for line in text.splitlines())
 
 
 _STEPS: Sequence[Step] = (

@@ -61,8 +61,7 @@ class Tally:
         """A line for each kind."""
         rows = [f"{'':<10}{'tried':>8}" + "".join(f"{each:>17}" for each in FAILURES)]
         rows += [
-            f"{kind:<10}{self.tried[kind]:>8}"
-            + "".join(f"{self.failed[kind, each]:>17}" for each in FAILURES)
+            f"{kind:<10}{self.tried[kind]:>8}" + "".join(f"{self.failed[kind, each]:>17}" for each in FAILURES)
             for kind in ATTEMPTS
         ]
         total = self.tried.total()

@@ -37,9 +37,7 @@ class Answer:
         return self.cause if self.outcome == "explained" and self.cause else self.outcome
 
 
-def answer_of(
-    diagnosis: workerdiag.Diagnosis, test: str, asked: Asked, *, bundle: str, seconds: float
-) -> Answer:
+def answer_of(diagnosis: workerdiag.Diagnosis, test: str, asked: Asked, *, bundle: str, seconds: float) -> Answer:
     """A diagnosis as one line of the answers."""
     top = diagnosis.top
     return Answer(

@@ -107,9 +107,7 @@ class Observer:
     def _note(self, asked: Asked, said: workerdiag.Diagnosis | Exception, began: float) -> None:
         seconds = round(time.perf_counter() - began, 3)
         if isinstance(said, Exception):
-            answer = Answer(
-                test=self._test, asked=asked, outcome="raised", summary=repr(said), seconds=seconds
-            )
+            answer = Answer(test=self._test, asked=asked, outcome="raised", summary=repr(said), seconds=seconds)
         else:
             self._bundles += 1
             bundle = f"{os.getpid()}-{self._bundles}.zip"

@@ -70,9 +70,7 @@ def _truth(test: str, entry: Mapping[str, Any], scenarios: Mapping[str, Any]) ->
     return Truth(test=test, right=right, why=str(entry.get("why", "")))
 
 
-def _problems(
-    truth: Truth, entry: Mapping[str, Any], scenarios: Mapping[str, Any], book: Rulebook
-) -> list[str]:
+def _problems(truth: Truth, entry: Mapping[str, Any], scenarios: Mapping[str, Any], book: Rulebook) -> list[str]:
     known = {cause.id for cause in book.causes} | set(OUTCOMES)
     named: set[str] = set().union(*truth.right.values())
     found = [f"no cause is called {each}" for each in sorted(named - known)]

@@ -146,9 +146,7 @@ def auto(client: Client, *, on: bool = True) -> None:
 
     handlers = stream_handlers(client)
     if _ERRED not in handlers:
-        raise TypeError(
-            f"client must be a distributed.Client (2024.8.1 or newer), got {type(client).__name__}"
-        )
+        raise TypeError(f"client must be a distributed.Client (2024.8.1 or newer), got {type(client).__name__}")
     known = getattr(handlers[_ERRED], "__self__", None)
     if isinstance(known, _Handlers):
         if not on:
@@ -249,9 +247,7 @@ class HeldExceptions:
         """Drop the exception of a task that runs again."""
         self._waiting.pop(key, None)
 
-    async def _deliver(
-        self, key: object, state: object, exc: BaseException, trace: object, until_s: float
-    ) -> None:
+    async def _deliver(self, key: object, state: object, exc: BaseException, trace: object, until_s: float) -> None:
         """Add the note, then pass the exception on, if the task still waits for it.
 
         Meanwhile it may have been cancelled, lost, retried, or submitted anew under the same key.

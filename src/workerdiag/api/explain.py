@@ -358,8 +358,7 @@ def _diagnose(arguments: ExplainArguments, facts: Sequence[Evidence], live: Sequ
     return Answer(
         diagnosis=diagnosis,
         unread=tuple(logs.unread),
-        has_evidence=logs.has_read_any
-        or not all(isinstance(each, Gap) for each in tap.kept_evidence().items),
+        has_evidence=logs.has_read_any or not all(isinstance(each, Gap) for each in tap.kept_evidence().items),
         failure=failure,
     )
 

@@ -44,9 +44,7 @@ def diagnose_without_faults(
     return None
 
 
-def _faulty_range(
-    diagnose: DiagnosePieces, pieces: Sequence[Evidence], deadline: Deadline
-) -> tuple[int, int]:
+def _faulty_range(diagnose: DiagnosePieces, pieces: Sequence[Evidence], deadline: Deadline) -> tuple[int, int]:
     first, behind = 0, len(pieces)
     while behind - first > 1:
         if deadline.is_over:

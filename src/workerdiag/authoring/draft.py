@@ -69,9 +69,7 @@ def unusual_lines(chunks: Sequence[LogChunk], book: Rulebook, *, quiet: Collecti
         shape = line_template(message)
         if (origin, number) in known or shape in quiet or not _has_words(shape):
             continue
-        worth = _line_score(
-            line, any(where == origin and 0 <= end - number <= _NEAR_LINES for where, end in ends)
-        )
+        worth = _line_score(line, any(where == origin and 0 <= end - number <= _NEAR_LINES for where, end in ends))
         before = found.get(shape)
         if before is None:
             found[shape] = UnusualLine(

@@ -205,11 +205,7 @@ def _lifecycle_problems(cause: Cause, causes: Collection[str]) -> Iterator[str]:
         yield f"{cause.id}: is deprecated and does not say why (deprecated_because)"
     if cause.successor and cause.successor not in causes:
         yield f"{cause.id}: names an unknown successor: {cause.successor}"
-    if (
-        cause.ends == "never-started"
-        and NO_WORKERS_CAUSE in causes
-        and NO_WORKERS_CAUSE not in cause.explains
-    ):
+    if cause.ends == "never-started" and NO_WORKERS_CAUSE in causes and NO_WORKERS_CAUSE not in cause.explains:
         yield f"{cause.id}: keeps workers from starting and does not explain {NO_WORKERS_CAUSE}"
 
 

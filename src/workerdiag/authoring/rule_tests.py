@@ -58,10 +58,7 @@ def evaluate_rules(folder: Path, *, incidents: Sequence[Path] = ()) -> RuleEvalu
     together = load_rulebook(folder, packs=False)
     matcher = Matcher(together)
     known = [
-        each
-        for place in (folder / INCIDENTS, *incidents)
-        if place.is_dir()
-        for each in _require_incidents(place)
+        each for place in (folder / INCIDENTS, *incidents) if place.is_dir() for each in _require_incidents(place)
     ]
     quiet = _quiet_logs(folder)
     problems = [

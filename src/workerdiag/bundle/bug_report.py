@@ -93,9 +93,7 @@ def versions() -> dict[str, str]:
 
 def configuration() -> dict[str, object]:
     """Keys of `ALLOWED_SETTINGS` to their effective values; empty where this process has not used distributed."""
-    if (
-        "distributed" not in sys.modules
-    ):  # its defaults are not loaded, and this may not be the client's machine
+    if "distributed" not in sys.modules:  # its defaults are not loaded, and this may not be the client's machine
         return {}
     import dask.config
 

@@ -76,8 +76,7 @@ def log_to_dict(log: KeptLog, file: str, sizes: list[int]) -> dict[str, object]:
         "identity": _evidence_converter().unstructure(log.identity),
         "read_bytes": log.read_bytes,
         "parts": [
-            {"first_line": part.first_line, "bytes": size}
-            for part, size in zip(log.parts, sizes, strict=True)
+            {"first_line": part.first_line, "bytes": size} for part, size in zip(log.parts, sizes, strict=True)
         ],
     }
 

@@ -72,9 +72,7 @@ class EvidenceTap:
         pieces = [*self._first, *((at, piece) for at, _, piece in self._last)]
         ordered = sorted([*items, *pieces], key=lambda item: item[0])
         count = self._left_out
-        notes = (
-            (f"{count} pieces of evidence were not kept: they were too many or too long",) if count else ()
-        )
+        notes = (f"{count} pieces of evidence were not kept: they were too many or too long",) if count else ()
         return KeptEvidence(items=tuple(item for _, item in ordered), left_out=notes)
 
     def _settle(self, *, all_but: int) -> None:
@@ -310,9 +308,7 @@ class OpenLog:
             like=self._like,
             read_bytes=self._read_bytes,
             excerpts=tuple(merge_excerpts((*self._head, *self._tail_excerpts(), *self._messages.values()))),
-            messages=array(
-                "q", (number for each in most_telling for number in (each.start, each.end, each.line))
-            ),
+            messages=array("q", (number for each in most_telling for number in (each.start, each.end, each.line))),
         )
         if self._read_bytes > _HEAD_BYTES + _TAIL_BYTES:
             whole.shrink()

@@ -94,9 +94,7 @@ def read_bundle(name: str, data: bytes) -> Bundle | None:
     archive.enter_folder(MANIFEST)
     manifest = _parse_file(archive, MANIFEST, _MAX_SMALL_BYTES)
     if manifest is None and archive.is_damaged:
-        raise BundleError(
-            name, "the zip cannot be read: it is damaged or cut off", "copy or download it again"
-        )
+        raise BundleError(name, "the zip cannot be read: it is damaged or cut off", "copy or download it again")
     if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
         return None
     reader = _BundleReader(name, archive)
@@ -150,8 +148,7 @@ class _BundleReader:
         if not isinstance(content, dict):
             return {}
         return {
-            str(key)[:200]: "" if each is None else str(each)[:500]
-            for key, each in list(content.items())[:500]
+            str(key)[:200]: "" if each is None else str(each)[:500] for key, each in list(content.items())[:500]
         }
 
     def gaps(self, manifest: Mapping[str, object]) -> Iterator[Gap]:

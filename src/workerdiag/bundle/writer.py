@@ -53,9 +53,7 @@ def write_bundle(
         BundleError: It cannot be written there; nothing is left behind.
     """
     kept_evidence = kept_evidence or KeptEvidence(left_out=(_NO_EVIDENCE,))
-    anonymizer = Anonymizer(
-        redact=redact, names=_private_names(findings, kept_evidence) if anonymous else None
-    )
+    anonymizer = Anonymizer(redact=redact, names=_private_names(findings, kept_evidence) if anonymous else None)
     contents = list(_bundle_files(findings, kept_evidence, anonymizer))
     try:
         _write_atomically(path, contents)

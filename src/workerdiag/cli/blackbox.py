@@ -94,9 +94,7 @@ def _list_lines(read: list[tuple[Path, BlackBox]]) -> Iterator[str]:
         yield _no_boxes_text(box_directories())
     for path, box in read:
         fate = "process gone" if is_orphan(path) else "running"
-        yield one_line(
-            printable(f"{fate}, last written {format_time(box.written_at)} UTC, {_worker_text(box)}")
-        )
+        yield one_line(printable(f"{fate}, last written {format_time(box.written_at)} UTC, {_worker_text(box)}"))
         yield f"  {printable(str(path))}"
 
 
@@ -147,9 +145,7 @@ def _executing_text(task: RunningTask, until: float) -> str:
 
 
 def _finished_text(task: FinishedTask) -> str:
-    return (
-        f"{format_time(task.ended_at)[11:]} {task.outcome} after {task.duration_s:.3f} s: {_key_text(task)}"
-    )
+    return f"{format_time(task.ended_at)[11:]} {task.outcome} after {task.duration_s:.3f} s: {_key_text(task)}"
 
 
 def _key_text(task: RunningTask | FinishedTask) -> str:
@@ -166,9 +162,7 @@ def _sample_text(sample: Sample) -> str:
         "of ": sample.cgroup_limit_bytes,
         "host free": sample.host_available_bytes,
     }
-    known = " ".join(
-        f"{name.strip()} {format_bytes(value)}" for name, value in sizes.items() if value is not None
-    )
+    known = " ".join(f"{name.strip()} {format_bytes(value)}" for name, value in sizes.items() if value is not None)
     kills = f" OOM kills {sample.cgroup_oom_kills}" if sample.cgroup_oom_kills is not None else ""
     files = f" files {sample.open_files}" if sample.open_files is not None else ""
     return f"{format_time(sample.at)[11:]} {known}{kills}{files}"

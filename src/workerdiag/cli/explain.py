@@ -65,9 +65,7 @@ _MAX_NAMES = 5
     "workerdiag explain death.zip",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.argument(
-    "inputs", nargs=-1, metavar="[PATH|URL|-]...", type=click.Path(readable=False, allow_dash=True)
-)
+@click.argument("inputs", nargs=-1, metavar="[PATH|URL|-]...", type=click.Path(readable=False, allow_dash=True))
 @click.option("--scheduler", metavar="ADDRESS", help="Also query this scheduler, e.g. tcp://10.0.0.1:8786.")
 @click.option(
     "--stream", type=click.Choice(STREAMS), help="Who wrote the logs. By default this is read from each line."

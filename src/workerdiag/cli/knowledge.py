@@ -185,9 +185,7 @@ def test(folder: Path, *, incidents: tuple[Path, ...], strict: bool) -> int:
         return _print_problems(Path(problem.place), problem.problems, "")
     if not strict:
         _print_unproven(trial.unproven)
-    return _print_problems(
-        folder, (*trial.problems, *(trial.unproven if strict else ())), _trial_counts(trial)
-    )
+    return _print_problems(folder, (*trial.problems, *(trial.unproven if strict else ())), _trial_counts(trial))
 
 
 @command("workerdiag knowledge lock my-rules", group=knowledge)

@@ -78,9 +78,7 @@ def _report_extras(bundle: Bundle, findings: Findings, again: Findings | None) -
         moments=timeline(findings, bundle.kept_evidence.items),
         versions={**remote_versions(bundle.kept_evidence.items), **bundle.versions},
         configuration={**remote_configuration(bundle.kept_evidence.items), **bundle.configuration},
-        logs=tuple(
-            (each.origin, each.read_bytes, sum(len(part.data) for part in each.parts)) for each in logs
-        ),
+        logs=tuple((each.origin, each.read_bytes, sum(len(part.data) for part in each.parts)) for each in logs),
         missing=tuple(_missing_parts(bundle)),
         origin=tuple(_origin_lines(bundle)),
     )

@@ -130,17 +130,13 @@ def _inspected_places(rest: Sequence[Evidence], matches: Iterable[Match]) -> fro
     cut = {piece.source for piece in rest if isinstance(piece, Gap)}
     inspected = {piece.place for piece in rest if isinstance(piece, Inspected)}
     streams = {
-        each.stream
-        for each in matches
-        if each.line and each.origin not in cut and each.role not in _NOT_INSPECTING
+        each.stream for each in matches if each.line and each.origin not in cut and each.role not in _NOT_INSPECTING
     }
     by_messages = {log for stream, log in zip(STREAMS, LOG_PLACES, strict=True) if stream in streams}
     return frozenset(inspected | by_messages)
 
 
-def _add_exits(
-    ends: Iterable[ProcessEnd], exits: Iterable[ProcessExit], limit: ReportLimit
-) -> list[ProcessEnd]:
+def _add_exits(ends: Iterable[ProcessEnd], exits: Iterable[ProcessExit], limit: ReportLimit) -> list[ProcessEnd]:
     """Add each exit to the end of its process, or as a death of its own."""
     table = EndTable(ends)
     for exit_ in exits:
@@ -470,9 +466,7 @@ def _wrote_after(worker: ProcessEnd, death: ProcessEnd) -> bool:
     """
     reports = (each.when for each in death.marks if each.role == "death" and each.stream == "nanny")
     last_report = max((when for when in reports if when is not None), default=inf)
-    return any(
-        each.stream == "worker" and (each.when or 0.0) > last_report + _AFTER_S for each in worker.marks
-    )
+    return any(each.stream == "worker" and (each.when or 0.0) > last_report + _AFTER_S for each in worker.marks)
 
 
 def _distance_s(one: ProcessEnd, two: ProcessEnd) -> float:

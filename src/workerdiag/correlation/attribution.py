@@ -183,9 +183,7 @@ def _death_of(
     return min(timed)[2] if timed else None
 
 
-def _next_in_log(
-    sign: Match, ends_in_log: Sequence[tuple[int, int]], ends: Sequence[ProcessEnd]
-) -> int | None:
+def _next_in_log(sign: Match, ends_in_log: Sequence[tuple[int, int]], ends: Sequence[ProcessEnd]) -> int | None:
     """The first end that this log reports at or after the sign; if none is near, the last end before it."""
     place = bisect_left(ends_in_log, (sign.line,))
     ahead, behind = range(place, len(ends_in_log)), range(place - 1, -1, -1)

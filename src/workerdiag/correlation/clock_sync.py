@@ -89,9 +89,7 @@ def _moments(matches: Iterable[Match]) -> dict[str, dict[_Moment, float]]:
         if who is not None and each.when is not None and not each.sign:
             found.setdefault(_clock_name(each), {}).setdefault((what, who), []).append(each.when)
     return {
-        clock: {
-            moment: times[0] for moment, times in clock_moments.items() if max(times) - min(times) <= SAME_S
-        }
+        clock: {moment: times[0] for moment, times in clock_moments.items() if max(times) - min(times) <= SAME_S}
         for clock, clock_moments in found.items()
     }
 
@@ -117,9 +115,7 @@ def _clock_offsets(
     moments: Mapping[str, Mapping[_Moment, float]], ends: Mapping[tuple[str, str], Sequence[float]]
 ) -> dict[str, float]:
     """How many seconds each clock is ahead; correct clocks are left out."""
-    reference = max(
-        moments, key=lambda clock: (clock == _EVENTS, (clock, "removal") in ends, len(moments[clock]))
-    )
+    reference = max(moments, key=lambda clock: (clock == _EVENTS, (clock, "removal") in ends, len(moments[clock])))
     true = dict(moments[reference])
     left = sorted(set(moments) - {reference})
     clocks_of: defaultdict[_Moment, list[str]] = defaultdict(list)
@@ -135,9 +131,7 @@ def _clock_offsets(
         if middle_s is None:
             continue
         if all(what == "start" for what, _ in apart):
-            middle_s = _offset_by_ends(
-                middle_s, ends.get((clock, "end"), ()), ends.get((reference, "removal"), ())
-            )
+            middle_s = _offset_by_ends(middle_s, ends.get((clock, "end"), ()), ends.get((reference, "removal"), ()))
         if abs(middle_s) > (_CLOSE_S if ends.get((clock, "end")) else SAME_S):
             ahead_s[clock] = middle_s
         for moment in moments[clock].keys() - true.keys():

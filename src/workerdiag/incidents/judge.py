@@ -63,9 +63,7 @@ class DeathFinding:
     def has_exit(self) -> bool:
         """Whether its exit is known; a nanny that could not learn it says status 255."""
         found = self.found
-        return found is not None and (
-            found.signal is not None or found.status not in (None, UNREADABLE_STATUS)
-        )
+        return found is not None and (found.signal is not None or found.status not in (None, UNREADABLE_STATUS))
 
     @property
     def tasks(self) -> frozenset[str]:

@@ -130,9 +130,7 @@ def _costs(histories: Iterable[dict[str, Any]]) -> Iterator[tuple[Identity, floa
             )
 
 
-def _kept_death(
-    id_: str, cluster: str, at: float, is_expected: int, identity: str, *, case: _Case
-) -> KeptDeath:
+def _kept_death(id_: str, cluster: str, at: float, is_expected: int, identity: str, *, case: _Case) -> KeptDeath:
     who = Identity(**json.loads(identity))
     return KeptDeath(
         id=id_,
@@ -159,8 +157,7 @@ def _reading(path: str | os.PathLike[str]) -> Iterator[sqlite3.Connection]:
             sqlite3.connect(f"file:{quote(os.fsencode(place))}?{mode}", uri=True, timeout=_BUSY_S)
         ) as connection:
             application, version = (
-                connection.execute(f"PRAGMA {each}").fetchone()[0]
-                for each in ("application_id", "user_version")
+                connection.execute(f"PRAGMA {each}").fetchone()[0] for each in ("application_id", "user_version")
             )
             if application != APPLICATION_ID:
                 raise StateFileError(name, "it is not the state of a watcher", _REMEDY)

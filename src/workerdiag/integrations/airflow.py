@@ -94,6 +94,4 @@ class DeathRetryPolicy(RetryPolicy):
 
 
 def _reason(policy: WorkPolicy) -> str:
-    return " ".join((f"workerdiag: {policy.action}: {policy.reason}.", *policy.conditions))[
-        :_MAX_REASON_CHARS
-    ]
+    return " ".join((f"workerdiag: {policy.action}: {policy.reason}.", *policy.conditions))[:_MAX_REASON_CHARS]

@@ -108,9 +108,7 @@ def next_steps_view(findings: Findings) -> dict[str, object]:
 
 def found_cause_view(cause: Cause) -> dict[str, object]:
     """Return one search result."""
-    return clean(
-        {"id": cause.id, "title": cause.title, "why": clip(cause.why, _MAX_CHARS), "status": cause.status}
-    )
+    return clean({"id": cause.id, "title": cause.title, "why": clip(cause.why, _MAX_CHARS), "status": cause.status})
 
 
 def bundle_view(bundle: Bundle) -> dict[str, object]:
@@ -318,9 +316,7 @@ class DeathTools:
                 client = stack.enter_context(open_client(scheduler, timeout_s * _CONNECT_SHARE))
                 if client is None:
                     raise ToolError(f"cannot connect to {scheduler}; is it running?")
-            diagnosis: Diagnosis = explain_death(
-                None, client, logs=logs, rulebook=self.book, timeout=timeout_s
-            )
+            diagnosis: Diagnosis = explain_death(None, client, logs=logs, rulebook=self.book, timeout=timeout_s)
         return diagnosis
 
     def _files(self, path: str) -> Sequence[Any]:

@@ -57,9 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     timeout = config.getini("workerdiag_timeout")
     if not re.fullmatch(r"\d+(\.\d+)?", timeout):
         raise pytest.UsageError(f"workerdiag_timeout must be a number of seconds, got {timeout!r}")
-    config.addinivalue_line(
-        "markers", f"{_MARKER}: workers may die in this test; --workerdiag-strict allows it"
-    )
+    config.addinivalue_line("markers", f"{_MARKER}: workers may die in this test; --workerdiag-strict allows it")
     if config.getoption("workerdiag_strict") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(StrictVerdict(), "workerdiag-strict")
 
@@ -149,14 +147,11 @@ def _texts(observed: ObservedDeaths) -> list[str]:
     top = observed.diagnosis.top
     why = f" ({top.title})" if observed.diagnosis.outcome == "explained" and top else ""
     return [
-        printable(one_line(f"{identity_text(each.identity)}: {exit_text(each)}{why}"))
-        for each in observed.deaths
+        printable(one_line(f"{identity_text(each.identity)}: {exit_text(each)}{why}")) for each in observed.deaths
     ]
 
 
-def _add_properties(
-    item: pytest.Item, report: pytest.TestReport, properties: Sequence[tuple[str, object]]
-) -> None:
+def _add_properties(item: pytest.Item, report: pytest.TestReport, properties: Sequence[tuple[str, object]]) -> None:
     """To the report at hand and to the later ones of the test: junit-xml reads those of the teardown."""
     item.user_properties += properties
     report.user_properties += properties

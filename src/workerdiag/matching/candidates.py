@@ -123,9 +123,7 @@ def single_line_messages(data: bytes, begin: int, hits: LiteralHits) -> dict[int
     return found
 
 
-def _known_message(
-    data: bytes, at: int, unclear: int
-) -> tuple[int, tuple[int, int] | None, int, bytes | None]:
+def _known_message(data: bytes, at: int, unclear: int) -> tuple[int, tuple[int, int] | None, int, bytes | None]:
     """Return start, bounds of the only line, end and text of the message at byte *at*, if its bytes identify it.
 
     Otherwise the start is that of the line. *unclear* is the start of a line that is known to need a closer

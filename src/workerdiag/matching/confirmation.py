@@ -169,9 +169,7 @@ class Confirmation:
                 hits.append(PatternHit(at, owner, record, groups, first, last, follows))
 
 
-def _is_sign(
-    wanted: PatternOwner, record: LogRecord, first: int, last: int, log_stream: Stream | None
-) -> bool:
+def _is_sign(wanted: PatternOwner, record: LogRecord, first: int, last: int, log_stream: Stream | None) -> bool:
     """Whether a match is the sign, by the rest of the message and by its writer."""
     if wanted.unless and record.shows(wanted.unless):
         return False

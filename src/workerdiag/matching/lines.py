@@ -30,9 +30,7 @@ _HEAD_CHARS = 400
 
 _ANSI = pattern(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
-_LOGGER = (
-    r"(?P<logger>(?:distributed|tornado|dask|dask_\w+|asyncio|bokeh|coiled|py\.warnings|root)(?:\.[\w.]+)?)"
-)
+_LOGGER = r"(?P<logger>(?:distributed|tornado|dask|dask_\w+|asyncio|bokeh|coiled|py\.warnings|root)(?:\.[\w.]+)?)"
 #: Characters that word processors and web pages use for quotes and brackets.
 _TYPEWRITTEN = str.maketrans("\u2018\u2019\u201a\u2032\u201c\u201d\u201e\u2033\u00a0", "''''\"\"\"\" ")
 _ENTITY = pattern(r"&(?:quot|apos|lt|gt|amp|nbsp|#39|#x27|#34);")
@@ -273,9 +271,7 @@ _MAX_PREFIXES = 4
 _TEXT = r'("(?:[^"\\]|\\.)*")'
 #: Keys under which collectors store the line: Docker's json-file, Cloud Logging, Loki, CloudWatch, structlog.
 _MESSAGE = pattern(rf'"(?P<key>log|textPayload|line|message|msg|event)"\s*:\s*(?P<text>{_TEXT})')
-_TIME = pattern(
-    r'"(?:time|timestamp|ts|asctime|@timestamp)"\s*:\s*"(?P<value>\d{4}-\d\d-\d\d[T ][\d:.,]{8,18})'
-)
+_TIME = pattern(r'"(?:time|timestamp|ts|asctime|@timestamp)"\s*:\s*"(?P<value>\d{4}-\d\d-\d\d[T ][\d:.,]{8,18})')
 _LOGGER_FIELD = pattern(
     r'"(?:logger|name|logger_name|log\.logger)"\s*:\s*"(?P<value>(?:distributed|tornado|dask)(?:\.[\w.]+)?)"'
 )
@@ -341,9 +337,7 @@ _ISO = pattern(
     r"(?P<y>\d{4})[-/](?P<mo>\d\d)[-/](?P<d>\d\d)(?:[T ]|, )(?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?"
 )
 _SYSLOG = pattern(r"^(?P<mo>[A-Z][a-z]{2}) +(?P<d>\d{1,2}) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)")
-_MONTHS = {
-    name: number for number, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)
-}
+_MONTHS = {name: number for number, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)}
 
 
 def parse_time(text: str) -> float | None:
@@ -444,9 +438,7 @@ _MAY_BE = (
     r"|\b(?:perhaps|maybe)\b"
 )
 #: Openings after which the rest of the line lists guesses.
-_LISTED = (
-    r"\b(?:possible|potential|likely|probable|common|usual) (?:root )?(?:causes?|reasons?|explanations?)\b"
-)
+_LISTED = r"\b(?:possible|potential|likely|probable|common|usual) (?:root )?(?:causes?|reasons?|explanations?)\b"
 _SENTENCE_END = r"[.!?][)'\"]?(?:\s|$)|\n"
 _LINE_END = r"\n"
 #: One of these is in every guess. Finding them takes 1.4 microseconds, the patterns 12.

@@ -115,9 +115,7 @@ def _possible_texts(item: _Item, *, optional: bool) -> frozenset[str] | None:
     if op is sre.LITERAL:
         return frozenset({chr(value).lower()}) if _is_fixed(chr(value)) else None
     if op is sre.IN:
-        chars = [
-            code for kind, code in value if kind is sre.LITERAL and code < 0x80 and chr(code) not in _RESPELT
-        ]
+        chars = [code for kind, code in value if kind is sre.LITERAL and code < 0x80 and chr(code) not in _RESPELT]
         return frozenset(chr(code).lower() for code in chars) if len(chars) == len(value) else None
     if op is sre.SUBPATTERN:
         return _possible_runs(value[-1], optional=optional)

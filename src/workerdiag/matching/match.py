@@ -208,9 +208,7 @@ def error_rule(evidence: Iterable[Evidence], book: Rulebook) -> ErrorRule | None
     A rule of a pack whose pattern is none fits nothing.
     """
     caught = [each for each in evidence if isinstance(each, ExceptionFacts)]
-    rules = (
-        [each for each in book.errors if each.pattern is None or _is_pattern(each.pattern)] if caught else []
-    )
+    rules = [each for each in book.errors if each.pattern is None or _is_pattern(each.pattern)] if caught else []
     return next((rule for facts in caught for rule in rules if _is_for(rule, facts)), None)
 
 
@@ -242,9 +240,7 @@ def _exception_captures(sign: ExceptionSign, facts: ExceptionFacts) -> dict[str,
 def _landmark_sign_matches(found: Iterable[Match], signs: SignTables) -> Iterator[Match]:
     for mark in found:
         for cause, sign in signs.by_landmark.get(mark.owner, ()) if not mark.sign else ():
-            if all(
-                pattern(text).matches_whole(mark.captures.get(key, "")) for key, text in sign.where.items()
-            ):
+            if all(pattern(text).matches_whole(mark.captures.get(key, "")) for key, text in sign.where.items()):
                 yield evolve(mark, owner=cause.id, sign=sign.name, role="sign")
 
 

@@ -543,9 +543,7 @@ class LogWindow:
         line = self._index.line(start)
         forwarder = line.forwarder
         header = (
-            start
-            if line.is_header
-            else self._index.header_before(start, forwarder, max(0, start - BEFORE_BYTES))
+            start if line.is_header else self._index.header_before(start, forwarder, max(0, start - BEFORE_BYTES))
         )
         if header is not None:
             ceiling = header + BEFORE_BYTES + AFTER_BYTES
@@ -561,9 +559,7 @@ class LogWindow:
         self._same_from, self._same_before = first, begin + TILE_BYTES
         return self._assemble_record((tile, forwarder, above), start, low, begin + TILE_BYTES + AFTER_BYTES)
 
-    def _assemble_record(
-        self, key: tuple[int, str, int | None], start: int, low: int, ceiling: int
-    ) -> LogRecord:
+    def _assemble_record(self, key: tuple[int, str, int | None], start: int, low: int, ceiling: int) -> LogRecord:
         """Assemble the lines of one forwarder from *low* to *ceiling* or its next header."""
         if key in self._records:
             return self._records[key]

@@ -106,9 +106,7 @@ class _AsciiMatch:
         if not self._names:
             return {}
         match = self._match
-        return {
-            name: None if (value := match[index]) is None else value.decode() for name, index in self._names
-        }
+        return {name: None if (value := match[index]) is None else value.decode() for name, index in self._names}
 
 
 class _ShiftedMatch:
@@ -143,9 +141,7 @@ class Pattern:
     def _compile(self) -> None:
         self._made_in = Generation.now
         # google-re2 converts offsets of str one by one; most log text is ASCII and needs no conversion
-        self._ascii: Any = (
-            _compile_pattern(self.text.encode()) if re2 is not None and self.text.isascii() else None
-        )
+        self._ascii: Any = _compile_pattern(self.text.encode()) if re2 is not None and self.text.isascii() else None
         self._unicode: Any = None
 
     def search(self, text: str) -> RegexMatch | None:

@@ -73,9 +73,7 @@ def _split_json_objects(data: bytes) -> list[tuple[int, bytes]] | None:
         return None
     lines = data.split(b"\n")
     if not any(
-        line.lstrip().startswith((b"{", b"["))
-        and _OF_DASK.search(line)
-        and len(_MESSAGE_KEY.findall(line)) > 1
+        line.lstrip().startswith((b"{", b"[")) and _OF_DASK.search(line) and len(_MESSAGE_KEY.findall(line)) > 1
         for line in lines
     ):
         return None
@@ -101,9 +99,7 @@ def _rejoin_wrapped(lines: list[tuple[int, bytes]], *, is_plain: bool) -> list[t
         return None
     full = [length == width for length in lengths]
     candidates = {index for index, is_full in enumerate(full) if is_full}
-    if len({lines[index][1] for index in candidates}) < 2 and not _is_cut_in_word(
-        lines, min(candidates), width
-    ):
+    if len({lines[index][1] for index in candidates}) < 2 and not _is_cut_in_word(lines, min(candidates), width):
         return None
     begins = {
         index: _begins_message(lines[index][1])

@@ -59,8 +59,7 @@ def is_disallowed(problem: object) -> bool:
 def is_worker_death(exc: BaseException | None) -> bool:
     """Whether Dask raised it because workers died: a ``KilledWorker`` (distributed.scheduler)."""
     return any(
-        each.__name__ == "KilledWorker" and each.__module__ == "distributed.scheduler"
-        for each in type(exc).__mro__
+        each.__name__ == "KilledWorker" and each.__module__ == "distributed.scheduler" for each in type(exc).__mro__
     )
 
 

@@ -196,15 +196,7 @@ class Inspected:
 
 
 Evidence = (
-    LogChunk
-    | Event
-    | ProcessExit
-    | MemoryReading
-    | ProcessHistory
-    | ExceptionFacts
-    | TasksAtLoss
-    | Gap
-    | Inspected
+    LogChunk | Event | ProcessExit | MemoryReading | ProcessHistory | ExceptionFacts | TasksAtLoss | Gap | Inspected
 )
 
 
@@ -246,9 +238,7 @@ class LogExcerpt(NamedTuple):
         return LogExcerpt(self.start + begin, line, self.data[begin:end])
 
 
-_LIBRARY = re.compile(
-    r"/(?:site|dist)-packages/|/(?:python3[.\d]*|Lib)/\w|/(?:dask|distributed)/\w|^<frozen "
-)
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/(?:python3[.\d]*|Lib)/\w|/(?:dask|distributed)/\w|^<frozen ")
 
 
 def is_library(path: str) -> bool:

@@ -77,8 +77,7 @@ def _clean_mapping(value: object) -> object:
     if not isinstance(value, Mapping):
         return {}
     return {
-        utf8_safe(key) if isinstance(key, str) else _safe_str(key): _flat_value(each)
-        for key, each in value.items()
+        utf8_safe(key) if isinstance(key, str) else _safe_str(key): _flat_value(each) for key, each in value.items()
     }
 
 

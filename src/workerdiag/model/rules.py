@@ -433,9 +433,7 @@ class Rulebook:
     @cached_property
     def signs(self) -> Mapping[tuple[str, str], Sign]:
         """All signs, by the cause's id and the sign's name."""
-        return {
-            (cause.id, sign.name): sign for cause in self.causes for sign in (*cause.signs, *cause.against)
-        }
+        return {(cause.id, sign.name): sign for cause in self.causes for sign in (*cause.signs, *cause.against)}
 
     @cached_property
     def against(self) -> frozenset[tuple[str, str]]:

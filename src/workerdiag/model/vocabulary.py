@@ -50,9 +50,7 @@ Frequency = Literal["common", "usual", "rare"]
 #: How a cause ends the worker. ``stopped`` is a deliberate stop; ``standstill`` kills no worker.
 CauseEnd = Literal["stopped", "raised", "killed", "crashed", "never-started", "standstill", "disconnected"]
 #: Who needs to act.
-Verdict = Literal[
-    "task", "other-task", "configuration", "environment", "platform", "operator", "nobody", "unknown"
-]
+Verdict = Literal["task", "other-task", "configuration", "environment", "platform", "operator", "nobody", "unknown"]
 #: Whether the same work can be expected to succeed.
 RetryVerdict = Literal["safe", "unsafe", "unknown"]
 #: What a program may do with the same work: run it again unchanged; on workers with more memory; on other

@@ -114,8 +114,7 @@ def _running_tasks(box: BlackBox) -> tuple[RunningTask, ...]:
     if crashed is None:
         return running
     return tuple(
-        evolve(each, is_on_crashed_thread=crashed == each.thread_id if each.thread_id else None)
-        for each in running
+        evolve(each, is_on_crashed_thread=crashed == each.thread_id if each.thread_id else None) for each in running
     )
 
 
@@ -128,9 +127,7 @@ def _last_finished_task(box: BlackBox) -> tuple[RunningTask, ...]:
     if last is None or not box.faulthandler_dump or last.ended_at < box.written_at - _DUMP_S:
         return ()
     return (
-        RunningTask(
-            key=last.key, is_clipped=last.is_clipped, started_at=last.started_at, ended_at=last.ended_at
-        ),
+        RunningTask(key=last.key, is_clipped=last.is_clipped, started_at=last.started_at, ended_at=last.ended_at),
     )
 
 

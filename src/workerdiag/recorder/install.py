@@ -135,9 +135,7 @@ def _missing_package_error(where: list[str], problem: BaseException) -> InstallE
     )
 
 
-async def _collect_status(
-    client: Client, missing: dict[str, tuple[str, ...]], *, scheduler: bool
-) -> Installation:
+async def _collect_status(client: Client, missing: dict[str, tuple[str, ...]], *, scheduler: bool) -> Installation:
     from workerdiag.recorder.recording import recorder_status
 
     in_workers = await client.run(recorder_status, on_error="return")

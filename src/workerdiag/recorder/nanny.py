@@ -81,9 +81,7 @@ class NannyRecording(Recording):
         if pid is not None and pid != self._pid:
             self._pid = pid
             self._asked_to_stop = False
-            self._oom_kills_before = (
-                self._group.memory_counters().oom_kills if self._group is not None else None
-            )
+            self._oom_kills_before = self._group.memory_counters().oom_kills if self._group is not None else None
         if self._undo_stop_requests is None:
             self._undo_stop_requests = internals.watch_stop_requests(self._nanny, self._on_stop_request)
         self._stderr.poll(pid)

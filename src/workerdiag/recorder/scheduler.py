@@ -254,10 +254,7 @@ class RecorderScheduler(SchedulerPlugin):
             and bool(death.record.nanny_address)
             and not death.was_announced
             and death.time >= time.time() - _NANNY_REPORT_S
-            and (
-                internals.has_nanny_plugin(self._scheduler, PLUGIN_NAME)
-                or bool(get_recording(self._scheduler))
-            )
+            and (internals.has_nanny_plugin(self._scheduler, PLUGIN_NAME) or bool(get_recording(self._scheduler)))
         )
 
     def _lack(self, part: MissingPart, why: str) -> None:
@@ -374,9 +371,7 @@ def removal_record(
         assigned_count=len(keys),
         suspects=suspects,
         given_up=tuple(
-            each
-            for each in suspects
-            if not is_expected and allowed is not None and each.suspicious_count > allowed
+            each for each in suspects if not is_expected and allowed is not None and each.suspicious_count > allowed
         ),
         allowed_failures=allowed,
         lost_result_count=len(event.get("lost-computed-tasks") or ()),

@@ -139,9 +139,7 @@ class SparePlatformDeaths(SchedulerPlugin):
             if each.spared or each.unresponsive:
                 continue
             each.spared = True
-            uncounted = sum(
-                internals.uncount_failure(task) for ref in each.tasks if (task := ref()) is not None
-            )
+            uncounted = sum(internals.uncount_failure(task) for ref in each.tasks if (task := ref()) is not None)
             logger.info(
                 "The loss of worker %s (%s) does not count against its %d tasks", each.worker, why, uncounted
             )

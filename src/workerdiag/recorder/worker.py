@@ -172,9 +172,7 @@ class WorkerRecording(Recording):
         if self.box is None:
             return
         self.box.stage("closed", self._reason)
-        orderly = not self._worker.nanny and (
-            is_dask_stop_request(self._reason) or self._reason == DEFAULT_REASON
-        )
+        orderly = not self._worker.nanny and (is_dask_stop_request(self._reason) or self._reason == DEFAULT_REASON)
         if orderly:
             self.stop()
 

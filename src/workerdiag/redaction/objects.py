@@ -59,8 +59,7 @@ def _redact_mapping(value: object) -> object:
     if not isinstance(value, Mapping):
         return value
     return {
-        _redact_value(key): _redact_field(str(key), each)
-        for key, each in _redact_name_and_value(value).items()
+        _redact_value(key): _redact_field(str(key), each) for key, each in _redact_name_and_value(value).items()
     }
 
 
@@ -93,9 +92,7 @@ def _is_secret(name: str, value: object) -> bool:
 
 def _redact_name_and_value(value: Mapping[object, object]) -> Mapping[object, object]:
     """The mapping with the value of ``{"name": "DB_PASSWORD", "value": "x"}`` hidden."""
-    name = next(
-        (each for key in ("name", "key", "Name", "Key") if isinstance(each := value.get(key), str)), ""
-    )
+    name = next((each for key in ("name", "key", "Name", "Key") if isinstance(each := value.get(key), str)), "")
     hidden: dict[object, object] = {
         key: HIDDEN for key in ("value", "Value") if key in value and _is_secret(name, value[key])
     }

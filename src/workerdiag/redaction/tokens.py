@@ -260,9 +260,7 @@ _END = re.compile(r"[\s\"'<>`\\]|://|$")
 _PORT = re.compile(r":\d{1,5}(?:[/?#,;)\]}]|$)")
 _QUERY_VALUE = re.compile(r"([?&;](?:amp;)?[\w.%~\[\]-]{1,64}=)([^&\s\"'<>#`\\;,)}\]]*)")
 #: Schemes with a user, a container or a bucket before the host, which is not a secret.
-_NAMES = frozenset(
-    "ssh sftp git scp abfs abfss wasb wasbs adl hdfs tcp tls ucx ucxx inproc smtp s3 gs".split()
-)
+_NAMES = frozenset("ssh sftp git scp abfs abfss wasb wasbs adl hdfs tcp tls ucx ucxx inproc smtp s3 gs".split())
 _TOKEN = re.compile(r"(?=[^\s]{0,40}\d)[\w.~%-]{16,}$")
 _MAX_SCHEME_CHARS = 20
 _PATH = re.compile(r"[/?#]")

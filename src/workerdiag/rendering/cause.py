@@ -120,9 +120,7 @@ def _sign_details(sign: Sign) -> Iterator[tuple[str, str]]:
 
 def _mitigation_items(cause: Cause) -> Iterator[Item]:
     for each in cause.mitigations:
-        notes = labelled_notes(
-            ("If", each.when), ("Only on", ", ".join(each.deployments)), ("Cost", each.cost)
-        )
+        notes = labelled_notes(("If", each.when), ("Only on", ", ".join(each.deployments)), ("Cost", each.cost))
         yield Item(text=one_line(each.do), notes=notes, code=tuple(_example_lines(each)))
 
 

@@ -137,9 +137,7 @@ def offset_text(seconds: float) -> str:
     return f"{sign}{round(size, 1):g} s"
 
 
-def thin(
-    points: Sequence[T], columns: int, place: Callable[[T], float], value: Callable[[T], float]
-) -> list[T]:
+def thin(points: Sequence[T], columns: int, place: Callable[[T], float], value: Callable[[T], float]) -> list[T]:
     """The points that a line shows: the first, least, most and last in each column of pixels.
 
     *place* gives a point's place from 0 to 1, *value* what the line shows; points are in the order of places.

@@ -46,17 +46,13 @@ def render_html(findings: Findings, *, page: bool = False, folded: bool = False)
     """
     findings = printable_object(findings)
     template = html_environment().get_template("page.html.j2" if page else "report.html.j2")
-    text = template.render(
-        **_content(findings), **(_page_content() if page else _FRAGMENT), folded=folded
-    ).strip()
+    text = template.render(**_content(findings), **(_page_content() if page else _FRAGMENT), folded=folded).strip()
     return text.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
 def prose(text: str) -> Markup:
     """Escaped text in which what stands in a pair of backticks is code."""
-    return _mark(
-        CODE_SPAN, text, lambda part, markup: markup("<code>{}</code>").format(unbroken(part)), unbroken
-    )
+    return _mark(CODE_SPAN, text, lambda part, markup: markup("<code>{}</code>").format(unbroken(part)), unbroken)
 
 
 def unbroken(text: str) -> Markup:

@@ -76,9 +76,7 @@ def code_block(lines: Sequence[str], indent: int) -> TrustedMarkdown:
 
 def link(address: str) -> TrustedMarkdown:
     """Return a link to a page, or the escaped text if it is not a plain web address."""
-    return (
-        TrustedMarkdown(f"<{address}>") if _ADDRESS.fullmatch(address) else TrustedMarkdown(escape(address))
-    )
+    return TrustedMarkdown(f"<{address}>") if _ADDRESS.fullmatch(address) else TrustedMarkdown(escape(address))
 
 
 @cache

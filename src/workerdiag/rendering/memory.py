@@ -86,9 +86,7 @@ class _Memory:
     @property
     def is_course(self) -> bool:
         """Whether it can be a line."""
-        told = [
-            each for each in self.samples if each.process_bytes is not None or each.group_bytes is not None
-        ]
+        told = [each for each in self.samples if each.process_bytes is not None or each.group_bytes is not None]
         return _is_course(sorted({each.at for each in told}), recorded=self.known.recorded)
 
     @property
@@ -243,9 +241,7 @@ def draw_course(known: ProcessHistory, samples: Sequence[MemorySample], plot: Pl
     parts += limit_lines(plot)
     span = offset_text(samples[-1].at - samples[0].at).lstrip("+")
     text = f"In {span} before the end: {_growth_text(samples, plot.up)}. {limits_text(plot.limits)}"
-    return drawing(
-        f"Memory of {who_text(known.identity)} by time", text, plot.height_px, parts, class_="wd-plot"
-    )
+    return drawing(f"Memory of {who_text(known.identity)} by time", text, plot.height_px, parts, class_="wd-plot")
 
 
 def draw_last_seen(known: ProcessHistory, samples: Sequence[MemorySample], plot: Plot) -> Markup:
@@ -292,9 +288,7 @@ def _time_axis(plot: Plot, across: Scale, end: float, *, is_death: bool) -> Iter
     yield _label(x_end, y_text, "death" if is_death else "last seen", _anchor(x_end), "wd-death-text")
 
 
-def _points(
-    samples: Sequence[MemorySample], name: str, across: Scale, up: Scale
-) -> list[tuple[float, float]]:
+def _points(samples: Sequence[MemorySample], name: str, across: Scale, up: Scale) -> list[tuple[float, float]]:
     sizes = [(across(each.at), getattr(each, SERIES[name])) for each in samples]
     points = [(x, up(size)) for x, size in sizes if size is not None and size >= 0]
     return thin(points, _COLUMNS, lambda point: point[0], lambda point: point[1])
@@ -310,9 +304,7 @@ def _line(name: str, points: Sequence[tuple[float, float]], plot: Plot) -> list[
     if name == "managed":
         area = [*scaled, (scaled[-1][0], float(plot.plot_px)), (scaled[0][0], float(plot.plot_px))]
         inside.append(element("path", d=path(area, closed=True), class_=f"wd-area {class_}"))
-    inside.append(
-        element("path", d=path(scaled), vector_effect="non-scaling-stroke", class_=f"wd-line {class_}")
-    )
+    inside.append(element("path", d=path(scaled), vector_effect="non-scaling-stroke", class_=f"wd-line {class_}"))
     lines = element(
         "svg",
         *inside,

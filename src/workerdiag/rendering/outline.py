@@ -186,9 +186,7 @@ def _sections(findings: Findings) -> Iterator[Section]:
         yield _bounded_section(
             "against", f"Evidence against{of_what and ' it'}", map(clue_item, unique_clues(top.against))
         )
-        yield _bounded_section(
-            "unchecked", "Not checked", (Item(text=one_line(each)) for each in top.unchecked)
-        )
+        yield _bounded_section("unchecked", "Not checked", (Item(text=one_line(each)) for each in top.unchecked))
     if top and findings.outcome != "unknown":
         yield _bounded_section(
             "advice", "What to do", map(advice_item, top.mitigations), most=MAX_ADVICE, numbered=True
@@ -201,17 +199,13 @@ def _sections(findings: Findings) -> Iterator[Section]:
         items=tuple(Item(text=line) for line in lines),
         more=more,
     )
-    yield _bounded_section(
-        "blame", "Who needs to act", blame_items(findings.blame, died=bool(findings.deaths))
-    )
+    yield _bounded_section("blame", "Who needs to act", blame_items(findings.blame, died=bool(findings.deaths)))
     yield _bounded_section("numbers", "Numbers", decision_items(findings))
     yield _bounded_section(
         "next-steps", "Where to look next", map(next_step_item, open_next_steps(findings)), numbered=True
     )
     yield _bounded_section("gaps", "Could not look at", map(gap_item, findings.gaps), most=MAX_GAPS)
-    yield _bounded_section(
-        "notes", "Notes", (Item(text=one_line(each)) for each in findings.notes), aside=True
-    )
+    yield _bounded_section("notes", "Notes", (Item(text=one_line(each)) for each in findings.notes), aside=True)
     if top:
         links = (page_item(top.id), *(Item(link=one_line(each)) for each in top.references))
         yield _bounded_section("references", "Read more", links, aside=True)
@@ -364,9 +358,7 @@ def unique_clues(clues: Iterable[Clue]) -> list[Clue]:
 
 def strongest_first(findings: Findings) -> list[Clue]:
     """The clues of the likeliest cause, those that say most first; of equal ones those that name a dead process."""
-    names = {
-        str(name) for each in findings.deaths for name in (each.identity.worker, each.identity.pid) if name
-    }
+    names = {str(name) for each in findings.deaths for name in (each.identity.worker, each.identity.pid) if name}
     clues = unique_clues(findings.top.evidence) if findings.top else []
 
     def rank(clue: Clue) -> tuple[float, bool]:
@@ -437,9 +429,7 @@ def next_step_item(step: NextStep) -> Item:
 def gap_item(gap: Gap) -> Item:
     """What could not be looked at, why, and what would help."""
     parts = (one_line(gap.source), gap.reason.replace("-", " "), one_line(gap.detail))
-    return Item(
-        text=": ".join(part for part in parts if part), notes=labelled_notes(("To close it", gap.remedy))
-    )
+    return Item(text=": ".join(part for part in parts if part), notes=labelled_notes(("To close it", gap.remedy)))
 
 
 def labelled_notes(*labelled: tuple[str, str]) -> tuple[tuple[str, str], ...]:

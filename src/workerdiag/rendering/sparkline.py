@@ -34,8 +34,7 @@ def blocks(columns: Iterable[int | None], top: int) -> str:
     """A block for each column, as high as its value; a dot for None."""
     most, step = len(_HEIGHTS), max(top, 1)
     return "".join(
-        _NO_SAMPLE if value is None else _HEIGHTS[min(int(value / step * most), most - 1)]
-        for value in columns
+        _NO_SAMPLE if value is None else _HEIGHTS[min(int(value / step * most), most - 1)] for value in columns
     )
 
 

@@ -61,9 +61,7 @@ class Lane:
 
 def timeline_figure(findings: Findings) -> Figure | None:
     """The time around the deaths; None where no time is known, or nothing but one death."""
-    deaths = sorted(
-        (each for each in findings.deaths if each.when is not None), key=lambda each: each.when or 0
-    )
+    deaths = sorted((each for each in findings.deaths if each.when is not None), key=lambda each: each.when or 0)
     unasked = [each for each in deaths if not each.stop_requested] or deaths
     if not unasked:
         return None
@@ -112,9 +110,7 @@ def _by_thread(history: ProcessHistory) -> Iterator[tuple[str, tuple[TaskSpan, .
         yield ("" if name.startswith("?") else name), tuple(threads[name])
 
 
-def _draw(
-    shown: Sequence[Lane], marks: Sequence[Mark], across: Scale, first: float, blamed: str | None
-) -> Markup:
+def _draw(shown: Sequence[Lane], marks: Sequence[Mark], across: Scale, first: float, blamed: str | None) -> Markup:
     places = [across(each.at) for each in marks]
     rows = lanes(places, _MARK_SHARE)
     top = (max(rows, default=-1) + 1) * _MARK_PX + 6
@@ -130,9 +126,7 @@ def _draw(
     tasks = sum(len(group) for lane in shown for _, group in lane.threads)
     counts = ((len(shown), "dead worker"), (tasks, "task"), (len(marks), "moment"))
     text = ", ".join(pluralize(count, noun) for count, noun in counts) + "."
-    return drawing(
-        "What happened when", f"{text} The list below has the moments.", plot_end + _AXIS_PX, parts
-    )
+    return drawing("What happened when", f"{text} The list below has the moments.", plot_end + _AXIS_PX, parts)
 
 
 def _axis(across: Scale, first: float, top: float, end: float) -> Iterator[Markup]:
@@ -140,9 +134,7 @@ def _axis(across: Scale, first: float, top: float, end: float) -> Iterator[Marku
         x = across(first + offset)
         yield element("line", x1=percent(x), x2=percent(x), y1=top, y2=end, class_="wd-grid")
         anchor = "start" if x < 0.06 else "end" if x > 0.94 else "middle"
-        yield element(
-            "text", offset_text(offset), x=percent(x), y=end + 18, text_anchor=anchor, class_="wd-muted"
-        )
+        yield element("text", offset_text(offset), x=percent(x), y=end + 18, text_anchor=anchor, class_="wd-muted")
 
 
 def _numbered_mark(number: int, mark: Mark, x: float, y: float, end: float) -> Iterator[Markup]:
@@ -311,9 +303,7 @@ class Mark:
     is_death: bool = False
 
 
-def numbered_marks(
-    deaths: Sequence[Death], moments: Iterable[Moment], begin: float
-) -> tuple[list[Mark], int]:
+def numbered_marks(deaths: Sequence[Death], moments: Iterable[Moment], begin: float) -> tuple[list[Mark], int]:
     """The deaths and other *moments* since *begin* that get a number, by time, and how many are left out."""
     first, last = deaths[0].when or 0.0, deaths[-1].when or 0.0
     ends = [
@@ -325,9 +315,7 @@ def numbered_marks(
         for number, each in enumerate(deaths)
     ]
     near = [
-        each
-        for each in moments
-        if begin <= each.at <= last + AFTER_S and not _is_told_by_a_death(each, deaths)
+        each for each in moments if begin <= each.at <= last + AFTER_S and not _is_told_by_a_death(each, deaths)
     ]
     others = [Mark(at=each.at, text=_moment_text(each)) for each in _unique_moments(near)]
     others.sort(key=lambda each: abs(each.at - first))

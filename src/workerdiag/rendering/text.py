@@ -272,9 +272,7 @@ def _widen(text: str) -> str:
     """The text with a second character behind each that takes two columns (Unicode TR 11)."""
     if text.isascii():
         return text
-    return "".join(
-        char + _SECOND_COLUMN if unicodedata.east_asian_width(char) in "WF" else char for char in text
-    )
+    return "".join(char + _SECOND_COLUMN if unicodedata.east_asian_width(char) in "WF" else char for char in text)
 
 
 #: Characters of a line, and of the certainty in the last one.

@@ -44,9 +44,7 @@ _SIZES, _NUMBER = (
 _JOB = re.compile(r"\d{1,10}(?:[.\[_].*)?")
 _ESCAPES = re.compile(ESCAPES)
 #: Bytes as ``repr`` writes them: how they begin, and the quotation mark at their end, if it was not cut off.
-_BYTES = re.compile(
-    r"""(\bb(?P<mark>['"])(?:\\x[0-9a-f]{2}){2})(?:\\.|(?!(?P=mark))[^\\\n]){16,}((?P=mark)|$)"""
-)
+_BYTES = re.compile(r"""(\bb(?P<mark>['"])(?:\\x[0-9a-f]{2}){2})(?:\\.|(?!(?P=mark))[^\\\n]){16,}((?P=mark)|$)""")
 #: What stands between two single backticks.
 CODE_SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 #: Any character that may need cleaning.
@@ -285,11 +283,7 @@ def death_lines(findings: Findings, most: int = MAX_DEATHS) -> tuple[tuple[str, 
     lines_shown: list[str] = []
     left_out = findings.unlisted_deaths.count
     for group in groups.values():
-        lines = (
-            [_group_line(group, top)]
-            if len(group) > MAX_ALIKE
-            else [_death_line(each, top) for each in group]
-        )
+        lines = [_group_line(group, top)] if len(group) > MAX_ALIKE else [_death_line(each, top) for each in group]
         room = most - len(lines_shown)
         lines_shown += lines[:room]
         if len(lines) > room:

@@ -72,9 +72,7 @@ class _FolderReader:
     def book(self) -> Rulebook:
         manifest = self._manifest()
         causes = [each for path in sorted(self._folder.glob("causes/*/*.toml")) for each in self._cause(path)]
-        marks = [
-            each for path in sorted(self._folder.glob("landmarks/*.toml")) for each in self._landmarks(path)
-        ]
+        marks = [each for path in sorted(self._folder.glob("landmarks/*.toml")) for each in self._landmarks(path)]
         shared = [
             each
             for path in sorted(self._folder.glob("shared/*.toml"))

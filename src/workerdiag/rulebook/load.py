@@ -177,9 +177,7 @@ def _read_pack(point: EntryPoint) -> Pack:
     problem_text = "; ".join(each[:_MAX_CHARS] for each in problems[:_MAX_NAMED])
     problem_text += f"; and {len(problems) - _MAX_NAMED} more" if len(problems) > _MAX_NAMED else ""
     if not (book.causes or book.landmarks):
-        return Pack(
-            name=point.name, notes=(f"pack {point.name} is left out: {problem_text or 'it is empty'}",)
-        )
+        return Pack(name=point.name, notes=(f"pack {point.name} is left out: {problem_text or 'it is empty'}",))
     notes = (f"of pack {point.name} is left out: {problem_text}",) if problems else ()
     return Pack(name=point.name, book=book, notes=notes)
 
@@ -229,9 +227,7 @@ def _advice_from_compiled(content: Iterable[_Table]) -> tuple[Mitigation, ...]:
 def _cause_from_compiled(content: _Table) -> Cause:
     for key in ("signs", "against"):
         if key in content:
-            content[key] = tuple(
-                SIGN_KINDS[each.pop("kind")](**_lists_to_tuples(each)) for each in content[key]
-            )
+            content[key] = tuple(SIGN_KINDS[each.pop("kind")](**_lists_to_tuples(each)) for each in content[key])
     for key, cls in _PARTS.items():
         if key in content:
             content[key] = tuple(cls(**_lists_to_tuples(each)) for each in content[key])

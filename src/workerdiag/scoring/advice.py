@@ -266,13 +266,9 @@ def memory_numbers(incident: Incident, matches: Sequence[Match]) -> MemoryNumber
     """The largest memory seen, the smallest limit, a lower bound for what was wanted, and a size to try."""
     told_by = (*incident.marks, *matches)
     captured = [mark.captures for mark in told_by if mark.captures]
-    limit = max(
-        (size for captures in captured if (size := parse_bytes(captures.get("limit", "")))), default=None
-    )
+    limit = max((size for captures in captured if (size := parse_bytes(captures.get("limit", "")))), default=None)
     limit = limit or max((each.limit_bytes for each in incident.exceptions if each.limit_bytes), default=None)
-    limit = min(
-        (each for each in (limit, *(each.limit_bytes for each in incident.readings)) if each), default=None
-    )
+    limit = min((each for each in (limit, *(each.limit_bytes for each in incident.readings)) if each), default=None)
     told = [size for captures in captured if (size := captured_rss(captures))]
     measured = [each.rss_bytes for each in incident.readings if each.rss_bytes]
     exceeded = [exceeded_bytes(mark, limit) for mark in told_by]
@@ -362,9 +358,7 @@ def _growth_per_s(readings: Sequence[MemoryReading]) -> int | None:
     of_process: dict[tuple[str | None, int | None], list[tuple[float, int]]] = {}
     for each in readings:
         if each.when is not None and each.rss_bytes and (each.identity.worker or each.identity.pid):
-            of_process.setdefault((each.identity.worker, each.identity.pid), []).append(
-                (each.when, each.rss_bytes)
-            )
+            of_process.setdefault((each.identity.worker, each.identity.pid), []).append((each.when, each.rss_bytes))
     found = []
     for seen in of_process.values():
         end, most = max(seen)
@@ -378,9 +372,7 @@ _MAX_FRAMES = 10
 _MAX_CHARS = 120
 _FRAME = re.compile(r'File "([^"\n]{1,1000})", line (\d{1,9}) in ([^\n]{1,300})')
 #: Modules that run tasks: what they call is the code of a task.
-_RUNNERS = re.compile(
-    r"(?:^|/)(?:distributed|dask|concurrent/futures|multiprocessing)/|(?:^|/)threading\.py$"
-)
+_RUNNERS = re.compile(r"(?:^|/)(?:distributed|dask|concurrent/futures|multiprocessing)/|(?:^|/)threading\.py$")
 _PACKAGES = re.compile(r"(?:^|/)(?:site|dist)-packages/(.+)")
 _LIBRARY = re.compile(r"(?:^|/)(?:python\d[\d.]*|Lib)/(.+)")
 

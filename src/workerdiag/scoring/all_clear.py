@@ -83,9 +83,7 @@ class AllClearObstacles:
     @property
     def bars(self) -> bool:
         """Whether "nothing died" would be a guess."""
-        wrong = (
-            self.troubles or self.unknown_error or self.is_loss or self.lacks_workers or self.open_ended_log
-        )
+        wrong = self.troubles or self.unknown_error or self.is_loss or self.lacks_workers or self.open_ended_log
         return bool(wrong or self.has_unread_log or self.lacks_cluster_answer or not self.shows_deaths)
 
 
@@ -100,12 +98,9 @@ def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook)
         troubles=(*_troubles(incident, closing), *_unproved_deaths(signs, book)),
         unknown_error=unknown_error(incident, _explaining(signs, book), closing.is_noise),
         is_loss=any(
-            each.relation == "raised" and not (each.from_task or each.in_caller)
-            for each in incident.exceptions
+            each.relation == "raised" and not (each.from_task or each.in_caller) for each in incident.exceptions
         )
-        or any(
-            case.end and (case.end.unexpected or _was_lost_before_asked(case.end)) for case in incident.cases
-        ),
+        or any(case.end and (case.end.unexpected or _was_lost_before_asked(case.end)) for case in incident.cases),
         lacks_workers=lacks_workers(incident),
         open_ended_log=None if from_task or places else open_ended_log(incident),
         has_unread_log=_has_gap(gaps, {"log"}),
@@ -170,9 +165,7 @@ class _ShutdownNoise:
         """Whether all workers left in order, a stop request came first, or the message is known to be harmless."""
         harmless = (-mark.message_line or mark.line) in self._harmless.get(mark.origin, ())
         ordered = mark.line >= self._first_line.get(mark.origin, mark.line + 1)
-        elsewhere = min(
-            (when for origin, when in self._first_when.items() if origin != mark.origin), default=inf
-        )
+        elsewhere = min((when for origin, when in self._first_when.items() if origin != mark.origin), default=inf)
         return self._in_order or harmless or ordered or (mark.when is not None and mark.when >= elsewhere)
 
 

@@ -58,9 +58,7 @@ class LossHistory:
         If nothing was executing, it may have been about to begin: reading its arguments can end a process.
         """
         return tuple(
-            each
-            for each in self.losses
-            if self.task not in each.tasks and not each.maybe_more and _suspects(each)
+            each for each in self.losses if self.task not in each.tasks and not each.maybe_more and _suspects(each)
         )
 
     @property
@@ -125,9 +123,7 @@ def _history_sentences(record: LossHistory) -> list[str]:
         reasons.append(f"task {_short_key(key)} was running on {_worker_share(count, waiting)} it waited on")
     idle = sum(each.exact and not _suspects(each) for each in record.losses)
     if idle:
-        reasons.append(
-            f"no task caused the end of {_worker_share(idle, counted)} by what is known of its threads"
-        )
+        reasons.append(f"no task caused the end of {_worker_share(idle, counted)} by what is known of its threads")
     return reasons
 
 
@@ -152,9 +148,7 @@ def _shared_host_sentences(losses: Sequence[TasksAtLoss]) -> list[str]:
     """Sentences about hosts that lost several workers at once without a task in common."""
     sentences = []
     for host in dict.fromkeys(each.identity.host for each in losses if each.identity.host and each.counted):
-        there = [
-            each for each in losses if each.identity.host == host and each.counted and each.when is not None
-        ]
+        there = [each for each in losses if each.identity.host == host and each.counted and each.when is not None]
         for first in there:
             group = [each for each in there if 0 <= (each.when or 0.0) - (first.when or 0.0) <= TOGETHER_S]
             places = {each.identity.nanny or each.identity.worker for each in group}
@@ -189,9 +183,7 @@ def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> 
     task = killed.task if killed else given_up[0] if len(given_up) == 1 else None
     cause = _sure_cause(ranked, book)
     if cause is None:
-        return Blame(
-            task=task, reasons=("no cause is likely enough to say who needs to act",) if task else ()
-        )
+        return Blame(task=task, reasons=("no cause is likely enough to say who needs to act",) if task else ())
     identity, allowed = (killed.identity, killed.allowed_failures) if killed else (NO_IDENTITY, None)
     recorded = loss_history(task, identity, allowed, incident.tasks_at_loss) if task else None
     if recorded is not None:
@@ -215,9 +207,7 @@ def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> 
     return Blame(verdict=verdict, task=task, reasons=tuple(reasons), fairly_blamed=fairly if task else None)
 
 
-def decision(
-    ranked: Sequence[RankedCause], book: Rulebook, verdict: Blame, numbers: MemoryNumbers
-) -> Decision:
+def decision(ranked: Sequence[RankedCause], book: Rulebook, verdict: Blame, numbers: MemoryNumbers) -> Decision:
     """What a program may do without a person, as far as the evidence allows."""
     cause = _sure_cause(ranked, book)
     if cause is None:
@@ -238,9 +228,7 @@ def _sure_cause(ranked: Sequence[RankedCause], book: Rulebook) -> Cause | None:
     return book.cause(ranked[0].id) if ranked and ranked[0].probability >= SURE_ENOUGH else None
 
 
-def _fairness(
-    killed: ExceptionFacts | None, task: str | None, incident: Incident
-) -> tuple[bool | None, list[str]]:
+def _fairness(killed: ExceptionFacts | None, task: str | None, incident: Incident) -> tuple[bool | None, list[str]]:
     """Whether the blamed task was executing on the last worker it was lost with, without a flight recorder.
 
     Dask counts every task assigned to a dead worker, running or not (scheduler.py, ``remove_worker``), so a
@@ -295,9 +283,7 @@ def retry_policy(
             reason="no cause of a lost worker is known, so there is no reason for or against a retry"
         )
     if top.probability < SURE_ENOUGH_TO_ACT:
-        return RetryPolicy(
-            reason=f"no cause is at least {SURE_ENOUGH_TO_ACT:.0%} likely; a person must decide"
-        )
+        return RetryPolicy(reason=f"no cause is at least {SURE_ENOUGH_TO_ACT:.0%} likely; a person must decide")
     action = _action(cause, blame)
     doubt = _doubt(cause, book, lost)
     is_worth_a_try = cause.at_own_limit and numbers.worth_a_try_bytes is not None

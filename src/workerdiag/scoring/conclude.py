@@ -87,9 +87,7 @@ def conclude(
     findings = Findings(
         outcome=outcome,
         summary=summary(outcome, ranked, deaths, lost_workers, incident, obstacles)
-        + separate_matter(
-            incident, [death_of[id(each.case)] for each in evaluated if each.is_unexpected], book
-        ),
+        + separate_matter(incident, [death_of[id(each.case)] for each in evaluated if each.is_unexpected], book),
         causes=ranked,
         unknown_probability=min(1.0, max(0.0, 1.0 - sum(each.probability for each in ranked))),
         deaths=deaths,

@@ -114,8 +114,7 @@ def deaths_in_question(evaluated: Sequence[EvaluatedCase], incident: Incident) -
     named = [
         each
         for each in evaluated
-        if (end := each.case.end) is not None
-        and any(end.same_process(identity) for identity in incident.about)
+        if (end := each.case.end) is not None and any(end.same_process(identity) for identity in incident.about)
     ]
     return named or _deaths_of_the_task(evaluated, incident) or evaluated
 

@@ -91,19 +91,13 @@ def _by_origin(matches: Iterable[Match]) -> tuple[tuple[Match, ...], tuple[Match
 
 def _logged_failure(mark: Match) -> TaskFailure | None:
     """The failure that a worker logs as ``Compute Failed`` (distributed/worker.py, 2024.8.1 to 2026.8.0)."""
-    raised = (
-        _RAISED.fullmatch(_unquoted(mark.captures.get("exception", "")))
-        if mark.role == "task-error"
-        else None
-    )
+    raised = _RAISED.fullmatch(_unquoted(mark.captures.get("exception", ""))) if mark.role == "task-error" else None
     if raised is None:
         return None
     place, source = _own_line(_unquoted(mark.captures.get("traceback", "")))
     # As str() has them: KeyError's is the key as Python writes it.
     message = raised["message"] if raised["type"] == "KeyError" else _unquoted(raised["message"])
-    return TaskFailure(
-        type=raised["type"].rpartition(".")[2], message=message, raised_at=place, source=source
-    )
+    return TaskFailure(type=raised["type"].rpartition(".")[2], message=message, raised_at=place, source=source)
 
 
 def _own_line(traceback: str) -> tuple[str, tuple[str, ...]]:
@@ -159,9 +153,7 @@ class _KnownPlaces:
         self._lines: dict[str, list[int]] = {}
         for each in sorted(landmarks, key=lambda mark: mark.line):
             self._lines.setdefault(each.origin, []).append(each.line)
-        self._other_errors = {
-            (each.origin, each.message_line) for each in errors if each.owner != LINE_OF_OTHERS
-        }
+        self._other_errors = {(each.origin, each.message_line) for each in errors if each.owner != LINE_OF_OTHERS}
         others = {(each.origin, each.last_line) for each in errors if each.owner == LINE_OF_OTHERS}
         self._covered = {
             place
@@ -181,9 +173,7 @@ class _KnownPlaces:
 
     def _knows_line(self, line: Match) -> bool:
         """Whether a landmark covers *line*, or it is an exception, or its message has another error."""
-        if _EXCEPTION.match(
-            line.text.rpartition(" … ")[2]
-        ):  # shown without frames, as a caller shows a task's
+        if _EXCEPTION.match(line.text.rpartition(" … ")[2]):  # shown without frames, as a caller shows a task's
             return True
         is_known = (line.origin, line.message_line) in self._other_errors
         return is_known or (line.origin, line.last_line) in self._covered

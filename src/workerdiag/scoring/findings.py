@@ -120,9 +120,7 @@ def assigned_tasks(marks: Sequence[Match]) -> tuple[str, ...]:
     return tuple(each for each in (*keys, key.strip()) if each)[:_MAX_KEYS]
 
 
-def _executing_tasks(
-    end: ProcessEnd, losses: Sequence[TasksAtLoss], incident: Incident
-) -> tuple[str, ...] | None:
+def _executing_tasks(end: ProcessEnd, losses: Sequence[TasksAtLoss], incident: Incident) -> tuple[str, ...] | None:
     """Tasks that were executing on a worker when it was lost: by its black box, else by its last heartbeat."""
     known = [each for each in losses if each.tasks or not each.maybe_more]
     if known:
@@ -136,9 +134,7 @@ def _executing_tasks(
 
 def unfinished_tasks(killed: ExceptionFacts, incident: Incident) -> tuple[str, ...]:
     """The tasks executing at the last heartbeat that the scheduler still had assigned when it lost the worker."""
-    ends = [
-        each.end for each in incident.cases if each.end is not None and each.end.same_process(killed.identity)
-    ]
+    ends = [each.end for each in incident.cases if each.end is not None and each.end.same_process(killed.identity)]
     known = {key for end in ends for key in assigned_tasks(end.marks)}
     return tuple(key for key in killed.executing or () if key in known)
 
@@ -146,9 +142,7 @@ def unfinished_tasks(killed: ExceptionFacts, incident: Incident) -> tuple[str, .
 def finished_kinds(incident: Incident) -> frozenset[str]:
     """The tasks executing at the last heartbeat of whose kind others have finished."""
     return frozenset(
-        mark.captures["key"]
-        for mark in incident.marks
-        if mark.owner == "event.finished-kind" and not mark.sign
+        mark.captures["key"] for mark in incident.marks if mark.owner == "event.finished-kind" and not mark.sign
     )
 
 
@@ -163,9 +157,7 @@ _CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
 _REQUESTS = frozenset({1, 2, 3, 15})
 
 
-def fingerprint(
-    outcome: Outcome, ranked: Sequence[RankedCause], deaths: Sequence[Death], task: str | None
-) -> str:
+def fingerprint(outcome: Outcome, ranked: Sequence[RankedCause], deaths: Sequence[Death], task: str | None) -> str:
     """Twelve hexadecimal digits, equal for repeats of the same trouble.
 
     They identify the likeliest cause if it has at least 50 %, else the outcome, the class of the exits and

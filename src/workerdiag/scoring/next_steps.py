@@ -90,11 +90,7 @@ def next_steps(
     asked_for = _steps_at_obstacle(obstacles, book) if is_unknown and not incident.cases else []
     fallback = _fallback_steps(incident) if is_unknown and not (ordered_steps or asked_for) else []
     advised = _advised_steps(book.advice, setting) if is_unknown else []
-    if (
-        outcome == "unknown"
-        and incident.cases
-        and all(mark.origin != _RECORDER_TOPIC for mark in incident.marks)
-    ):
+    if outcome == "unknown" and incident.cases and all(mark.origin != _RECORDER_TOPIC for mark in incident.marks):
         advised.append(_RECORD_NEXT_DEATH)
     first = _senders(incident) if is_unknown else ()
     return (*[*first, *asked_for, *ordered_steps, *fallback][: MAX_STEPS - len(advised)], *advised)
@@ -127,10 +123,7 @@ def _steps_at_landmark(mark: Match, book: Rulebook) -> list[NextStep]:
 def _advised_steps(advice: Iterable[Mitigation], setting: ClusterSetup) -> list[NextStep]:
     """The checks that the rules advise where no cause is known, in the terms of the deployment."""
     inspections = [evolve(each, do=each.inspect) for each in advice]
-    return [
-        NextStep(inspect=each.do, command=each.example)
-        for each in applicable_advice(inspections, {}, setting)
-    ]
+    return [NextStep(inspect=each.do, command=each.example) for each in applicable_advice(inspections, {}, setting)]
 
 
 def _is_caller_timeout(incident: Incident) -> bool:

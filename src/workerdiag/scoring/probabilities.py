@@ -65,9 +65,7 @@ def fact_weights(seen: Iterable[SignEvidence], *, is_everyday: bool = False) -> 
     is_exit_seen = any(each.sign.fact == EXIT_FACT for some in by_fact.values() for each in some)
     is_alone = sum(grade != "hint" for grade in strongest) == 1
     is_doubtful = is_everyday and is_alone and not is_exit_seen
-    return tuple(
-        log(LONE_GRADES.get(each, GRADES[each]) if is_doubtful else GRADES[each]) for each in strongest
-    )
+    return tuple(log(LONE_GRADES.get(each, GRADES[each]) if is_doubtful else GRADES[each]) for each in strongest)
 
 
 def _distinct_groups(groups: Sequence[list[SignEvidence]]) -> list[list[SignEvidence]]:
@@ -93,9 +91,7 @@ def _group_messages(group: Iterable[SignEvidence]) -> frozenset[tuple[str, int, 
     if any(isinstance(each.sign, TogetherSign) or _is_of_end(each) for each in group):
         return frozenset()
     return frozenset(
-        (match.origin, match.line, "" if match.line else match.text)
-        for each in group
-        for match in each.matches
+        (match.origin, match.line, "" if match.line else match.text) for each in group for match in each.matches
     )
 
 
@@ -177,9 +173,7 @@ def distribution(scores: Sequence[CauseScore]) -> Distribution:
     whole = sum(odds.values())
     scale = min(1.0, MAX_ODDS / whole) if whole else 1.0  # some doubt stays, whatever was seen
     total = 1.0 + scale * whole
-    return Distribution(
-        chances={key: scale * value / total for key, value in odds.items()}, unknown=1.0 / total
-    )
+    return Distribution(chances={key: scale * value / total for key, value in odds.items()}, unknown=1.0 / total)
 
 
 def _is_stop_beside_crash(stop: Cause, other: Cause, reach: Mapping[str, frozenset[str]]) -> bool:
@@ -240,9 +234,7 @@ class CauseScoring:
         #: Causes that show without a match of their own, by what is known of the exit.
         self._shown_by_others: dict[tuple[object, ...], frozenset[str]] = {}
 
-    def scores(
-        self, by_cause: Mapping[str, Mapping[str, list[Match]]], end: ProcessEnd | None
-    ) -> list[CauseScore]:
+    def scores(self, by_cause: Mapping[str, Mapping[str, list[Match]]], end: ProcessEnd | None) -> list[CauseScore]:
         """The evidence for and against each cause that shows.
 
         *by_cause* has the matches that count in this case, by cause and sign.
@@ -263,9 +255,7 @@ class CauseScoring:
             self._shown_by_others[exit_] = frozenset(
                 cause_id
                 for cause_id, signs in self._shown_without_match.items()
-                if any(
-                    self._may_show(sign, end) and self._matches(sign, {}, end) is not None for sign in signs
-                )
+                if any(self._may_show(sign, end) and self._matches(sign, {}, end) is not None for sign in signs)
             )
         return self._shown_by_others[exit_]
 
@@ -296,9 +286,7 @@ class CauseScoring:
             SignEvidence(sign=sign, matches=tuple(matches)) for sign, matches in shown if matches is not None
         )
 
-    def _matches(
-        self, sign: Sign, own: Mapping[str, list[Match]], end: ProcessEnd | None
-    ) -> list[Match] | None:
+    def _matches(self, sign: Sign, own: Mapping[str, list[Match]], end: ProcessEnd | None) -> list[Match] | None:
         """The matches that show *sign*, none for an absence; None if it does not show."""
         if isinstance(sign, ExitSign):
             shown = _exit_marks(sign, end) if "process" in sign.by else None
@@ -329,9 +317,7 @@ def _exit_marks(sign: ExitSign, end: ProcessEnd | None) -> list[Match] | None:
     return counting[:1] if counting or not told else None
 
 
-def _joint_matches(
-    sign: TogetherSign, own: Mapping[str, list[Match]], marks: MarksByOwner
-) -> list[Match] | None:
+def _joint_matches(sign: TogetherSign, own: Mapping[str, list[Match]], marks: MarksByOwner) -> list[Match] | None:
     def places_of(name: str) -> list[Match]:
         those = own.get(name) or marks.get(name, ())
         return list(islice((each for each in those if each.line), MAX_TOGETHER))

@@ -106,9 +106,7 @@ def _question_of_error(
     if rule.ends:
         return Question(scope=scope, ends=ends)
     tied = [each for each in ends if each.chances.explanation]
-    of_others = [
-        each for each in evaluated if each.is_unexpected and each.case not in [one.case for one in tied]
-    ]
+    of_others = [each for each in evaluated if each.is_unexpected and each.case not in [one.case for one in tied]]
     return Question(scope=evolve(scope, cases=()), ends=tied, deaths_are_separate=bool(of_others))
 
 
@@ -160,9 +158,7 @@ def _has_work(incident: Incident) -> bool:
 def _is_made_good(end: ProcessEnd, incident: Incident) -> bool:
     """Whether all that was assigned to a lost worker is known to be done, and nothing waits for it still."""
     fates = [
-        each.captures
-        for each in incident.marks
-        if each.owner == _FATE and each.identity.worker in end.addresses
+        each.captures for each in incident.marks if each.owner == _FATE and each.identity.worker in end.addresses
     ]
     awaited = (each.captures.get("worker") for each in incident.marks if each.owner == _AWAITED)
     is_done = bool(fates) and all(each.get("unfinished") == "0" for each in fates)

@@ -51,9 +51,7 @@ class Relevance:
     def __init__(self, incident: Incident, marks: Mapping[str, Sequence[Match]], book: Rulebook) -> None:
         self._lifetimes = incident.lifetimes
         self._stop_requests = StopRequests(marks)
-        orders = (
-            each for each in incident.marks if each.role == "stop-request" and each.owner != STILL_ALIVE
-        )
+        orders = (each for each in incident.marks if each.role == "stop-request" and each.owner != STILL_ALIVE)
         self._request_lines = {(each.origin, each.line) for each in orders if each.line}
         self._retirements = {(each.origin, each.line) for each in marks.get(RETIREMENT, ())}
         joined = (each for owner in REGISTRATIONS for each in marks.get(owner, ()))
@@ -155,11 +153,7 @@ class Relevance:
             if self._is_after_death(order, end):
                 return False
             return order.when is None or end.when is None or order.when <= end.when + ORDER_SLACK_S
-        return (
-            order.when is None
-            or end.first_when is None
-            or order.when <= end.first_when + STOP_REQUEST_SLACK_S
-        )
+        return order.when is None or end.first_when is None or order.when <= end.first_when + STOP_REQUEST_SLACK_S
 
     def _is_after_death(self, order: Match, end: ProcessEnd) -> bool:
         """Whether a stop request follows the death in one log.

@@ -205,9 +205,7 @@ def _unknown_sentence(lost: LostWorkers, incident: Incident, obstacles: AllClear
         is_all = incident.deaths_are_separate
         return f"{failed}." if is_all else f"{failed}; the evidence does not show whether a worker died."
     if obstacles.open_ended_log and (failure := task_failure(incident)):
-        return (
-            f"A task failed with {failure_text(failure).removesuffix('.')}. {_open_end_sentence(obstacles)}"
-        )
+        return f"A task failed with {failure_text(failure).removesuffix('.')}. {_open_end_sentence(obstacles)}"
     if raised := next((facts.type.rpartition(".")[2] for facts in incident.exceptions), ""):
         return f"{raised} was raised, and the evidence does not show its cause."
     return _obstacle_sentence(obstacles)

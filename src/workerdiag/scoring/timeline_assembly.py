@@ -104,11 +104,7 @@ def _history(
     end: ProcessEnd, incident: Incident, marks: NameIndex[Match], fractions: Mapping[str, float]
 ) -> ProcessHistory:
     known = next(
-        (
-            each
-            for each in incident.histories_by_name.find(*end.identities)
-            if end.same_process(each.identity)
-        ),
+        (each for each in incident.histories_by_name.find(*end.identities) if end.same_process(each.identity)),
         ProcessHistory(identity=end.identity),
     )
     named = (mark for mark in marks.find(*end.identities) if end.same_process(mark.identity))

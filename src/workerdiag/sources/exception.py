@@ -177,9 +177,7 @@ def _first_items(values: Any) -> Iterator[object]:
         yield from islice(values or (), MAX_MEMBERS)
 
 
-def _format_exception(
-    exc: BaseException, facts: ExceptionFacts, notes: list[object] | tuple[object, ...]
-) -> str:
+def _format_exception(exc: BaseException, facts: ExceptionFacts, notes: list[object] | tuple[object, ...]) -> str:
     frames = printed_frames(tracebacks.traceback_of(exc))
     head = f"Traceback (most recent call last):\n{frames}" if frames else ""
     texts = (note for note in notes[:_MAX_NOTES] if isinstance(note, str))
@@ -274,9 +272,7 @@ _IDENTITY_ATTRIBUTES = {"worker": "address", "pid": "pid", "nanny": "nanny", "na
 def _worker_identity(worker: object) -> Identity:
     if isinstance(worker, str):  # as a plugin or a pickled copy may have it
         return identity_of(worker=worker) if "://" in worker else NO_IDENTITY
-    return identity_of(
-        **{part: _attribute_or(worker, key, None) for part, key in _IDENTITY_ATTRIBUTES.items()}
-    )
+    return identity_of(**{part: _attribute_or(worker, key, None) for part, key in _IDENTITY_ATTRIBUTES.items()})
 
 
 def _may_be_of_dask(exc: BaseException, facts: ExceptionFacts) -> bool:

@@ -250,9 +250,7 @@ class ProviderSource(ABC):
 
     def _run(self, deadline: Deadline) -> Iterator[Evidence]:
         planned: list[ProviderQuery] = []
-        with guarded(
-            f"connecting to {self.name}"
-        ) as connecting:  # SDKs raise anything, also without a region
+        with guarded(f"connecting to {self.name}") as connecting:  # SDKs raise anything, also without a region
             planned = list(self._queries(deadline))
         if connecting.problem is not None:
             yield self._failure_gap(self.name, *_describe_failure(connecting.problem), remedy="")

@@ -147,9 +147,7 @@ def without_unknown_nannies(victims: Iterable[Victim], pieces: Iterable[Evidence
     heard_from = (piece.identity.worker for piece in pieces if isinstance(piece, Event))
     hosts = {host_of(worker) for worker in heard_from} - {None}
     return tuple(
-        each
-        if host_of(each.identity.nanny) in hosts
-        else evolve(each, identity=evolve(each.identity, nanny=None))
+        each if host_of(each.identity.nanny) in hosts else evolve(each, identity=evolve(each.identity, nanny=None))
         for each in victims
     )
 

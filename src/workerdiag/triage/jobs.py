@@ -173,9 +173,7 @@ class JobRunner(Generic[_J]):
         """Update the list of workers. Return the batches of workers that are gone, and batches that hang."""
         threads = self._threads()
         now_s = self._looked_s = monotonic_s()
-        self._slots = {
-            worker: each_worker or max(1, int(count * self._share)) for worker, count in threads.items()
-        }
+        self._slots = {worker: each_worker or max(1, int(count * self._share)) for worker, count in threads.items()}
         lost = [
             future
             for future, running in self._running.items()

@@ -153,8 +153,7 @@ def pack(outcome: PartOutcome, outermost: Iterable[Match], near_ends: Iterable[M
     """Pack the outcome as a line of JSON, then the first and last matches of each kind, then all near ends."""
     of_match, of_identity = attrgetter(*_MATCH_FIELDS), attrgetter(*_IDENTITY_FIELDS)
     plain = [
-        [(of_match(each), of_identity(each.identity)) for each in matches]
-        for matches in (outermost, near_ends)
+        [(of_match(each), of_identity(each.identity)) for each in matches] for matches in (outermost, near_ends)
     ]
     if not any(plain):
         return pack_outcome(outcome)

@@ -72,9 +72,7 @@ def find_runs(outcomes: Iterable[PartOutcome], folders: str | None = None) -> li
 
 def folder_pattern(folders: str) -> re.Pattern[str]:
     """Return the pattern for the beginnings of inputs; ``**`` matches any number of names."""
-    pieces = (
-        {"**": ".*", "*": "[^/]*"}.get(each, re.escape(each)) for each in re.split(r"(\*\*|\*)", folders)
-    )
+    pieces = ({"**": ".*", "*": "[^/]*"}.get(each, re.escape(each)) for each in re.split(r"(\*\*|\*)", folders))
     return re.compile("".join(pieces))
 
 
@@ -88,9 +86,7 @@ def _logs(outcomes: Iterable[PartOutcome]) -> list[_Log]:
             PartIndex(
                 schedulers=tuple(sorted({name for each in parts for name in each.schedulers})),
                 workers=tuple(sorted({name for each in parts for name in each.workers})),
-                first_when=min(
-                    (each.first_when for each in parts if each.first_when is not None), default=None
-                ),
+                first_when=min((each.first_when for each in parts if each.first_when is not None), default=None),
                 last_when=max((each.last_when for each in parts if each.last_when is not None), default=None),
             ),
         )

@@ -80,9 +80,7 @@ def triage(  # noqa: PLR0913  all but one have defaults
             "share is above 0 and at most 1, part_bytes at least 1, suspect_memory a size like '2 GiB'"
         )
     if getattr(client, "asynchronous", False):
-        raise TypeError(
-            "triage needs a client that is not asynchronous: run it in a thread with a separate client"
-        )
+        raise TypeError("triage needs a client that is not asynchronous: run it in a thread with a separate client")
     if getattr(client, "status", "") == "closed":
         raise TriageError("the client is closed", "give an open one, or none for a cluster on this machine")
     if output is not None:
@@ -123,9 +121,7 @@ def _local_client() -> Iterator[Client]:
     try:
         # hide what its workers log when they end; triage reports why they die
         with _interrupts_ignored():
-            cluster = start(
-                threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL
-            )
+            cluster = start(threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL)
     except RuntimeError as problem:
         remedy = 'call it below `if __name__ == "__main__":`, or give a client'
         raise TriageError(f"no cluster could be started on this machine: {problem}", remedy) from problem

@@ -429,9 +429,7 @@ def case_of_guess(
     if not is_likely(incident.diagnosis):
         return None
     if not incident.deaths:
-        standstills = (
-            case for case in cases if case.is_open and not case.death_count and case.key != BLIND_KEY
-        )
+        standstills = (case for case in cases if case.is_open and not case.death_count and case.key != BLIND_KEY)
         return next((case for case in standstills if case.probability < SURE_ENOUGH), None)
     cause = _guess(incident)
     return next((case for case in cases if case.cause == cause and _is_near(incident, case, settings)), None)

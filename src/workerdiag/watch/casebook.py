@@ -132,9 +132,7 @@ class Casebook:
         self.late.add(deaths, self.store.case_ids([each.id for each in deaths]))
         return self.store.add_deaths(self.cluster, deaths) if deaths else 0
 
-    def conclude(
-        self, incidents: Sequence[WatchedIncident], deaths: Sequence[WatchedDeath], now: float
-    ) -> None:
+    def conclude(self, incidents: Sequence[WatchedIncident], deaths: Sequence[WatchedDeath], now: float) -> None:
         """Put judged incidents into cases, and say what is new; *deaths* are then judged."""
         bundles = {each.key: path for each in incidents if (path := self._saved_bundle(each))}
         with self._transaction():
@@ -238,9 +236,7 @@ class Casebook:
     def _open_cases(self) -> list[WatchedCase]:
         return [case for case in self.store.cases(self.cluster) if case.is_open]
 
-    def _keep(
-        self, before: WatchedCase | None, case: WatchedCase, reason: NoticeReason | None, now: float
-    ) -> None:
+    def _keep(self, before: WatchedCase | None, case: WatchedCase, reason: NoticeReason | None, now: float) -> None:
         if case != before:
             self.store.put_case(case)
         if reason is not None:

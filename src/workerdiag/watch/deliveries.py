@@ -248,9 +248,7 @@ class DeliveryTable:
         with self._file.transaction() as connection:
             return connection.execute(_RESEND_DEAD, wanted).rowcount
 
-    def stored(
-        self, state: DeliveryState | None = None, *, sink: str | None = None
-    ) -> tuple[StoredDelivery, ...]:
+    def stored(self, state: DeliveryState | None = None, *, sink: str | None = None) -> tuple[StoredDelivery, ...]:
         """Return the deliveries, oldest first; all, or those in a state or of a sink."""
         wanted = {"state": state, "sink": None if sink is None else utf8_safe(sink)}
         with self._file.transaction() as connection:

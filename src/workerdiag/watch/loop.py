@@ -341,9 +341,7 @@ class JournalRecovery:
         self._after, self._failures, self._failed_at = None, 0, 0.0
 
     def _miss(self, problem: str) -> None:
-        self.blindness.missed(
-            self.clock(), f"deaths before the scheduler went down may be missing: {problem}"
-        )
+        self.blindness.missed(self.clock(), f"deaths before the scheduler went down may be missing: {problem}")
 
 
 #: ``scheduler``: it does not answer. ``overrun``: deaths were lost unread. ``judge``: judging fails.

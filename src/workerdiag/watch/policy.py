@@ -217,9 +217,7 @@ class QuietHours:
         begin = _time_of(found[1], found[2]) if found else None
         end = _time_of(found[3], found[4]) if found else None
         if found is None or begin is None or end is None or begin == end:
-            raise QuietHoursError(
-                f"{text[:100]!r} are not quiet hours: write them as 22:00-07:00 Europe/Berlin"
-            )
+            raise QuietHoursError(f"{text[:100]!r} are not quiet hours: write them as 22:00-07:00 Europe/Berlin")
         return cls(begin=begin, end=end, zone=found[5])
 
     def holds(self, now: float) -> bool:
@@ -313,9 +311,7 @@ def due_digest(
     if not state.held or not (is_due or is_last):
         return PolicyDecision(state, None)
     told = {each.case_id for each in state.held if each.hold in _DELAYS}
-    after = PolicyState(
-        sent_at=state.sent_at, untold=state.untold - told, digest_count=state.digest_count + 1
-    )
+    after = PolicyState(sent_at=state.sent_at, untold=state.untold - told, digest_count=state.digest_count + 1)
     return PolicyDecision(after, digest_notice(cluster, state, now))
 
 
@@ -510,9 +506,7 @@ class PolicyTable:
     def add_silence(self, silence: Silence) -> None:
         """Store a silence."""
         with self._file.transaction() as connection:
-            connection.execute(
-                "INSERT OR REPLACE INTO silence VALUES (?, ?)", (silence.id, value_to_json(silence))
-            )
+            connection.execute("INSERT OR REPLACE INTO silence VALUES (?, ?)", (silence.id, value_to_json(silence)))
 
     def remove_silence(self, silence_id: str) -> bool:
         """Delete a silence. Returns whether it existed."""
@@ -523,9 +517,7 @@ class PolicyTable:
     def state(self, cluster: str) -> PolicyState:
         """Return the policy state of a cluster."""
         with self._file.transaction() as connection:
-            rows = connection.execute(
-                "SELECT body FROM policy WHERE cluster = ?", (utf8_safe(cluster),)
-            ).fetchall()
+            rows = connection.execute("SELECT body FROM policy WHERE cluster = ?", (utf8_safe(cluster),)).fetchall()
         try:
             return value_from_json(rows[0][0], PolicyState) if rows else PolicyState()
         except Exception as problem:

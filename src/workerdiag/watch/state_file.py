@@ -194,9 +194,7 @@ class StateFile:
     def _check_place(self) -> None:
         """Raise if the file was moved or deleted: what is written to it would be lost."""
         if self._inode is not None and self._path is not None and _inode(self._path) != self._inode:
-            raise StateFileError(
-                self.name, "it was removed or replaced while in use", "start the watcher again"
-            )
+            raise StateFileError(self.name, "it was removed or replaced while in use", "start the watcher again")
 
     @contextmanager
     def _naming_errors(self) -> Iterator[None]:

@@ -117,9 +117,7 @@ class Store:
             rows = [
                 row
                 for each in death_ids
-                for row in self._rows(
-                    "SELECT id, case_id FROM death WHERE id = ? AND case_id IS NOT NULL", each
-                )
+                for row in self._rows("SELECT id, case_id FROM death WHERE id = ? AND case_id IS NOT NULL", each)
             ]
         return {row[0]: row[1] for row in rows}
 
@@ -210,6 +208,4 @@ class Store:
         try:
             return value_from_json(text, kind)
         except Exception as problem:
-            raise StateFileError(
-                self.file.name, f"{what}: {describe_error(problem)}", CHANGED_REMEDY
-            ) from problem
+            raise StateFileError(self.file.name, f"{what}: {describe_error(problem)}", CHANGED_REMEDY) from problem

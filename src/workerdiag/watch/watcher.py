@@ -240,9 +240,7 @@ class Watcher:
         self._inbox.end()
 
     def _noting(self, doing: str) -> guarded:
-        return guarded(
-            f"trying to {doing}", lambda problem: self._progress.note(doing, problem, self._clock())
-        )
+        return guarded(f"trying to {doing}", lambda problem: self._progress.note(doing, problem, self._clock()))
 
     def _close(self, timeout_s: float, *, is_worked_on: bool) -> None:
         if self._is_elsewhere:

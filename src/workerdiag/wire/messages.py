@@ -297,11 +297,7 @@ class DeathIdentity:
 
     def conflicts_with(self, other: DeathIdentity) -> bool:
         """Whether the two are certainly different processes."""
-        return (
-            differ(self.pid, other.pid)
-            or differ(self.boot_id, other.boot_id)
-            or differ(self.host, other.host)
-        )
+        return differ(self.pid, other.pid) or differ(self.boot_id, other.boot_id) or differ(self.host, other.host)
 
 
 def same_death(one: DeathIdentity, other: DeathIdentity) -> bool:
@@ -324,9 +320,7 @@ def same_death(one: DeathIdentity, other: DeathIdentity) -> bool:
 
 def is_known_death(known: Collection[DeathIdentity], new: DeathIdentity) -> bool:
     """Whether *new* is the death that all of *known* describe, of which each may know another part."""
-    return any(same_death(each, new) for each in known) and not any(
-        each.conflicts_with(new) for each in known
-    )
+    return any(same_death(each, new) for each in known) and not any(each.conflicts_with(new) for each in known)
 
 
 def _are_equal(one: object, other: object) -> bool:

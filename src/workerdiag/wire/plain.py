@@ -42,9 +42,7 @@ def to_plain(value: object) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     pairs = ((name, getattr(value, name)) for name in _field_names(kind))
-    return {
-        name: each if type(each) in _ATOMS else to_plain(each) for name, each in pairs if each is not None
-    }
+    return {name: each if type(each) in _ATOMS else to_plain(each) for name, each in pairs if each is not None}
 
 
 def from_plain(kind: type[T], value: object, dropped: list[str]) -> T:
@@ -144,12 +142,7 @@ def _refuse(*_: object) -> None:
 
 def _read_int(value: object, *_: object) -> int:
     """All integers of the wire are counts, sizes or process ids."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not 0 <= value < _MAX_INT
-        or value % 1
-    ):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MAX_INT or value % 1:
         raise BrokenValueError
     return int(value)
 

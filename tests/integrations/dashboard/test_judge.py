@@ -89,9 +89,7 @@ def test_a_stopped_judge_judges_no_more():
         judge.judge([recorded_line(1)])
 
 
-@pytest.mark.parametrize(
-    "lines", [[], [b"{"], [b"[]"], [b'{"kind": "case"}'], [b'{"kind": "end"}'], [b"\xff"]]
-)
+@pytest.mark.parametrize("lines", [[], [b"{"], [b"[]"], [b'{"kind": "case"}'], [b'{"kind": "end"}'], [b"\xff"]])
 def test_an_answer_that_is_not_whole_is_none(lines):
     """Half an answer, as of a process that was killed, is not taken for the whole."""
     assert parse_judgement(lines) is None

@@ -196,9 +196,7 @@ def test_a_write_that_was_cut_off_anywhere_leaves_what_was_before(small, region)
             "identity": box.identity,
         }[region]
 
-    outcomes = [
-        said(before[:cut] + after[cut:end] + before[end:]) for cut in range(changed[0], changed[-1] + 2)
-    ]
+    outcomes = [said(before[:cut] + after[cut:end] + before[end:]) for cut in range(changed[0], changed[-1] + 2)]
     outcomes += [
         said(before[:start] + after[start:cut] + before[cut:]) for cut in range(changed[0], changed[-1] + 2)
     ]

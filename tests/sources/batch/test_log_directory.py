@@ -60,9 +60,7 @@ def test_output_is_found_as_each_system_names_it(tmp_path, kind, number, name):
 
 def test_what_happened_before_the_victim_lived_is_left_out(tmp_path):
     """A job's nanny starts one worker after another; the deaths of earlier ones are other stories."""
-    earlier = (
-        "2026-11-21 08:00:00,000 - distributed.nanny - INFO - Worker process 1 was killed by signal 11\n"
-    )
+    earlier = "2026-11-21 08:00:00,000 - distributed.nanny - INFO - Worker process 1 was killed by signal 11\n"
     later = "slurmstepd-cn1: error: *** JOB 17 ON cn1 CANCELLED AT 2026-11-21T08:09:44 ***\n"
     (tmp_path / "dask-worker-17.err").write_text(earlier + BORN + later)
     assert texts(asking(tmp_path)) == {"dask-worker-17.err": BORN + later}

@@ -79,9 +79,7 @@ def test_a_job_is_known_from_the_environment_that_its_nanny_lives_in(source):
     assert job.id.startswith("17")
     assert [each.identity.worker for each in job.victims] == [WORKER]
     others = [system for system in SYSTEMS if system != source.system]
-    assert [find_jobs(scene(victim(DIED), **environment), system) for system in others] == [None] * len(
-        others
-    )
+    assert [find_jobs(scene(victim(DIED), **environment), system) for system in others] == [None] * len(others)
 
 
 @pytest.mark.parametrize("role", ["neighbour", "scheduler"])
@@ -141,9 +139,7 @@ def test_jobs_without_workers_are_asked_about_before_those_that_have_some():
     assert [(each.id, each.has_live_processes) for each in jobs.known] == [("101", False), ("100", True)]
 
 
-@pytest.mark.parametrize(
-    "number", ["17; rm -rf /", "-M=evil", "$(id)", "17\n18", "", "9" * 200, "../17", None]
-)
+@pytest.mark.parametrize("number", ["17; rm -rf /", "-M=evil", "$(id)", "17\n18", "", "9" * 200, "../17", None])
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
 def test_what_is_no_job_number_never_reaches_a_command(system, number):
     """Only digits, dots and brackets, as each system writes its numbers, go into a command line."""
@@ -167,9 +163,7 @@ def test_the_dead_of_two_jobs_are_not_mixed_up(path):
     install_answer(path, "sacct", f"{head}\n{rows}\n")
     install_answer(path, "scontrol", "")
     dead = (victim(DIED), victim(DIED, name="w-1", worker="tcp://10.0.0.5:40000", nanny="tcp://10.0.0.5:1"))
-    source = SlurmSource.of(
-        scene(*dead, of=cluster("SLURMCluster", FakeJob("w-0", "100"), FakeJob("w-1", "101")))
-    )
+    source = SlurmSource.of(scene(*dead, of=cluster("SLURMCluster", FakeJob("w-0", "100"), FakeJob("w-1", "101"))))
     told = {
         each.identity.worker: (each.identity.container, b"TIMEOUT" in each.data)
         for each in source.collect(budget_s=5)
@@ -202,9 +196,7 @@ def test_a_forgotten_job_is_found_by_the_output_that_names_the_victim(path):
     logs.mkdir()
     (logs / "dask-worker-100.err").write_text("... Start worker at:      tcp://10.0.0.4:4033\n")
     (logs / "dask-worker-104.err").write_text(f"... Start worker at:      {WORKER}\n")
-    install_answer(
-        path, "sacct", "JobID|State|Start|End\n104|NODE_FAIL|2026-11-21T08:00:00|2026-11-21T09:01:36\n"
-    )
+    install_answer(path, "sacct", "JobID|State|Start|End\n104|NODE_FAIL|2026-11-21T08:00:00|2026-11-21T09:01:36\n")
     install_answer(path, "scontrol", "")
     known = cluster("SLURMCluster", FakeJob("w-7", "200", log_directory=str(logs)))
     source = SlurmSource.of(scene(victim(DIED, name=None), of=known))
@@ -285,9 +277,7 @@ def test_a_batch_system_out_of_order_is_survived(source, how, path):
 def test_a_silent_command_is_not_asked_again_and_again(path):
     """One that does not answer is ended, however many jobs there are, and another one is heard."""
     install_command(path, "scontrol", hanging_script(path / "pids"))
-    install_answer(
-        path, "sacct", "JobID|State|Start|End\n101|TIMEOUT|2026-11-21T08:00:00|2026-11-21T09:01:36\n"
-    )
+    install_answer(path, "sacct", "JobID|State|Start|End\n101|TIMEOUT|2026-11-21T08:00:00|2026-11-21T09:01:36\n")
     known = cluster("SLURMCluster", *(FakeJob(f"w-{number}", f"10{number}") for number in range(9)))
     pieces = list(SlurmSource.of(scene(of=known)).collect(budget_s=2.0))
     assert any(isinstance(each, LogChunk) for each in pieces)
@@ -406,13 +396,9 @@ def test_nothing_of_the_environment_is_told(path):
         path, "bjobs", f"Job <17>, Status <EXIT>, Queue <normal>, {script}\nSat Nov 21 08:01:20: Submitted\n"
     )
     install_answer(path, "bhist", "")
-    install_answer(
-        path, "oarstat", "Job_Id: 17\n    state = Error\n    command = env KEY=secret-6 dask worker\n"
-    )
+    install_answer(path, "oarstat", "Job_Id: 17\n    state = Error\n    command = env KEY=secret-6 dask worker\n")
     for source, (environment, _) in SOURCES.items():
         if source in (PBSSource, LSFSource, GridEngineSource, OARSource):
             pieces = list(source.of(scene(victim(None), **environment)).collect(budget_s=2))
             assert any(isinstance(each, LogChunk) for each in pieces), source
-            assert b"secret" not in b"".join(each.data for each in pieces if isinstance(each, LogChunk)), (
-                source
-            )
+            assert b"secret" not in b"".join(each.data for each in pieces if isinstance(each, LogChunk)), source

@@ -352,9 +352,7 @@ def test_of_a_reused_number_the_run_of_that_time_counts(path):
 def test_what_is_said_of_another_job_is_not_the_victims(path, case):
     """An answer about a job that was not asked about is not taken for the victim's."""
     source, answers, _ = SAID[case]
-    other = {
-        name: re.sub(r"331042|881|1201|(?<=jobnumber {4})2", "999", text) for name, text in answers.items()
-    }
+    other = {name: re.sub(r"331042|881|1201|(?<=jobnumber {4})2", "999", text) for name, text in answers.items()}
     for name, text in other.items():
         install_answer(path, name, text)
     kind, number = _KINDS[source]

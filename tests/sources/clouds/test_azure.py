@@ -39,9 +39,7 @@ pytestmark = pytest.mark.slow
 ADDRESS = "tcp://10.1.0.7:34937"
 DEAD = victim(ADDRESS)
 SUBSCRIPTION, GROUP = "00000000-0000-0000-0000-000000000001", "dask-lab"
-_MACHINES = (
-    f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachines/"
-)
+_MACHINES = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachines/"
 
 
 class Credential:
@@ -174,9 +172,7 @@ def test_a_deallocated_machine_is_told_with_its_priority(azure):
         "properties": {
             "priority": "Spot",
             "evictionPolicy": "Deallocate",
-            "instanceView": {
-                "statuses": [{"code": "PowerState/deallocated", "displayStatus": "VM deallocated"}]
-            },
+            "instanceView": {"statuses": [{"code": "PowerState/deallocated", "displayStatus": "VM deallocated"}]},
         },
     }
     pieces = ask_azure(azure(**{MACHINE: HttpAnswer(machine)}), DEAD)
@@ -187,9 +183,7 @@ def test_a_deallocated_machine_is_told_with_its_priority(azure):
 
 def test_machines_that_could_not_be_made_are_told_where_nobody_died(azure):
     """Workers that never arrive: the creation failed."""
-    message = (
-        '{"error":{"code":"SkuNotAvailable","message":"The requested VM size is currently not available"}}'
-    )
+    message = '{"error":{"code":"SkuNotAvailable","message":"The requested VM size is currently not available"}}'
     failed = entry(
         "Microsoft.Compute/virtualMachines/write",
         status={"value": "Failed"},

@@ -117,9 +117,7 @@ def instances(
     """One instance; terminated ones have lost their addresses."""
     said = utc(stopped_s, "%Y-%m-%d %H:%M:%S GMT")
     reason = (
-        f"<stateReason><code>{code}</code><message>{code}: as documented</message></stateReason>"
-        if code
-        else ""
+        f"<stateReason><code>{code}</code><message>{code}: as documented</message></stateReason>" if code else ""
     )
     return xml(
         "DescribeInstances",
@@ -363,7 +361,9 @@ def test_nothing_is_asked_of_clusters_elsewhere():
 
 
 def refusal(code: str, status: int) -> HttpAnswer:
-    body = f"<Response><Errors><Error><Code>{code}</Code><Message>as documented</Message></Error></Errors></Response>"
+    body = (
+        f"<Response><Errors><Error><Code>{code}</Code><Message>as documented</Message></Error></Errors></Response>"
+    )
     return HttpAnswer(body, status=status, type="text/xml")
 
 
@@ -589,9 +589,7 @@ def test_a_forbidden_listing_is_a_gap_with_the_command(aws):
 def cloudwatch(aws, *starts: dict, lines: tuple[str, ...] = ()):
     return aws(
         FilterLogEvents=HttpAnswer({"events": list(starts)}),
-        GetLogEvents=HttpAnswer(
-            {"events": [{"timestamp": int(NOW * 1000), "message": each} for each in lines]}
-        ),
+        GetLogEvents=HttpAnswer({"events": [{"timestamp": int(NOW * 1000), "message": each} for each in lines]}),
     )
 
 

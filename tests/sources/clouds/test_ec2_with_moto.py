@@ -75,9 +75,7 @@ def test_a_cluster_without_stopped_tasks_leaves_a_gap(moto):
     """The calls for tasks pass; nothing found is said."""
     ecs = boto3.client("ecs", region_name=REGION)
     arn = ecs.create_cluster(clusterName="lab")["cluster"]["clusterArn"]
-    [gap] = gaps(
-        evidence_from(EcsSource.of(scene(victim(ADDRESS, when=time.time()), cluster=ECSCluster(arn))))
-    )
+    [gap] = gaps(evidence_from(EcsSource.of(scene(victim(ADDRESS, when=time.time()), cluster=ECSCluster(arn)))))
     assert gap.reason == "expired"
 
 
@@ -92,8 +90,6 @@ def test_the_stream_in_which_a_worker_notes_its_address_is_read(moto):
     events = [{"timestamp": now - 5000 + at, "message": line} for at, line in enumerate(lines)]
     logs.put_log_events(logGroupName="dask-ecs", logStreamName=stream, logEvents=events)
     cluster = ECSCluster("arn:aws:ecs:eu-central-1:123456789012:cluster/lab")
-    [chunk] = chunks(
-        evidence_from(CloudWatchSource.of(scene(victim(ADDRESS, when=time.time()), cluster=cluster)))
-    )
+    [chunk] = chunks(evidence_from(CloudWatchSource.of(scene(victim(ADDRESS, when=time.time()), cluster=cluster))))
     assert chunk.data.endswith(b"the last words\n")
     assert chunk.identity.container == "0123"

@@ -77,9 +77,7 @@ def gcp(monkeypatch, key):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(key))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with ExitStack() as servers:
-        yield lambda **answers: servers.enter_context(
-            HttpServer(by_last_path_part(answers, otherwise=listed()))
-        )
+        yield lambda **answers: servers.enter_context(HttpServer(by_last_path_part(answers, otherwise=listed())))
 
 
 def operation(kind: str, *, ago_s: float = 5.0, name: str = MACHINE, user: str = "system", **more) -> dict:

@@ -86,9 +86,7 @@ class Client:
             ),
             "identity": {"workers": {ALIVE: WELL}},
             "logs": ((NOW, "INFO", "2026-11-21 17:11:43,105 - distributed.scheduler - INFO - newest"),),
-            "broadcast": lambda workers, **_: {
-                workers[0]: ((NOW, "INFO", "x - distributed.nanny - INFO - died"),)
-            },
+            "broadcast": lambda workers, **_: {workers[0]: ((NOW, "INFO", "x - distributed.nanny - INFO - died"),)},
             "versions": {"host": {"python": "2.7.1.final.0"}},
             "get_task_prefix_states": {"inc": {"memory": 2, "waiting": 0}, "dec": {"memory": 1}},
             **replies,
@@ -113,9 +111,7 @@ def of_kind(kind, evidence):
 def test_only_what_is_needed_is_asked():
     """One nanny of many workers, a handful of topics, no logs of workers, nothing that changes anything."""
     client = Client(
-        identity={
-            "workers": {f"tcp://10.0.1.{n}:1": WELL | {"nanny": f"tcp://10.0.1.{n}:2"} for n in range(200)}
-        }
+        identity={"workers": {f"tcp://10.0.1.{n}:1": WELL | {"nanny": f"tcp://10.0.1.{n}:2"} for n in range(200)}}
     )
     collect(client, Identity(worker=DEAD, nanny=NANNY))
     names = [name for name, _ in client.scheduler.asked]
@@ -135,9 +131,7 @@ def test_the_topics_that_rules_refer_to_are_asked_for():
     explain(client=client, rulebook=book)
     assert topics - anyhow <= set(scheduler_topics(book))
     assert {"invalid-worker-transition", "worker-restart-memory"} <= set(scheduler_topics(book))
-    assert set(scheduler_topics(book)) <= {
-        topic for name, topic in client.scheduler.asked if name == "events"
-    }
+    assert set(scheduler_topics(book)) <= {topic for name, topic in client.scheduler.asked if name == "events"}
 
 
 def test_without_a_python_like_ours_no_code_is_sent():
@@ -148,15 +142,11 @@ def test_without_a_python_like_ours_no_code_is_sent():
     assert states == [{"state": "memory", "count": 3}]
 
 
-@pytest.mark.parametrize(
-    "kind", [ValueError, PermissionError], ids=["of Dask", "of the watcher's connection"]
-)
+@pytest.mark.parametrize("kind", [ValueError, PermissionError], ids=["of Dask", "of the watcher's connection"])
 def test_each_refusal_is_a_gap_and_the_rest_is_still_asked(kind):
     """One handler that is forbidden, or fails, costs its own answer only."""
     forbidden = kind("The 'logs' handler has been explicitly disallowed in Scheduler")
-    evidence = collect(
-        Client(logs=forbidden, get_task_prefix_states=KeyError("x"), broadcast=OSError("gone"))
-    )
+    evidence = collect(Client(logs=forbidden, get_task_prefix_states=KeyError("x"), broadcast=OSError("gone")))
     assert [(each.source, each.reason) for each in of_kind(Gap, evidence)] == [
         ("scheduler events", "expired"),
         ("scheduler log", "forbidden"),
@@ -450,9 +440,7 @@ def test_versions_that_differ_are_told_with_who_has_which():
     )
 
 
-@pytest.mark.parametrize(
-    "inside", [{}, {"worker_versions": None, "settings": 3}, {"worker_versions": [[1], 5]}]
-)
+@pytest.mark.parametrize("inside", [{}, {"worker_versions": None, "settings": 3}, {"worker_versions": [[1], 5]}])
 def test_a_scheduler_that_tells_no_versions_is_no_problem(inside):
     """There is nothing to tell then."""
     assert not [

@@ -152,16 +152,12 @@ def test_a_task_behind_others_waits_for_its_turn():
 def test_a_silent_worker_beside_one_that_is_heard_of_lives():
     """It is suspected by its heartbeat against the others', told with what is on it, and nobody is said to be dead."""
     workers = {ONE: worker(silent_s=15.7), TWO: worker(silent_s=0.2)}
-    standing = ClusterState(
-        workers=workers, counts={"states": {"processing": 1}, "tasks": [awaited()]}, now=NOW
-    )
+    standing = ClusterState(workers=workers, counts={"states": {"processing": 1}, "tasks": [awaited()]}, now=NOW)
     assert standing.maybe_silent() == [ONE]
     found = judged(standing, silent={ONE}, others=[GAVE_UP])
     assert (found.top.id, found.deaths) == ("standstill.unresponsive", ())
     (said,) = (
-        each.fields
-        for each in worker_state_events(standing, silent={ONE}, known={})
-        if each.fields.get("silent")
+        each.fields for each in worker_state_events(standing, silent={ONE}, known={}) if each.fields.get("silent")
     )
     assert (said["seconds_since_heartbeat"], said["others_heard_s"], said["assigned"]) == (15.7, 0.2, "load")
 
@@ -464,9 +460,7 @@ def test_an_empty_topic_was_looked_at():
 
 def test_asking_leaves_no_event_and_no_topic_behind():
     """The scheduler notes what it runs for us, in a topic of a thousand: we take that out, and make no topics."""
-    ours = [
-        {"action": "run-function", "function": name} for name in (b"asyncio.threads", b"workerdiag_looks")
-    ]
+    ours = [{"action": "run-function", "function": name} for name in (b"asyncio.threads", b"workerdiag_looks")]
     others = {"action": "run-function", "function": b"of a user, before asyncio.threads" + bytes(200)}
     scheduler = Scheduler(events=[(NOW, others), (NOW, ours[0]), (NOW, {"action": "x"}), (NOW, ours[1])])
     found, _ = take_look(scheduler)
@@ -492,7 +486,9 @@ def test_all_workers_lost_is_certain_only_where_no_nanny_is_left_to_ask(nannies,
 
 def test_a_scheduler_that_lives_and_missed_its_workers_was_not_lost():
     """What a nanny notes of a broken connection is held against the scheduler that answers, for every death."""
-    note = b"2026-11-21 17:11:43,000 - distributed.nanny - INFO - Closing Nanny gracefully at 'tcp://10.0.0.4:4001'."
+    note = (
+        b"2026-11-21 17:11:43,000 - distributed.nanny - INFO - Closing Nanny gracefully at 'tcp://10.0.0.4:4001'."
+    )
     note += b" Reason: worker-handle-scheduler-connection-broken\n"
     identity = Identity(worker=ONE, nanny="tcp://10.0.0.4:4001")
     log = LogChunk(origin="nanny log", data=note, stream="nanny", identity=identity)
@@ -500,9 +496,7 @@ def test_a_scheduler_that_lives_and_missed_its_workers_was_not_lost():
         Removal(worker=each, when=NOW + after, expected=False, tasks=frozenset())
         for each, after in ((ONE, 0.0), (TWO, 1.0))
     ]
-    gone = [
-        (each.when, {"action": "remove-worker", "worker": each.worker, "expected": False}) for each in lost
-    ]
+    gone = [(each.when, {"action": "remove-worker", "worker": each.worker, "expected": False}) for each in lost]
     stand = ClusterState(
         workers={}, counts={"states": {"no-worker": 1}}, now=NOW + 3, losses=losses(lost), nannies=1
     )
@@ -524,9 +518,7 @@ def test_a_scheduler_that_lives_and_missed_its_workers_was_not_lost():
 )
 def test_of_a_lost_worker_the_scheduler_says_which_tasks_are_still_to_be_done(states, unfinished):
     """A death whose tasks others did is over; of very many it is not known."""
-    tasks = {
-        key: SimpleNamespace(state=state, waiters=(), who_wants=()) for key, state in states.items() if state
-    }
+    tasks = {key: SimpleNamespace(state=state, waiters=(), who_wants=()) for key, state in states.items() if state}
     removed = {"processing-tasks": dict.fromkeys(states, 1.0)}
     scheduler = SimpleNamespace(tasks=tasks)
     assert asyncio.run(_fate_reader()(scheduler, removed)) == (len(states), unfinished)

@@ -57,9 +57,7 @@ def own(lines, *subjects, **known):
 
 def respondent(*subjects, role="nanny", **known):
     """A nanny on the dead worker's machine."""
-    place = Location(
-        role=role, identity=Identity(nanny=NANNY, host="10.0.0.7"), hostname="node7", boot_id="b-1"
-    )
+    place = Location(role=role, identity=Identity(nanny=NANNY, host="10.0.0.7"), hostname="node7", boot_id="b-1")
     return Respondent(place=place, subjects=subjects or (SUBJECT,), **known)
 
 
@@ -164,9 +162,7 @@ def test_a_crash_is_of_who_died_by_its_signal(line, signal, is_own):
 
 def test_a_worker_without_a_known_pid_is_found_by_the_moment_of_its_end():
     """Dask forgets the pids of workers lost before: the nanny's note of that second has it, and with it the kernel's line."""
-    nameless = Subject(
-        identity=Identity(worker="tcp://10.0.0.7:38000", host="10.0.0.7"), when=DIED - 3, own=False
-    )
+    nameless = Subject(identity=Identity(worker="tcp://10.0.0.7:38000", host="10.0.0.7"), when=DIED - 3, own=False)
     ends = [[4711, 15, DIED], [4690, 9, DIED - 2.9]]
     said = answer([*kill(4690, at=DIED - 3), (DIED - 2.8, SEGFAULT.format(tid=4699))], nannies={"ends": ends})
     chunks = [each for each in evidence_in(said, SUBJECT, nameless) if isinstance(each, LogChunk)]
@@ -187,9 +183,7 @@ def test_a_kill_of_a_nameless_worker_was_in_the_very_group_of_who_was_asked(grou
     assert bool(own(kill(90211), NAMELESS, group=group)) is is_own
 
 
-@pytest.mark.parametrize(
-    ("ends", "is_own"), [([], False), ([[4711, 9, DIED]], True), ([[4711, 15, DIED]], False)]
-)
+@pytest.mark.parametrize(("ends", "is_own"), [([], False), ([[4711, 9, DIED]], True), ([[4711, 15, DIED]], False)])
 def test_a_nanny_notes_each_signal_that_ends_its_worker(ends, is_own):
     """Kernel and counters convict only a worker whose nanny, which notes each signal, noted SIGKILL for it."""
     said = answer(
@@ -249,9 +243,7 @@ def test_of_a_worker_without_a_nanny_a_crash_is_told_by_the_very_moment(at, name
     assert bool(own([line], alone)) is is_own
 
 
-@pytest.mark.parametrize(
-    ("drift_s", "at", "is_own"), [(1.1, -0.1, True), (300.0, -0.1, True), (300.0, -9, False)]
-)
+@pytest.mark.parametrize(("drift_s", "at", "is_own"), [(1.1, -0.1, True), (300.0, -0.1, True), (300.0, -9, False)])
 def test_a_crash_is_told_on_a_machine_that_has_been_up_for_days(drift_s, at, is_own):
     """The clock of the kernel's log may have drifted either way or not at all; a minute is no very moment even so."""
     line = (DIED + at, SEGFAULT.format(tid=4725))
@@ -341,9 +333,7 @@ LIMITED = {"version": 2, "path": "/job7/step0", "memory_limit_bytes": 600_000_00
         (answer(kill(4711), group={**LIMITED, "oom_kill": 1}), "kernel.oom-killer"),
         (answer(kill(4711)), "kernel.oom-killer"),
         (
-            answer(
-                kernel={"problems": {"dmesg": "Operation not permitted"}}, group={**LIMITED, "oom_kill": 2}
-            ),
+            answer(kernel={"problems": {"dmesg": "Operation not permitted"}}, group={**LIMITED, "oom_kill": 2}),
             "kernel.oom-killer",
         ),
         (answer(group={**LIMITED, "oom_kill": 0}), "external.sigkill"),
@@ -425,9 +415,7 @@ def test_a_machine_that_started_after_the_death_is_found_out(uptime_s, restarted
 
 def test_descriptors_that_run_out_are_told():
     """A nanny that has nearly all its descriptors open is about to be refused one."""
-    (fields,) = events(
-        evidence_in(answer(machine={"limits": {"open_files": 1020, "nofile_soft": 1024}})), "limits"
-    )
+    (fields,) = events(evidence_in(answer(machine={"limits": {"open_files": 1020, "nofile_soft": 1024}})), "limits")
     assert fields["descriptors_left"] == "no"
 
 
@@ -445,9 +433,7 @@ def test_a_core_dump_is_given_to_its_process_alone():
 
 def place(role, host, *, nanny=None, boot_id="b-1", ahead=0.0):
     """A place that was asked for its whereabouts."""
-    return Location(
-        role=role, identity=Identity(nanny=nanny, host=host), boot_id=boot_id, clock_ahead_s=ahead
-    )
+    return Location(role=role, identity=Identity(nanny=nanny, host=host), boot_id=boot_id, clock_ahead_s=ahead)
 
 
 def respondents_for(*places, victim=WORKER):

@@ -43,9 +43,7 @@ def test_a_probe_runs_on_python_3_8_with_the_standard_library(path):
     """Its text is run where other releases of Python live: no newer syntax, no package of ours or others."""
     tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
     imported = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-    names = {
-        alias.name.split(".")[0] for node in imported if isinstance(node, ast.Import) for alias in node.names
-    }
+    names = {alias.name.split(".")[0] for node in imported if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module.split(".")[0] for node in imported if isinstance(node, ast.ImportFrom)}
     assert names <= sys.stdlib_module_names
 
@@ -201,9 +199,7 @@ def test_a_disk_that_hangs_is_left_and_said(monkeypatch, request):
     back = threading.Event()
     request.addfinalizer(back.set)
     space = machine._disk_space
-    monkeypatch.setattr(
-        machine, "_disk_space", lambda path: back.wait() if str(path) == "/nfs" else space(path)
-    )
+    monkeypatch.setattr(machine, "_disk_space", lambda path: back.wait() if str(path) == "/nfs" else space(path))
     nfs, here = machine._disk_facts([("/nfs", "local directory"), (str(Path.cwd()), "temporary")], 0.3)
     assert "no answer" in nfs["problem"]
     assert here["size_bytes"] > 0
@@ -218,9 +214,7 @@ def test_a_removed_directory_is_looked_for_further_up(tmp_path):
 def test_a_core_dump_of_before_is_not_told(on_path, ago_s, is_told):
     """systemd-coredump keeps them for days, and pids come again: only a recent one is of the process in question."""
     stamp = time.strftime("%a %Y-%m-%d %H:%M:%S UTC", time.gmtime(time.time() - ago_s))
-    command(
-        on_path, "coredumpctl", f'[ "$3" = 4711 ] && echo "  PID: $3 (python3)\n  Timestamp: {stamp} (now)"'
-    )
+    command(on_path, "coredumpctl", f'[ "$3" = 4711 ] && echo "  PID: $3 (python3)\n  Timestamp: {stamp} (now)"')
     cores = machine.read({"pids": [4711, 4712], "since_s": 600})["cores"]
     assert len(cores) == (1 if is_told else 0)
 
@@ -300,9 +294,7 @@ def test_an_answer_of_a_nanny_is_its_place():
         "cgroups": ["0::/a"],
     }
     answer = {"status": "OK", "result": json.dumps({"location": told})}
-    victim = Victim(
-        identity=Identity(worker="tcp://10.0.0.7:5", nanny="tcp://10.0.0.7:41001", host="10.0.0.7")
-    )
+    victim = Victim(identity=Identity(worker="tcp://10.0.0.7:5", nanny="tcp://10.0.0.7:41001", host="10.0.0.7"))
     places, gaps = find_locations(client(answer), [victim], Deadline.after(2))
     assert (sorted(each.role for each in places), gaps) == (["client", "nanny", "scheduler"], [])
     nanny = next(each for each in places if each.role == "nanny")
@@ -314,9 +306,7 @@ def test_an_answer_of_a_nanny_is_its_place():
 @gives_up
 def test_silence_is_not_waited_for():
     """Nannies and schedulers that do not answer are gaps in time, and this process is told of all the same."""
-    victim = Victim(
-        identity=Identity(worker="tcp://10.0.0.7:5", nanny="tcp://10.0.0.7:41001", host="10.0.0.7")
-    )
+    victim = Victim(identity=Identity(worker="tcp://10.0.0.7:5", nanny="tcp://10.0.0.7:41001", host="10.0.0.7"))
     places, gaps = find_locations(client(None, is_silent=True), [victim], Deadline.after(0.5))
     assert [each.role for each in places] == ["client"]
     assert {each.reason for each in gaps} == {"timed-out"}

@@ -82,9 +82,7 @@ JSON = st.recursive(
 
 @pytest.mark.slow
 @given(
-    raw=st.dictionaries(
-        st.sampled_from(["metadata", "spec", "status", "involvedObject", "count", "series"]), JSON
-    )
+    raw=st.dictionaries(st.sampled_from(["metadata", "spec", "status", "involvedObject", "count", "series"]), JSON)
 )
 def test_whatever_a_server_says_can_be_read(raw):
     """Objects of any form are read and described without an error."""
@@ -227,9 +225,7 @@ def test_a_pod_that_was_evicted_long_before_is_left_aside():
 
 def event(reason, at=STAMP, name="lab-default-worker-1-7d-zzzzz", **more):
     about = {"kind": "Pod", "name": name, "uid": "gone", "namespace": "dask"}
-    return parse_event(
-        {"reason": reason, "lastTimestamp": at, "involvedObject": about, "type": "Normal", **more}
-    )
+    return parse_event({"reason": reason, "lastTimestamp": at, "involvedObject": about, "type": "Normal", **more})
 
 
 def test_a_pod_that_is_gone_is_known_by_its_events():
@@ -256,9 +252,7 @@ def test_a_healthy_node_is_not_described():
     """Of a node that is well, or meant for some pods only, there is nothing to say."""
     well = {"type": "Ready", "status": "True"}
     dedicated = {"key": "k8s.dask.org/dedicated", "value": "worker", "effect": "NoSchedule"}
-    assert (
-        describe_node({"spec": {"taints": [dedicated]}, "status": {"conditions": [well]}}, until=None) == ""
-    )
+    assert describe_node({"spec": {"taints": [dedicated]}, "status": {"conditions": [well]}}, until=None) == ""
 
 
 def test_what_befell_a_node_later_is_not_told():

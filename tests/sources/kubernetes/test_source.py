@@ -132,9 +132,7 @@ def test_two_deaths_in_one_pod_are_told_apart(ask_server):
     recorded = recording("restarted-since")
     evidence, _ = ask_server(recorded)
     by_time = sorted((each["when"], each["identity"]["worker"]) for each in recorded["victims"])
-    ends = {
-        each.identity.worker: each.status if each.signal is None else -each.signal for each in exits(evidence)
-    }
+    ends = {each.identity.worker: each.status if each.signal is None else -each.signal for each in exits(evidence)}
     assert [ends[worker] for _, worker in by_time] == [3, -9]
 
 
@@ -180,9 +178,7 @@ def test_recordings_name_nothing_of_the_machine_they_were_made_on():
     """They hold no folder, token or outside address."""
     for path in RECORDINGS.glob("*.json"):
         text = path.read_text()
-        assert not any(word in text for word in ("/root/", "/home/", "/tmp/venv", "Bearer", "machineID")), (
-            path
-        )
+        assert not any(word in text for word in ("/root/", "/home/", "/tmp/venv", "Bearer", "machineID")), path
 
 
 # -------------------------------------------------------------------------------- what it asks

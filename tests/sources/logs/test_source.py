@@ -315,9 +315,7 @@ def test_urls_go_through_fsspec():
     assert list(read("memory://logs/a.log")[0].values()) == [LINE]
     assert [*read("memory://logs/*.log*")[0].values()] == [*both.values()]
     assert [*read("memory://logs")[0].values()] == [*both.values()]
-    assert [gap.reason for gap in read("memory://logs/none.log", "memory://none/*.log")[2]] == [
-        "unreachable"
-    ] * 2
+    assert [gap.reason for gap in read("memory://logs/none.log", "memory://none/*.log")[2]] == ["unreachable"] * 2
     files.rm("/logs", recursive=True)
 
 
@@ -348,9 +346,7 @@ def test_a_protocol_that_nobody_knows_is_a_mistake_in_the_url():
 
 def test_names_of_urls_hold_no_secrets():
     """Reports are pasted into issues: passwords and signatures must not be in them."""
-    assert (
-        url_without_secrets("https://me:pw@host/a.log?X-Sig=abc&v=1") == "https://host/a.log?X-Sig=...&v=..."
-    )
+    assert url_without_secrets("https://me:pw@host/a.log?X-Sig=abc&v=1") == "https://host/a.log?X-Sig=...&v=..."
     assert url_without_secrets("s3://bucket/a.log") == "s3://bucket/a.log"
     assert url_without_secrets("/plain/path?x=1") == "/plain/path?x=1"
 

@@ -240,9 +240,7 @@ def test_many_records_take_bounded_memory_and_the_newest_are_told(tmp_path):
     path = tmp_path / "deaths.jsonl"
     with path.open("w") as file:
         for number in range(2_000):
-            file.write(
-                json.dumps(nanny_report(number, stderr={"text": "x" * 20_000, "origin": "copy"})) + "\n"
-            )
+            file.write(json.dumps(nanny_report(number, stderr={"text": "x" * 20_000, "origin": "copy"})) + "\n")
     tracemalloc.start()
     evidence = read(path, budget_s=60)
     peak = tracemalloc.get_traced_memory()[1]

@@ -45,9 +45,7 @@ class Client:
     def __init__(self, *deaths, events=((NOW, RUNNING),)):
         self.asked = []
         self._deaths, self._events = deaths, events
-        self.scheduler = SimpleNamespace(
-            events=self.events, workerdiag_deaths=self.deaths, versions=self.versions
-        )
+        self.scheduler = SimpleNamespace(events=self.events, workerdiag_deaths=self.deaths, versions=self.versions)
 
     async def versions(self):
         return {"host": {"python": "2.7.1.final.0"}}
@@ -163,9 +161,7 @@ def test_without_a_box_the_last_heartbeat_counts():
 )
 def test_a_box_that_lacks_tasks_is_not_taken_for_exact(box):
     """That nothing is in it then says nothing."""
-    (tasks,) = of_kind(
-        TasksAtLoss, collect(Client((scheduler_record(), nanny_report(running_tasks=(), box=box))))
-    )
+    (tasks,) = of_kind(TasksAtLoss, collect(Client((scheduler_record(), nanny_report(running_tasks=(), box=box)))))
     assert (tasks.exact, tasks.tasks) == (False, ("load",))
 
 
@@ -188,9 +184,7 @@ def test_an_order_to_stop_is_no_crash():
         (scheduler_record(), nanny_report(stop_requested="nanny-kill", is_memory_terminated=True)),
         (scheduler_record(stimulus_id="check-worker-ttl-1"), nanny_report(stop_requested="nanny-kill")),
     ):
-        assert "asked-to-stop" not in [
-            each.fields.get("action") for each in of_kind(Event, collect(Client(death)))
-        ]
+        assert "asked-to-stop" not in [each.fields.get("action") for each in of_kind(Event, collect(Client(death)))]
 
 
 def test_the_nannys_own_kill_for_memory_is_recognised():

@@ -59,9 +59,7 @@ def test_what_triage_and_watcher_saw_both_counts_once(tmp_path):
     """So does what two state files, or two tables, tell."""
     write_state(tmp_path / "one.db").close()
     write_state(tmp_path / "two.db").close()
-    seen = [
-        fleet_row(number, worker=f"tcp://10.0.0.{number}:4000", died_at=NOW + number + 3) for number in (1, 2)
-    ]
+    seen = [fleet_row(number, worker=f"tcp://10.0.0.{number}:4000", died_at=NOW + number + 3) for number in (1, 2)]
     write_table(tmp_path / "deaths.csv", DeathRow, seen)
     report = workerdiag.fleet(tmp_path)
     assert (report.death_count, report.duplicate_count) == (4, 6 + 2)
@@ -205,9 +203,7 @@ def test_nothing_to_read_is_an_error_that_says_what_to_give(tmp_path, name):
 
 def test_a_time_that_no_calendar_has_is_none(tmp_path):
     """The death counts, without a time; one in the far future is shown."""
-    write_table(
-        tmp_path / "deaths.jsonl", DeathRow, [fleet_row(1, died_at=9e10), fleet_row(2, died_at=-9e10)]
-    )
+    write_table(tmp_path / "deaths.jsonl", DeathRow, [fleet_row(1, died_at=9e10), fleet_row(2, died_at=-9e10)])
     report = workerdiag.fleet(tmp_path)
     assert (report.death_count, report.undated_count) == (2, 1)
     assert str(report)

@@ -36,8 +36,7 @@ def test_triage_and_watcher_count_once():
 def test_a_worker_that_crashes_in_a_loop_counts_each_time():
     """Under one address and one pid, as in a container, each death of a table is one; and once in all tables."""
     loop = [
-        fleet_row(1, pid=7, died_at=BEGIN + 60 * number, offset=number, url="worker.log")
-        for number in range(5)
+        fleet_row(1, pid=7, died_at=BEGIN + 60 * number, offset=number, url="worker.log") for number in range(5)
     ]
     watched = [evolve(each, url=f"watched:{each.offset}", died_at=each.died_at + 2) for each in loop]
     merged = merge_tables([loop, watched[1:]])
@@ -58,9 +57,7 @@ def test_what_differs_is_another_death():
 
 def test_what_only_one_report_knows_is_kept():
     """The surer cause counts; version, cost and that somebody asked for it come from whoever knows."""
-    guess = fleet_row(
-        1, cause="kernel.oom", probability=0.4, distributed_version="2026.8.0", lost_compute_s=3.0
-    )
+    guess = fleet_row(1, cause="kernel.oom", probability=0.4, distributed_version="2026.8.0", lost_compute_s=3.0)
     sure = fleet_row(1, url="watched:1", stop_requested=True, lost_compute_s=5.0)
     (death,) = merge_tables([[guess], [sure]]).deaths
     assert death.cause == "nanny.memory-terminate"

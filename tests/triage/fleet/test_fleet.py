@@ -52,9 +52,7 @@ def test_shares_are_of_deaths_that_nobody_asked_for():
 def test_workers_that_are_lost_together_are_one_event():
     """A thousand workers of one rack count a thousand times in the share, and once for how sure that is."""
     alone = [fleet_row(number) for number in range(20)]
-    rack = [
-        fleet_row(100 + number, cause="host.lost", died_at=BEGIN + number / 500) for number in range(1000)
-    ]
+    rack = [fleet_row(100 + number, cause="host.lost", died_at=BEGIN + number / 500) for number in range(1000)]
     report = report_of([*alone, *rack], is_partial=False)
     lost = cause_of(report, "host.lost")
     assert (lost.death_count, lost.loss_count, report.loss_count) == (1000, 1, 21)

@@ -123,6 +123,4 @@ def test_the_json_is_what_its_schema_says(report):
 def test_where_nothing_was_lost_that_is_said():
     """And whether all could be read."""
     assert str(summarize(merge_tables([]), {}, is_partial=False)) == "No worker was lost"
-    assert (
-        str(summarize(merge_tables([]), {}, is_partial=True)) == "No worker was lost, as far as could be read"
-    )
+    assert str(summarize(merge_tables([]), {}, is_partial=True)) == "No worker was lost, as far as could be read"

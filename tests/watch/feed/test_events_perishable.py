@@ -98,9 +98,7 @@ CAUSES = {"code.process-exit": 4, "external.sigkill": 4, "signal.segfault": 4}
 def shared_log(count):
     """The log of nannies in one process whose workers died at once, with what names nobody after that."""
     ends = [line(f"Worker process {pid} {ENDS[pid % 3]}", at=NOW + pid / 10) for pid in range(1, count + 1)]
-    follow = [
-        line(text, at=NOW + count / 10) * count for text in ("Unregistering worker", "Restarting worker")
-    ]
+    follow = [line(text, at=NOW + count / 10) * count for text in ("Unregistering worker", "Restarting worker")]
     return "".join([line("Restarting worker"), *ends, *follow])
 
 

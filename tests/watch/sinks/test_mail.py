@@ -153,9 +153,7 @@ def test_hostile_text_is_no_header_and_no_html():
     notice = sample_notice(title=HOSTILE, cluster=HOSTILE, advice=(HOSTILE,), links={"cause": HOSTILE})
     mail = mail_of(delivery_of(notice), sender=SENDER, to=(SENDER,))
     assert mail["Bcc"] is None
-    assert "Bcc:" not in mail.as_bytes().decode().partition("\r\n\r\n")[0].replace("Subject:", "").split(
-        "\r\n"
-    )
+    assert "Bcc:" not in mail.as_bytes().decode().partition("\r\n\r\n")[0].replace("Subject:", "").split("\r\n")
     page = mail.get_body(("html",)).get_content()
     assert "<img" not in page
     assert "&lt;img src=x" in page

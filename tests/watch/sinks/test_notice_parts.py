@@ -16,9 +16,7 @@ from workerdiag.watch.sinks.notice_parts import card_of, is_web_address, shorten
 
 def test_a_command_can_be_pasted_into_a_shell():
     """A case's id, a cause or a path with blanks, quotes or dollars in it runs nothing and stays one argument."""
-    notice = sample_notice(
-        case_id="a'; rm -rf $HOME", cause="x `y`", links={"bundle": "/tmp/my deaths/1.zip"}
-    )
+    notice = sample_notice(case_id="a'; rm -rf $HOME", cause="x `y`", links={"bundle": "/tmp/my deaths/1.zip"})
     words = {label: shlex.split(command) for label, command in card_of(notice).commands}
     assert words["Silence"][3] == "a'; rm -rf $HOME"
     assert words["Read more"] == ["workerdiag", "knowledge", "show", "x `y`"]

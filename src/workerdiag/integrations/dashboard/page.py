@@ -212,9 +212,7 @@ def plain_page() -> bytes:
     body = shipped_text(_BODY)
     viewport = '<meta name="viewport" content="width=device-width, initial-scale=1">'
     head = f'<head><meta charset="utf-8">{viewport}<title>Dask: Deaths</title></head>'
-    return (
-        f'<!DOCTYPE html>\n<html lang="en">{head}\n<body style="margin: 0">\n{body}</body></html>\n'.encode()
-    )
+    return f'<!DOCTYPE html>\n<html lang="en">{head}\n<body style="margin: 0">\n{body}</body></html>\n'.encode()
 
 
 def page_in_dashboard(variables: Mapping[str, object]) -> bytes:
@@ -307,9 +305,7 @@ class DeathFollower:
     async def _judged(self, deaths: Sequence[bytes]) -> Judgement:
         async with self._one_at_a_time:
             try:
-                return await in_thread(
-                    _THREAD, lambda: self._judge.judge(deaths), timeout_s=KILL_S + _SLACK_S
-                )
+                return await in_thread(_THREAD, lambda: self._judge.judge(deaths), timeout_s=KILL_S + _SLACK_S)
             except CALL_FAILURES as problem:
                 raise JudgingError(str(problem)) from problem
 

@@ -34,9 +34,7 @@ SILENCE_S = 600.0
 #: Where temporary files are on a file system that keeps no room, shared memory (man 7 shm_overview) may.
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  only a folder in it that is this user's alone
 _MAX_ENTRIES = 10_000
-_NAME = re.compile(
-    r"(?P<host>[\w.-]{1,64})-(?P<pid>\d{1,10})-(?P<start>\d{1,16})(?:\.(?P<nth>\d{1,3}))?\.box"
-)
+_NAME = re.compile(r"(?P<host>[\w.-]{1,64})-(?P<pid>\d{1,10})-(?P<start>\d{1,16})(?:\.(?P<nth>\d{1,3}))?\.box")
 
 _NUMBER = re.compile(r"[0-9]{1,16}")
 
@@ -264,9 +262,7 @@ def preallocate_file(path: Path, size_bytes: int) -> int:
     """
     kind = filesystem_type(path.parent)
     if kind not in PREALLOCATING_FILESYSTEMS or not hasattr(os, "posix_fallocate"):
-        raise OSError(
-            errno.ENOTSUP, f"cannot keep room for a black box on {kind or 'this system'}", str(path)
-        )
+        raise OSError(errno.ENOTSUP, f"cannot keep room for a black box on {kind or 'this system'}", str(path))
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         os.posix_fallocate(descriptor, 0, size_bytes)
@@ -289,9 +285,7 @@ def filesystem_type(folder: Path) -> str:
     above = [each for each in mounts if real == each[0] or real.startswith(each[0].rstrip("/") + "/")]
     # The deepest mount contains it; of several mounts on one path, the last hides the others.
     same_device = [each for each in above if each[2] == device] or above
-    return (
-        max(enumerate(same_device), key=lambda each: (len(each[1][0]), each[0]))[1][1] if same_device else ""
-    )
+    return max(enumerate(same_device), key=lambda each: (len(each[1][0]), each[0]))[1][1] if same_device else ""
 
 
 def _parse_mountinfo(lines: Iterator[str]) -> Iterator[tuple[str, str, int]]:

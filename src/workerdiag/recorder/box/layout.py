@@ -157,10 +157,7 @@ def unpack_header(data: bytes) -> tuple[float, dict[str, Region]]:
         magic, checksum, size = HEADER_HEAD.unpack_from(data)
         if magic != BOX_MAGIC:
             raise ValueError("it does not begin as one")
-        if (
-            not HEADER_HEAD.size + HEADER_BODY.size <= size <= HEADER_BYTES
-            or crc32(data[12:size]) != checksum
-        ):
+        if not HEADER_HEAD.size + HEADER_BODY.size <= size <= HEADER_BYTES or crc32(data[12:size]) != checksum:
             raise ValueError("its header is damaged")
         major, minor, count, _, created_at = HEADER_BODY.unpack_from(data, HEADER_HEAD.size)
         if major != MAJOR:
@@ -168,9 +165,7 @@ def unpack_header(data: bytes) -> tuple[float, dict[str, Region]]:
         if count > MAX_REGIONS or not isfinite(created_at):
             raise ValueError("its header is damaged")
         start = HEADER_HEAD.size + HEADER_BODY.size
-        table = [
-            HEADER_REGION.unpack_from(data[:size], start + each * HEADER_REGION.size) for each in range(count)
-        ]
+        table = [HEADER_REGION.unpack_from(data[:size], start + each * HEADER_REGION.size) for each in range(count)]
     except error:
         raise ValueError("it is too short") from None
     regions = {name.rstrip(b"\0").decode("ascii", "replace"): rest for name, *rest in table}

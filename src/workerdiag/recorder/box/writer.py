@@ -174,9 +174,7 @@ class BoxWriter:
         outcome_bytes = _encode_clipped(outcome, OUTCOME_BYTES)
         # First that it ended, then that the slot is free: who reads in between sees the number in both.
         payload = (
-            FINISHED.pack(since, time(), took, number, slot, len(key), len(outcome_bytes))
-            + key
-            + outcome_bytes
+            FINISHED.pack(since, time(), took, number, slot, len(key), len(outcome_bytes)) + key + outcome_bytes
         )
         self._note("finished", payload, flags & CLIPPED)
         self._note_slot(slot, number + 1, 0, b"")
@@ -192,9 +190,7 @@ class BoxWriter:
         if unknown := numbers.keys() - set(SAMPLE_NUMBERS):
             raise TypeError(f"a black box has no room for {', '.join(sorted(unknown))}")
         values = (numbers.get(name) for name in SAMPLE_NUMBERS)
-        data = b"".join(
-            NUMBER.pack(UNKNOWN if each is None else min(int(each), _MAX_INT64)) for each in values
-        )
+        data = b"".join(NUMBER.pack(UNKNOWN if each is None else min(int(each), _MAX_INT64)) for each in values)
         self._note("samples", MOMENT.pack(time(), monotonic()) + data)
 
     def lag(self, loop_s: float, gil: float | None) -> None:

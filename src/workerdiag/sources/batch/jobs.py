@@ -125,9 +125,7 @@ def _job_numbers(
     identity = victim.identity
     for place in places:
         here = place.identity
-        own = (here.nanny and here.nanny == identity.nanny) or (
-            here.worker and here.worker == identity.worker
-        )
+        own = (here.nanny and here.nanny == identity.nanny) or (here.worker and here.worker == identity.worker)
         if own and place.role in ("worker", "nanny") and (found := system.job_of(place.environment)):
             return [found]
     if identity.name is None:

@@ -145,9 +145,7 @@ class LogDirectorySource:
     """Reads the output of the victims' jobs, from each victim's start."""
 
     name = "log directory"
-    terms = Terms(
-        permission="reading the files that the jobs' output goes to", cost="at most 4 MiB read from disk"
-    )
+    terms = Terms(permission="reading the files that the jobs' output goes to", cost="at most 4 MiB read from disk")
 
     def __init__(self, jobs: BatchJobs, system: BatchSystem, scene: Scene) -> None:
         self._jobs = jobs

@@ -140,9 +140,7 @@ class BatchSource:
                 "print(cluster.job_script())   # submit it by hand to see the whole error",
             )
 
-    def _record_evidence(
-        self, record: JobRecord, identity: Identity, missed: float | None
-    ) -> Iterator[Evidence]:
+    def _record_evidence(self, record: JobRecord, identity: Identity, missed: float | None) -> Iterator[Evidence]:
         """Yield the evidence in one run's record about a victim, noticed at *missed*, or about the job alone."""
         if identity.worker and (record.limit_bytes or record.rss_bytes):
             yield MemoryReading(

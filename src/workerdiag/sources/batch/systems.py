@@ -270,9 +270,7 @@ class HTCondorSource(BatchSource):
     """Reads the records of the cluster's jobs from HTCondor's schedd."""
 
     name = "HTCondor"
-    terms = Terms(
-        permission="own jobs, on the access point that they were submitted from", cost="two queries"
-    )
+    terms = Terms(permission="own jobs, on the access point that they were submitted from", cost="two queries")
     system = HTCONDOR
     lookup = ("condor_history", "-long")
 

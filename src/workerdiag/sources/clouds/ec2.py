@@ -120,9 +120,7 @@ class Ec2Source(ProviderSource):
             ]
             yield from (instance_chunk(each.answer, _KEYS, "describe-instances", each) for each in found)
 
-    def _find_instance(
-        self, victim: Victim, answers: Sequence[AwsAnswer], ahead_s: float
-    ) -> Ec2Instance | None:
+    def _find_instance(self, victim: Victim, answers: Sequence[AwsAnswer], ahead_s: float) -> Ec2Instance | None:
         missed = self._missed(victim, provider_ahead_s=ahead_s)
         fitting_ones = []
         for answer in answers:

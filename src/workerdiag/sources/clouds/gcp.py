@@ -58,8 +58,7 @@ class GcpSource(ProviderSource):
     name: ClassVar[str] = "Compute Engine"
     terms: ClassVar[Terms] = Terms(
         lasts_s=14 * 86400.0,
-        permission="compute.zoneOperations.list, compute.instances.get, "
-        "compute.instances.getSerialPortOutput",
+        permission="compute.zoneOperations.list, compute.instances.get, compute.instances.getSerialPortOutput",
         extra="gcp",
         cost="at most eighteen calls of the Compute Engine API",
     )

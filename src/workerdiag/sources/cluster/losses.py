@@ -45,9 +45,7 @@ class Losses:
     left_at_once: int = 0
 
 
-def count_losses(
-    snapshot: Reply, entries: TimedEvents, *, since: float, asked_to_close: Collection[str]
-) -> Losses:
+def count_losses(snapshot: Reply, entries: TimedEvents, *, since: float, asked_to_close: Collection[str]) -> Losses:
     """Return the losses counted inside the scheduler, or else those after *since* in the topic ``all``.
 
     *asked_to_close* are addresses of workers that announced that they were asked to close.
@@ -243,8 +241,7 @@ def count_left_at_once(entries: TimedEvents, gone: Sequence[Removal]) -> int:
     """Return how many unexpected removals in *gone* are of workers that had just joined."""
     came = _joined(entries)
     return sum(
-        not each.expected and 0 <= each.when - came.get(each.worker, float("-inf")) <= SHORT_LIFE_S
-        for each in gone
+        not each.expected and 0 <= each.when - came.get(each.worker, float("-inf")) <= SHORT_LIFE_S for each in gone
     )
 
 

@@ -91,8 +91,7 @@ class ClusterState:
         return [
             address
             for address, age in self.ages_s.items()
-            if age >= least_s
-            and ((other := self.others_heartbeat_age_s(address)) is None or other <= 0.5 * age)
+            if age >= least_s and ((other := self.others_heartbeat_age_s(address)) is None or other <= 0.5 * age)
         ]
 
 
@@ -103,9 +102,7 @@ def scheduler_clock(snapshot: Reply, workers: Mapping[str, Reply]) -> float | No
     return now
 
 
-def state_events(
-    state: ClusterState, *, silent: Collection[str], known: Mapping[str, Identity]
-) -> Iterator[Event]:
+def state_events(state: ClusterState, *, silent: Collection[str], known: Mapping[str, Identity]) -> Iterator[Event]:
     """Yield one event for the whole cluster, and one for each task that the client waits for.
 
     *silent* are the addresses of silent workers, *known* the identities by worker address.

@@ -265,9 +265,7 @@ def _describe_versions(name: str, packages_by_role: Iterable[tuple[str, int, Map
     if len(has) < 2:
         return ""
     counted = ((version, who, count) for version, by in has.items() for who, count in by.items())
-    return ", ".join(
-        f"{who if count == 1 else f'{count} {who}s'} {version}" for version, who, count in counted
-    )
+    return ", ".join(f"{who if count == 1 else f'{count} {who}s'} {version}" for version, who, count in counted)
 
 
 def _package_versions(packages: object) -> dict[str, str]:

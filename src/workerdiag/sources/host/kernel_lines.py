@@ -78,9 +78,7 @@ def is_doubtful(answer: Answer, respondent: Respondent) -> bool:
     return kernel_log(answer).leaves_doubt(respondent.subjects)
 
 
-def with_noted_pids(
-    subjects: Sequence[Subject], ends: Sequence[tuple[int, int, float]]
-) -> tuple[Subject, ...]:
+def with_noted_pids(subjects: Sequence[Subject], ends: Sequence[tuple[int, int, float]]) -> tuple[Subject, ...]:
     """Return the dead workers; one without a pid gets that of the exit logged when it died."""
     used_pids = {each.identity.pid for each in subjects}
     found = []
@@ -375,9 +373,7 @@ class KernelLog:
             if fits and in_order and -earliest_s - drift_s <= line[0] - each.when <= latest_s + drift_s:
                 yield index
 
-    def _near(
-        self, when: float, subjects: Sequence[Subject], *, within_s: float = SAME_MOMENT_S
-    ) -> list[int]:
+    def _near(self, when: float, subjects: Sequence[Subject], *, within_s: float = SAME_MOMENT_S) -> list[int]:
         known = ((index, each.when) for index, each in enumerate(subjects) if each.when is not None)
         apart = [(abs(died - when), index) for index, died in known]
         return [index for seconds, index in sorted(apart) if seconds <= within_s + self.drift_s]

@@ -313,9 +313,7 @@ class _LocationInquiry:
         return address is not None and is_scheduler_here(address)
 
 
-def _make_location(
-    role: LocationRole, identity: Identity, location: Reply, *, ahead_s: float | None
-) -> Location:
+def _make_location(role: LocationRole, identity: Identity, location: Reply, *, ahead_s: float | None) -> Location:
     groups = location.get("cgroups")
     lines = [each for each in groups if isinstance(each, str)] if isinstance(groups, list) else []
     return Location(

@@ -210,9 +210,7 @@ def connection_failure(problem: Exception) -> UnansweredError:
     return UnansweredError("unreachable", detail, "kubectl cluster-info")
 
 
-def http_failure(
-    status: int, body: bytes, *, verb: str, kind: str, namespace: str, path: str
-) -> UnansweredError:
+def http_failure(status: int, body: bytes, *, verb: str, kind: str, namespace: str, path: str) -> UnansweredError:
     """Return why the server refused, with the command that grants the permission.
 
     *verb* and *kind* are as in roles (``list``, ``pods/log``); *namespace* is empty for objects without one.

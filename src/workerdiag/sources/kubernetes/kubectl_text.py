@@ -131,9 +131,7 @@ def unhealthy_pods(pods: Iterable[Pod], *, since: float | None) -> list[Pod]:
     return list(found.values())[:_MOST]
 
 
-def unhealthy_evidence(
-    pods: Iterable[Pod], listed: Sequence[KubernetesEvent], *, now: float
-) -> Iterator[Evidence]:
+def unhealthy_evidence(pods: Iterable[Pod], listed: Sequence[KubernetesEvent], *, now: float) -> Iterator[Evidence]:
     """Yield unhealthy *pods* as kubectl describes them, with their events."""
     for pod in pods:
         events = describe_events((each for each in listed if each.uid == pod.uid), now=now)

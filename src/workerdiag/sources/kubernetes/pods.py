@@ -38,9 +38,7 @@ _CONTAINER_PATH = re.compile(r"spec\.containers\{([\w.-]+)\}")
 #: Variables that hold a worker's name, set by the operator and by Dask Gateway.
 WORKER_NAME_VARIABLES = ("DASK_WORKER_NAME", "DASK_GATEWAY_WORKER_NAME")
 #: All spellings of commands that run a Dask worker or scheduler.
-_RUNS_DASK = re.compile(
-    r"\bdask[-_ ](?:cuda[-_ ])?(?:worker|scheduler|spec)\b|distributed\.cli\.dask_|dask_cuda"
-)
+_RUNS_DASK = re.compile(r"\bdask[-_ ](?:cuda[-_ ])?(?:worker|scheduler|spec)\b|distributed\.cli\.dask_|dask_cuda")
 _DASK_VARIABLES = (*WORKER_NAME_VARIABLES, "DASK_SCHEDULER_ADDRESS")
 _USUAL_NAMES = ("worker", "dask-worker", "scheduler", "dask-scheduler", "dask", "dask-container")
 #: Annotation that names kubectl's default container (Kubernetes documentation, "Well-Known Labels").
@@ -217,9 +215,7 @@ def parse_pod(raw: Mapping[str, object]) -> Pod:
     )
 
 
-def parse_termination(
-    terminated: Mapping[str, object], *, exit_code: int, earlier: bool = False
-) -> Termination:
+def parse_termination(terminated: Mapping[str, object], *, exit_code: int, earlier: bool = False) -> Termination:
     """Parse the termination of a container."""
     return Termination(
         reason=text_at(terminated, "reason"),
@@ -324,9 +320,7 @@ def match_pods(victims: Sequence[Victim], pods: Sequence[Pod], own: Mapping[Vict
     *own* holds the pods that nannies report for their workers.
     """
     pairs = [
-        (victim, pod)
-        for victim, pod in product(victims, pods)
-        if is_victims_pod(pod, victim, own.get(victim))
+        (victim, pod) for victim, pod in product(victims, pods) if is_victims_pod(pod, victim, own.get(victim))
     ]
     ends = _assign_terminations(pairs)
     found: dict[Victim, VictimPod] = {}
@@ -572,9 +566,7 @@ def _own_pod(identity: Identity, places: tuple[Location, ...]) -> str | None:
     """Return the pod that the victim's nanny, or another process that speaks for it, reports."""
     for place in places:
         here = place.identity
-        own = (here.nanny and here.nanny == identity.nanny) or (
-            here.worker and here.worker == identity.worker
-        )
+        own = (here.nanny and here.nanny == identity.nanny) or (here.worker and here.worker == identity.worker)
         if place.role not in ("worker", "nanny") or not own:
             continue
         names = [*(place.environment.get(each) for each in _PODS), place.environment.get("HOSTNAME")]

@@ -107,9 +107,7 @@ _EVENTS_S = 3600.0
 class KubernetesSession:
     """One round of requests; each piece of evidence goes to *emit* at once, so none is lost at the deadline."""
 
-    def __init__(
-        self, target: KubernetesTarget, emit: Callable[[Evidence], None], deadline: Deadline
-    ) -> None:
+    def __init__(self, target: KubernetesTarget, emit: Callable[[Evidence], None], deadline: Deadline) -> None:
         self._target = target
         self._emit = emit
         self._deadline = deadline
@@ -165,9 +163,7 @@ class KubernetesSession:
         unique = {event.key: event for event in map(parse_event, items)}
         return [each for each in unique.values() if self._search.is_in_window(each)]
 
-    async def _list_events(
-        self, fields: str = "", namespace: str = ""
-    ) -> tuple[list[dict[str, object]], bool]:
+    async def _list_events(self, fields: str = "", namespace: str = "") -> tuple[list[dict[str, object]], bool]:
         namespace = namespace or self._search.namespace
         return await self._api.items("events", namespace=namespace, fields=fields, most=_MAX_EVENTS)
 
@@ -180,9 +176,7 @@ class KubernetesSession:
         answers = await asyncio.gather(*map(self._list_events, fields), return_exceptions=True)
         return [item for answer in answers if not isinstance(answer, BaseException) for item in answer[0]]
 
-    def _nodes(
-        self, found: Iterable[VictimPod], listed: Sequence[KubernetesEvent]
-    ) -> dict[str, list[VictimPod]]:
+    def _nodes(self, found: Iterable[VictimPod], listed: Sequence[KubernetesEvent]) -> dict[str, list[VictimPod]]:
         nodes: dict[str, list[VictimPod]] = {}
         for each in found:
             events = (event.node for event in listed if event.uid == each.uid)
@@ -197,9 +191,7 @@ class KubernetesSession:
         if node is not None:
             description = describe_node(node, until=self._search.to_api_clock(self._target.until))
         for each in found:
-            self._emit_all(
-                kubectl_text.text_chunks(f"kubectl describe node {name}", description, each.identity)
-            )
+            self._emit_all(kubectl_text.text_chunks(f"kubectl describe node {name}", description, each.identity))
             self._emit(Inspected(identity=each.identity))
 
     async def _ask_node_events(self, name: str, found: Sequence[VictimPod]) -> None:
@@ -227,9 +219,7 @@ class KubernetesSession:
             identity = kubectl_text.pod_identity(pod)
             await self._read_log(pod, identity, {}, previous=pod.running_since is not None)
 
-    async def _read_log(
-        self, pod: Pod, identity: Identity, params: dict[str, str], *, previous: bool
-    ) -> None:
+    async def _read_log(self, pod: Pod, identity: Identity, params: dict[str, str], *, previous: bool) -> None:
         if not pod.container_name:
             return
         params |= {"container": pod.container_name, "tailLines": str(_LOG_LINES)}

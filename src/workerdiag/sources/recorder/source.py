@@ -537,9 +537,7 @@ def tasks_at_loss(death: RecordedDeath, identity: Identity) -> TasksAtLoss | Non
     tasks = tuple(each.key for each in by_heartbeat)
     threads: tuple[str, ...] = ("",) * len(tasks)
     age_s = record.last_heartbeat.age_s or 0.0
-    seconds = tuple(
-        None if each.running_s is None else round(each.running_s + age_s, 3) for each in by_heartbeat
-    )
+    seconds = tuple(None if each.running_s is None else round(each.running_s + age_s, 3) for each in by_heartbeat)
     crashed: tuple[bool | None, ...] = (None,) * len(tasks)
     if running is not None and report is not None:
         end = _end_time(report, running)

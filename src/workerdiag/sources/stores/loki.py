@@ -130,9 +130,7 @@ def _fetch_labels(api: _LokiApi, labels: list[str]) -> Iterator[Evidence]:
     yield from ()
 
 
-def _worker_evidence(
-    api: _LokiApi, labels: Sequence[str], victim: Victim, missed: float
-) -> Iterator[Evidence]:
+def _worker_evidence(api: _LokiApi, labels: Sequence[str], victim: Victim, missed: float) -> Iterator[Evidence]:
     """Yield the worker's own streams, or else the lines of its host that name it."""
     window: dict[str, str | int] = {
         "start": int((missed - _BEFORE_S) * 1e9),

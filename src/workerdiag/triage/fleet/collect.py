@@ -57,9 +57,7 @@ class Collector:
         files = sorted({path.absolute() for each in given for path in self._files(each)})
         if not files and not self.gaps:
             names = ", ".join(utf8_safe(str(each)) for each in given)
-            raise UnreadableInputError(
-                names, "there is no table of triage and no watcher's state file", _NO_PLACE
-            )
+            raise UnreadableInputError(names, "there is no table of triage and no watcher's state file", _NO_PLACE)
         for path in files:
             try:
                 if path.suffix.lower() in _TABLE_SUFFIXES:
@@ -316,9 +314,7 @@ def _merged(known: DeathRow, row: DeathRow) -> DeathRow:
     """Merge both reports. The surer cause counts, and so does whatever only one of them knows."""
     first, second = (row, known) if _sureness(row) > _sureness(known) else (known, row)
     changes: dict[str, Any] = {
-        name: value
-        for name, value in asdict(second).items()
-        if value is not None and getattr(first, name) is None
+        name: value for name, value in asdict(second).items() if value is not None and getattr(first, name) is None
     }
     changes["stop_requested"] = first.stop_requested or second.stop_requested
     if first.lost_compute_s is not None and second.lost_compute_s is not None:

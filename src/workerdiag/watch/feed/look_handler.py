@@ -110,9 +110,7 @@ def _looker() -> Method:
             "scheduler_id": dask_scheduler.id,
             "position": position,
             "now": time(),
-            "removals": [
-                (when, reason_of(dask_scheduler, each), who_was(each), each) for when, each in removals
-            ],
+            "removals": [(when, reason_of(dask_scheduler, each), who_was(each), each) for when, each in removals],
             "missed_count": missed if is_known else 0,
             "figures": figures(dask_scheduler),
             "closing_reason": closing(dask_scheduler),

@@ -67,9 +67,7 @@ class PlainEvents:
         not_before = 0.0 if ages_s is None else now - ages_s
         recent = (each for each in with_action(new, "remove-worker") if each[0] >= not_before)
         removals = list(islice(recent, wanted["most"]))
-        last = (
-            removals[-1][0] if len(removals) == wanted["most"] else max([since / 1e6, *(at for at, _ in new)])
-        )
+        last = removals[-1][0] if len(removals) == wanted["most"] else max([since / 1e6, *(at for at, _ in new)])
         states: Mapping[str, int] = (await state.count_states(self._client))["states"]
         return {
             "scheduler_id": str(identity["id"]),

@@ -378,9 +378,7 @@ async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: floa
 
 async def listen_to_recorder(client: Client, after: Cursor) -> Reply:
     """Wait for an answer without deaths, which comes as soon as the scheduler closes."""
-    answer: Reply = await client.scheduler.workerdiag_watch(
-        since=sys.maxsize, epoch=after.epoch, wait_s=LISTEN_S
-    )
+    answer: Reply = await client.scheduler.workerdiag_watch(since=sys.maxsize, epoch=after.epoch, wait_s=LISTEN_S)
     return answer
 
 
@@ -458,9 +456,7 @@ async def _other_server(connection: Connection) -> str | None:
         reply = await asyncio.wait_for(connection.scheduler.identity(), _ASK_S)
     if not isinstance(reply, Mapping) or "type" not in reply or "workers" in reply:
         return None
-    kind, scheduler = (
-        utf8_safe(str(reply.get(key) or ""))[:_MAX_NAME_CHARS] for key in ("type", "scheduler")
-    )
+    kind, scheduler = (utf8_safe(str(reply.get(key) or ""))[:_MAX_NAME_CHARS] for key in ("type", "scheduler"))
     address = f", {scheduler}" if scheduler else ""
     return f"{connection.address} is a {kind}, not a scheduler: give the scheduler's address{address}"
 

@@ -123,9 +123,7 @@ class MailSink:
     def _connected(self) -> smtplib.SMTP:
         context = self.context or ssl.create_default_context()
         if self.security == "tls":
-            server: smtplib.SMTP = smtplib.SMTP_SSL(
-                self.host, self.port, timeout=self.timeout_s, context=context
-            )
+            server: smtplib.SMTP = smtplib.SMTP_SSL(self.host, self.port, timeout=self.timeout_s, context=context)
         else:
             server = smtplib.SMTP(self.host, self.port, timeout=self.timeout_s)
         try:

@@ -13,9 +13,7 @@ from workerdiag.watch.sinks.base import Sink, SinkSetupError, environment_variab
 _FROM_ENVIRONMENT = "env:"
 
 
-def sinks_of(
-    options: Mapping[str, Iterable[str]], environment: Mapping[str, str] = os.environ
-) -> tuple[Sink, ...]:
+def sinks_of(options: Mapping[str, Iterable[str]], environment: Mapping[str, str] = os.environ) -> tuple[Sink, ...]:
     """Return the sinks of all options, each option as often as it was given.
 
     Args:

@@ -109,9 +109,7 @@ class SlackSink:
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
-            raise DeliveryError(
-                f"{self.name}: the answer to {method} is not Slack's; check `api` and proxies"
-            )
+            raise DeliveryError(f"{self.name}: the answer to {method} is not Slack's; check `api` and proxies")
         if not answer.get("ok"):
             self._refuse(endpoint, method, str(answer.get("error", "")))
         return answer

@@ -64,8 +64,7 @@ def _encoded(card: Card) -> bytes:
         "msteams": {"width": "Full"},
         "body": list(_body(card)),
         "actions": [
-            {"type": "Action.OpenUrl", "title": _inert(label), "url": address}
-            for label, address in card.links
+            {"type": "Action.OpenUrl", "title": _inert(label), "url": address} for label, address in card.links
         ],
     }
     kind = "application/vnd.microsoft.card.adaptive"

@@ -48,9 +48,7 @@ class WebhookSink:
     same in every attempt. Any status of 200 to 299 counts as delivered.
     """
 
-    url: str = field(
-        repr=False, validator=url_given("webhook", "give the address of the receiver, https://...")
-    )
+    url: str = field(repr=False, validator=url_given("webhook", "give the address of the receiver, https://..."))
     #: Text, or ``whsec_`` and Base64.
     secret: str = field(repr=False, validator=secret_given("webhook", "the secret", _SECRET_REMEDY))
     name: str = name_field("webhook", lambda sink: sink_name("webhook", sink.url))
