@@ -192,7 +192,7 @@ def test(folder: Path, *, incidents: tuple[Path, ...], strict: bool) -> int:
 @_folder_argument
 @click.option("--check", is_flag=True, help="Only check whether the lock fits; write nothing.")
 def lock(folder: Path, *, check: bool) -> int:
-    """Record which revision of each rule is released with which content; run it when you release them.
+    """Record the content that each revision is released with.
 
     Refuses, as --check does, when an edit since the last release that can change a diagnosis came without a
     new revision, or a released id has vanished. A rule that was never released has revision 1, however often
