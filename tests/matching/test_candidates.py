@@ -16,9 +16,8 @@ from workerdiag.matching.lines import parse_line
 from workerdiag.matching.messages import LogWindow
 from workerdiag.matching.patterns import END_REPORTS_PER_END, PatternSets
 from workerdiag.matching.prefilter import LiteralHits
-from workerdiag.matching.regex import Generation, pattern
+from workerdiag.matching.regex import Generation, WorkBudget, pattern
 from workerdiag.matching.scan import Matcher
-from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.evidence import LogChunk
 from workerdiag.rulebook.load import load_rulebook
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workerdiag.matching import candidates
+from workerdiag.matching.regex import WorkBudget
 from workerdiag.matching.scan import Matcher
-from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.rulebook.load import load_rulebook

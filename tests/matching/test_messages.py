@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from workerdiag.matching import messages
 from workerdiag.matching.messages import LogRecord, LogWindow
-from workerdiag.matching.work_budget import WorkBudget
+from workerdiag.matching.regex import WorkBudget
 
 HEADER = "2026-05-04 11:22:33,444 - distributed.nanny - INFO - restarting"
 LINES = st.sampled_from([HEADER, f"w-1 | {HEADER}", "w-1 | Killed", "Killed", "", "  File", "x" * 60, "y" * 5000])

@@ -21,7 +21,7 @@ from workerdiag.matching.prefilter import LiteralHits, LogPrefilter
 
 if TYPE_CHECKING:
     from workerdiag.matching.patterns import PatternTable
-    from workerdiag.matching.work_budget import WorkBudget
+    from workerdiag.matching.regex import WorkBudget
 
 #: A header as distributed has written it since 2022.3.0, with a valid date. `parse_line` agrees with it.
 _DATE = (

@@ -10,8 +10,7 @@ from attrs import define, field
 from workerdiag.matching.lines import ParsedLine
 from workerdiag.matching.messages import LogRecord
 from workerdiag.matching.patterns import PatternOwner, PatternTable, left_out_note
-from workerdiag.matching.regex import BadPatternError, RegexMatch, pattern
-from workerdiag.matching.work_budget import WorkBudget
+from workerdiag.matching.regex import BadPatternError, RegexMatch, WorkBudget, pattern
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk, LogExcerpt
 from workerdiag.model.identity import NO_IDENTITY, Identity

@@ -14,9 +14,8 @@ from workerdiag.matching.messages import MatchObserver
 from workerdiag.matching.other_lines import LastLine, Recognition
 from workerdiag.matching.patterns import END_REPORTS_PER_END, SignTables
 from workerdiag.matching.prefilter import available
-from workerdiag.matching.regex import BadPatternError, pattern, uses_re2
+from workerdiag.matching.regex import BadPatternError, WorkBudget, pattern, uses_re2
 from workerdiag.matching.scan import Matcher
-from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Gap, LogChunk
 from workerdiag.model.incident import END_ROLES, ClippedReports

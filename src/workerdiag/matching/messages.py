@@ -18,8 +18,7 @@ from typing import Protocol
 from attrs import define, field
 
 from workerdiag.matching.lines import ParsedLine, guesses, parse_line
-from workerdiag.matching.regex import pattern
-from workerdiag.matching.work_budget import WorkBudget
+from workerdiag.matching.regex import WorkBudget, pattern
 from workerdiag.model.evidence import NEWLINE_PIECE_BYTES, LogChunk, LogExcerpt
 from workerdiag.model.vocabulary import NOTE_LINES, NOTE_START
 

@@ -27,8 +27,8 @@ from workerdiag.matching.messages import (
 )
 from workerdiag.matching.patterns import END_REPORTS_PER_END, PatternOwner, PatternTable, SignTables
 from workerdiag.matching.prefilter import LONGEST_LITERAL, LiteralHits, LogPrefilter
+from workerdiag.matching.regex import WorkBudget
 from workerdiag.matching.repair import MAX_BYTES, RepairedText, repair_text
-from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.incident import END_ROLES

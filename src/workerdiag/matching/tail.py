@@ -27,8 +27,7 @@ from workerdiag.matching.patterns import (
     kept_within_line,
 )
 from workerdiag.matching.prefilter import LiteralHits
-from workerdiag.matching.regex import pattern, pattern_set
-from workerdiag.matching.work_budget import WorkBudget
+from workerdiag.matching.regex import WorkBudget, pattern, pattern_set
 from workerdiag.model.vocabulary import NOTE_START
 
 #: At most this many patterns are compiled. Matches of others are never certain.

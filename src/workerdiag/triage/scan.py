@@ -21,8 +21,8 @@ from workerdiag.guard import guarded
 from workerdiag.matching.match import find_matches
 from workerdiag.matching.messages import REACH_AHEAD, REACH_BEHIND
 from workerdiag.matching.other_lines import LastLine, Recognition
+from workerdiag.matching.regex import WorkBudget
 from workerdiag.matching.scan import Matcher
-from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import Evidence, LogChunk
 from workerdiag.model.incident import END_ROLES

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from support.deadlines import LooksDeadline
 from workerdiag.deadline import Deadline, GraceDeadline
-from workerdiag.matching import scan, work_budget
+from workerdiag.matching import regex, scan
 from workerdiag.matching.confirmation import Confirmation
 from workerdiag.matching.literals import literals
 from workerdiag.matching.match import search
 from workerdiag.matching.messages import MAX_COPIES, REACH_AHEAD, REACH_BEHIND
 from workerdiag.matching.prefilter import LiteralScan
+from workerdiag.matching.regex import COST_PER_BYTE, FIRST_COST, FOUND_COST, RUN_COST, WorkBudget
 from workerdiag.matching.scan import Matcher
-from workerdiag.matching.work_budget import COST_PER_BYTE, FIRST_COST, FOUND_COST, RUN_COST, WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, LogChunk
 from workerdiag.rulebook.load import load_rulebook, patterns
@@ -129,8 +129,8 @@ def test_no_pattern_runs_on_a_message_twice(name, monkeypatch):
 
 def test_what_costs_too_much_is_left_out_and_counted(monkeypatch):
     """A text of nothing but literals is searched as far as it may cost, and the report says how much was not."""
-    monkeypatch.setattr(work_budget, "FIRST_COST", 0)
-    monkeypatch.setattr(work_budget, "COST_PER_BYTE", 1)
+    monkeypatch.setattr(regex, "FIRST_COST", 0)
+    monkeypatch.setattr(regex, "COST_PER_BYTE", 1)
     found = search([LogChunk(origin="a.log", data=SHAPES["a line for each literal"])], BOOK, MATCHER)
     [gap] = found.gaps
 
