@@ -41,8 +41,8 @@ def check_note(exc: BaseException | None, *, is_noted: bool) -> str | None:
 def check_agreement(note: str, diagnosis: workerdiag.Diagnosis) -> None:
     """Assert that a note names the same cause as a diagnosis a moment later, if that is nearly sure."""
     if diagnosis.top is not None and diagnosis.top.probability >= _NEARLY_SURE:
-        cause = note.splitlines()[-1]
-        assert cause.startswith(f"Cause: {diagnosis.top.title[:_TITLE_CHARS]}"), cause
+        cause = note.splitlines()[0]
+        assert cause.startswith(f"{NOTE_START}Cause: {diagnosis.top.title[:_TITLE_CHARS]}"), cause
 
 
 def named_cause(diagnosis: workerdiag.Diagnosis) -> str:

@@ -52,7 +52,7 @@ def test_a_log_ends_with_the_cause(killed):
         logger.error("step failed", exc_info=killed)
     finally:
         logger.removeHandler(handler)
-    assert "Cause: Segmentation fault (SIGSEGV) in native code" in written.getvalue().splitlines()[-1]
+    assert "Cause: Segmentation fault (SIGSEGV) in native code" in written.getvalue().splitlines()[-3]
 
 
 def test_sentry_groups_by_the_cause(killed):

@@ -10,12 +10,12 @@ from workerdiag.rendering.text import render_note
 EACH = {"explained": explained, "no_death": no_death, "unknown": unknown, "hostile": hostile}
 
 
-def test_the_last_line_names_the_cause_and_how_sure_that_is():
-    """The line next to the prompt is the answer."""
+def test_a_note_says_what_happened_then_what_to_do_then_whether_to_retry():
+    """Who reads from the top knows the cause and how sure it is before any advice."""
     assert render_note(explained()).splitlines() == [
-        "workerdiag: Give each worker more memory: at least 5 GiB.",
+        "workerdiag: Cause: The nanny killed the worker: above its memory limit (97%, very likely)",
+        "Do now: Give each worker more memory: at least 5 GiB.",
         "Do not retry it as it is. More: print(workerdiag.explain(exc, client))",
-        "Cause: The nanny killed the worker: above its memory limit (97%, very likely)",
     ]
 
 
@@ -28,5 +28,5 @@ def test_a_note_is_at_most_three_lines_of_ascii(name):
 
 
 def test_an_unknown_cause_is_said_to_be_unknown():
-    """Where no cause is sure, the last line says so."""
-    assert render_note(unknown()).splitlines()[-1].startswith("Unknown: ")
+    """Where no cause is sure, the first line says so."""
+    assert render_note(unknown()).startswith("workerdiag: Unknown: ")

@@ -64,7 +64,7 @@ def annotate(exc: BaseException, client: None = None, *, timeout: str | float | 
 @overload
 def annotate(exc: BaseException, client: Client | None, *, timeout: str | float | None = None) -> Any: ...
 def annotate(exc: BaseException, client: Client | None = None, *, timeout: str | float | None = None) -> Any:
-    """Add the answer to *exc* as a note of three lines: what to do, how to learn more, the cause and how sure.
+    """Add the answer to *exc* as a note of three lines: the cause and how sure, what to do, whether to retry.
 
     The note is ASCII and free of secrets. Tracebacks, IPython, rich, pytest, logging and Sentry show it, and
     it survives pickling. An exception gets one note, or none if its class does not accept notes. Nothing is

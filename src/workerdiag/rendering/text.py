@@ -275,25 +275,22 @@ def _widen(text: str) -> str:
     return "".join(char + _SECOND_COLUMN if unicodedata.east_asian_width(char) in "WF" else char for char in text)
 
 
-#: Characters of a line, and of the certainty in the last one.
+#: Characters of a line, and of the certainty in the first one.
 _LINE_CHARS, _CERTAINTY_CHARS = 200, 100
 
 
 def render_note(findings: Findings) -> str:
-    """What to do, whether to retry and how to learn more, and in the last line the cause with its probability.
-
-    The cause comes last because that line stands next to the prompt.
-    """
+    """What happened with its probability, then what to do, then whether to retry and how to learn more."""
     lead = {label: _to_ascii(text.rstrip(".")) for label, text in outline(findings).lead}
     what, answer = next(iter(lead.items()))
     place = f", in {lead['Where']}" if "Where" in lead else ""
-    sure = clip(lead["How sure"], _CERTAINTY_CHARS)
+    sure = f" ({clip(lead['How sure'], _CERTAINTY_CHARS)})"
     policy = findings.decision.policy
     again = "" if policy.action == "ask" else f"{_to_ascii(retry_text(policy))}. "
     lines = (
-        clip(f"{NOTE_START}{lead['Do now']}.", _LINE_CHARS),
+        clip(f"{NOTE_START}{what}: {answer}{place}", _LINE_CHARS - len(sure)) + sure,
+        clip(f"Do now: {lead['Do now']}.", _LINE_CHARS),
         f"{again}More: print(workerdiag.explain(exc, client))",
-        clip(f"{what}: {answer}{place}", _LINE_CHARS - len(sure) - 3) + f" ({sure})",
     )
     return "\n".join(lines)
 
