@@ -62,8 +62,8 @@ def compiled_knowledge(root: Path) -> str:
     with _importable(root / "src"):
         from workerdiag.matching.literals import literals
         from workerdiag.matching.patterns import compilable_patterns
-        from workerdiag.rulebook.folder import read_folder
         from workerdiag.rulebook.load import compile_rulebook, patterns
+        from workerdiag.rulebook.toml_folder import read_folder
 
         book = read_folder(root / "knowledge")
         literals_of = {each: literals(each) for each in patterns(book)}

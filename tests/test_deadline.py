@@ -32,7 +32,7 @@ PROBES = "sources/host/probes/"
 CLOCKS = (
     "deadline.py",
     PROBES,
-    "api/auto.py",
+    "api/auto_notes.py",
     "recorder/box/writer.py",
     "recorder/worker.py",
     "recorder/stderr.py",

@@ -133,7 +133,7 @@ def test_rules_shown_are_good_rules(page, tmp_path):
     """An example that names its file can be saved there, has no mistakes and matches the lines it shows."""
     from workerdiag.authoring.lint import check_examples
     from workerdiag.cli.commands import rule_problems
-    from workerdiag.rulebook.folder import read_folder
+    from workerdiag.rulebook.toml_folder import read_folder
 
     for folder in paste_rules(page, tmp_path):
         book = read_folder(folder)

@@ -34,19 +34,19 @@ MAY_IMPORT = table(
         "settings": "guard errors units redaction",
         "deadline": "guard errors",
         "model": "guard errors",
-        "procfs": "",
+        "procfs_and_cgroups": "",
         "redaction": "guard model errors",
         "serialization": "errors",
         "rulebook": "guard model errors deadline serialization",
         "wire": "model errors serialization",
-        "sources": "guard model errors units deadline wire procfs settings",
+        "sources": "guard model errors units deadline wire procfs_and_cgroups settings",
         "matching": "guard model errors deadline",
         "correlation": "guard model errors deadline",
         "scoring": "guard model errors units deadline redaction",
         "rendering": "guard model errors units redaction serialization settings",
         "pipeline": "model errors deadline matching correlation scoring",
         # It opens the dashboard by name (recorder/scheduler.py), where it records on the scheduler.
-        "recorder": "guard _version model errors deadline procfs wire settings",
+        "recorder": "guard _version model errors deadline procfs_and_cgroups wire settings",
         "bundle": "guard _version model errors units redaction serialization rendering",
         "authoring": "guard model errors rulebook sources matching pipeline",
         "plugins": "model deadline",
@@ -55,7 +55,7 @@ MAY_IMPORT = table(
         "demo": "guard model errors api",
         # Deaths that were collected, judged: the watcher and the dashboard share it.
         "incidents": "guard model errors deadline wire sources scoring rendering api",
-        "watch": f"guard _version model errors units deadline serialization procfs redaction rulebook wire pipeline recorder bundle {STAGES} api incidents settings lazy",
+        "watch": f"guard _version model errors units deadline serialization procfs_and_cgroups redaction rulebook wire pipeline recorder bundle {STAGES} api incidents settings lazy",
         "integrations": f"guard _version model errors units deadline redaction rulebook wire pipeline recorder bundle {STAGES} api incidents settings",
         "triage": f"guard model errors units deadline serialization wire incidents redaction rulebook pipeline recorder bundle authoring {STAGES} api settings lazy",
         "cli": f"guard _version triage integrations model errors units deadline redaction rulebook wire pipeline recorder bundle authoring api incidents watch demo {STAGES} settings",
@@ -73,7 +73,7 @@ MUST_NOT_IMPORT = table(
         "deadline": "distributed dask cattrs click jinja2 os pathlib socket subprocess fsspec",
         "model": "distributed dask cattrs click jinja2 os pathlib socket subprocess fsspec",
         "wire": "distributed dask cattrs click jinja2 os pathlib socket subprocess fsspec",
-        "procfs": "distributed dask cattrs click jinja2 attrs subprocess fsspec",
+        "procfs_and_cgroups": "distributed dask cattrs click jinja2 attrs subprocess fsspec",
         "redaction": "distributed dask cattrs click jinja2 pathlib socket subprocess fsspec",
         "rulebook": "distributed dask click jinja2 socket subprocess fsspec",
         "sources": "cattrs click jinja2",
@@ -87,7 +87,7 @@ MUST_NOT_IMPORT = table(
 
 
 def room_of(module: str) -> str:
-    """The room of ``workerdiag.matching.lines`` is ``matching``."""
+    """The room of ``workerdiag.matching.log_lines`` is ``matching``."""
     return module.split(".")[1]
 
 

@@ -95,7 +95,7 @@ def test_the_wheel_carries_the_knowledge():
 
 def test_the_compiled_rules_are_the_rules():
     """Loading the compiled JSON gives the very objects that reading the TOML files gives."""
-    from workerdiag.rulebook.folder import read_folder
     from workerdiag.rulebook.load import shipped_folder
+    from workerdiag.rulebook.toml_folder import read_folder
 
     assert workerdiag.load_rulebook() == read_folder(shipped_folder())

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from attrs import frozen
 from grading import Counted, RestsOn
 
-from workerdiag.model.rules import GRADES
+from workerdiag.model.odds import GRADES
 
 BINS = 10
 #: As many facts as these, and more, are one row of a table.

@@ -1,7 +1,7 @@
 """How much a sign of each grade really speaks for its cause, on incidents whose cause is known.
 
 In how many incidents of a cause a sign of that grade counted for it, against how many of the other
-incidents: their ratio is what the grade claims to be (`workerdiag.model.rules.GRADES`).
+incidents: their ratio is what the grade claims to be (`workerdiag.model.odds.GRADES`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from workerdiag.correlation.clock_sync import synchronize_clocks
 from workerdiag.matching.match import match
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.incident import Case
-from workerdiag.model.rules import GRADES, Rulebook
+from workerdiag.model.odds import GRADES
+from workerdiag.model.rules import Rulebook
 from workerdiag.scoring.evaluate import evaluate_cases
 from workerdiag.scoring.probabilities import CauseScore
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 from fixed_text import LEAST_LETTERS, fixed_runs
 
-from workerdiag.matching.lines import parse_line
 from workerdiag.matching.literals import NoLiteralError, literals
+from workerdiag.matching.log_lines import parse_line
 from workerdiag.matching.regex import pattern
 from workerdiag.model.rules import Landmark, LogSign
 

@@ -23,7 +23,7 @@ from rule_check import RuleCheck, check_rules, rules
 from vocabulary import Vocabulary, vocabulary_of_wheel
 from wording_page import page
 
-from workerdiag.rulebook.folder import read_folder
+from workerdiag.rulebook.toml_folder import read_folder
 
 ROOT = Path(__file__).parents[1]
 KNOWLEDGE = ROOT / "knowledge"

@@ -13,7 +13,7 @@ from workerdiag.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from workerdiag.api.annotate import annotate, explaining
-    from workerdiag.api.auto import auto
+    from workerdiag.api.auto_notes import auto
     from workerdiag.api.diagnosis import Diagnosis
     from workerdiag.api.explain import explain
     from workerdiag.errors import (

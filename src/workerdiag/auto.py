@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workerdiag.api.auto import auto
+from workerdiag.api.auto_notes import auto
 from workerdiag.lazy import call_module as _call_module
 
 if TYPE_CHECKING:
@@ -27,4 +27,4 @@ def dask_teardown(client: Client) -> None:
     auto(client, on=False)
 
 
-_call_module(__name__, "workerdiag.api.auto", "auto")
+_call_module(__name__, "workerdiag.api.auto_notes", "auto")

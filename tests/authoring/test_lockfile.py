@@ -9,8 +9,8 @@ from attrs import evolve
 
 from workerdiag.authoring.lockfile import LOCK_FILE, lock_problems, lock_rules, lock_text, revision_problems
 from workerdiag.model.rules import Cause, Landmark, LogSign, Rulebook
-from workerdiag.rulebook.folder import read_folder
 from workerdiag.rulebook.load import shipped_folder
+from workerdiag.rulebook.toml_folder import read_folder
 
 SIGN = LogSign(name="said", pattern="the house fell", grade="strong", seen=("the house fell",))
 RULE = Cause(

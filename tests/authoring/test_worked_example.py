@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from workerdiag.authoring.rule_tests import evaluate_rules
 from workerdiag.cli import main
-from workerdiag.rulebook.folder import read_folder
+from workerdiag.rulebook.toml_folder import read_folder
 
 PAGE = Path(__file__).parents[2] / "docs" / "writing-a-rule.md"
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from workerdiag.matching import candidates
 from workerdiag.matching.candidates import find_candidates
-from workerdiag.matching.lines import parse_line
+from workerdiag.matching.log_lines import parse_line
 from workerdiag.matching.messages import LogWindow
 from workerdiag.matching.patterns import END_REPORTS_PER_END, PatternSets
 from workerdiag.matching.prefilter import LiteralHits

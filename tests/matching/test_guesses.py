@@ -6,7 +6,7 @@ import pytest
 
 import workerdiag
 from workerdiag import LogText
-from workerdiag.matching.lines import guesses
+from workerdiag.matching.log_lines import guesses
 
 LOKY = (
     "TerminatedWorkerError: A worker process managed by the executor was unexpectedly terminated. This could be caused "

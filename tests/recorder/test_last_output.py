@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.hanging_peers import gives_up
-from workerdiag.procfs import boot_id, process_start_ms
+from workerdiag.procfs_and_cgroups import boot_id, process_start_ms
 from workerdiag.recorder import stderr
 from workerdiag.recorder.box import directories
 from workerdiag.recorder.box.layout import stderr_path

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 from distributed import Client, LocalCluster
 
-from workerdiag import procfs
+from workerdiag import procfs_and_cgroups
 from workerdiag.recorder import internals, recording, worker
 from workerdiag.recorder.box.reader import read_box
 from workerdiag.recorder.internals import get_recording, set_recording
@@ -347,8 +347,8 @@ def test_without_proc_nothing_is_known_and_nothing_fails(monkeypatch):
     monkeypatch.setattr("pathlib.Path.open", gone)
     monkeypatch.setattr(os, "scandir", gone)
     assert worker.rss_bytes() is worker.host_available_bytes() is worker.open_files() is None
-    assert procfs.cgroup_lines() == []
-    assert procfs.find_memory_group() is None
+    assert procfs_and_cgroups.cgroup_lines() == []
+    assert procfs_and_cgroups.find_memory_group() is None
 
 
 def test_who_a_worker_is(monkeypatch):
@@ -460,4 +460,7 @@ print(*(set(sys.modules) - before))
         "workerdiag.settings",
         "workerdiag.units",
     }
-    assert all(name.startswith(("workerdiag.recorder", "workerdiag.procfs", "workerdiag.wire")) for name in ours)
+    assert all(
+        name.startswith(("workerdiag.recorder", "workerdiag.procfs_and_cgroups", "workerdiag.wire"))
+        for name in ours
+    )

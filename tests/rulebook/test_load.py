@@ -20,7 +20,6 @@ from workerdiag.errors import RuleFileError
 from workerdiag.matching.literals import literals
 from workerdiag.rulebook import load
 from workerdiag.rulebook import load as serialized
-from workerdiag.rulebook.folder import read_folder
 from workerdiag.rulebook.load import (
     compile_rulebook,
     load_rulebook,
@@ -28,6 +27,7 @@ from workerdiag.rulebook.load import (
     patterns,
     shipped_folder,
 )
+from workerdiag.rulebook.toml_folder import read_folder
 
 
 def folder(tmp_path: Path, **files: str) -> Path:

@@ -22,8 +22,8 @@ from workerdiag.model.scene import Location, Scene
 from workerdiag.model.vocabulary import DEPLOYMENTS
 from workerdiag.pipeline import diagnose
 from workerdiag.rendering.cause import render_cause
-from workerdiag.rulebook.folder import read_folder
 from workerdiag.rulebook.load import load_rulebook, shipped_folder
+from workerdiag.rulebook.toml_folder import read_folder
 from workerdiag.scoring.advice import (
     ClusterSetup,
     MemoryNumbers,

@@ -7,7 +7,7 @@ import pytest
 import workerdiag
 from workerdiag.authoring.lint import lint
 from workerdiag.model.diagnosis import NextStep
-from workerdiag.rulebook.folder import read_folder
+from workerdiag.rulebook.toml_folder import read_folder
 
 WAITING = "2026-05-04 11:22:33,444 - distributed.worker - INFO - Waiting to connect to: {}\n"
 LANDMARK = """

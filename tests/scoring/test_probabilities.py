@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from workerdiag import LogText, explain
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.rules import EVERYDAY_ENDS, FREQUENCIES, GRADES, LONE_GRADES, Cause, LogSign
+from workerdiag.model.odds import FREQUENCIES, GRADES, LONE_GRADES
+from workerdiag.model.rules import EVERYDAY_ENDS, Cause, LogSign
 from workerdiag.model.vocabulary import CauseEnd
 from workerdiag.scoring.probabilities import (
     MAX_ODDS,

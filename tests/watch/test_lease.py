@@ -12,7 +12,7 @@ import pytest
 
 from support.watch_values import FakeClock, make_notice, watched_case
 from workerdiag.errors import StateFileError, StateInUseError
-from workerdiag.procfs import process_identity
+from workerdiag.procfs_and_cgroups import process_identity
 from workerdiag.watch import lease as lease_module
 from workerdiag.watch.lease import Lease, LeaseHolder, lease_holder
 from workerdiag.watch.store import Store

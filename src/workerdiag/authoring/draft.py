@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from attrs import evolve, frozen
 
-from workerdiag.matching.lines import ParsedLine, parse_line
 from workerdiag.matching.literals import NoLiteralError, literals
+from workerdiag.matching.log_lines import ParsedLine, parse_line
 from workerdiag.matching.match import match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Rulebook

@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection, Iterator
 from graphlib import CycleError, TopologicalSorter
 
-from workerdiag.matching.lines import parse_line
 from workerdiag.matching.literals import NoLiteralError, is_common_in_healthy_logs, literals
+from workerdiag.matching.log_lines import parse_line
 from workerdiag.matching.match import match
 from workerdiag.matching.patterns import pattern_texts
 from workerdiag.matching.regex import BadPatternError, pattern

@@ -24,8 +24,8 @@ from workerdiag.model.evidence import Evidence, LogChunk
 from workerdiag.model.rules import EventSign, ExitSign, Rulebook
 from workerdiag.model.vocabulary import OUTCOMES
 from workerdiag.pipeline import diagnose
-from workerdiag.rulebook.folder import read_folder, rule_converter, table_problems
 from workerdiag.rulebook.load import load_rulebook, quiet_lines, shipped_folder
+from workerdiag.rulebook.toml_folder import read_folder, rule_converter, table_problems
 from workerdiag.sources.logs.source import LogSource
 
 #: What a folder can hold in addition to its rules.

@@ -140,8 +140,8 @@ knowledge_option = click.option(
 
 def load_checked_rulebook(folders: Iterable[str]) -> Rulebook:
     """The shipped rules with those of *folders*; raises RuleFileError with all mistakes of a folder."""
-    from workerdiag.rulebook.folder import read_folder
     from workerdiag.rulebook.load import load_rulebook
+    from workerdiag.rulebook.toml_folder import read_folder
 
     for folder in folders:
         if problems := rule_problems(Path(folder), read_folder(Path(folder))):

@@ -143,7 +143,7 @@ def lint(folder: Path, *, strict: bool) -> int:
     its examples and has a lookalike. Exit status: 0 no problem, 1 problems, 2 no such folder.
     """
     from workerdiag.authoring.lint import check_examples, incomplete_rules
-    from workerdiag.rulebook.folder import read_folder
+    from workerdiag.rulebook.toml_folder import read_folder
 
     try:
         book = read_folder(folder)
@@ -199,7 +199,7 @@ def lock(folder: Path, *, check: bool) -> int:
     it was edited. Exit status: 0 fits or written, 1 refused, 2 no such folder.
     """
     from workerdiag.authoring.lockfile import lock_problems, lock_rules
-    from workerdiag.rulebook.folder import read_folder
+    from workerdiag.rulebook.toml_folder import read_folder
 
     try:
         book = read_folder(folder)
@@ -307,7 +307,7 @@ def draft(logs: tuple[str, ...]) -> int:
 
 def rule_schema() -> Schema:
     """The JSON Schema (draft 2020-12) of a file of a cause, of landmarks, of errors or of shared advice."""
-    from workerdiag.rulebook.folder import FIELD_OF_TABLE, SharedRules
+    from workerdiag.rulebook.toml_folder import FIELD_OF_TABLE, SharedRules
 
     definitions, cause, landmark = _definitions()
     file_keys = {attribute: key for key, attribute in FIELD_OF_TABLE.items()}
@@ -335,7 +335,7 @@ def rule_schema() -> Schema:
 
 def export_schema() -> dict[str, object]:
     """The JSON Schema (draft 2020-12) of what ``workerdiag knowledge export`` prints."""
-    from workerdiag.rulebook.folder import SCHEMA
+    from workerdiag.rulebook.toml_folder import SCHEMA
 
     definitions, cause, landmark = _definitions()
     error = add_definition(ErrorRule, definitions, all_required=False)

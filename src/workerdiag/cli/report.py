@@ -44,7 +44,7 @@ def report(bundle: str) -> int:
 
 def _open_bundle(place: str) -> Bundle:
     from workerdiag.bundle.reader import read_bundle
-    from workerdiag.sources.logs.formats import MAX_BUNDLE_BYTES, read_at_most, sniff_blocks
+    from workerdiag.sources.logs.file_kinds import MAX_BUNDLE_BYTES, read_at_most, sniff_blocks
     from workerdiag.sources.logs.inputs import input_name, resolve_logs
 
     name = input_name(place)

@@ -135,7 +135,7 @@ def is_answer(findings: Findings) -> bool:
 
 def is_sure(findings: Findings) -> bool:
     """Whether its cause is likely enough for automatic action."""
-    from workerdiag.scoring.blame import SURE_ENOUGH_TO_ACT
+    from workerdiag.scoring.blame_and_retry import SURE_ENOUGH_TO_ACT
 
     top = findings.top
     return findings.outcome == "explained" and top is not None and top.probability >= SURE_ENOUGH_TO_ACT

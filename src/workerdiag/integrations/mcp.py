@@ -27,7 +27,7 @@ from workerdiag.redaction.objects import redact_object
 from workerdiag.rendering.cause import render_cause
 from workerdiag.rendering.wording import clip, printable
 from workerdiag.rulebook.load import search_causes
-from workerdiag.sources.logs.formats import MAX_BUNDLE_BYTES
+from workerdiag.sources.logs.file_kinds import MAX_BUNDLE_BYTES
 
 T = TypeVar("T")
 

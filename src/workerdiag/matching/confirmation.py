@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from attrs import define, field
 
-from workerdiag.matching.lines import ParsedLine
+from workerdiag.matching.log_lines import ParsedLine
 from workerdiag.matching.messages import LogRecord
 from workerdiag.matching.patterns import PatternOwner, PatternTable, left_out_note
 from workerdiag.matching.regex import BadPatternError, RegexMatch, WorkBudget, pattern

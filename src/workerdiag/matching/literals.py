@@ -41,7 +41,7 @@ _ORDINARY = (
     " unresponsive error failed complete returned received memory"
 ).split()
 _LAST_CHARS = 8
-#: Web pages and word processors replace these characters (`workerdiag.matching.lines` restores
+#: Web pages and word processors replace these characters (`workerdiag.matching.log_lines` restores
 #: them).
 _RESPELT = "'\""
 #: A pattern with more branches is better written as several signs.

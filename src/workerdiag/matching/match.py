@@ -9,7 +9,7 @@ from itertools import groupby
 from attrs import evolve, frozen
 
 from workerdiag.deadline import NO_DEADLINE, Deadline, GraceDeadline
-from workerdiag.matching.lines import guesses, infer_years, without_other_programs
+from workerdiag.matching.log_lines import guesses, infer_years, without_other_programs
 from workerdiag.matching.messages import MatchObserver
 from workerdiag.matching.other_lines import LastLine, Recognition
 from workerdiag.matching.patterns import END_REPORTS_PER_END, SignTables

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from attrs import define, field
 
-from workerdiag.matching.lines import ParsedLine, guesses, parse_line
+from workerdiag.matching.log_lines import ParsedLine, guesses, parse_line
 from workerdiag.matching.regex import WorkBudget, pattern
 from workerdiag.model.evidence import NEWLINE_PIECE_BYTES, LogChunk, LogExcerpt
 from workerdiag.model.vocabulary import NOTE_LINES, NOTE_START

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
 
-from workerdiag.matching.lines import ParsedLine, parse_line
+from workerdiag.matching.log_lines import ParsedLine, parse_line
 from workerdiag.matching.messages import MatchObserver, message_excerpt
 from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import LogChunk

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from attrs import frozen
 
-from workerdiag.matching.lines import parse_line
+from workerdiag.matching.log_lines import parse_line
 
 #: Maximum size of an excerpt, in bytes.
 MAX_BYTES = 256 * 1024

@@ -15,7 +15,7 @@ from attrs import evolve
 
 from workerdiag.matching.candidates import fresh_candidates
 from workerdiag.matching.confirmation import Confirmation, KeptMatches, PatternHit
-from workerdiag.matching.lines import in_year_of_log
+from workerdiag.matching.log_lines import in_year_of_log
 from workerdiag.matching.messages import (
     REACH_AHEAD,
     REACH_BEHIND,

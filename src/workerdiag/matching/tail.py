@@ -17,7 +17,7 @@ from attrs import define, evolve, field, frozen
 
 from workerdiag.matching.candidates import HEADER_BYTES, Candidate, find_candidates, single_line_messages
 from workerdiag.matching.confirmation import PatternHit
-from workerdiag.matching.lines import OPENINGS, guesses
+from workerdiag.matching.log_lines import OPENINGS, guesses
 from workerdiag.matching.messages import LogRecord, LogWindow, context_bounds
 from workerdiag.matching.patterns import (
     PatternOwner,

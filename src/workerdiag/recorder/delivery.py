@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from workerdiag.guard import guarded
-from workerdiag.procfs import boot_id, is_running
+from workerdiag.procfs_and_cgroups import boot_id, is_running
 from workerdiag.recorder.box import directories
 from workerdiag.recorder.box.directories import discard
 from workerdiag.recorder.box.layout import message_path

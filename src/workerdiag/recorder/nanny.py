@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from distributed.diagnostics.plugin import NannyPlugin
 from tornado.ioloop import PeriodicCallback
 
-from workerdiag.procfs import find_memory_group
+from workerdiag.procfs_and_cgroups import find_memory_group
 from workerdiag.recorder import internals
 from workerdiag.recorder.delivery import BoxLock, deliver, discard_delivered, save_report
 from workerdiag.recorder.internals import Undo, set_recording

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from workerdiag.procfs import cgroup_lines, process_start_ms
+from workerdiag.procfs_and_cgroups import cgroup_lines, process_start_ms
 from workerdiag.recorder.internals import get_recording, memory_thresholds, set_recording
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from workerdiag.procfs import is_running, process_start_ms
+from workerdiag.procfs_and_cgroups import is_running, process_start_ms
 from workerdiag.recorder.box.directories import find_boxes, parse_box_name
 from workerdiag.recorder.box.layout import stderr_path
 from workerdiag.settings import setting

@@ -26,7 +26,7 @@ from distributed.diagnostics.plugin import WorkerPlugin
 
 from workerdiag.guard import guarded
 from workerdiag.model.stop_reasons import DEFAULT_REASON, is_dask_stop_request
-from workerdiag.procfs import call_in_children, find_memory_group
+from workerdiag.procfs_and_cgroups import call_in_children, find_memory_group
 from workerdiag.recorder import internals
 from workerdiag.recorder.box.directories import writable_directory
 from workerdiag.recorder.box.writer import BoxWriter

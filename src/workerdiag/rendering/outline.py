@@ -22,7 +22,7 @@ from workerdiag.model.diagnosis import (
     TaskFailure,
 )
 from workerdiag.model.evidence import Gap
-from workerdiag.model.rules import GRADES
+from workerdiag.model.odds import GRADES
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.rendering.wording import (
     TASK_TEXT,

@@ -57,7 +57,7 @@ def load_rulebook(*paths: str | Path, packs: bool = True, disable: Collection[st
     Raises:
         RuleFileError: A folder of *paths* has problems; it lists all of them.
     """
-    from workerdiag.rulebook.folder import read_folder
+    from workerdiag.rulebook.toml_folder import read_folder
 
     book, _ = load_rulebook_in_time(Deadline.after(_PACKS_S)) if packs else (_shipped_rulebook(), True)
     for path in paths:
@@ -102,7 +102,7 @@ def _shipped_rulebook() -> Rulebook:
     compiled = files("workerdiag").joinpath("knowledge.json")
     if compiled.is_file():
         return from_compiled(json.loads(compiled.read_bytes()))
-    from workerdiag.rulebook.folder import read_folder  # imports cattrs
+    from workerdiag.rulebook.toml_folder import read_folder  # imports cattrs
 
     return read_folder(shipped_folder())
 
@@ -167,7 +167,7 @@ def installed_packs(deadline: Deadline) -> Iterator[Pack]:
 
 
 def _read_pack(point: EntryPoint) -> Pack:
-    from workerdiag.rulebook.folder import read_lenient  # imports cattrs
+    from workerdiag.rulebook.toml_folder import read_lenient  # imports cattrs
 
     found = point.load()
     found = found() if callable(found) else found
@@ -193,7 +193,7 @@ _PARTS: Mapping[str, type[RivalCause | Mitigation | NextStepRule]] = {
 
 def compile_rulebook(book: Rulebook, literals: Mapping[str, tuple[str, ...]]) -> str:
     """The JSON text that a wheel carries, from which `load_rulebook` loads quickly."""
-    from workerdiag.rulebook.folder import rule_converter  # loading needs none
+    from workerdiag.rulebook.toml_folder import rule_converter  # loading needs none
 
     content = cast("_Table", _without_empty(rule_converter().unstructure(evolve(book, literals={}))))
     content["literals"] = {pattern: list(found) for pattern, found in literals.items()}

@@ -14,12 +14,10 @@ from math import exp, log
 from attrs import field, frozen
 
 from workerdiag.model.diagnosis import Match
+from workerdiag.model.odds import FREQUENCIES, GRADES, LONE_GRADES
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import (
     EVERYDAY_ENDS,
-    FREQUENCIES,
-    GRADES,
-    LONE_GRADES,
     AbsentSign,
     Cause,
     ExitSign,

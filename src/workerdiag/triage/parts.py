@@ -20,7 +20,7 @@ from workerdiag.errors import UnreadableInputError, describe_error, utf8_safe
 from workerdiag.guard import guarded
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.redaction.secrets import redact_text
-from workerdiag.sources.logs.formats import (
+from workerdiag.sources.logs.file_kinds import (
     BLOCK_BYTES,
     MAX_BOX_BYTES,
     MAX_BUNDLE_BYTES,

@@ -19,7 +19,7 @@ from attrs import frozen
 
 from workerdiag.deadline import start_thread
 from workerdiag.errors import StateFileError, StateInUseError
-from workerdiag.procfs import boot_id, is_running, pid_namespace, process_identity
+from workerdiag.procfs_and_cgroups import boot_id, is_running, pid_namespace, process_identity
 from workerdiag.watch.state_file import StateFile
 
 #: Seconds after which a lease expires without renewal; it is renewed three times as often.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from workerdiag import procfs
+from workerdiag import procfs_and_cgroups
 from workerdiag.recorder.box import directories
 from workerdiag.recorder.box.directories import BoxName
 from workerdiag.recorder.box.layout import fault_path
@@ -165,10 +165,10 @@ def test_a_child_that_survives_does_not_hide_the_death(tmp_path):
 
 def test_a_pid_that_was_used_again_is_another_process(tmp_path):
     """Only pid and start together are the process."""
-    started = procfs.process_start_ms(os.getpid())
-    assert procfs.is_running(os.getpid(), started)
-    assert not procfs.is_running(os.getpid(), started - 10)
-    assert procfs.process_start_ms(2**22 + 1) is None
+    started = procfs_and_cgroups.process_start_ms(os.getpid())
+    assert procfs_and_cgroups.is_running(os.getpid(), started)
+    assert not procfs_and_cgroups.is_running(os.getpid(), started - 10)
+    assert procfs_and_cgroups.process_start_ms(2**22 + 1) is None
 
 
 def test_a_zombie_is_gone():
@@ -176,9 +176,9 @@ def test_a_zombie_is_gone():
     pid = os.fork()
     if pid == 0:
         os._exit(0)
-    started = procfs.process_start_ms(pid)
+    started = procfs_and_cgroups.process_start_ms(pid)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    assert not procfs.is_running(pid, started)
+    assert not procfs_and_cgroups.is_running(pid, started)
     os.waitpid(pid, 0)
 
 

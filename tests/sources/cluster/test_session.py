@@ -16,7 +16,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.rules import SOURCE_TOPICS, EventSign, scheduler_topics
 from workerdiag.model.scene import Victim
 from workerdiag.sources.cluster import ClusterSource
-from workerdiag.sources.cluster.events import event_evidence, flatten_fields, worker_state_events
+from workerdiag.sources.cluster.event_evidence import event_evidence, flatten_fields, worker_state_events
 from workerdiag.sources.cluster.losses import find_removals, recently_dead, select_nannies
 from workerdiag.sources.cluster.queries import ClusterQuestion, ServerLogRecord
 from workerdiag.sources.cluster.session import records_chunk, shares_log

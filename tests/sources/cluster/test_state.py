@@ -20,7 +20,7 @@ from workerdiag.model.evidence import Event, ExceptionFacts, Gap, Inspected, Log
 from workerdiag.model.identity import Identity
 from workerdiag.pipeline import diagnose
 from workerdiag.sources.cluster import ClusterSource
-from workerdiag.sources.cluster.events import event_evidence, worker_state_events
+from workerdiag.sources.cluster.event_evidence import event_evidence, worker_state_events
 from workerdiag.sources.cluster.losses import (
     Removal,
     _fate_reader,

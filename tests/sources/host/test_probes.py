@@ -20,7 +20,7 @@ import pytest
 
 import workerdiag.sources.host as package
 from support.hanging_peers import gives_up, hanging_script, still_running
-from workerdiag import procfs
+from workerdiag import procfs_and_cgroups
 from workerdiag.deadline import Deadline
 from workerdiag.model.dask import PROCESS_ENDED_BY
 from workerdiag.model.identity import Identity
@@ -31,7 +31,10 @@ from workerdiag.sources.host.remote_call import UnreadableAnswerError, probe_els
 from workerdiag.sources.host.respondents import find_locations, is_this_machine
 
 PROBE_FOLDER = Path(package.__file__).parent / "probes"
-PROBES = [Path(procfs.__file__), *(each for each in PROBE_FOLDER.glob("*.py") if each.stem != "__init__")]
+PROBES = [
+    Path(procfs_and_cgroups.__file__),
+    *(each for each in PROBE_FOLDER.glob("*.py") if each.stem != "__init__"),
+]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
@@ -64,7 +67,7 @@ def test_what_is_sent_is_found_by_name_in_any_python_and_answers_in_json():
 
 def test_a_probe_that_fails_does_not_take_the_others_along(monkeypatch):
     """What raises is a problem of its own; here, and where the text is sent to."""
-    monkeypatch.setattr(procfs, "read", lambda _: 1 / 0)
+    monkeypatch.setattr(procfs_and_cgroups, "read", lambda _: 1 / 0)
     told = probe_here(("control_groups", "location"), {})
     assert told["control_groups"] == {"problem": "ZeroDivisionError: division by zero"}
     assert told["location"]["pid"] == os.getpid()

@@ -24,7 +24,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
 from workerdiag.pipeline import diagnose
 from workerdiag.rulebook.load import load_rulebook
-from workerdiag.scoring.blame import blame, loss_history
+from workerdiag.scoring.blame_and_retry import blame, loss_history
 from workerdiag.sources.recorder.source import RecorderSource
 
 RUNNING = {"schema": 1, "kind": "recorder-state", "is_recording": True}

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from workerdiag.procfs import boot_id, is_running, pid_namespace, process_start_ms
+from workerdiag.procfs_and_cgroups import boot_id, is_running, pid_namespace, process_start_ms
 from workerdiag.recorder.box.layout import fault_path, stderr_path
 from workerdiag.settings import setting
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from attrs import evolve
 
-from workerdiag.procfs import boot_id
+from workerdiag.procfs_and_cgroups import boot_id
 from workerdiag.recorder.box.directories import SILENCE_S, is_orphan
 from workerdiag.recorder.box.reader import read_box
 from workerdiag.recorder.death_report import report_found_box

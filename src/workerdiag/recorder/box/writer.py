@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from workerdiag._version import __version__
-from workerdiag.procfs import call_in_children, process_identity
+from workerdiag.procfs_and_cgroups import call_in_children, process_identity
 from workerdiag.recorder.box.directories import box_name, discard, preallocate_file
 from workerdiag.recorder.box.layout import (
     CELL_HEAD,

@@ -153,7 +153,7 @@ def _call_arguments(probes: Sequence[str], request: Request) -> dict[str, object
 
 def _probe_module(probe: str) -> ModuleType:
     is_shared = probe == "control_groups"  # the flight recorder reads them too
-    return import_module("workerdiag.procfs" if is_shared else f"{__package__}.probes.{probe}")
+    return import_module("workerdiag.procfs_and_cgroups" if is_shared else f"{__package__}.probes.{probe}")
 
 
 @cache

@@ -22,7 +22,7 @@ from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import Identity, host_of, identity_of
 from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.model.vocabulary import LocationRole
-from workerdiag.procfs import group_paths
+from workerdiag.procfs_and_cgroups import group_paths
 from workerdiag.sources.cluster import queries
 from workerdiag.sources.cluster.workers import fetch_workers
 from workerdiag.sources.host.remote_call import (

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 from workerdiag.errors import UnreadableInputError
 from workerdiag.model.evidence import LogText
 from workerdiag.model.identity import NO_IDENTITY, Identity
-from workerdiag.sources.logs.formats import BLOCK_BYTES, LogHandle, Readable, decoded_blocks, sniff
+from workerdiag.sources.logs.file_kinds import BLOCK_BYTES, LogHandle, Readable, decoded_blocks, sniff
 
 
 class FileSystem(Protocol):

@@ -17,7 +17,7 @@ from workerdiag.errors import BadBoxError, BundleError, UnreadableInputError, de
 from workerdiag.guard import guarded
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk, LogText
 from workerdiag.model.vocabulary import GapReason, Place, Stream
-from workerdiag.sources.logs.formats import (
+from workerdiag.sources.logs.file_kinds import (
     BLOCK_BYTES,
     MAX_BOX_BYTES,
     MAX_BUNDLE_BYTES,

@@ -15,7 +15,7 @@ from workerdiag.model.evidence import Event, Evidence, LogChunk
 from workerdiag.model.identity import NO_IDENTITY, Identity, identity_of
 from workerdiag.model.stop_reasons import is_deliberate
 from workerdiag.sources.cluster import ClusterSource
-from workerdiag.sources.cluster.events import event_evidence
+from workerdiag.sources.cluster.event_evidence import event_evidence
 from workerdiag.sources.cluster.queries import Asker, answer_in_time
 from workerdiag.watch.feed.connection import LATE_S, Connection
 from workerdiag.watch.feed.feed import LISTEN_S, Cursor, Look, with_farewell

@@ -13,7 +13,7 @@ from workerdiag.matching.match import match
 from workerdiag.model.evidence import Event, LogChunk
 from workerdiag.model.rules import Rulebook
 from workerdiag.pipeline import diagnose
-from workerdiag.rulebook.folder import read_folder
+from workerdiag.rulebook.toml_folder import read_folder
 
 PATTERN = "pattern = 'the house fell on (?P<worker>\\w+://\\S+)'"
 SEVERAL = "patterns = ['the house fell on (?P<worker>\\w+://\\S+)', 'the roof came down']"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workerdiag.matching.lines import without_prefixes
+from workerdiag.matching.log_lines import without_prefixes
 
 LINE = "distributed.nanny - INFO - Worker process 4711 was killed by signal 11"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workerdiag.matching.lines import parse_line
+from workerdiag.matching.log_lines import parse_line
 
 
 @pytest.mark.parametrize(

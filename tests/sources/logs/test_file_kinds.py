@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workerdiag.sources.logs.formats import read_at_most, sniff, sniff_blocks
+from workerdiag.sources.logs.file_kinds import read_at_most, sniff, sniff_blocks
 from workerdiag.wire import BOX_MAGIC
 
 RECORD = b'{"schema": 1, "kind": "removal", "when": 1.0}\n'

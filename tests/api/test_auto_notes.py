@@ -18,7 +18,7 @@ from distributed.scheduler import KilledWorker
 import workerdiag
 from support.findings import explained
 from workerdiag.api import annotate
-from workerdiag.api import auto as auto_module
+from workerdiag.api import auto_notes as auto_module
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.model.evidence import Gap
 from workerdiag.model.vocabulary import LATE_NOTE
@@ -170,7 +170,7 @@ def test_an_answer_that_fails_when_nobody_waits_for_it_is_not_complained_of(monk
 def test_importing_what_makes_a_note_holds_nothing_up(monkeypatch):
     """On a busy machine it takes seconds; meanwhile the client's loop runs, and the exception arrives in time."""
     may_end = threading.Event()
-    held = importlib.import_module("workerdiag.api.auto")
+    held = importlib.import_module("workerdiag.api.auto_notes")
     monkeypatch.setattr(held, "_import_all", may_end.wait)
 
     async def scene():
@@ -204,7 +204,7 @@ def test_unknown_for_want_of_time_is_told_as_that(monkeypatch, place, is_late):
 
 def test_what_the_loop_imports_for_an_exception_is_little():
     """Neither attrs nor what makes an answer is imported in the client's loop."""
-    script = "import sys, workerdiag.api.auto; print(*sys.modules)"
+    script = "import sys, workerdiag.api.auto_notes; print(*sys.modules)"
     command = [sys.executable, "-c", script]
     imported = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert not {"attr", "re2", "workerdiag.api.explain", "workerdiag.rendering.text"} & set(imported)
@@ -417,7 +417,7 @@ def test_a_program_that_passes_imports_next_to_nothing():
         "workerdiag",
         "workerdiag._version",
         "workerdiag.api",
-        "workerdiag.api.auto",
+        "workerdiag.api.auto_notes",
         "workerdiag.auto",
         "workerdiag.lazy",
     }

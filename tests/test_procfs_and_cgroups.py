@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workerdiag import procfs
-from workerdiag.procfs import ControlGroup, MemoryCounters
+from workerdiag import procfs_and_cgroups
+from workerdiag.procfs_and_cgroups import ControlGroup, MemoryCounters
 
 V1 = {
     "memory.usage_in_bytes": "500",
@@ -41,8 +41,8 @@ def kernel_says(monkeypatch):
                 for number, (root, place, kind) in enumerate(mounts)
             ),
         }
-        read = procfs._read_text
-        monkeypatch.setattr(procfs, "_read_text", lambda path: files.get(str(path)) or read(path))
+        read = procfs_and_cgroups._read_text
+        monkeypatch.setattr(procfs_and_cgroups, "_read_text", lambda path: files.get(str(path)) or read(path))
 
     return say
 
@@ -55,7 +55,7 @@ def group_at(folder, version, mount=None):
 def test_groups_of_both_versions_are_told():
     """Each controller has its path, version 2 the empty name, and one mount may have several controllers."""
     text = "5:cpu,cpuacct:/job7\n4:memory:/job7/step0\n1:name=systemd:/x\n0::/user.slice\n"
-    assert dict(procfs.group_paths(text.splitlines())) == {
+    assert dict(procfs_and_cgroups.group_paths(text.splitlines())) == {
         "cpu": "/job7",
         "cpuacct": "/job7",
         "memory": "/job7/step0",
@@ -75,7 +75,7 @@ def test_counters_of_both_versions(tmp_path, kernel_says, line, kind, files, is_
     if is_outside:
         (own.parent / list(files)[1]).write_text("1000")
     kernel_says(["1:name=systemd:/x", line], ("/", tmp_path, kind))
-    group = procfs.find_memory_group()
+    group = procfs_and_cgroups.find_memory_group()
     assert (group.version, group.folder) == (2 if files is V2 else 1, own)
     assert group.memory_counters() == MemoryCounters(500, 1000 if is_outside else None, 2, 800)
 
@@ -83,8 +83,8 @@ def test_counters_of_both_versions(tmp_path, kernel_says, line, kind, files, is_
 def test_a_group_that_counts_nothing_is_none(tmp_path, kernel_says):
     """The root of version 2 has no memory.current."""
     kernel_says(["0::/"], ("/", tree(tmp_path, {"cgroup.controllers": "memory"}), "cgroup2 cgroup2 rw"))
-    assert procfs.find_memory_group() is None
-    assert procfs.read({})["is_root"] is True
+    assert procfs_and_cgroups.find_memory_group() is None
+    assert procfs_and_cgroups.read({})["is_root"] is True
 
 
 def test_version_2_counts_kills_refusals_and_pressure(tmp_path, kernel_says):
@@ -100,7 +100,7 @@ def test_version_2_counts_kills_refusals_and_pressure(tmp_path, kernel_says):
         "pids.events": "max 3\n",
     }
     kernel_says(["0::/"], ("/", tree(tmp_path, files), "cgroup2 cgroup2 rw"))
-    facts = procfs.read({})
+    facts = procfs_and_cgroups.read({})
     assert (facts["high"], facts["oom_kill"], facts["peak_bytes"], facts["full_avg10"]) == (
         17,
         4,
@@ -144,11 +144,11 @@ def test_a_group_is_looked_for_in_every_mount_before_the_mounts_themselves(tmp_p
     mount = tree(tmp_path / "memory", {"memory.usage_in_bytes": "1", "job7/step0/memory.usage_in_bytes": "5"})
     kinds = "cgroup cgroup rw,memory"
     kernel_says(["4:memory:/batch/job7/step0"], ("/", mount, kinds), ("/batch", mount, kinds))
-    assert procfs.find_memory_group() == (mount / "job7/step0", mount, "/batch/job7/step0", 1)
+    assert procfs_and_cgroups.find_memory_group() == (mount / "job7/step0", mount, "/batch/job7/step0", 1)
 
 
 def test_without_proc_there_is_no_group(monkeypatch):
     """As on macOS: nothing is known and nothing fails."""
-    monkeypatch.setattr(procfs, "_read_text", lambda _: "")
-    assert procfs.find_memory_group() is None
-    assert procfs.read({}) == {}
+    monkeypatch.setattr(procfs_and_cgroups, "_read_text", lambda _: "")
+    assert procfs_and_cgroups.find_memory_group() is None
+    assert procfs_and_cgroups.read({}) == {}

@@ -12,7 +12,7 @@ from workerdiag.model.evidence import ExceptionFacts
 from workerdiag.model.identity import Identity
 from workerdiag.rulebook.load import load_rulebook
 from workerdiag.scoring.advice import MemoryNumbers
-from workerdiag.scoring.blame import blame, decision
+from workerdiag.scoring.blame_and_retry import blame, decision
 
 WORKER = Identity(worker="tcp://10.0.0.4:4002", pid=7012)
 BOOK = load_rulebook()

@@ -10,7 +10,7 @@ from workerdiag.model.diagnosis import Blame, Death
 from workerdiag.model.identity import Identity
 from workerdiag.rulebook.load import load_rulebook
 from workerdiag.scoring.advice import MemoryNumbers
-from workerdiag.scoring.blame import retry_policy
+from workerdiag.scoring.blame_and_retry import retry_policy
 
 BOOK = load_rulebook()
 CAUSES = [each.id for each in BOOK.causes]
