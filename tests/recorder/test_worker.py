@@ -273,7 +273,7 @@ copy, _ = capture_fatal_signals(lambda: io.FileIO({str(tmp_path / "dump")!r}, "w
 if os.fork() == 0:
     ctypes.string_at(0)
 os.wait()
-print(os.path.getsize({str(tmp_path / "dump")!r}))
+print(os.path.getsize({str(tmp_path / "dump")!r}), flush=True)
 ctypes.string_at(0)
 """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONFAULTHANDLER"}

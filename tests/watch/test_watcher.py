@@ -372,7 +372,7 @@ def test_a_forked_copy_ends_at_once_and_closes_nothing():
         with workerdiag.watch("tcp://127.0.0.1:9", print) as watcher:
             child = os.fork()
             if child == 0:
-                print("child", list(watcher), watcher.status().state)
+                print("child", list(watcher), watcher.status().state, flush=True)
                 watcher.close()
                 os._exit(0)
             os.waitpid(child, 0)
