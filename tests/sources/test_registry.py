@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -16,6 +18,7 @@ from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Terms, most_perishable_first
 from workerdiag.sources import registry as room
+from workerdiag.sources.host.probes.location import NAMES
 from workerdiag.sources.registry import applicable_sources
 from workerdiag.testing import example_scene
 
@@ -167,3 +170,15 @@ def test_a_cluster_is_known_by_its_class_its_bases_and_its_package():
     assert Scene(client=client).cluster_is("SLURMCluster")
     assert Scene(client=client).cluster_is("dask_jobqueue")
     assert not Scene(client=client).cluster_is("KubeCluster")
+
+
+def test_a_variable_that_a_source_asks_for_is_read_from_machines():
+    """What is not in the list is never sent, however often a source asks for it."""
+    package = Path(room.__file__).parent
+    asked = {
+        name
+        for path in package.rglob("*.py")
+        for name in re.findall(r'variable\("([A-Z_0-9]+)"\)', path.read_text())
+    }
+    assert asked
+    assert asked <= NAMES

@@ -313,8 +313,8 @@ class SharedRules:
 
     def is_for(self, cause_id: str) -> bool:
         """Whether it is added to the cause of that id."""
-        family = f"{cause_id.partition('.')[0]}.*"
-        return cause_id not in self.exceptions and (cause_id in self.causes or family in self.causes)
+        own = {cause_id, f"{cause_id.partition('.')[0]}.*"}
+        return own.isdisjoint(self.exceptions) and not (own | {"*"}).isdisjoint(self.causes)
 
     def with_origin(self) -> tuple[Mitigation, ...]:
         """The mitigations, each with the name of this file."""
@@ -352,12 +352,12 @@ def unknown_cause_problems(
 ) -> Iterable[str]:
     """Yield a line for each name in *rules* or *errors* that is not a cause of this folder."""
     ids = {each.id for each in causes}
-    known = {UNKNOWN, FAILED_TASK, *ids, *(f"{each.partition('.')[0]}.*" for each in ids)}
+    known = {"*", UNKNOWN, FAILED_TASK, *ids, *(f"{each.partition('.')[0]}.*" for each in ids)}
     for shared in rules:
         for name in (*shared.causes, *shared.exceptions):
             if name not in known:
                 yield f"shared/{shared.id}.toml: names a cause that is not there: {name}"
     for error in errors:
         for name in error.causes:
-            if name not in known - {UNKNOWN, FAILED_TASK}:
+            if name not in known - {"*", UNKNOWN, FAILED_TASK}:
                 yield f"errors.toml: {error.name} names a cause that is not there: {name}"

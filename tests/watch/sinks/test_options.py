@@ -30,6 +30,7 @@ def test_each_option_is_its_sink():
         "mail": ("oncall@example.org",),
         "notify": ("json://127.0.0.1/",),
     }
+    assert options.keys() == {each.name for each in SHIPPED}
     made = sinks_of(options, ENVIRONMENT)
     kinds = "SlackSink SlackUrlSink PagerDutySink WebhookSink TeamsSink MailSink AppriseSink".split()
     assert [type(each).__name__ for each in made] == kinds
