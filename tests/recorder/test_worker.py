@@ -454,6 +454,7 @@ print(*(set(sys.modules) - before))
     ours = {name for name in loaded if name.startswith("workerdiag.")}
     ours -= {
         "workerdiag._version",
+        "workerdiag.guard",
         "workerdiag.model",
         "workerdiag.model.stop_reasons",
         "workerdiag.lazy",

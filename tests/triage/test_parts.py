@@ -32,13 +32,13 @@ def test_the_deaths_of_a_bundle_are_rows(tmp_path):
 
 @pytest.mark.slow
 def test_all_deaths_in_a_file_of_records_are_rows(tmp_path):
-    """However many there are; a torn last line is said and costs no other."""
+    """However many there are; a truncated last line is said and costs no other."""
     path = tmp_path / "deaths.jsonl"
     lines = [json.dumps(each(n)) for n in range(1, 1001) for each in (scheduler_record, nanny_report)]
     path.write_text("\n".join([*lines, lines[-1][:50]]))
     deaths, (row,), _ = triage_here([path], tmp_path / "out")
     assert told(deaths) == {(worker_address(n), "signal.segfault", str(path)) for n in range(1, 1001)}
-    assert (row.status, "torn" in row.reason, len(deaths)) == ("failed", True, 1000)
+    assert (row.status, "truncated" in row.reason, len(deaths)) == ("failed", True, 1000)
 
 
 def test_a_box_is_read_with_what_lies_beside_it(tmp_path):
