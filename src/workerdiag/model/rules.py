@@ -455,7 +455,6 @@ SOURCE_TOPICS = frozenset(
         "awaited-task",
         "batch-job",
         "black-box",
-        "client-state",
         "cgroup",
         "cluster",
         "cluster-setup",
