@@ -80,8 +80,7 @@ def _title(findings: Findings) -> str:
         case "no-evidence":
             return "Nothing known about a worker"
         case "unknown" if findings.deaths_are_separate:
-            is_own = findings.failure is not None and not findings.failure.in_task
-            return "The program failed" if is_own else "A task failed"
+            return "A task failed"
         case "explained" | "unknown":
             return "Unexplained worker death"
         case _:
