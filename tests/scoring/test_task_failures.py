@@ -143,9 +143,7 @@ def test_a_programs_own_error_is_not_tied_to_the_death():
     """Who asks with it is told of the death, and that nothing connects the two."""
     diagnosis = caught(type="KeyError", from_task=False)
     assert diagnosis.top.id == "signal.segfault"
-    assert diagnosis.summary.endswith(
-        "It has no known link to the KeyError, which the program itself raised."
-    )
+    assert diagnosis.summary.endswith("It has no known link to the KeyError, which the program itself raised.")
 
 
 REFUSAL = (

@@ -307,7 +307,7 @@ def draft(logs: tuple[str, ...]) -> int:
 
 def rule_schema() -> Schema:
     """The JSON Schema (draft 2020-12) of a file of a cause, of landmarks or of shared advice."""
-    from workerdiag.rulebook.folder import FIELD_OF_TABLE, SharedRules
+    from workerdiag.rulebook.toml_folder import FIELD_OF_TABLE, SharedRules
 
     definitions, cause, landmark = _definitions()
     file_keys = {attribute: key for key, attribute in FIELD_OF_TABLE.items()}

@@ -14,7 +14,7 @@ from workerdiag.matching.messages import MatchObserver
 from workerdiag.matching.other_lines import LastLine, Recognition
 from workerdiag.matching.patterns import END_REPORTS_PER_END, SignTables
 from workerdiag.matching.prefilter import available
-from workerdiag.matching.regex import pattern, uses_re2
+from workerdiag.matching.regex import WorkBudget, pattern, uses_re2
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Gap, LogChunk

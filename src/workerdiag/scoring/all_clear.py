@@ -98,9 +98,7 @@ def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook)
         troubles=(*_troubles(incident, closing), *_unproved_deaths(signs, book)),
         unknown_error=unknown_error(incident, _explaining(signs, book), closing.is_noise),
         is_loss=any(each.relation == "raised" and not each.from_task for each in incident.exceptions)
-        or any(
-            case.end and (case.end.unexpected or _was_lost_before_asked(case.end)) for case in incident.cases
-        ),
+        or any(case.end and (case.end.unexpected or _was_lost_before_asked(case.end)) for case in incident.cases),
         lacks_workers=lacks_workers(incident),
         open_ended_log=None if from_task or places else open_ended_log(incident),
         has_unread_log=_has_gap(gaps, {"log"}),

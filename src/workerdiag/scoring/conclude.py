@@ -16,7 +16,7 @@ from workerdiag.model.vocabulary import Outcome
 from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.advice import ClusterSetup, MemoryNumbers, cluster_setup, memory_numbers, mitigations
 from workerdiag.scoring.all_clear import AllClearObstacles, all_clear_obstacles
-from workerdiag.scoring.blame import blame, decision, retry_policy
+from workerdiag.scoring.blame_and_retry import blame, decision, retry_policy
 from workerdiag.scoring.evaluate import EvaluatedCase, deaths_in_question, deciding_cases, evaluate_cases
 from workerdiag.scoring.failures import deaths_are_separate, split_exception, task_failure
 from workerdiag.scoring.findings import clues, death_of_end, fingerprint, ranked_cause, unchecked_absences

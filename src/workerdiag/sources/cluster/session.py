@@ -19,7 +19,7 @@ from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity, host_of, identity_of
 from workerdiag.model.vocabulary import Place, Stream
 from workerdiag.sources.cluster import losses, queries, snapshot, workers
-from workerdiag.sources.cluster.events import event_evidence, worker_state_events
+from workerdiag.sources.cluster.event_evidence import event_evidence, worker_state_events
 from workerdiag.sources.cluster.queries import TOPICS, Asker, ClusterQuestion, ServerLog, ServerLogRecord
 from workerdiag.sources.cluster.state import (
     ClusterState,
