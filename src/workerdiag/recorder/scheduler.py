@@ -21,9 +21,9 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.guard import guarded
-from workerdiag.recorder import deaths as death_watch
 from workerdiag.recorder import internals
 from workerdiag.recorder.death_report import json_size
+from workerdiag.recorder.deaths import HANDLER as WATCH_HANDLER
 from workerdiag.recorder.deaths import MAX_BYTES, DeathRing, DeathWatch
 from workerdiag.recorder.internals import Undo, get_recording
 from workerdiag.recorder.journal import Journal
@@ -114,7 +114,7 @@ class RecorderScheduler(SchedulerPlugin):
             is_report_due=self._is_report_due,
             journal=self._journal.target if self._journal is not None else None,
         )
-        handlers: dict[str, Method] = {HANDLER: self.deaths, death_watch.HANDLER: self._watch.answer}
+        handlers: dict[str, Method] = {HANDLER: self.deaths, WATCH_HANDLER: self._watch.answer}
         undo = [internals.add_handler(scheduler, name, each) for name, each in handlers.items()]
         self._undo = [each for each in undo if each is not None]
         self._close_dashboard = open_dashboard(scheduler)
