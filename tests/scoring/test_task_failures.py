@@ -7,7 +7,8 @@ import pytest
 import workerdiag
 from support.diagnoses import GOOD, FixedSource
 from workerdiag import LogText
-from workerdiag.model.evidence import ExceptionFacts
+from workerdiag.model.evidence import Event, ExceptionFacts
+from workerdiag.model.identity import Identity
 
 HEAD = "2026-11-21 17:34:25,307 - distributed.worker - ERROR - Compute Failed\nKey:       load-9a\nState:     executing\n"
 FRAMES = (
@@ -139,11 +140,40 @@ def test_an_error_that_lost_workers_bring_about_is_explained_by_the_death(facts)
     assert (diagnosis.top.id, diagnosis.deaths_are_separate) == ("signal.segfault", False)
 
 
-def test_a_programs_own_error_is_not_tied_to_the_death():
-    """Who asks with it is told of the death, and that nothing connects the two."""
-    diagnosis = caught(type="KeyError", from_task=False)
-    assert diagnosis.top.id == "signal.segfault"
-    assert diagnosis.summary.endswith("It has no known link to the KeyError, which the program itself raised.")
+@pytest.mark.parametrize("in_caller", [True, False])
+def test_a_programs_own_error_is_not_explained_by_a_death(in_caller):
+    """What was asked is answered; the death beside it keeps its cause, as a separate matter."""
+    diagnosis = caught(type="KeyError", from_task=False, in_caller=in_caller)
+    assert (diagnosis.outcome, diagnosis.top, diagnosis.deaths_are_separate) == ("unknown", None, True)
+    assert "Separately, a worker died" in diagnosis.summary
+    assert [each.cause for each in diagnosis.deaths] == ["signal.segfault"]
+
+
+PAUSED = Event(topic="worker-state", fields={"status": "paused"}, identity=Identity(worker="tcp://10.0.0.4:1"))
+
+
+@pytest.mark.parametrize("beside", [(), (PAUSED,)], ids=["alone", "beside a paused worker"])
+@pytest.mark.parametrize(
+    ("type_", "text"), [("AttributeError", "resultt"), ("ModuleNotFoundError", "No module named 'pyarrow'")]
+)
+def test_of_a_mistake_of_the_caller_the_line_is_named_and_nothing_else(type_, text, beside):
+    """No worker took part: no state of a worker explains it, and no log of one has to be looked at."""
+    told = ExceptionFacts(
+        type=type_,
+        text=text,
+        in_caller=True,
+        maybe_dask=False,
+        raised_at="plan (run.py:3)",
+        source=("> 3  x",),
+    )
+    diagnosis = workerdiag.explain(sources=[FixedSource((told, *beside))])
+    assert (diagnosis.top, diagnosis.next_steps) == (None, ())
+    assert diagnosis.summary == (
+        f"The program itself raised {type_}: {text} in plan (run.py:3): no worker took part in it."
+    )
+    assert "Fix plan (run.py:3)." in str(diagnosis)
+    assert "The program's error" in str(diagnosis)
+    assert diagnosis.outcome == "no-death"
 
 
 REFUSAL = (

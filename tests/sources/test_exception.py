@@ -499,11 +499,6 @@ def test_the_line_of_a_function_that_travelled_by_value_is_found_in_the_main_mod
     assert source[2] == ">    3          return day['rain']"
 
 
-def test_an_error_of_the_caller_s_own_has_no_line_of_a_task():
-    """Only what a task raised is shown as such."""
-    assert facts_of(raised(KeyError("x")))[0].raised_at == ""
-
-
 def raised_by(function):
     """What the function raises."""
     try:
@@ -511,6 +506,80 @@ def raised_by(function):
     except Exception as exc:
         return exc
     return None
+
+
+def test_of_an_error_of_the_caller_s_own_its_line_is_named():
+    """It is the only place to look at."""
+    told = facts_of(raised(KeyError("x")))[0]
+    assert (told.in_caller, told.maybe_dask, told.from_task) == (True, False, False)
+    assert told.raised_at.startswith("raised (test_exception.py:")
+    assert "raise exc" in "".join(told.source)
+
+
+def passing(exc, *places):
+    """The exception after it passed these functions, outermost first, each as ``file function``."""
+    scope = {"exc": exc}
+    body = "raise exc"
+    for place in reversed(places):
+        file, function = place.split()
+        exec(compile(f"def {function}():\n    {body}\n", f"/site-packages/{file}", "exec"), scope)
+        scope = {"_inner": scope[function]}
+        body = "_inner()"
+
+    def program():
+        if places:
+            scope["_inner"]()
+        raise exc
+
+    return raised_by(program)
+
+
+UNPICKLABLE = "Could not serialize object of type lock"
+SENT_BY_LOOP = ("distributed/client.py scatter", "distributed/utils.py sync", "distributed/comm/tcp.py write")
+
+
+@pytest.mark.parametrize(
+    ("exc", "in_caller"),
+    [
+        (passing(AttributeError("resultt")), True),
+        (passing(FileNotFoundError(2, "No such file", "a.csv"), "pandas/io/common.py get_handle"), True),
+        (passing(TypeError("not callable"), "distributed/client.py map"), True),
+        (
+            passing(TypeError(UNPICKLABLE), "dask/base.py compute", "distributed/protocol/serialize.py serialize"),
+            True,
+        ),
+        (passing(TypeError(UNPICKLABLE), *SENT_BY_LOOP, "distributed/protocol/serialize.py serialize"), True),
+        # raised where something may have come from a worker or a scheduler
+        (passing(ValueError("x"), "distributed/client.py result", "distributed/client.py _result"), False),
+        (passing(KeyError("x"), "distributed/client.py get_dataset", "distributed/utils.py sync"), False),
+        (passing(ValueError("x"), "concurrent/futures/_base.py result"), False),
+        (passing(ValueError("x"), "joblib/parallel.py _return_or_raise"), False),
+        (passing(OSError("x"), "distributed/client.py submit"), False),
+        (passing(ValueError("x"), "distributed/deploy/spec.py _correct_state"), False),
+        # that may sum up what workers did
+        (passing(RuntimeError("3 parts failed")), False),
+        (passing(ValueError("lost tcp://10.0.0.4:40001")), False),
+        (passing(TimeoutError()), False),
+        (ValueError("never raised here"), False),
+        (as_the_client_gets_it(KeyError("x")), False),
+    ],
+    ids=repr,
+)
+def test_only_what_passed_no_worker_and_no_connection_is_the_caller_s_own(exc, in_caller):
+    """By the frames of its traceback: that no worker took part is said only where that is certain."""
+    assert facts_of(exc)[0].in_caller is in_caller
+
+
+def test_an_error_in_handling_a_lost_worker_is_not_only_the_caller_s_own():
+    """Also where the first error is suppressed."""
+
+    def program():
+        try:
+            raise killed_worker()
+        except KilledWorker:
+            raise ValueError("no result") from None
+
+    assert not facts_of(raised_by(program))[0].in_caller
 
 
 def test_what_we_said_ourselves_is_no_evidence():

@@ -191,15 +191,17 @@ class Decision:
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class TaskFailure:
-    """An exception that a task raised, which ends no worker."""
+    """An exception that a task or the caller's own program raised, which ends no worker."""
 
     #: Name of its class, e.g. ``KeyError``.
     type: str
     message: str = ""
-    #: Where in the task, as ``function (file:line)``; empty if it is not known.
+    #: Where in the task or in the program, as ``function (file:line)``; empty if it is not known.
     raised_at: str = ""
     #: That line with its neighbours, each with its number.
     source: tuple[str, ...] = ()
+    #: Whether a task raised it; else the caller's own program did, and no worker took part.
+    in_task: bool = field(default=True, metadata=ADDED_LATER)
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
@@ -233,9 +235,9 @@ class Findings:
     version: str = ""
     #: Lines of notes: rules skipped, logs clipped.
     notes: tuple[str, ...] = ()
-    #: The error of the task behind the caller's exception, if there is one.
+    #: The error of the task, or of the caller's own program, behind the caller's exception, if there is one.
     failure: TaskFailure | None = field(default=None, metadata=ADDED_LATER)
-    #: Whether the caller caught a task's own error, so that the deaths are a separate matter.
+    #: Whether the caller caught a task's or the program's own error, so that the deaths are a separate matter.
     deaths_are_separate: bool = field(default=False, metadata=ADDED_LATER)
     #: Memory, tasks and events around the deaths, for the drawings.
     timeline: Timeline = field(default=Timeline(), metadata=ADDED_LATER)

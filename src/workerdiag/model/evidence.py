@@ -126,7 +126,10 @@ class ExceptionFacts:
     from_task: bool = False
     #: Whether Dask itself may have raised it, so that a lost worker may be behind it.
     maybe_dask: bool = True
-    #: The innermost line of the task outside libraries: ``function (file:line)``; empty if not known.
+    #: Whether its traceback shows that the caller's own process raised it, so that no worker took part.
+    in_caller: bool = False
+    #: The innermost line outside libraries, of the task or of the caller: ``function (file:line)``; empty if
+    #: not known.
     raised_at: str = ""
     #: That line with its neighbours, each with its number: ``> 12  total += d["pressure"]``.
     source: tuple[str, ...] = ()

@@ -80,7 +80,8 @@ def _title(findings: Findings) -> str:
         case "no-evidence":
             return "Nothing known about a worker"
         case "unknown" if findings.deaths_are_separate:
-            return "A task failed"
+            is_own = findings.failure is not None and not findings.failure.in_task
+            return "The program failed" if is_own else "A task failed"
         case "explained" | "unknown":
             return "Unexplained worker death"
         case _:

@@ -86,6 +86,9 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
         case "explained":
             what = ("Cause", one_line(top.title) if top else summary)
             sure = _cause_certainty(top, findings.blame) if top else "unknown"
+        case "no-death" if findings.failure and not findings.failure.in_task:
+            what = ("Failure", summary)
+            sure = _own_error_certainty(findings)
         case "no-death":
             what = ("No death", summary)
             sure = _all_clear_certainty(findings)
@@ -94,7 +97,7 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
             sure = "No evidence either way: a worker may or may not have died."
         case "unknown" if findings.deaths_are_separate:
             what = ("Failure", summary)
-            sure = "It is the task's own error: nothing in it points to a death."
+            sure = _own_error_certainty(findings)
         case "unknown":
             what = ("Unknown", summary)
             sure = (
@@ -117,6 +120,13 @@ def _cause_certainty(top: RankedCause, blame: Blame) -> str:
     return f"{format_percent(top.probability)}, {certainty_text(top.probability)}{whose}"
 
 
+def _own_error_certainty(findings: Findings) -> str:
+    if findings.failure and not findings.failure.in_task:
+        return "Certain: no frame of its traceback is a worker's, and none waits for a worker."
+    by_task = "It is the task's own error: n" if findings.failure else "N"
+    return f"{by_task}othing in it points to a death."
+
+
 def _all_clear_certainty(findings: Findings) -> str:
     if findings.gaps:
         return f"Limited: {pluralize(len(findings.gaps), 'place')} could not be read."
@@ -128,7 +138,8 @@ def _first_step(findings: Findings) -> str:
     if findings.outcome != "unknown" and top and top.mitigations and not nobody:
         return top.mitigations[0].do
     is_task_alone = findings.outcome == "no-death" or findings.deaths_are_separate
-    of_task = f"the error of the task: {failure.type}" if failure and is_task_alone else ""
+    whose = "task" if failure and failure.in_task else "program"
+    of_task = f"the error of the {whose}: {failure.type}" if failure and is_task_alone else ""
     if place := failed_at(findings) or one_line(of_task):
         workers = " The workers need no action." if findings.outcome == "no-death" else ""
         return f"Fix {place}.{workers}"
@@ -140,6 +151,11 @@ def _first_step(findings: Findings) -> str:
         return f"Look at {steps[0].inspect.rstrip('.')}."
     remedy = next((gap.remedy for gap in findings.gaps if gap.remedy), "")
     return remedy or "Pass the logs of the worker, its nanny and the scheduler to `workerdiag explain`."
+
+
+def what_was_raised(failure: TaskFailure) -> str:
+    """``the task's error``, or the program's."""
+    return "the task's error" if failure.in_task else "the program's error"
 
 
 def is_nobody_to_act(findings: Findings) -> bool:
@@ -157,7 +173,8 @@ def failed_at(findings: Findings) -> str:
 def _sections(findings: Findings) -> Iterator[Section]:
     top = findings.top
     if findings.failure and failed_at(findings):
-        yield _bounded_section(None, "The task's error", failure_items(findings.failure))
+        title = capitalize(what_was_raised(findings.failure))
+        yield _bounded_section(None, title, failure_items(findings.failure))
     if top and findings.outcome != "unknown":
         yield _bounded_section("why", "Why", [Item(text=one_line(top.why))] if top.why else [])
     if top:

@@ -31,8 +31,10 @@ from workerdiag.rendering.outline import (
     page_item,
     strongest_first,
     unique_clues,
+    what_was_raised,
 )
 from workerdiag.rendering.wording import (
+    capitalize,
     clip,
     death_count_text,
     death_lines,
@@ -96,7 +98,8 @@ def _first_step_code(findings: Findings) -> tuple[str, ...]:
 
 def _sections(findings: Findings, most: int) -> Iterator[Section]:
     if findings.failure and findings.outcome != "explained" and not findings.deaths:
-        yield Section(title="The task's error", items=tuple(failure_items(findings.failure)))
+        title = capitalize(what_was_raised(findings.failure))
+        yield Section(title=title, items=tuple(failure_items(findings.failure)))
     if findings.top and findings.outcome != "unknown":
         ranked = strongest_first(findings)  # a hint only if there is no better clue
         clues = [each for each in ranked if each.grade != "hint" or each is ranked[0]]

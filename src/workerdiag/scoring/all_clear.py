@@ -26,7 +26,7 @@ from workerdiag.model.rules import (
     Rulebook,
 )
 from workerdiag.model.vocabulary import LOG_PLACES, CauseEnd, GapReason, Grade, MatchRole, Place, Stream
-from workerdiag.scoring.failures import SILENT_ROLES, unknown_error
+from workerdiag.scoring.failures import SILENT_ROLES, is_callers_own, unknown_error
 
 #: Places that cover all workers of a cluster. A log covers only what is known in it.
 _CLUSTER_PLACES: frozenset[Place] = frozenset(
@@ -93,11 +93,13 @@ def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook)
     marks = [each for each in incident.marks if each.role not in SILENT_ROLES and each.owner != LOG_OF_OTHERS]
     closing = _ShutdownNoise(incident)
     places = incident.inspected - _LOGS
-    from_task = any(each.from_task for each in incident.exceptions)
+    from_task = any(each.from_task for each in incident.exceptions) or is_callers_own(incident)
     return AllClearObstacles(
         troubles=(*_troubles(incident, closing), *_unproved_deaths(signs, book)),
         unknown_error=unknown_error(incident, _explaining(signs, book), closing.is_noise),
-        is_loss=any(each.relation == "raised" and not each.from_task for each in incident.exceptions)
+        is_loss=any(
+            each.relation == "raised" and not (each.from_task or each.in_caller) for each in incident.exceptions
+        )
         or any(case.end and (case.end.unexpected or _was_lost_before_asked(case.end)) for case in incident.cases),
         lacks_workers=lacks_workers(incident),
         open_ended_log=None if from_task or places else open_ended_log(incident),

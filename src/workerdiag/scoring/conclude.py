@@ -18,7 +18,7 @@ from workerdiag.scoring.advice import ClusterSetup, MemoryNumbers, cluster_setup
 from workerdiag.scoring.all_clear import AllClearObstacles, all_clear_obstacles
 from workerdiag.scoring.blame_and_retry import blame, decision, retry_policy
 from workerdiag.scoring.evaluate import EvaluatedCase, deaths_in_question, deciding_cases, evaluate_cases
-from workerdiag.scoring.failures import deaths_are_separate, split_exception, task_failure
+from workerdiag.scoring.failures import deaths_are_separate, is_callers_own, split_exception, task_failure
 from workerdiag.scoring.findings import clues, death_of_end, fingerprint, ranked_cause, unchecked_absences
 from workerdiag.scoring.next_steps import next_steps
 from workerdiag.scoring.probabilities import Distribution, weighted_mean
@@ -55,11 +55,15 @@ def conclude(
     # deaths beside a task that failed by itself are a separate matter
     in_question = () if separate else deaths_in_question(evaluated, incident)
     deciding = deciding_cases(in_question, of_exception, book)
+    is_own = is_callers_own(incident)
     chances = weighted_mean(
         [(_death_weight(index, each.chances), each.chances) for index, each in enumerate(deciding)]
     )
+    if is_own:  # what a rule knows of its words is about workers
+        chances = Distribution()
     # an explained incident needs no all-clear
-    obstacles = AllClearObstacles() if chances.explanation else all_clear_obstacles(incident, gaps, book)
+    seen = split_exception(incident)[1] if is_own else incident
+    obstacles = AllClearObstacles() if chances.explanation else all_clear_obstacles(seen, gaps, book)
     outcome = _outcome(chances, incident, obstacles)
     numbers = memory_numbers(incident, [match for each in deciding for match in each.matches])
     setting = cluster_setup(incident)
@@ -95,7 +99,7 @@ def conclude(
         version=version,
         notes=tuple(notes),
         failure=task_failure(incident),
-        deaths_are_separate=separate,
+        deaths_are_separate=separate or (is_own and outcome == "unknown"),
         timeline=make_timeline(_ends(in_question, evaluated), incident),
         unlisted_deaths=evolve(beyond, count=beyond.count + len(death_of) - len(deaths)),
     )

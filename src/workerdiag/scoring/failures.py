@@ -39,21 +39,35 @@ def task_failure(incident: Incident) -> TaskFailure | None:
 
 def caught_failure(incident: Incident) -> TaskFailure | None:
     """The error of the task behind the caller's exception; None if no task raised it."""
-    facts = next((facts for facts in incident.exceptions if facts.from_task), None)
+    facts = next((facts for facts in incident.exceptions if facts.from_task or facts.in_caller), None)
     if facts is None:
         return None
-    kind = facts.type.rpartition(".")[2]
-    return TaskFailure(type=kind, message=facts.text, raised_at=facts.raised_at, source=facts.source)
+    return TaskFailure(
+        type=facts.type.rpartition(".")[2],
+        message=facts.text,
+        raised_at=facts.raised_at,
+        source=facts.source,
+        in_task=facts.from_task,
+    )
+
+
+def is_callers_own(incident: Incident) -> bool:
+    """Whether the caught exception is a mistake of the caller's own program, in which no worker took part."""
+    return not incident.about and any(facts.in_caller for facts in incident.exceptions[:1])
 
 
 def deaths_are_separate(incident: Incident) -> bool:
-    """Whether workers died while the caught exception is a task's own error, so that no death is in question.
+    """Whether workers died while the caught exception is a task's or the caller's own error.
 
-    Neither the exception nor its causes come from Dask, and it names no worker.
+    Then no death is in question: neither the exception nor its causes come from Dask, and it names no worker.
     """
-    of_task = any(facts.from_task for facts in incident.exceptions)
-    is_own = of_task and not incident.about and not any(facts.maybe_dask for facts in incident.exceptions)
-    return is_own and any(case.end and case.end.unexpected for case in incident.cases)
+    return _is_own_error(incident) and any(case.end and case.end.unexpected for case in incident.cases)
+
+
+def _is_own_error(incident: Incident) -> bool:
+    if incident.about or not incident.exceptions:
+        return False
+    return is_callers_own(incident) or not any(facts.maybe_dask for facts in incident.exceptions)
 
 
 def split_exception(incident: Incident) -> tuple[Incident, Incident]:
@@ -77,13 +91,6 @@ def _by_origin(matches: Iterable[Match]) -> tuple[tuple[Match, ...], tuple[Match
     for each in matches:
         found[each.origin != EXCEPTION_ORIGIN].append(each)
     return tuple(found[0]), tuple(found[1])
-
-
-def programs_own_error(incident: Incident) -> str:
-    """The class of an exception that the caller's own program raised; empty if a task or Dask may have."""
-    if any(facts.maybe_dask or facts.from_task for facts in incident.exceptions) or incident.about:
-        return ""
-    return next((facts.type.rpartition(".")[2] for facts in incident.exceptions), "")
 
 
 def _logged_failure(mark: Match) -> TaskFailure | None:
@@ -128,7 +135,7 @@ def unknown_error(
     """
     known = _KnownPlaces(incident, explaining)
     raised = [facts for facts in incident.exceptions if facts.relation == "raised"]
-    caught_of_task = bool(raised) and all(facts.from_task for facts in raised)
+    caught_of_task = bool(raised) and all(facts.from_task or facts.in_caller for facts in raised)
     for each in reversed(incident.marks):
         if each.role != "error" or each.in_task or is_noise(each):
             continue

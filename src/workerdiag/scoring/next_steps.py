@@ -13,7 +13,7 @@ from workerdiag.model.signals import signal_name
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.scoring.advice import ClusterSetup, applicable_advice, fill_example, fill_text
 from workerdiag.scoring.all_clear import AllClearObstacles, endless_tasks, open_ended_log
-from workerdiag.scoring.failures import deaths_are_separate, failed_tasks
+from workerdiag.scoring.failures import deaths_are_separate, failed_tasks, is_callers_own
 
 #: Probability from which a cause is settled; below it, further checks are worthwhile.
 SETTLED_CHANCE = 0.9
@@ -54,6 +54,8 @@ def next_steps(
     If no cause is known, the steps for the message that bars the all-clear come first. If nothing died, only
     the steps for a failure remain.
     """
+    if is_callers_own(incident):
+        return ()
     if outcome == "no-death" or (outcome == "unknown" and deaths_are_separate(incident)):
         asked_for = _steps_at_failure(incident, book)
         return (*asked_for, *_advised_steps(book.task_advice if failed_tasks(incident) else (), setting))

@@ -20,7 +20,7 @@ from workerdiag.scoring.failures import (
     caught_failure,
     deaths_are_separate,
     failed_tasks,
-    programs_own_error,
+    is_callers_own,
     task_failure,
 )
 
@@ -149,12 +149,12 @@ def separate_matter(incident: Incident, died: Sequence[Death], book: Rulebook) -
         causes = [cause for death in died if (cause := book.cause(death.cause or ""))]
         why = f" ({causes[-1].title})" if causes else _exits_text(died)
         return f" Separately, {lost.count_text} died{why}; explain(client=client) explains that."
-    if own := programs_own_error(incident):
-        return f" It has no known link to the {own}, which the program itself raised."
     return ""
 
 
 def _no_death_sentence(deaths: Sequence[Death], incident: Incident) -> str:
+    if own := _own_error_sentence(incident):
+        return own
     if failed := failed_tasks(incident):
         failure = task_failure(incident)
         which = " with" if failed == 1 else ", the first with"
@@ -171,6 +171,16 @@ def _no_death_sentence(deaths: Sequence[Death], incident: Incident) -> str:
     return "No sign of a worker death or of work at a standstill."
 
 
+def _own_error_sentence(incident: Incident) -> str:
+    """The sentence for a mistake of the caller's own program; empty for any other exception."""
+    failure = caught_failure(incident) if is_callers_own(incident) else None
+    if failure is None:
+        return ""
+    where = f" in {failure.raised_at}" if failure.raised_at else ""
+    what = failure_text(failure).removesuffix(".")
+    return f"The program itself raised {what}{where}: no worker took part in it."
+
+
 def failure_text(failure: TaskFailure) -> str:
     """``KeyError: 'pressure'``, on one line, without secrets."""
     message = _safe_message(failure.message)
@@ -178,6 +188,8 @@ def failure_text(failure: TaskFailure) -> str:
 
 
 def _unknown_sentence(lost: LostWorkers, incident: Incident, obstacles: AllClearObstacles) -> str:
+    if own := _own_error_sentence(incident):
+        return own
     if lost.deaths:
         return f"{lost.count_text} died{_exits_text(lost.deaths)}, and the evidence does not show why."
     if failure := caught_failure(incident):

@@ -141,8 +141,10 @@ class Discovery:
         The victims are those in *pieces* and in the exception.
         """
         victims = find_victims([*self._facts, *pieces])
-        only_a_task_failed = any(isinstance(each, ExceptionFacts) and each.from_task for each in self._facts)
-        if not victims and (self._client is None or only_a_task_failed):
+        facts = [each for each in self._facts if isinstance(each, ExceptionFacts)]
+        only_a_task_failed = any(each.from_task for each in facts)
+        is_callers_own = any(each.in_caller for each in facts)  # then no worker's machine is in question
+        if is_callers_own or (not victims and (self._client is None or only_a_task_failed)):
             return _setup_events(make_scene((), (), self._client)), collect_all(others, self._deadline)
         if self._client is not None:
             victims = without_unknown_nannies(victims, pieces)

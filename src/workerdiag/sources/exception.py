@@ -135,6 +135,9 @@ def read_exception(link: ExceptionLink) -> ExceptionReport:
     if from_task:
         raised_at, source = task_line(tracebacks.traceback_of(link.exc))
         facts = evolve(facts, raised_at=raised_at, source=source)
+    elif link.relation == "raised" and tracebacks.raised_by_caller(link.exc, facts.text):
+        raised_at, source = tracebacks.caller_line(tracebacks.traceback_of(link.exc))
+        facts = evolve(facts, in_caller=True, maybe_dask=False, raised_at=raised_at, source=source)
     notes = _attribute_or(link.exc, "__notes__", None)
     return ExceptionReport(
         facts=facts,

@@ -7,6 +7,7 @@ such as ``__cause__`` or ``args``, and a metaclass its own ``__name__``.
 from __future__ import annotations
 
 import linecache
+import re
 import stat
 import sys
 import traceback
@@ -42,12 +43,54 @@ _TASK_RUNNERS = {
     "dask/_task_spec.py": {"__call__", "execute_graph", "_execute_subgraph"},
 }
 _CLIENT = "distributed/client.py"
-#: Functions of the client that re-raise a task's exception.
+#: Functions of the client that re-raise a task's exception, and that of ``Client.get_executor``.
 _FETCHERS = {"result", "_result", "gather", "_gather"}
+_EXECUTOR = ("distributed/cfexecutor.py", "_cascade_future")
 #: Functions of the client that re-raise the exception of a function outside tasks.
 _RUNNERS = {"run", "_run", "run_on_scheduler", "_run_on_scheduler"}
+#: Code that raises errors which other threads, processes or machines raised first.
+_HAND_ON = (
+    "concurrent/futures",
+    "asyncio",
+    "tornado",
+    "joblib",
+    "multiprocessing",
+    "loky",
+    "prefect",
+    "anyio",
+)
+#: Errors of the caller's arguments, which client and serializer find before anything is sent.
+_OF_ARGUMENTS = (
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    NameError,
+    ArithmeticError,
+    RecursionError,
+)
+#: Errors that a mistake in the caller's program raises. Others, as ``RuntimeError("3 parts failed")``, may sum up
+#: what workers did.
+_OF_MISTAKES = (
+    *_OF_ARGUMENTS,
+    ImportError,
+    SyntaxError,
+    AssertionError,
+    NotImplementedError,
+    FileExistsError,
+    FileNotFoundError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+)
+_SERIALIZER = "distributed/protocol/"
+_UNSERIALIZABLE = "Could not serialize object of type"
+#: Words of an error that hands on what Dask said.
+_OF_DASK = re.compile(r"\bKilledWorker|\bCommClosed|\bNanny|(?:tcp|tls|ucx|ws|wss|inproc)://")
 #: File name of a function pickled by value, such as one of the main module (cloudpickle 3.1.3).
 _BY_VALUE = "<dynamic-code>"
+#: At most this many linked exceptions are followed.
+_MAX_LINKED = 100
 #: At most this many names and functions of the main module are searched.
 _MAX_NAMES = 10_000
 #: Part of ipykernel's file name for a cell.
@@ -108,21 +151,81 @@ def raised_in_task(exc: BaseException) -> bool:
         by_server = _short_path(frames[first_rebuilt]) == "distributed/core.py"
         return not by_run and not by_server
     last = frames[-1] if frames else None
-    fetched = last is not None and _short_path(last) == _CLIENT and last.f_code.co_name in _FETCHERS
-    # A client itself raises such errors: cancelled, timed out, killed, disconnected.
+    return last is not None and _is_fetcher(last) and not _is_client_error(exc)
+
+
+def _is_client_error(exc: BaseException) -> bool:
+    """Whether a client itself raises such errors: cancelled, timed out, killed, disconnected."""
     packages = ("distributed", "asyncio", "concurrent", "tornado")
-    is_clients = isinstance(exc, TimeoutError) or not packages_of(exc).isdisjoint(packages)
-    return fetched and not is_clients
+    return isinstance(exc, TimeoutError) or not packages_of(exc).isdisjoint(packages)
+
+
+def _is_fetcher(frame: FrameType) -> bool:
+    path, function = _short_path(frame), frame.f_code.co_name
+    return (path == _CLIENT and function in _FETCHERS) or (path, function) == _EXECUTOR
+
+
+def raised_by_caller(exc: BaseException, text: str) -> bool:
+    """Whether the caller's own process raised the exception, before or beside any task.
+
+    Its frames are then the caller's own, those of libraries, and of Dask those that build a graph or pickle it:
+    none that waits for an answer, none that a worker or a scheduler sent, and none of code that raises errors
+    of others. *text* is its message. An exception without a frame outside libraries proves nothing.
+    """
+    if not isinstance(exc, _OF_MISTAKES) or _is_client_error(exc) or _OF_DASK.search(text):
+        return False
+    frames = [frame for frame, _ in islice(_walk(traceback_of(exc)), _MAX_DEPTH)]
+    if any(_is_rebuilt_frame(frame) for frame in frames) or _linked_to_dask(exc):
+        return False
+    files = [_file_of(frame) for frame in frames]
+    if all(map(is_library, files)):
+        return False
+    if text.lstrip("('\"").startswith(_UNSERIALIZABLE) and _SERIALIZER in files[-1]:
+        return True  # pickled in this process, if only by the thread that sends it
+    if any(f"/{each}/" in file for file in files for each in _HAND_ON):
+        return False
+    of_dask = [frame for frame in frames if _is_of_distributed(frame)]
+    return all(map(_is_before_sending, of_dask)) and (not of_dask or isinstance(exc, _OF_ARGUMENTS))
+
+
+def _is_before_sending(frame: FrameType) -> bool:
+    if _SERIALIZER in _file_of(frame):
+        return True
+    return _short_path(frame) == _CLIENT and frame.f_code.co_name not in _FETCHERS | _RUNNERS | {"sync"}
+
+
+def _linked_to_dask(exc: BaseException) -> bool:
+    """Whether an exception of Dask, or one that was sent here, led to this one, even if it is suppressed."""
+    seen: set[int] = set()
+    waiting = [exc]
+    while waiting and len(seen) < _MAX_LINKED:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        frames = [frame for frame, _ in islice(_walk(traceback_of(each)), _MAX_DEPTH)]
+        of_others = any(
+            _is_rebuilt_frame(frame) or (_is_of_distributed(frame) and not _is_before_sending(frame))
+            for frame in frames
+        )
+        if _is_client_error(each) or (each is not exc and of_others):
+            return True
+        linked = (_slot(each, "__cause__"), _slot(each, "__context__"), *members_of(each))
+        waiting += [one for one in linked if one is not None]
+    return bool(waiting)
 
 
 def passed_dask(raised_at: TracebackType | None, *, from_task: bool) -> bool:
     """Whether an exception passed code of distributed other than what runs tasks and fetches results.
 
-    For a task's own exception this is code that the task called; for any other, the code that raised it.
+    For the own exception of a task, or of a function for ``run``, this is code that it called; for any other,
+    the code that raised it.
     """
     frames = [frame for frame, _ in islice(_walk(raised_at), _MAX_DEPTH)]
+    rebuilt = next((at for at, frame in enumerate(frames) if _is_rebuilt_frame(frame)), None)
+    if rebuilt and _short_path(frames[rebuilt - 1]) == _CLIENT and not from_task:
+        frames = frames[rebuilt:]
     if from_task:
-        rebuilt = next((at for at, frame in enumerate(frames) if _is_rebuilt_frame(frame)), None)
         called = dropwhile(lambda frame: not _is_of_distributed(frame), frames)
         frames = frames[rebuilt:] if rebuilt is not None else list(dropwhile(_is_of_distributed, called))
     return any(
@@ -156,7 +259,17 @@ def task_line(raised_at: TracebackType | None) -> tuple[str, tuple[str, ...]]:
     client = ("distributed/client.py", "distributed/utils.py")
     of_client = (n for n in range(len(walked), 0, -1) if _file_of(walked[n - 1][0]).endswith(client))
     first = next(rebuilt, None) or next(of_client, len(walked))
-    own = [(frame, line) for frame, line in walked[first:] if not is_library(_file_of(frame))]
+    return _own_line(walked[first:])
+
+
+def caller_line(raised_at: TracebackType | None) -> tuple[str, tuple[str, ...]]:
+    """Return the innermost line of the caller's own code, as ``function (file:line)``, and its neighbours."""
+    walked = islice(_walk(raised_at), _MAX_DEPTH)
+    return _own_line([(frame, line) for frame, line in walked if not _file_of(frame).endswith(".pyx")])
+
+
+def _own_line(walked: list[tuple[FrameType, int]]) -> tuple[str, tuple[str, ...]]:
+    own = [(frame, line) for frame, line in walked if not is_library(_file_of(frame))]
     if not own:
         return "", ()
     frame, line = own[-1]
@@ -164,7 +277,9 @@ def task_line(raised_at: TracebackType | None) -> tuple[str, tuple[str, ...]]:
     if file == _BY_VALUE:
         file = _file_in_main(frame.f_code.co_name, line) or file
     name = "cell" if _CELLS in file else file.rpartition("/")[2]
-    return f"{frame.f_code.co_name} ({name}:{line})", _lines_around(file, line)
+    function = frame.f_code.co_name
+    place = f"{name}:{line}" if function == "<module>" else f"{function} ({name}:{line})"
+    return place, _lines_around(file, line)
 
 
 def _file_in_main(name: str, line: int) -> str:
