@@ -9,7 +9,7 @@ from attrs import evolve
 from workerdiag.correlation.assemble import assemble
 from workerdiag.correlation.clock_sync import synchronize_clocks
 from workerdiag.deadline import MORE_TIME, NO_DEADLINE, Deadline, GraceDeadline
-from workerdiag.matching.match import derive_matches, engine_notes, find_matches, search
+from workerdiag.matching.match import derive_matches, engine_notes, error_rule, find_matches, search
 from workerdiag.matching.messages import MatchObserver
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Findings, Match
@@ -64,6 +64,7 @@ def diagnose(  # noqa: PLR0913  all but two have defaults
     incident = evolve(
         incident,
         about=tuple(about),
+        asked=error_rule(other_evidence, book),
         more_deaths=more_deaths,
         clipped_reports=search_result.clipped_reports,
     )

@@ -95,7 +95,7 @@ def test_a_bad_log_beside_a_good_one_is_a_gap(logs, tmp_path):
 )
 def test_a_client_that_fails_is_a_gap(client):
     """Logs are read all the same."""
-    diagnosis = workerdiag.explain(ValueError("x"), client(), logs=[GOOD], timeout=1)
+    diagnosis = workerdiag.explain(RuntimeError("x"), client(), logs=[GOOD], timeout=1)
 
     assert first_cause(diagnosis) == first_cause(workerdiag.explain(logs=[GOOD]))
     assert diagnosis.gaps
@@ -131,7 +131,7 @@ def test_what_explain_gives_can_be_awaited_whatever_the_client(client, sources):
     """Who writes ``await explain(exc, client)`` gets a diagnosis, and no TypeError in an ``except`` block."""
 
     async def main():
-        return await workerdiag.explain(ValueError("x"), client(), logs=[GOOD], sources=sources, timeout=2)
+        return await workerdiag.explain(RuntimeError("x"), client(), logs=[GOOD], sources=sources, timeout=2)
 
     diagnosis = asyncio.run(main())
     assert isinstance(diagnosis, workerdiag.Diagnosis)
@@ -172,20 +172,20 @@ def test_what_hangs_is_left_behind():
 )
 def test_any_number_is_a_timeout(timeout):
     """What is no time that anybody waits becomes one."""
-    assert first_cause(workerdiag.explain(ValueError(), logs=[GOOD], timeout=timeout)) is not None
+    assert first_cause(workerdiag.explain(RuntimeError(), logs=[GOOD], timeout=timeout)) is not None
 
 
 @pytest.mark.parametrize("timeout", [-1, -(10**400), "-2s"])
 def test_a_timeout_that_is_written_with_a_minus_is_an_error(timeout):
     """Nobody means it; the error says what to give."""
     with pytest.raises(TypeError, match='give seconds, or text like "10s"'):
-        workerdiag.explain(ValueError(), logs=[GOOD], timeout=timeout)
+        workerdiag.explain(RuntimeError(), logs=[GOOD], timeout=timeout)
 
 
 @pytest.mark.parametrize("timeout", [-0.5, float("-inf")])
 def test_what_is_left_of_a_deadline_is_told_and_raises_nothing(timeout):
     """A deadline that has passed makes one, also in an except block: the report says what is wrong with it."""
-    diagnosis = workerdiag.explain(ValueError(), logs=[GOOD], timeout=timeout)
+    diagnosis = workerdiag.explain(RuntimeError(), logs=[GOOD], timeout=timeout)
     assert [each.remedy for each in diagnosis.gaps if each.source == "timeout"]
 
 
@@ -253,9 +253,9 @@ def test_an_interrupt_that_a_source_raises_is_a_gap():
 
 def test_sixteen_threads_get_what_one_gets():
     """Calls that run at once answer alike."""
-    one = workerdiag.explain(ValueError("x"), logs=[GOOD])
+    one = workerdiag.explain(RuntimeError("x"), logs=[GOOD])
     with ThreadPoolExecutor(16) as pool:
-        asked = [pool.submit(workerdiag.explain, ValueError("x"), logs=[GOOD], timeout=60) for _ in range(32)]
+        asked = [pool.submit(workerdiag.explain, RuntimeError("x"), logs=[GOOD], timeout=60) for _ in range(32)]
 
     assert all(each.result() == one for each in asked)
 
@@ -275,7 +275,7 @@ def held():
 
 for calls in (1, 20):
     for _ in range(calls):
-        workerdiag.explain(ValueError("x"), logs=[Path(sys.argv[1])])
+        workerdiag.explain(RuntimeError("x"), logs=[Path(sys.argv[1])])
     held()
 """
 

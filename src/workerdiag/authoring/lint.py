@@ -162,7 +162,19 @@ def _reference_problems(book: Rulebook) -> Iterator[str]:
         yield from _mitigation_problems(cause, book)
     for landmark in book.landmarks:
         yield from _landmark_step_problems(landmark)
+    yield from _error_problems(book)
     yield from _explanation_cycles(book)
+
+
+def _error_problems(book: Rulebook) -> Iterator[str]:
+    names = [each.name for each in book.errors]
+    for each in book.errors:
+        if names.count(each.name) > 1:
+            yield f"error {each.name}: defined twice"
+        if not (each.types or each.pattern):
+            yield f"error {each.name}: fits every exception (expected types or pattern)"
+        if each.pattern is not None:
+            yield from _syntax_problems(f"error {each.name}", each.pattern)
 
 
 def _landmark_step_problems(landmark: Landmark) -> Iterator[str]:

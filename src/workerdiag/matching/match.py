@@ -19,7 +19,7 @@ from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Gap, LogChunk
 from workerdiag.model.incident import END_ROLES, ClippedReports
-from workerdiag.model.rules import EXPECTED_REMOVALS, EventSign, ExceptionSign, Rulebook
+from workerdiag.model.rules import EXPECTED_REMOVALS, ErrorRule, EventSign, ExceptionSign, Rulebook
 from workerdiag.model.signals import reported_exit
 from workerdiag.model.vocabulary import MatchRole
 
@@ -187,10 +187,7 @@ def _event_fits(sign: EventSign, event: Event, values: Mapping[str, str], signs:
 
 def _exception_matches(facts: ExceptionFacts, signs: SignTables) -> Iterator[Match]:
     for cause, sign in signs.exceptions:
-        is_type = not sign.types or not {facts.type, facts.type.rpartition(".")[2]}.isdisjoint(sign.types)
-        is_text = sign.pattern is None or _is_said(sign.pattern, facts.text)
-        is_relation = sign.from_task is None or sign.from_task == facts.from_task
-        if is_type and is_text and is_relation:
+        if _is_for(sign, facts):
             first = facts.text.strip().splitlines()[0] if facts.text.strip() else ""
             yield Match(
                 owner=cause.id,
@@ -202,6 +199,18 @@ def _exception_matches(facts: ExceptionFacts, signs: SignTables) -> Iterator[Mat
                 when=facts.when,
                 identity=facts.identity,
             )
+
+
+def error_rule(evidence: Iterable[Evidence], book: Rulebook) -> ErrorRule | None:
+    """What the caught exception can come of: the rule for it, else for one linked to it."""
+    caught = [each for each in evidence if isinstance(each, ExceptionFacts)]
+    return next((rule for facts in caught for rule in book.errors if _is_for(rule, facts)), None)
+
+
+def _is_for(rule: ErrorRule | ExceptionSign, facts: ExceptionFacts) -> bool:
+    is_type = not rule.types or not {facts.type, facts.type.rpartition(".")[2]}.isdisjoint(rule.types)
+    is_text = rule.pattern is None or _is_said(rule.pattern, facts.text)
+    return is_type and is_text and rule.from_task in (None, facts.from_task)
 
 
 def _is_said(wanted: str, text: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, MutableSet
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableSet
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -102,6 +102,8 @@ class TaskState(Protocol):
     suspicious: int
     prefix: TaskPrefix
     processing_on: WorkerState | None
+    waiters: Collection[TaskState]
+    who_wants: Collection[object]
 
 
 class WorkerState(Protocol):

@@ -17,7 +17,7 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import ExceptionFacts, MemoryReading, TasksAtLoss
 from workerdiag.model.identity import Identity
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import REGISTRATIONS
+from workerdiag.model.rules import REGISTRATIONS, ErrorRule
 from workerdiag.model.timeline import ProcessHistory
 from workerdiag.model.vocabulary import MatchRole, Place
 
@@ -178,6 +178,10 @@ class Incident:
     inspected: frozenset[Place] = field(default=frozenset())
     #: The processes whose deaths are in question, if the caller knows them.
     about: tuple[Identity, ...] = ()
+    #: What the caught exception can come of, if a rule says so.
+    asked: ErrorRule | None = None
+    #: Whether workers died that have nothing to do with what was asked.
+    deaths_are_separate: bool = False
     #: Known deaths of the same trouble without evidence here.
     more_deaths: int = 0
     #: Reports of ends for which no time remained.

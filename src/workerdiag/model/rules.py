@@ -320,6 +320,27 @@ class Cause:
 
 
 @frozen(kw_only=True)
+class ErrorRule:
+    """What one kind of caught exception can come of (``knowledge/errors.toml``)."""
+
+    name: str = field(validator=_name)
+    #: Names of exception classes, without module; empty: any.
+    types: tuple[str, ...] = ()
+    #: RE2, searched in the text.
+    pattern: str | None = None
+    #: True: only if raised in a task; False: only if not; None: either.
+    from_task: bool | None = None
+    #: Ends of workers that can be behind it; empty: the end of a worker is not, except by one of `causes`.
+    ends: tuple[CauseEnd, ...] = ()
+    #: Further causes by id, or families as ``network.*``.
+    causes: tuple[str, ...] = ()
+
+    def admits(self, cause: Cause) -> bool:
+        """Whether *cause* can surface as this exception."""
+        return cause.ends in self.ends or cause.id in self.causes or f"{cause.family}.*" in self.causes
+
+
+@frozen(kw_only=True)
 class Landmark:
     """A message that marks a point in a worker's life, with captures that say which worker and how.
 
@@ -368,6 +389,8 @@ class Rulebook:
     release: str
     causes: tuple[Cause, ...]
     landmarks: tuple[Landmark, ...]
+    #: What caught exceptions can come of; the first that fits decides.
+    errors: tuple[ErrorRule, ...] = ()
     #: Advice if no cause is known, but Dask gave up on a task or workers were lost.
     advice: tuple[Mitigation, ...] = ()
     #: The same if nothing died and a task failed.
@@ -440,6 +463,7 @@ SOURCE_TOPICS = frozenset(
         "finished-kind",
         "host",
         "limits",
+        "lost-tasks",
         "nanny-state",
         "recorder",
         "scheduler-state",

@@ -96,7 +96,7 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
             what = ("Unknown", summary)
             sure = "No evidence either way: a worker may or may not have died."
         case "unknown" if findings.deaths_are_separate:
-            what = ("Failure", summary)
+            what = ("Failure" if findings.failure else "Unknown", summary)
             sure = _own_error_certainty(findings)
         case "unknown":
             what = ("Unknown", summary)
@@ -123,8 +123,9 @@ def _cause_certainty(top: RankedCause, blame: Blame) -> str:
 def _own_error_certainty(findings: Findings) -> str:
     if findings.failure and not findings.failure.in_task:
         return "Certain: no frame of its traceback is a worker's, and none waits for a worker."
-    by_task = "It is the task's own error: n" if findings.failure else "N"
-    return f"{by_task}othing in it points to a death."
+    if findings.failure is None:
+        return "Not sure, except that none of the deaths below caused it."
+    return "It is the task's own error: nothing in it points to a death."
 
 
 def _all_clear_certainty(findings: Findings) -> str:

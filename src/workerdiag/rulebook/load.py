@@ -25,6 +25,7 @@ from workerdiag.guard import guarded
 from workerdiag.model.rules import (
     SIGN_KINDS,
     Cause,
+    ErrorRule,
     Landmark,
     LogSign,
     Mitigation,
@@ -117,6 +118,7 @@ def _overlay(book: Rulebook, more: Rulebook, place: str) -> Rulebook:
         book,
         causes=tuple(causes.values()),
         landmarks=tuple(landmarks.values()),
+        errors=(*more.errors, *book.errors),  # the first that fits decides
         advice=(*book.advice, *more.advice),
         task_advice=(*book.task_advice, *more.task_advice),
         notes=(*book.notes, *more.notes, *notes),
@@ -211,6 +213,7 @@ def from_compiled(content: _Table) -> Rulebook:
         release=content["release"],
         causes=tuple(_cause_from_compiled(each) for each in content["causes"]),
         landmarks=tuple(_landmark_from_compiled(each) for each in content["landmarks"]),
+        errors=tuple(ErrorRule(**_lists_to_tuples(each)) for each in content.get("errors", ())),
         advice=_advice_from_compiled(content.get("advice", ())),
         task_advice=_advice_from_compiled(content.get("task_advice", ())),
         literals=literals,

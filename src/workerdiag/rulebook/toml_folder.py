@@ -15,7 +15,16 @@ from attrs.validators import matches_re, min_len
 
 from workerdiag.errors import RuleFileError, error_text, utf8_safe
 from workerdiag.guard import guarded
-from workerdiag.model.rules import SIGN_KINDS, Cause, Landmark, Mitigation, NextStepRule, Rulebook, Sign
+from workerdiag.model.rules import (
+    SIGN_KINDS,
+    Cause,
+    ErrorRule,
+    Landmark,
+    Mitigation,
+    NextStepRule,
+    Rulebook,
+    Sign,
+)
 from workerdiag.serialization import problem_lines, quote_value, strict_converter
 
 if TYPE_CHECKING:
@@ -71,10 +80,11 @@ class _FolderReader:
             for each in self._with_id(path, content, SharedRules, path.stem, "the file's name")
         ]
         causes = [with_shared(each, shared) for each in causes]
+        errors = tuple(self._errors(self._folder / "errors.toml"))
         self.problems += [
             *_misplaced_files(self._folder),
             *_duplicate_names(causes, marks),
-            *unknown_cause_problems(causes, shared),
+            *unknown_cause_problems(causes, shared, errors),
         ]
         if not causes and not marks and not self.problems and not self._notes:
             self.problems.append("holds no causes/<family>/<cause>.toml and no landmarks/*.toml")
@@ -83,6 +93,7 @@ class _FolderReader:
             release=utf8_safe(str(manifest.get("release", "unreleased")))[:100],
             causes=tuple(each for each in causes if not _duplicate_signs(each)),
             landmarks=tuple({each.id: each for each in marks}.values()),
+            errors=errors,
             advice=advice_for_outcome(UNKNOWN, shared),
             task_advice=advice_for_outcome(FAILED_TASK, shared),
             notes=tuple(self._notes),
@@ -136,17 +147,25 @@ class _FolderReader:
             self.problems += [f"{label}{line}" for line in table_problems(reading.problem)]
 
     def _landmarks(self, path: Path) -> Iterator[Landmark]:
+        yield from self._tables(path, "landmark", Landmark)
+
+    def _errors(self, path: Path) -> Iterator[ErrorRule]:
+        if path.exists():
+            yield from self._tables(path, "error", ErrorRule)
+
+    def _tables(self, path: Path, name: str, cls: type[_T]) -> Iterator[_T]:
+        """Yield the tables of that *name*, of which alone a file consists."""
         table = self._read_table(path)
         where = path.relative_to(self._folder)
-        if extra := sorted(set(table) - {"landmark"}):
-            self.problems.append(f"{where}: unknown keys {', '.join(extra)} (expected [[landmark]] tables)")
-        marks = table.get("landmark", [])
-        if not isinstance(marks, list):
-            self.problems.append(f"{where}: .landmark: expected [[landmark]] tables")
+        if extra := sorted(set(table) - {name}):
+            self.problems.append(f"{where}: unknown keys {', '.join(extra)} (expected [[{name}]] tables)")
+        tables = table.get(name, [])
+        if not isinstance(tables, list):
+            self.problems.append(f"{where}: .{name}: expected [[{name}]] tables")
             return
-        for index, each in enumerate(marks):
+        for index, each in enumerate(tables):
             content = _with_fields(each) if isinstance(each, dict) else each
-            yield from self._structured(content, Landmark, f"{where}: .landmark[{index}]")
+            yield from self._structured(content, cls, f"{where}: .{name}[{index}]")
 
 
 def _with_fields(table: dict[str, object]) -> dict[str, object]:
@@ -187,6 +206,7 @@ def _misplaced_files(folder: Path) -> Iterator[str]:
         *folder.glob("shared/*.toml"),
         *folder.glob("incidents/*/meta.toml"),  # incidents.py
         folder / "manifest.toml",
+        folder / "errors.toml",
     }
     for path in sorted(folder.rglob("*.toml")):
         if path not in read:
@@ -327,11 +347,17 @@ def advice_for_outcome(name: str, rules: Iterable[SharedRules]) -> tuple[Mitigat
     return tuple(each for each in marked if each.inspect)
 
 
-def unknown_cause_problems(causes: Iterable[Cause], rules: Iterable[SharedRules]) -> Iterable[str]:
-    """Yield a line for each name in *rules* that is not a cause of this folder."""
+def unknown_cause_problems(
+    causes: Iterable[Cause], rules: Iterable[SharedRules], errors: Iterable[ErrorRule] = ()
+) -> Iterable[str]:
+    """Yield a line for each name in *rules* or *errors* that is not a cause of this folder."""
     ids = {each.id for each in causes}
     known = {"*", UNKNOWN, FAILED_TASK, *ids, *(f"{each.partition('.')[0]}.*" for each in ids)}
     for shared in rules:
         for name in (*shared.causes, *shared.exceptions):
             if name not in known:
                 yield f"shared/{shared.id}.toml: names a cause that is not there: {name}"
+    for error in errors:
+        for name in error.causes:
+            if name not in known - {"*", UNKNOWN, FAILED_TASK}:
+                yield f"errors.toml: {error.name} names a cause that is not there: {name}"

@@ -17,11 +17,12 @@ from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.advice import ClusterSetup, MemoryNumbers, cluster_setup, memory_numbers, mitigations
 from workerdiag.scoring.all_clear import AllClearObstacles, all_clear_obstacles
 from workerdiag.scoring.blame_and_retry import blame, decision, retry_policy
-from workerdiag.scoring.evaluate import EvaluatedCase, deaths_in_question, deciding_cases, evaluate_cases
-from workerdiag.scoring.failures import deaths_are_separate, is_callers_own, split_exception, task_failure
+from workerdiag.scoring.evaluate import EvaluatedCase, deciding_cases, evaluate_cases
+from workerdiag.scoring.failures import is_callers_own, split_exception, task_failure
 from workerdiag.scoring.findings import clues, death_of_end, fingerprint, ranked_cause, unchecked_absences
 from workerdiag.scoring.next_steps import next_steps
 from workerdiag.scoring.probabilities import Distribution, weighted_mean
+from workerdiag.scoring.question import question_of, split_cases
 from workerdiag.scoring.summary import (
     LostWorkers,
     deaths_beyond_cases,
@@ -49,12 +50,12 @@ def conclude(
     deadline: Deadline = NO_DEADLINE,
 ) -> Findings:
     """All findings about *incident* that *book* allows, within the *deadline*."""
-    separate = deaths_are_separate(incident)
-    of_exception, others = split_exception(incident) if separate else (incident, incident)
+    others = split_cases(incident)
     evaluated = evaluate_cases(others.cases, others, book, deadline)
-    # deaths beside a task that failed by itself are a separate matter
-    in_question = () if separate else deaths_in_question(evaluated, incident)
-    deciding = deciding_cases(in_question, of_exception, book)
+    question = question_of(incident, evaluated, book)
+    incident = evolve(incident, deaths_are_separate=question.deaths_are_separate)
+    in_question = question.ends
+    deciding = deciding_cases(in_question, question.scope, book)
     is_own = is_callers_own(incident)
     chances = weighted_mean(
         [(_death_weight(index, each.chances), each.chances) for index, each in enumerate(deciding)]
@@ -70,23 +71,23 @@ def conclude(
     ranked: tuple[RankedCause, ...] = ()
     if outcome not in _WITHOUT_CAUSES:
         ranked = _rank_causes(chances, deciding, book, incident, numbers, setting)
-    death_of = {each: _death_of_case(each, incident) for each in evaluated}
+    death_of = {id(each.case): _death_of_case(each, incident) for each in evaluated}
     deaths = listed(tuple(death_of.values()))
     beyond = deaths_beyond_cases(incident, gaps)
     lost_beyond = losses_beyond_cases(incident, gaps)
     unexpected = [each for each in in_question if each.is_unexpected]
-    lost = [death_of[each] for each in unexpected]
+    lost = [death_of[id(each.case)] for each in unexpected]
     lost_workers = LostWorkers(
         deaths=lost,
         beyond=lost_beyond if incident.about or len(in_question) == len(evaluated) else UnlistedDeaths(),
         all_evaluated=all(each.is_evaluated for each in unexpected),
     )
-    verdict = redact_object(blame(ranked, book, of_exception))
+    verdict = redact_object(blame(ranked, book, question.scope))
     decided = decision(ranked, book, verdict, numbers)
     findings = Findings(
         outcome=outcome,
         summary=summary(outcome, ranked, deaths, lost_workers, incident, obstacles)
-        + separate_matter(incident, [death for each, death in death_of.items() if each.is_unexpected], book),
+        + separate_matter(incident, [death_of[id(each.case)] for each in evaluated if each.is_unexpected], book),
         causes=ranked,
         unknown_probability=min(1.0, max(0.0, 1.0 - sum(each.probability for each in ranked))),
         deaths=deaths,
@@ -99,7 +100,7 @@ def conclude(
         version=version,
         notes=tuple(notes),
         failure=task_failure(incident),
-        deaths_are_separate=separate or (is_own and outcome == "unknown"),
+        deaths_are_separate=incident.deaths_are_separate or (is_own and outcome == "unknown"),
         timeline=make_timeline(_ends(in_question, evaluated), incident),
         unlisted_deaths=evolve(beyond, count=beyond.count + len(death_of) - len(deaths)),
     )

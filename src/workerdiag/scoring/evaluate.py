@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from workerdiag.deadline import NO_DEADLINE, Deadline
 from workerdiag.model.diagnosis import SURE_ENOUGH, Death, Match, RankedCause
@@ -99,6 +99,14 @@ def _is_only_warning(support: CauseScore, incident: Incident) -> bool:
         and all(seen.sign.grade in ("weak", "hint") for seen in support.evidence)
         and not any(mark.role in _MARKS_OF_AN_END for mark in incident.marks)
     )
+
+
+def narrowed_case(evaluated: EvaluatedCase, is_admitted: Callable[[str], bool]) -> EvaluatedCase:
+    """The case with those causes alone that may answer the question."""
+    scores = tuple(each for each in evaluated.cause_scores if is_admitted(each.cause.id))
+    if scores == evaluated.cause_scores:
+        return evaluated
+    return evolve(evaluated, cause_scores=scores, chances=distribution(scores))
 
 
 def deaths_in_question(evaluated: Sequence[EvaluatedCase], incident: Incident) -> Sequence[EvaluatedCase]:

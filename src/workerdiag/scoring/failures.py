@@ -56,15 +56,11 @@ def is_callers_own(incident: Incident) -> bool:
     return not incident.about and any(facts.in_caller for facts in incident.exceptions[:1])
 
 
-def deaths_are_separate(incident: Incident) -> bool:
-    """Whether workers died while the caught exception is a task's or the caller's own error.
+def is_own_error(incident: Incident) -> bool:
+    """Whether the caught exception is a task's or the caller's own error, so that no death is in question.
 
-    Then no death is in question: neither the exception nor its causes come from Dask, and it names no worker.
+    Neither the exception nor its causes come from Dask, and it names no worker.
     """
-    return _is_own_error(incident) and any(case.end and case.end.unexpected for case in incident.cases)
-
-
-def _is_own_error(incident: Incident) -> bool:
     if incident.about or not incident.exceptions:
         return False
     return is_callers_own(incident) or not any(facts.maybe_dask for facts in incident.exceptions)

@@ -13,7 +13,8 @@ from workerdiag.model.signals import signal_name
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.scoring.advice import ClusterSetup, applicable_advice, fill_example, fill_text
 from workerdiag.scoring.all_clear import AllClearObstacles, endless_tasks, open_ended_log
-from workerdiag.scoring.failures import deaths_are_separate, failed_tasks, is_callers_own
+from workerdiag.scoring.failures import failed_tasks, is_callers_own
+from workerdiag.scoring.question import is_about_now
 
 #: Probability from which a cause is settled; below it, further checks are worthwhile.
 SETTLED_CHANCE = 0.9
@@ -34,6 +35,11 @@ _SENDERS: Mapping[int, tuple[str, str]] = {
 }
 _WAITED_IN_VAIN = "client.waited-in-vain"
 
+_WHAT_RUNS = NextStep(
+    inspect="what runs at this moment, and what it does",
+    command="client.processing(); client.call_stack()",
+    until="it ends",
+)
 _RECORD_NEXT_DEATH = NextStep(
     inspect="the flight recorder's record of the next death, with exit status, tasks, output and memory: "
     "install it before the work runs again",
@@ -56,7 +62,9 @@ def next_steps(
     """
     if is_callers_own(incident):
         return ()
-    if outcome == "no-death" or (outcome == "unknown" and deaths_are_separate(incident)):
+    if outcome == "unknown" and incident.deaths_are_separate and is_about_now(incident):
+        return (_WHAT_RUNS,)
+    if outcome == "no-death" or (outcome == "unknown" and incident.deaths_are_separate):
         asked_for = _steps_at_failure(incident, book)
         return (*asked_for, *_advised_steps(book.task_advice if failed_tasks(incident) else (), setting))
     steps: dict[str, NextStep] = {}
@@ -133,13 +141,7 @@ def _senders(incident: Incident) -> Iterator[NextStep]:
 def _fallback_steps(incident: Incident) -> list[NextStep]:
     steps = []
     if _is_caller_timeout(incident):
-        return [
-            NextStep(
-                inspect="what runs at this moment, and what it does",
-                command="client.processing(); client.call_stack()",
-                until="it ends",
-            )
-        ]
+        return [_WHAT_RUNS]
     of_the_dead, at_death = (
         (" of the worker that died", " around the time of death") if incident.cases else ("", "")
     )

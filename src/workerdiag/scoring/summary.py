@@ -18,11 +18,11 @@ from workerdiag.redaction.secrets import redact_text
 from workerdiag.scoring.all_clear import AllClearObstacles, endless_sentence, is_start
 from workerdiag.scoring.failures import (
     caught_failure,
-    deaths_are_separate,
     failed_tasks,
     is_callers_own,
     task_failure,
 )
+from workerdiag.scoring.question import is_about_now, present_sentence
 
 #: Deaths that findings list at most: the first and the last.
 MAX_DEATHS = 1000
@@ -145,10 +145,12 @@ def separate_matter(incident: Incident, died: Sequence[Death], book: Rulebook) -
     if not died:
         return ""
     lost = LostWorkers(deaths=died)
-    if deaths_are_separate(incident):
+    if incident.deaths_are_separate:
         causes = [cause for death in died if (cause := book.cause(death.cause or ""))]
         why = f" ({causes[-1].title})" if causes else _exits_text(died)
-        return f" Separately, {lost.count_text} died{why}; explain(client=client) explains that."
+        # explain(client=client) answers what stands still before it answers who died
+        where = "" if is_about_now(incident) else "; explain(client=client) explains that"
+        return f" Separately, {lost.count_text} died{why}{where}."
     return ""
 
 
@@ -171,6 +173,10 @@ def _no_death_sentence(deaths: Sequence[Death], incident: Incident) -> str:
     return "No sign of a worker death or of work at a standstill."
 
 
+def _present_sentence(incident: Incident) -> str:
+    return present_sentence(incident) if incident.deaths_are_separate else ""
+
+
 def _own_error_sentence(incident: Incident) -> str:
     """The sentence for a mistake of the caller's own program; empty for any other exception."""
     failure = caught_failure(incident) if is_callers_own(incident) else None
@@ -188,13 +194,13 @@ def failure_text(failure: TaskFailure) -> str:
 
 
 def _unknown_sentence(lost: LostWorkers, incident: Incident, obstacles: AllClearObstacles) -> str:
-    if own := _own_error_sentence(incident):
-        return own
+    if known := _own_error_sentence(incident) or _present_sentence(incident):
+        return known
     if lost.deaths:
         return f"{lost.count_text} died{_exits_text(lost.deaths)}, and the evidence does not show why."
     if failure := caught_failure(incident):
         failed = f"A task failed with {failure_text(failure).removesuffix('.')}"
-        is_all = deaths_are_separate(incident)
+        is_all = incident.deaths_are_separate
         return f"{failed}." if is_all else f"{failed}; the evidence does not show whether a worker died."
     if obstacles.open_ended_log and (failure := task_failure(incident)):
         return f"A task failed with {failure_text(failure).removesuffix('.')}. {_open_end_sentence(obstacles)}"

@@ -23,6 +23,7 @@ from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.event_evidence import event_evidence, worker_state_events
 from workerdiag.sources.cluster.losses import (
     Removal,
+    _fate_reader,
     count_left_at_once,
     count_losses,
     losses_in_events,
@@ -501,3 +502,23 @@ def test_a_scheduler_that_lives_and_missed_its_workers_was_not_lost():
     evidence = [log, *event_evidence("all", gone, {ONE: identity}), *state_events(stand, silent=(), known={})]
     found = diagnose(evidence, load_rulebook(packs=False))
     assert {each.id: each.probability for each in found.causes}.get("exit.scheduler-lost", 0.0) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("states", "unfinished"),
+    [
+        ({"a": "memory", "b": None}, 0),
+        ({"a": "released"}, 0),
+        ({"a": "memory", "b": "processing", "c": "erred", "d": "waiting"}, 3),
+        ({}, 0),
+        (dict.fromkeys(map(str, range(2000)), "memory"), None),
+    ],
+    ids=["done or forgotten", "dropped", "still to be done", "no tasks", "too many to ask about"],
+)
+def test_of_a_lost_worker_the_scheduler_says_which_tasks_are_still_to_be_done(states, unfinished):
+    """A death whose tasks others did is over; of very many it is not known."""
+    tasks = {key: SimpleNamespace(state=state, waiters=(), who_wants=()) for key, state in states.items() if state}
+    removed = {"processing-tasks": dict.fromkeys(states, 1.0)}
+    scheduler = SimpleNamespace(tasks=tasks)
+    assert asyncio.run(_fate_reader()(scheduler, removed)) == (len(states), unfinished)
+    assert asyncio.run(_fate_reader()(scheduler, {})) == (0, None)

@@ -24,6 +24,8 @@ from workerdiag.sources.internals import topics_reader
 MAX_PER_END = 50
 #: At most this many events are read of one worker's topic, and of all topics together.
 _MAX_EVENTS_OF_ONE, _MAX_EVENTS = 50, 500_000
+#: A lost worker with more tasks than this is not asked about one by one.
+_MAX_FATES = 1000
 #: Maximum number of distinct kinds of removals; times in reasons are stripped first.
 _MAX_KINDS = 100
 #: When a worker was removed, whether expected, its close reason, whether its life was brief, and the event.
@@ -88,7 +90,7 @@ def removals_reader(cut: Method) -> Method:
     The function runs inside the scheduler. It is nested, so it is pickled by value. *cut* truncates an event
     (`event_cutter`).
     """
-    begin, of_topic, topics_of = pauses(), _topic_reader(), topics_reader()
+    begin, of_topic, topics_of, fate = pauses(), _topic_reader(), topics_reader(), _fate_reader()
     per_end, most_events, most_kinds = MAX_PER_END, _MAX_EVENTS, _MAX_KINDS
 
     def last_noted(scheduler: Scheduler, noted: Sequence[tuple[float, object]]) -> float:
@@ -131,10 +133,30 @@ def removals_reader(cut: Method) -> Method:
             "since": since,
             "kinds": [(*key, *numbers) for key, numbers in kinds.items()],
             "some": [(when, *cut({**message, "worker": name}, keys, 20)) for when, name, message in some],
+            "fates": [(name, *await fate(scheduler, message)) for _, name, message in some],
             "whole": left > 0,
         }
 
     return removals
+
+
+def _fate_reader() -> Method:
+    begin, most = pauses(), _MAX_FATES
+
+    async def fate(scheduler: Scheduler, message: dict[str, object]) -> tuple[int, int | None]:
+        """Return how many tasks a lost worker had, and how many of them are still to be done; None if too many."""
+        assigned = message.get("processing-tasks")
+        if not isinstance(assigned, dict | list | tuple | set | frozenset) or len(assigned) > most:
+            return len(assigned) if isinstance(assigned, dict) else 0, None
+        pause, unfinished = begin(), 0
+        for key in assigned:
+            task = scheduler.tasks.get(key)
+            if task is not None and task.state not in ("memory", "forgotten"):
+                unfinished += task.state != "released" or bool(task.waiters or task.who_wants)
+            await pause()
+        return len(assigned), unfinished
+
+    return fate
 
 
 def _topic_reader() -> Method:

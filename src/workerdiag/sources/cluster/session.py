@@ -25,6 +25,7 @@ from workerdiag.sources.cluster.state import (
     ClusterState,
     count_states,
     finished_kind_events,
+    lost_task_events,
     parsed_key,
     pending_count,
     scheduler_clock,
@@ -233,7 +234,8 @@ class ClusterSession:
         silent = await still_silent(self._client, self._asker, state)
         if counts is not None:
             kinds = finished_kind_events(counts, self._question.executing)
-            self._evidence += [*task_state_events(counts), *kinds, Inspected(place="task states")]
+            fates = lost_task_events(counts, self._known)
+            self._evidence += [*task_state_events(counts), *kinds, *fates, Inspected(place="task states")]
         self._evidence += worker_state_events(state, silent=silent, known=self._known)
         if counts is not None or self._workers:
             self._evidence += state_events(state, silent=silent, known=self._known)

@@ -11,7 +11,7 @@ from attrs import field, frozen
 
 from workerdiag.model.dask import Client, Method, Reply, Scheduler, TaskState
 from workerdiag.model.evidence import Event
-from workerdiag.model.identity import NO_IDENTITY, Identity
+from workerdiag.model.identity import NO_IDENTITY, Identity, identity_of
 from workerdiag.sources.cluster.losses import Losses, heartbeat_interval_s
 from workerdiag.sources.cluster.scheduler_functions import pauses
 
@@ -220,6 +220,16 @@ def finished_kind_events(reply: Reply, keys: Collection[str]) -> Iterator[Event]
     """Yield one event for each of the *keys* of whose task prefix at least one task has finished."""
     finished = {task["key"] for task in reply.get("tasks", ()) if task.get("kind_finished")}
     yield from (Event(topic="finished-kind", fields={"key": key}) for key in keys if key in finished)
+
+
+def lost_task_events(reply: Reply, known: Mapping[str, Identity]) -> Iterator[Event]:
+    """Yield for each lost worker how many tasks it had, and how many of them are still to be done."""
+    for address, assigned, unfinished in (reply.get("removals") or {}).get("fates", ()):
+        yield Event(
+            topic="lost-tasks",
+            fields={"worker": address, "assigned": assigned, "unfinished": unfinished},
+            identity=identity_of(worker=address).merged_with(known.get(address, NO_IDENTITY)),
+        )
 
 
 def task_state_events(reply: Reply) -> Iterator[Event]:

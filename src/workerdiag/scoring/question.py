@@ -1,0 +1,177 @@
+"""What was asked: the error that was handed in; else what stands still now; else who died.
+
+A death belongs to the question only if a tie in identity says so, or if nothing else can have led to it. Any other
+death is a separate matter, however certain its cause is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from attrs import evolve, frozen
+
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.evidence import ExceptionFacts
+from workerdiag.model.incident import Case, Incident
+from workerdiag.model.normalize import whole
+from workerdiag.model.process_end import ProcessEnd
+from workerdiag.model.rules import SCHEDULER_STATE, ErrorRule, Rulebook
+from workerdiag.model.vocabulary import CauseEnd
+from workerdiag.scoring.evaluate import EvaluatedCase, deaths_in_question, narrowed_case
+from workerdiag.scoring.failures import EXCEPTION_ORIGIN, is_own_error, split_exception
+
+#: Errors of a caller that waited in vain, or no longer wants to wait.
+_WAITS = ("TimeoutError", "KeyboardInterrupt")
+_WAITS_FOR_WORKERS = "WorkerStartTimeoutError"
+#: `Match.origin` of what a scheduler says of this moment.
+_PRESENT = frozenset(
+    (
+        EXCEPTION_ORIGIN,
+        "event awaited-task",
+        "event cluster",
+        "event scheduler-state",
+        "event task-state",
+        "event worker-state",
+    )
+)
+#: How causes end that keep work from going on.
+_STANDSTILLS: tuple[CauseEnd, ...] = ("standstill", "never-started")
+_FATE, _AWAITED, _TASKS = "event.lost-tasks", "event.awaited-task", "event.task-state"
+_UNFINISHED = ("processing", "queued", "waiting", "no-worker")
+
+
+@frozen(kw_only=True)
+class Question:
+    """The part of an incident that the question is about."""
+
+    #: The evidence that may answer it.
+    scope: Incident
+    #: The ends of workers that may answer it.
+    ends: Sequence[EvaluatedCase]
+    #: Whether workers died that have nothing to do with it.
+    deaths_are_separate: bool = False
+
+
+def split_cases(incident: Incident) -> Incident:
+    """The incident in which the deaths are evaluated: without an exception that no death is behind."""
+    is_of_no_loss = incident.asked is not None and not incident.asked.ends
+    return split_exception(incident)[1] if is_of_no_loss or _has_separate_error(incident) else incident
+
+
+def question_of(incident: Incident, evaluated: Sequence[EvaluatedCase], book: Rulebook) -> Question:
+    """What was asked about *incident*; *evaluated* are all its ends."""
+    if _has_separate_error(incident):
+        return Question(scope=split_exception(incident)[0], ends=(), deaths_are_separate=True)
+    if incident.asked is not None:
+        return _question_of_error(incident, incident.asked, evaluated, book)
+    if is_about_now(incident):
+        is_asked = (case.end is not None and case.end.stop_requested for case in incident.cases)
+        stopped = [each for each, asked in zip(evaluated, is_asked, strict=True) if asked]
+        scope = evolve(incident, cases=(), unassigned_signs=tuple(_signs_of_now(incident, book)))
+        ends = () if _has_workers(incident) else stopped
+        return Question(scope=scope, ends=ends, deaths_are_separate=_has_unexpected(incident.cases))
+    return Question(scope=incident, ends=deaths_in_question(evaluated, incident))
+
+
+def _signs_of_now(incident: Incident, book: Rulebook) -> Iterator[Match]:
+    for each in incident.all_signs:
+        cause = book.cause(each.owner)
+        if each.origin in _PRESENT and cause is not None and cause.ends in _STANDSTILLS:
+            yield each
+
+
+def _has_separate_error(incident: Incident) -> bool:
+    return is_own_error(incident) and _has_unexpected(incident.cases)
+
+
+def _has_unexpected(cases: Iterable[Case]) -> bool:
+    return any(case.end and case.end.unexpected for case in cases)
+
+
+def _question_of_error(
+    incident: Incident, rule: ErrorRule, evaluated: Sequence[EvaluatedCase], book: Rulebook
+) -> Question:
+    """The question that the caught error is, by what it can come of."""
+
+    def is_admitted(cause_id: str) -> bool:
+        cause = book.cause(cause_id)
+        return cause is not None and rule.admits(cause)
+
+    def kept(signs: Iterable[Match]) -> tuple[Match, ...]:
+        return tuple(each for each in signs if is_admitted(each.owner))
+
+    cases = tuple(evolve(each, signs=kept(each.signs)) for each in incident.cases)
+    scope = evolve(incident, cases=cases, unassigned_signs=kept(incident.unassigned_signs))
+    ends = [narrowed_case(each, is_admitted) for each in deaths_in_question(evaluated, incident)]
+    if rule.ends:
+        return Question(scope=scope, ends=ends)
+    tied = [each for each in ends if each.chances.explanation]
+    of_others = [each for each in evaluated if each.is_unexpected and each.case not in [one.case for one in tied]]
+    return Question(scope=evolve(scope, cases=()), ends=tied, deaths_are_separate=bool(of_others))
+
+
+def is_about_now(incident: Incident) -> bool:
+    """Whether what runs and waits now is in question, and no longer those who died.
+
+    It is if nobody handed in more than the end of a wait, work is unfinished, and others have done whatever the
+    dead were to do. Where workers are missing, a nanny must have replaced each of the dead as well.
+    """
+    raised = incident.exceptions[:1]
+    if incident.about or not _states(incident) or (raised and not _is_end_of_wait(raised[0])):
+        return False
+    lost = [case.end for case in incident.cases if case.end and case.end.unexpected]
+    wants_workers = bool(raised) and _class_name(raised[0]) == _WAITS_FOR_WORKERS
+    if wants_workers or not _has_workers(incident):
+        return all(_is_replaced(end) and _is_made_good(end, incident) for end in lost)
+    return _has_work(incident) and all(_is_made_good(end, incident) for end in lost)
+
+
+def _states(incident: Incident) -> list[Mapping[str, str]]:
+    return [each.captures for each in incident.marks if each.owner == SCHEDULER_STATE]
+
+
+def _has_workers(incident: Incident) -> bool:
+    return all(whole(each.get("workers")) for each in _states(incident))
+
+
+def _is_replaced(end: ProcessEnd) -> bool:
+    return any(mark.role == "restart" for mark in end.marks)
+
+
+def _class_name(facts: ExceptionFacts) -> str:
+    return facts.type.rpartition(".")[2]
+
+
+def _is_end_of_wait(facts: ExceptionFacts) -> bool:
+    if facts.from_task or facts.task or facts.identity.worker:
+        return False
+    return _class_name(facts) in (*_WAITS, _WAITS_FOR_WORKERS)
+
+
+def _has_work(incident: Incident) -> bool:
+    return any(whole(each.get("waiting_tasks")) for each in _states(incident)) or any(
+        each.owner == _AWAITED or (each.owner == _TASKS and each.captures.get("state") in _UNFINISHED)
+        for each in incident.marks
+    )
+
+
+def _is_made_good(end: ProcessEnd, incident: Incident) -> bool:
+    """Whether all that was assigned to a lost worker is known to be done, and nothing waits for it still."""
+    fates = [
+        each.captures for each in incident.marks if each.owner == _FATE and each.identity.worker in end.addresses
+    ]
+    awaited = (each.captures.get("worker") for each in incident.marks if each.owner == _AWAITED)
+    is_done = bool(fates) and all(each.get("unfinished") == "0" for each in fates)
+    return is_done and not any(worker in end.addresses for worker in awaited)
+
+
+def present_sentence(incident: Incident) -> str:
+    """What runs and waits now, if that is in question; empty if it is not known."""
+    if not is_about_now(incident):
+        return ""
+    for each in incident.marks:
+        if each.owner == _AWAITED and each.captures.get("runs") == "itself":
+            ran_s = each.captures.get("running_s")
+            how_long = f", for {float(ran_s):.0f} s so far" if ran_s else ""
+            return f"No sign that work stands still: {each.captures.get('key')} runs{how_long}."
+    return ""

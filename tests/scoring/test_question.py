@@ -1,0 +1,137 @@
+"""What was handed in decides; then what stands still now; then who died."""
+
+from __future__ import annotations
+
+import pytest
+
+from workerdiag import load_rulebook
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.evidence import Event, ExceptionFacts, ProcessExit
+from workerdiag.model.identity import Identity
+from workerdiag.model.incident import Case, Incident
+from workerdiag.model.process_end import ProcessEnd
+from workerdiag.pipeline import diagnose
+from workerdiag.scoring.evaluate import EvaluatedCase
+from workerdiag.scoring.probabilities import CauseScore, Distribution, SignEvidence
+from workerdiag.scoring.question import question_of
+
+BOOK = load_rulebook()
+DEAD = Identity(worker="tcp://10.0.0.4:3001", pid=3001)
+ALIVE = Identity(worker="tcp://10.0.0.4:3002", pid=3002)
+
+
+def ended(cause):
+    """A lost worker of which that cause is almost certain."""
+    score = CauseScore(cause=cause, evidence=(SignEvidence(sign=cause.signs[0]),))
+    chances = Distribution(chances={cause.id: 0.99}, unknown=0.01)
+    return EvaluatedCase(
+        case=Case(end=ProcessEnd(identity=DEAD, lost=True)), cause_scores=(score,), chances=chances
+    )
+
+
+@pytest.mark.parametrize("error", BOOK.errors, ids=lambda each: each.name)
+def test_no_cause_answers_an_error_that_it_cannot_surface_as(error):
+    """Over all causes: a death counts for the caught error, or it does not, and its signs neither."""
+    for cause in BOOK.causes:
+        dead = ended(cause)
+        sign = Match(owner=cause.id, sign="any", origin="log")
+        incident = Incident(cases=(dead.case,), unassigned_signs=(sign,), marks=(), asked=error)
+        found = question_of(incident, [dead], BOOK)
+        answers = [each.chances.explanation for each in found.ends if each.chances.explanation]
+        assert bool(answers) == bool(found.scope.unassigned_signs) == error.admits(cause), cause.id
+        assert found.deaths_are_separate == (not error.ends and not error.admits(cause)), cause.id
+
+
+def lost(*, unfinished=0):
+    """A worker that a fault killed, and what has become of its one task."""
+    removed = {"action": "remove-worker", "worker": DEAD.worker, "processing": "load-1"}
+    fate = {"worker": DEAD.worker, "assigned": 1, "unfinished": unfinished}
+    return (
+        Event(topic="all", fields=removed, when=1e9, identity=DEAD),
+        ProcessExit(reporter="nanny log", signal=11, when=1e9, identity=DEAD),
+        Event(topic="lost-tasks", fields=fate, identity=DEAD),
+    )
+
+
+def state(**fields):
+    """What the scheduler says of itself: two workers, and nothing waits."""
+    known = {"workers": 2, "running_workers": 2, "waiting_tasks": 0, "lost_unasked": 1, "nannies": 2}
+    return Event(topic="scheduler-state", fields=known | fields)
+
+
+def awaited(*, caller="waits", **fields):
+    """A task that the client waits for and that a worker runs."""
+    known = {
+        "key": "slow-2",
+        "state": "processing",
+        "worker": ALIVE.worker,
+        "runs": "itself",
+        "running_s": 6.0,
+    }
+    given = known | {"worker_answers": True, "caller": caller} | fields
+    return Event(topic="awaited-task", fields=given, identity=ALIVE)
+
+
+TIMEOUT = ExceptionFacts(type="TimeoutError", text="timed out after 3 s.")
+PAUSED = Event(topic="worker-state", fields={"status": "paused"}, identity=ALIVE)
+PINNED = Event(
+    topic="task-state", fields={"state": "no-worker", "count": 1, "restrictions": "worker tcp://10.0.0.9:1"}
+)
+
+
+@pytest.mark.parametrize(
+    ("now", "cause"),
+    [
+        ((TIMEOUT, state(), awaited(caller="gave-up")), "standstill.still-running"),
+        ((state(waiting_tasks=4), PAUSED), "memory.paused"),
+        ((state(waiting_tasks=1), PINNED), "standstill.unschedulable"),
+    ],
+    ids=["a wait that ended", "a paused worker", "a task that no worker fits"],
+)
+def test_what_stands_still_now_answers_before_a_death_that_is_made_good(now, cause):
+    """The dead worker's task was done by another: its death is told in one line."""
+    found = diagnose([*lost(), *now], BOOK)
+    assert (found.outcome, found.top.id, found.deaths_are_separate) == ("explained", cause, True)
+    assert "Separately, a worker died" in found.summary
+    assert [each.cause for each in found.deaths] == ["signal.segfault"]
+
+
+def test_work_that_goes_on_is_told_before_a_death_that_is_made_good():
+    """Nothing is certain of it but that no death is behind it; what to look at is what runs."""
+    found = diagnose([*lost(), state(), awaited()], BOOK)
+    assert (found.outcome, found.top, found.deaths_are_separate) == ("unknown", None, True)
+    assert found.summary.startswith("No sign that work stands still: slow-2 runs, for 6 s so far. Separately")
+    assert found.next_steps[0].command == "client.processing(); client.call_stack()"
+    assert "explain(client=client)" not in found.summary  # that is what was just asked
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (*lost(unfinished=1), state(), awaited()),  # its task is still to be done
+        (*lost(unfinished=None), state(), awaited()),  # it had too many to tell
+        (*lost()[:2], state(), awaited()),  # it is not known
+        (*lost(), state(), awaited(worker=DEAD.worker)),  # the scheduler still waits for it
+        (*lost(), state()),  # nothing runs: who asks, asks about the death
+        (*lost(), state(workers=0, waiting_tasks=1), awaited(state="no-worker", worker=None, runs="nothing")),
+    ],
+    ids=["unfinished", "too many", "unknown", "waits for the dead", "idle", "no worker is left"],
+)
+def test_a_death_that_is_not_made_good_answers_what_stands_still(pieces):
+    """Its task, its worker, or the lack of one ties it to the present."""
+    found = diagnose(pieces, BOOK)
+    assert (found.top.id, found.deaths_are_separate) == ("signal.segfault", False)
+
+
+def test_a_full_disk_of_a_shuffle_is_no_death_of_another_cause():
+    """The error names its cause; it is a separate matter that a worker crashed before."""
+    full = ExceptionFacts(type="distributed.shuffle._exceptions.P2POutOfDiskError", text="", from_task=True)
+    found = diagnose([full, *lost(unfinished=1)], BOOK)
+    assert (found.top.id, found.deaths_are_separate) == ("exception.disk-full", True)
+
+
+def test_a_task_that_was_given_up_is_answered_by_its_deaths():
+    """The exception names worker and task: what runs beside it is not in question."""
+    killed = ExceptionFacts(type="distributed.scheduler.KilledWorker", text="", task="load-1", identity=DEAD)
+    found = diagnose([killed, *lost(), state(waiting_tasks=2), awaited(), PAUSED], BOOK)
+    assert (found.top.id, found.deaths_are_separate) == ("signal.segfault", False)
