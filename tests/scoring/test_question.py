@@ -6,7 +6,7 @@ import pytest
 
 from workerdiag import load_rulebook
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import Event, ExceptionFacts, ProcessExit
+from workerdiag.model.evidence import Event, ExceptionFacts, Gap, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Case, Incident
 from workerdiag.model.process_end import ProcessEnd
@@ -135,3 +135,30 @@ def test_a_task_that_was_given_up_is_answered_by_its_deaths():
     killed = ExceptionFacts(type="distributed.scheduler.KilledWorker", text="", task="load-1", identity=DEAD)
     found = diagnose([killed, *lost(), state(waiting_tasks=2), awaited(), PAUSED], BOOK)
     assert (found.top.id, found.deaths_are_separate) == ("signal.segfault", False)
+
+
+@pytest.mark.parametrize("caught", [(), (TIMEOUT,)], ids=["no exception", "a time-out"])
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"answer": "refused", "address": "tcp://10.0.0.1:8786"}, "tcp://10.0.0.1:8786: connection refused"),
+        ({"scheduler": "closed"}, "it ran in this process, and its status is closed"),
+    ],
+    ids=["refused", "closed here"],
+)
+def test_a_scheduler_that_is_gone_is_told_and_where_its_reason_stands(fields, said, caught):
+    """What runs at this moment cannot be asked any more."""
+    gap = Gap(source="scheduler", place="scheduler", reason="timed-out")
+    state_of_client = Event(topic="client-state", fields={"status": "connecting"} | fields)
+    found = diagnose([*caught, gap, state_of_client], BOOK)
+    assert found.outcome == "unknown"
+    assert found.summary.startswith("The scheduler is gone: ")
+    assert said in found.summary
+    assert "Closing scheduler. Reason" in found.next_steps[0].inspect
+
+
+def test_a_scheduler_whose_address_answers_is_not_gone():
+    """It may be busy, or another one."""
+    gap = Gap(source="scheduler", place="scheduler", reason="timed-out")
+    busy = Event(topic="client-state", fields={"status": "connecting", "answer": "answers"})
+    assert "gone" not in diagnose([TIMEOUT, gap, busy], BOOK).summary

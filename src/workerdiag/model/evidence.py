@@ -69,7 +69,8 @@ class Event:
 
     #: Topic of ``Client.get_events`` (``worker-restart-memory``, a worker address, ...),
     #: or one of ours: ``worker-state``, ``task-state``, ``scheduler-state``, ``awaited-task``, ``cluster``,
-    #: ``versions``, ``cgroup``, ``recorder``, ``finished-kind``, ``lost-tasks``.
+    #: ``versions``, ``cgroup``, ``recorder``, ``finished-kind``, ``lost-tasks``,
+    #: ``client-state``.
     topic: str
     #: What is said, flat: strings, numbers, booleans.
     fields: Mapping[str, EventValue] = field(factory=dict, hash=False)

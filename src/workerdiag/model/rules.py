@@ -455,6 +455,7 @@ SOURCE_TOPICS = frozenset(
         "awaited-task",
         "batch-job",
         "black-box",
+        "client-state",
         "cgroup",
         "cluster",
         "cluster-setup",

@@ -14,7 +14,7 @@ from workerdiag.model.vocabulary import Outcome
 from workerdiag.scoring.advice import ClusterSetup, applicable_advice, fill_example, fill_text
 from workerdiag.scoring.all_clear import AllClearObstacles, endless_tasks, open_ended_log
 from workerdiag.scoring.failures import failed_tasks, is_callers_own
-from workerdiag.scoring.question import is_about_now
+from workerdiag.scoring.question import is_about_now, lost_scheduler
 
 #: Probability from which a cause is settled; below it, further checks are worthwhile.
 SETTLED_CHANCE = 0.9
@@ -39,6 +39,10 @@ _WHAT_RUNS = NextStep(
     inspect="what runs at this moment, and what it does",
     command="client.processing(); client.call_stack()",
     until="it ends",
+)
+_SCHEDULERS_END = NextStep(
+    inspect="the last lines of the scheduler's log, and the exit status of its process, where it was started: a "
+    'line "Closing scheduler. Reason: ..." says why it closed',
 )
 _RECORD_NEXT_DEATH = NextStep(
     inspect="the flight recorder's record of the next death, with exit status, tasks, output and memory: "
@@ -140,6 +144,8 @@ def _senders(incident: Incident) -> Iterator[NextStep]:
 
 def _fallback_steps(incident: Incident) -> list[NextStep]:
     steps = []
+    if lost_scheduler(incident):
+        return [_SCHEDULERS_END]
     if _is_caller_timeout(incident):
         return [_WHAT_RUNS]
     of_the_dead, at_death = (

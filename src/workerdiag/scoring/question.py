@@ -175,3 +175,25 @@ def present_sentence(incident: Incident) -> str:
             how_long = f", for {float(ran_s):.0f} s so far" if ran_s else ""
             return f"No sign that work stands still: {each.captures.get('key')} runs{how_long}."
     return ""
+
+
+#: What the address of a scheduler that is gone says, and how a person says it.
+_GONE = {
+    "refused": "nothing listens at its address any more ({address}: connection refused)",
+    "no-route": "no route leads to its address any more ({address})",
+    "unknown-host": "its host is not known any more ({address})",
+}
+_CLIENT_STATE = "event.client-state"
+
+
+def lost_scheduler(incident: Incident) -> str:
+    """What shows that the client's scheduler is gone; empty if it answers, or if nothing is known."""
+    for each in incident.marks:
+        if each.owner != _CLIENT_STATE:
+            continue
+        known = each.captures
+        if known.get("scheduler") in ("closed", "failed"):
+            return f"it ran in this process, and its status is {known['scheduler']}"
+        if (answer := known.get("answer")) in _GONE:
+            return _GONE[answer].format(address=known.get("address"))
+    return ""

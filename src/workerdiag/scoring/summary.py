@@ -22,7 +22,7 @@ from workerdiag.scoring.failures import (
     is_callers_own,
     task_failure,
 )
-from workerdiag.scoring.question import is_about_now, present_sentence
+from workerdiag.scoring.question import is_about_now, lost_scheduler, present_sentence
 
 #: Deaths that findings list at most: the first and the last.
 MAX_DEATHS = 1000
@@ -174,6 +174,8 @@ def _no_death_sentence(deaths: Sequence[Death], incident: Incident) -> str:
 
 
 def _present_sentence(incident: Incident) -> str:
+    if not incident.cases and (how := lost_scheduler(incident)):
+        return f"The scheduler is gone: {how}. Nothing that was seen says why."
     return present_sentence(incident) if incident.deaths_are_separate else ""
 
 

@@ -434,11 +434,12 @@ def test_asked_again_it_asks_for_what_was_cut_alone():
 
 @pytest.mark.parametrize("status", ["closed", "closing"])
 def test_who_could_not_look_has_not_looked(status):
-    """A closed client yields a gap, and no place counts as looked at."""
+    """A closed client yields a gap and its own state, and no place counts as looked at."""
     asked = source(Answers())
     asked._client.status = status
-    found = list(asked.collect(budget_s=30))
-    assert [type(each) for each in found] == [Gap]
+    gap, state = asked.collect(budget_s=30)
+    assert isinstance(gap, Gap)
+    assert (state.topic, state.fields["status"]) == ("client-state", status)
 
 
 @pytest.mark.parametrize("silent", ["versions", "events", "identity"])

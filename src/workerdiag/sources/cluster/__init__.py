@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 from attrs import evolve
@@ -53,6 +54,7 @@ class ClusterSource:
         with guarded("asking the cluster", self._asker.abort):
             if session.can_begin() and not session.would_block():
                 self._client.sync(session.ask_all, callback_timeout=deadline.left_s)
+        session.look_at_client()
         yield from session.evidence()
 
     async def collect_async(self, *, budget_s: float) -> list[Evidence]:
@@ -62,6 +64,7 @@ class ClusterSource:
         with guarded("asking the cluster", self._asker.abort):
             if session.can_begin():
                 await answer_in_time(session.ask_all, deadline)
+        await asyncio.to_thread(session.look_at_client)
         return session.evidence()
 
     def _new_session(self, deadline: Deadline) -> ClusterSession:

@@ -19,6 +19,7 @@ from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity, host_of, identity_of
 from workerdiag.model.vocabulary import Place, Stream
 from workerdiag.sources.cluster import losses, queries, snapshot, workers
+from workerdiag.sources.cluster.client_state import client_state_events
 from workerdiag.sources.cluster.event_evidence import event_evidence, worker_state_events
 from workerdiag.sources.cluster.queries import TOPICS, Asker, ClusterQuestion, ServerLog, ServerLogRecord
 from workerdiag.sources.cluster.state import (
@@ -50,6 +51,7 @@ class ClusterSession:
         self._asker = asker
         self._nannies = NannyLogs(client, asker, self._about)
         self._evidence: list[Evidence] = []
+        self._client_state: list[Evidence] = []
         #: The scheduler snapshot; empty without one.
         self._snapshot: Reply = {}
         self._versions: Reply = {}
@@ -89,7 +91,12 @@ class ClusterSession:
         local = [] if self._asker.is_responsive else queries.local_server_logs(self._client)
         text = self._log_evidence(list(local))
         cluster = workers.cluster_object_events(self._client)
-        return [*self._evidence, *self._asker.gaps, *text, *cluster]
+        return [*self._evidence, *self._asker.gaps, *text, *cluster, *self._client_state]
+
+    def look_at_client(self) -> None:
+        """Look at the client itself, if its scheduler did not answer; this may take a second."""
+        if not self._asker.is_responsive and not self._client_state:
+            self._client_state += client_state_events(self._client, self._asker.request_deadline())
 
     async def ask_all(self) -> None:
         """Send every request, until the scheduler stops responding or the time is up."""
