@@ -210,7 +210,7 @@ def test_a_bad_pattern_costs_its_own_rule_and_no_diagnosis(tmp_path, bad):
         "distributed.worker - INFO - the house fell on tcp://10.0.0.9:1\n"
         "distributed.nanny - WARNING - Restarting worker\n"
     )
-    diagnosis = workerdiag.explain(ValueError("x"), logs=[workerdiag.LogText(log)], rulebook=book)
+    diagnosis = workerdiag.explain(RuntimeError("x"), logs=[workerdiag.LogText(log)], rulebook=book)
 
     assert "nanny.memory-terminate" in [each.id for each in diagnosis.causes]
     assert any(note.startswith("house.rule") and "left out" in note for note in diagnosis.notes)
@@ -318,3 +318,36 @@ def test_a_pipe_among_the_rules_holds_nothing_up(tmp_path):
     os.mkfifo(place / "causes" / "house" / "pipe.toml")
 
     assert "pipe.toml: is no file" in problems(place)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (
+            "[[error]]\nname = 'e'\ntypes = ['E']\ncauses = ['no.such']\n",
+            "names a cause that is not there: no.such",
+        ),
+        ("[[error]]\nname = 'e'\ntypes = ['E']\nends = ['eaten']\n", ".error[0].ends"),
+        ("[[error]]\nname = 'e'\nkinds = ['E']\n", ".error[0]"),
+        ("[[errors]]\nname = 'e'\n", "unknown keys errors"),
+    ],
+)
+def test_a_table_of_errors_is_read_strictly(tmp_path, table, said):
+    """A name that is not there, a wrong word or an unknown key is an error of the file."""
+    (tmp_path / "errors.toml").write_text(table)
+    with pytest.raises(RuleFileError) as caught:
+        read_folder(tmp_path)
+    assert said in str(caught.value)
+
+
+def test_an_error_that_fits_everything_or_has_a_bad_pattern_is_linted(tmp_path):
+    """It would answer for every exception, or for none; what it would decide goes on without it."""
+    (tmp_path / "errors.toml").write_text(
+        "[[error]]\nname = 'every'\n[[error]]\nname = 'bad'\npattern = '(?!x)'\n[[error]]\nname = 'bad'\ntypes = ['E']\n"
+    )
+    problems = "\n".join(lint(read_folder(folder(tmp_path))))
+    assert "error every: fits every exception" in problems
+    assert "error bad: defined twice" in problems
+    assert "error bad: not in RE2's language" in problems
+    book = evolve(load_rulebook(), errors=read_folder(tmp_path).errors[1:])
+    assert workerdiag.explain(ValueError("x"), rulebook=book).outcome == "unknown"

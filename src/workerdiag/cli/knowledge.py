@@ -29,7 +29,7 @@ from workerdiag.cli.commands import (
 from workerdiag.deadline import Deadline
 from workerdiag.errors import RuleFileError
 from workerdiag.model.evidence import LogChunk
-from workerdiag.model.rules import Cause, Landmark
+from workerdiag.model.rules import Cause, ErrorRule, Landmark
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.json import DIALECT, Schema, add_definition
 from workerdiag.rendering.wording import one_line, pluralize, printable
@@ -306,25 +306,29 @@ def draft(logs: tuple[str, ...]) -> int:
 
 
 def rule_schema() -> Schema:
-    """The JSON Schema (draft 2020-12) of a file of a cause, of landmarks or of shared advice."""
+    """The JSON Schema (draft 2020-12) of a file of a cause, of landmarks, of errors or of shared advice."""
     from workerdiag.rulebook.toml_folder import FIELD_OF_TABLE, SharedRules
 
     definitions, cause, landmark = _definitions()
     file_keys = {attribute: key for key, attribute in FIELD_OF_TABLE.items()}
     advice = add_definition(SharedRules, definitions, all_required=False)
+    error = add_definition(ErrorRule, definitions, all_required=False)
     for shape in (definitions["Cause"], definitions["Landmark"], definitions["SharedRules"]):
         shape["properties"] = {file_keys.get(key, key): each for key, each in shape["properties"].items()}
         shape["required"] = [file_keys.get(key, key) for key in shape["required"]]
-    landmarks = {
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["landmark"],
-        "properties": {"landmark": {"type": "array", "items": landmark}},
-    }
+    tables = [
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "required": [name],
+            "properties": {name: {"type": "array", "items": items}},
+        }
+        for name, items in (("landmark", landmark), ("error", error))
+    ]
     return {
         "$schema": DIALECT,
         "title": "workerdiag rule file",
-        "anyOf": [cause, landmarks, advice],
+        "anyOf": [cause, *tables, advice],
         "$defs": dict(sorted(definitions.items())),
     }
 
@@ -334,6 +338,7 @@ def export_schema() -> dict[str, object]:
     from workerdiag.rulebook.toml_folder import SCHEMA
 
     definitions, cause, landmark = _definitions()
+    error = add_definition(ErrorRule, definitions, all_required=False)
     texts = {"type": "array", "items": {"type": "string"}}
     return {
         "$schema": DIALECT,
@@ -345,6 +350,7 @@ def export_schema() -> dict[str, object]:
             "release": {"type": "string", "description": "Release of the knowledge, as reports quote it."},
             "causes": {"type": "array", "items": cause},
             "landmarks": {"type": "array", "items": landmark},
+            "errors": {"type": "array", "items": error},
             "advice": {"type": "array", "items": {"$ref": "#/$defs/Mitigation"}},
             "task_advice": {"type": "array", "items": {"$ref": "#/$defs/Mitigation"}},
             "notes": texts,

@@ -14,7 +14,7 @@ from workerdiag.matching.messages import MatchObserver
 from workerdiag.matching.other_lines import LastLine, Recognition
 from workerdiag.matching.patterns import END_REPORTS_PER_END, SignTables
 from workerdiag.matching.prefilter import available
-from workerdiag.matching.regex import WorkBudget, pattern, uses_re2
+from workerdiag.matching.regex import BadPatternError, WorkBudget, pattern, uses_re2
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Gap, LogChunk
@@ -202,9 +202,21 @@ def _exception_matches(facts: ExceptionFacts, signs: SignTables) -> Iterator[Mat
 
 
 def error_rule(evidence: Iterable[Evidence], book: Rulebook) -> ErrorRule | None:
-    """What the caught exception can come of: the rule for it, else for one linked to it."""
+    """What the caught exception can come of: the rule for it, else for one linked to it.
+
+    A rule of a pack whose pattern is none fits nothing.
+    """
     caught = [each for each in evidence if isinstance(each, ExceptionFacts)]
-    return next((rule for facts in caught for rule in book.errors if _is_for(rule, facts)), None)
+    rules = [each for each in book.errors if each.pattern is None or _is_pattern(each.pattern)] if caught else []
+    return next((rule for facts in caught for rule in rules if _is_for(rule, facts)), None)
+
+
+def _is_pattern(text: str) -> bool:
+    try:
+        pattern(text)
+    except BadPatternError:
+        return False
+    return True
 
 
 def _is_for(rule: ErrorRule | ExceptionSign, facts: ExceptionFacts) -> bool:

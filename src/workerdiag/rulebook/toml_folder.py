@@ -86,7 +86,7 @@ class _FolderReader:
             *_duplicate_names(causes, marks),
             *unknown_cause_problems(causes, shared, errors),
         ]
-        if not causes and not marks and not self.problems and not self._notes:
+        if not (causes or marks or errors or self.problems or self._notes):
             self.problems.append("holds no causes/<family>/<cause>.toml and no landmarks/*.toml")
         return Rulebook(
             schema=SCHEMA,
