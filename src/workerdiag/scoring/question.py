@@ -17,7 +17,7 @@ from workerdiag.model.normalize import whole
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import SCHEDULER_STATE, ErrorRule, Rulebook
 from workerdiag.model.vocabulary import CauseEnd
-from workerdiag.scoring.evaluate import EvaluatedCase, deaths_in_question, narrowed_case
+from workerdiag.scoring.evaluate import EvaluatedCase, deaths_in_question, evaluate_cases, narrowed_case
 from workerdiag.scoring.failures import EXCEPTION_ORIGIN, is_own_error, split_exception
 
 #: Errors of a caller that waited in vain, or no longer wants to wait.
@@ -29,13 +29,14 @@ _PRESENT = frozenset(
         EXCEPTION_ORIGIN,
         "event awaited-task",
         "event cluster",
+        "event disk",
         "event scheduler-state",
         "event task-state",
         "event worker-state",
     )
 )
-#: How causes end that keep work from going on.
-_STANDSTILLS: tuple[CauseEnd, ...] = ("standstill", "never-started")
+#: How causes end that keep work from going on while nobody dies.
+_WITHOUT_DEATH: tuple[CauseEnd, ...] = ("standstill", "never-started", "raised")
 _FATE, _AWAITED, _TASKS = "event.lost-tasks", "event.awaited-task", "event.task-state"
 _UNFINISHED = ("processing", "queued", "waiting", "no-worker")
 
@@ -68,15 +69,21 @@ def question_of(incident: Incident, evaluated: Sequence[EvaluatedCase], book: Ru
         is_asked = (case.end is not None and case.end.stop_requested for case in incident.cases)
         stopped = [each for each, asked in zip(evaluated, is_asked, strict=True) if asked]
         scope = evolve(incident, cases=(), unassigned_signs=tuple(_signs_of_now(incident, book)))
-        ends = () if _has_workers(incident) else stopped
-        return Question(scope=scope, ends=ends, deaths_are_separate=_has_unexpected(incident.cases))
+        are_separate = _has_unexpected(incident.cases)
+        stands_still = bool(evaluate_cases([Case(end=None)], scope, book)[0].chances.explanation)
+        if stands_still or are_separate:
+            ends = () if _has_workers(incident) else stopped
+            return Question(scope=scope, ends=ends, deaths_are_separate=are_separate)
     return Question(scope=incident, ends=deaths_in_question(evaluated, incident))
 
 
 def _signs_of_now(incident: Incident, book: Rulebook) -> Iterator[Match]:
+    """Signs of what keeps work from going on now, and those that name a worker which still lives."""
+    ended = {address for case in incident.cases if case.end for address in case.end.addresses}
     for each in incident.all_signs:
         cause = book.cause(each.owner)
-        if each.origin in _PRESENT and cause is not None and cause.ends in _STANDSTILLS:
+        names_living = each.identity.worker is not None and each.identity.worker not in ended
+        if names_living or (each.origin in _PRESENT and cause is not None and cause.ends in _WITHOUT_DEATH):
             yield each
 
 
