@@ -10,6 +10,7 @@ from workerdiag.model.evidence import Event, ExceptionFacts, Gap, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Case, Incident
 from workerdiag.model.process_end import ProcessEnd
+from workerdiag.model.timeline import MemorySample, ProcessHistory
 from workerdiag.pipeline import diagnose
 from workerdiag.scoring.evaluate import EvaluatedCase
 from workerdiag.scoring.probabilities import CauseScore, Distribution, SignEvidence
@@ -162,3 +163,36 @@ def test_a_scheduler_whose_address_answers_is_not_gone():
     gap = Gap(source="scheduler", place="scheduler", reason="timed-out")
     busy = Event(topic="client-state", fields={"status": "connecting", "answer": "answers"})
     assert "gone" not in diagnose([TIMEOUT, gap, busy], BOOK).summary
+
+
+def test_a_death_answers_where_nothing_waits():
+    """Whatever was lost is done or no longer wanted, and no work is unfinished: who died is the question."""
+    diagnosis = diagnose((*lost(), state(workers=0, running_workers=0)), BOOK)
+    assert (diagnosis.causes[0].id, diagnosis.deaths_are_separate) == ("signal.segfault", False)
+
+
+def test_a_stop_that_was_asked_for_answers_where_work_goes_on():
+    """The one worker was retired, its task runs on the other: nothing stands still, and nobody died."""
+    retired = {"action": "closing-worker", "worker": DEAD.worker, "reason": "scheduler-close-worker-1.2"}
+    removed = {
+        "action": "remove-worker",
+        "worker": DEAD.worker,
+        "expected": True,
+        "stimulus_id": "retire-workers-1",
+    }
+    events = (
+        Event(topic="all", fields={"action": "retire-workers", "workers": DEAD.worker}, when=1e9),
+        Event(topic=DEAD.worker, fields=retired, when=1e9, identity=DEAD),
+        Event(topic="all", fields=removed, when=1e9, identity=DEAD),
+    )
+    diagnosis = diagnose((*events, state(), awaited(caller="")), BOOK)
+    assert [each.cause for each in diagnosis.deaths] == ["exit.scheduler-retired"]
+    assert (diagnosis.outcome, diagnosis.causes[0].id) == ("explained", "exit.scheduler-retired")
+
+
+def test_a_death_that_a_table_of_errors_narrows_is_drawn_once():
+    """The causes of a death that can surface as the error are fewer; it stays one death."""
+    caught = ExceptionFacts(type="KilledWorker", text="", task="load-1", identity=DEAD)
+    history = ProcessHistory(identity=DEAD, samples=(MemorySample(at=1e9 - 1, process_bytes=2**20),), recorded=True)
+    diagnosis = diagnose((caught, *lost(unfinished=1), PAUSED, history), BOOK)
+    assert len(diagnosis.timeline.histories) == 1

@@ -110,8 +110,8 @@ def conclude(
 
 
 def _ends(in_question: Sequence[EvaluatedCase], evaluated: Sequence[EvaluatedCase]) -> list[ProcessEnd]:
-    cases = dict.fromkeys((*in_question, *evaluated))
-    return [each.case.end for each in cases if each.case.end is not None]
+    cases = {id(each.case): each.case for each in (*in_question, *evaluated)}
+    return [each.end for each in cases.values() if each.end is not None]
 
 
 def _death_weight(index: int, chances: Distribution) -> float:

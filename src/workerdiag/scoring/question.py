@@ -128,9 +128,10 @@ def is_about_now(incident: Incident) -> bool:
         return False
     lost = [case.end for case in incident.cases if case.end and case.end.unexpected]
     wants_workers = bool(raised) and _class_name(raised[0]) == _WAITS_FOR_WORKERS
-    if wants_workers or not _has_workers(incident):
-        return all(_is_replaced(end) and _is_made_good(end, incident) for end in lost)
-    return _has_work(incident) and all(_is_made_good(end, incident) for end in lost)
+    if not (wants_workers or _has_work(incident)):
+        return False
+    lacks_workers = wants_workers or not _has_workers(incident)
+    return all(_is_made_good(end, incident) and (_is_replaced(end) or not lacks_workers) for end in lost)
 
 
 def _states(incident: Incident) -> list[Mapping[str, str]]:

@@ -54,7 +54,8 @@ class ClusterSource:
         with guarded("asking the cluster", self._asker.abort):
             if session.can_begin() and not session.would_block():
                 self._client.sync(session.ask_all, callback_timeout=deadline.left_s)
-        session.look_at_client()
+        if not self._client.asynchronous:
+            session.look_at_client()
         yield from session.evidence()
 
     async def collect_async(self, *, budget_s: float) -> list[Evidence]:
