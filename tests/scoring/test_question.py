@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from workerdiag import load_rulebook
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import Event, ExceptionFacts, Gap, ProcessExit
+from workerdiag.model.evidence import Event, ExceptionFacts, Gap, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Case, Incident
 from workerdiag.model.process_end import ProcessEnd
@@ -167,7 +168,10 @@ def test_a_scheduler_whose_address_answers_is_not_gone():
 
 def test_a_death_answers_where_nothing_waits():
     """Whatever was lost is done or no longer wanted, and no work is unfinished: who died is the question."""
-    diagnosis = diagnose((*lost(), state(workers=0, running_workers=0)), BOOK)
+    restarted = LogChunk(
+        origin="nanny log", data=b"distributed.nanny - WARNING - Restarting worker\n", stream="nanny", identity=DEAD
+    )
+    diagnosis = diagnose((*lost(), restarted, state(workers=0, running_workers=0)), BOOK)
     assert (diagnosis.causes[0].id, diagnosis.deaths_are_separate) == ("signal.segfault", False)
 
 
@@ -194,5 +198,6 @@ def test_a_death_that_a_table_of_errors_narrows_is_drawn_once():
     """The causes of a death that can surface as the error are fewer; it stays one death."""
     caught = ExceptionFacts(type="KilledWorker", text="", task="load-1", identity=DEAD)
     history = ProcessHistory(identity=DEAD, samples=(MemorySample(at=1e9 - 1, process_bytes=2**20),), recorded=True)
-    diagnosis = diagnose((caught, *lost(unfinished=1), PAUSED, history), BOOK)
+    paused = evolve(PAUSED, identity=DEAD)
+    diagnosis = diagnose((caught, *lost(unfinished=1), paused, history), BOOK)
     assert len(diagnosis.timeline.histories) == 1
