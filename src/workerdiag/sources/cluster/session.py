@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from workerdiag.deadline import Deadline
+from workerdiag.guard import guarded
 from workerdiag.model.dask import PROCESS_ENDED, Client, Reply, is_other_nanny
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity, host_of, identity_of
@@ -21,9 +22,18 @@ from workerdiag.model.vocabulary import Place, Stream
 from workerdiag.sources.cluster import losses, queries, snapshot, workers
 from workerdiag.sources.cluster.client_state import client_state_events
 from workerdiag.sources.cluster.event_evidence import event_evidence, worker_state_events
-from workerdiag.sources.cluster.queries import TOPICS, Asker, ClusterQuestion, ServerLog, ServerLogRecord
+from workerdiag.sources.cluster.queries import (
+    TOPICS,
+    Asker,
+    ClusterQuestion,
+    ServerLog,
+    ServerLogRecord,
+    answer_in_time,
+)
 from workerdiag.sources.cluster.state import (
+    LISTENING_S,
     ClusterState,
+    awaited_tasks,
     count_states,
     finished_kind_events,
     lost_task_events,
@@ -34,8 +44,11 @@ from workerdiag.sources.cluster.state import (
     task_state_events,
     wanted_keys,
 )
+from workerdiag.sources.cluster.synchronization import Wait, fetch_stacks, wait_in
 from workerdiag.sources.cluster.workers import fetch_workers
 
+#: Time for the call stacks of running tasks, in seconds.
+_STACKS_S = 1.0
 #: Time that a nanny takes to start a new worker, in seconds.
 _RESTART_S = 1.5
 
@@ -245,8 +258,21 @@ class ClusterSession:
             self._evidence += [*task_state_events(counts), *kinds, *fates, Inspected(place="task states")]
         self._evidence += worker_state_events(state, silent=silent, known=self._known)
         if counts is not None or self._workers:
-            self._evidence += state_events(state, silent=silent, known=self._known)
+            waits = await self._ask_what_tasks_wait_for(silent)
+            self._evidence += state_events(state, silent=silent, known=self._known, waits=waits)
         await self._add_environment(in_trouble=bool(self._about) or state.in_trouble)
+
+    async def _ask_what_tasks_wait_for(self, silent: Collection[str]) -> dict[str, Wait | None]:
+        """Return what those tasks wait for that run and whose workers answer, by their stacks."""
+        running = [each for each in awaited_tasks(self._snapshot) if each["running_s"] is not None]
+        keys = [parsed_key(each["key"]) for each in running if each["worker"] not in silent]
+        if not keys:
+            return {}
+        call = partial(fetch_stacks, self._client, keys)
+        with guarded("asking for call stacks"):  # a worker that does not answer says nothing of its scheduler
+            stacks = await answer_in_time(call, self._asker.request_deadline().share(at_most_s=_STACKS_S))
+            return {key: wait_in(stack) for key, stack in stacks.items()}
+        return {}
 
     async def _add_environment(self, *, in_trouble: bool) -> None:
         of_workers = None
@@ -446,10 +472,6 @@ def _are_ends_noted(records: Iterable[ServerLogRecord], pids: Collection[int]) -
     return noted.issuperset(pids) and not is_next_due
 
 
-#: A worker without a heartbeat in this many more seconds is silent.
-_LISTENING_S = 1.2
-
-
 async def still_silent(client: Client, asker: Asker, state: ClusterState) -> frozenset[str]:
     """Return the workers that seem silent and send no heartbeat during the wait.
 
@@ -458,7 +480,7 @@ async def still_silent(client: Client, asker: Asker, state: ClusterState) -> fro
     suspected = state.maybe_silent()
     if not suspected:
         return frozenset()
-    listening = asker.request_deadline().share(0.4, at_most_s=_LISTENING_S)
+    listening = asker.request_deadline().share(0.4, at_most_s=LISTENING_S)
     await asyncio.sleep(listening.left_s)
     call = partial(fetch_workers, client, near=suspected)
     answer = await asker.ask("workers later", call, place="worker states")

@@ -18,6 +18,7 @@ from workerdiag.model.process_end import RECENT_S
 from workerdiag.sources.cluster.losses import removals_reader
 from workerdiag.sources.cluster.scheduler_functions import forgetter, packer, pauses
 from workerdiag.sources.cluster.state import states_reader
+from workerdiag.sources.cluster.synchronization import contention_reader
 from workerdiag.sources.cluster.workers import SETTINGS, versions_reader, workers_reader
 from workerdiag.sources.internals import log_handler_reader, topics_reader
 
@@ -128,7 +129,7 @@ def _snapshot_function() -> Method:
     """Return the snapshot function; it and its helpers are nested, so the scheduler needs no workerdiag."""
     forget, events, log = forgetter(), events_reader(), _log_function()
     states, workers, versions = states_reader(), workers_reader(), versions_reader()
-    removals, packed = removals_reader(event_cutter()), packer()
+    removals, packed, contention = removals_reader(event_cutter()), packer(), contention_reader()
 
     def host_of(address: str) -> str:
         return address.rpartition(":")[0].rpartition("/")[2]
@@ -154,6 +155,7 @@ def _snapshot_function() -> Method:
             **there,
             "workers": await packed(there["workers"].items()),
             "removals": lost,
+            "contention": await contention(dask_scheduler),
             "now": time(),
             **await versions(dask_scheduler, wanted["settings"]),
         }

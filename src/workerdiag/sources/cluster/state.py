@@ -6,6 +6,7 @@ import ast
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from heapq import nsmallest
+from types import MappingProxyType
 
 from attrs import field, frozen
 
@@ -14,12 +15,15 @@ from workerdiag.model.evidence import Event
 from workerdiag.model.identity import NO_IDENTITY, Identity, identity_of
 from workerdiag.sources.cluster.losses import Losses, heartbeat_interval_s
 from workerdiag.sources.cluster.scheduler_functions import pauses
+from workerdiag.sources.cluster.synchronization import Wait, wait_fields
 
 #: No losses are known.
 NO_LOSSES = Losses()
 #: A worker without a heartbeat for this many seconds and this many intervals may be silent.
 _SILENT_S = 5.0
 _SILENT_INTERVALS = 6
+#: A worker without a heartbeat in this many more seconds is silent.
+LISTENING_S = 1.2
 #: At most this many of the tasks that the client waits for become evidence.
 _MAX_AWAITED = 5
 _WAITING = ("queued", "no-worker", "waiting")
@@ -83,16 +87,21 @@ class ClusterState:
         return next((age for each, age in self._freshest if each != address), None)
 
     def maybe_silent(self) -> list[str]:
-        """Return workers whose last heartbeat is old, also compared with the others'.
+        """Return workers whose last heartbeat is old, also compared with the others'; or all, if all are silent.
 
-        A blocked scheduler receives no heartbeats at all.
+        A blocked scheduler receives no heartbeats at all: that all are silent needs a second look that is long
+        enough for a heartbeat of each.
         """
         least_s = max(_SILENT_S, _SILENT_INTERVALS * self.heartbeat_interval_s)
-        return [
-            address
-            for address, age in self.ages_s.items()
-            if age >= least_s and ((other := self.others_heartbeat_age_s(address)) is None or other <= 0.5 * age)
-        ]
+        old = [address for address, age in self.ages_s.items() if age >= least_s]
+        if len(old) == len(self.workers) and self.heartbeat_interval_s < LISTENING_S:
+            return old
+
+        def is_older_than_others(address: str) -> bool:
+            other = self.others_heartbeat_age_s(address)
+            return other is None or other <= 0.5 * self.ages_s[address]
+
+        return [each for each in old if is_older_than_others(each)]
 
 
 def scheduler_clock(snapshot: Reply, workers: Mapping[str, Reply]) -> float | None:
@@ -102,10 +111,23 @@ def scheduler_clock(snapshot: Reply, workers: Mapping[str, Reply]) -> float | No
     return now
 
 
-def state_events(state: ClusterState, *, silent: Collection[str], known: Mapping[str, Identity]) -> Iterator[Event]:
+def awaited_tasks(counts: Reply) -> list[Reply]:
+    """Return the first unfinished tasks among those that the client waits for."""
+    awaited = [each for each in counts.get("tasks", ()) if each.get("awaited")]
+    return [each for each in awaited if each["state"] in ("processing", *_WAITING)][:_MAX_AWAITED]
+
+
+def state_events(
+    state: ClusterState,
+    *,
+    silent: Collection[str],
+    known: Mapping[str, Identity],
+    waits: Mapping[str, Wait | None] = MappingProxyType({}),
+) -> Iterator[Event]:
     """Yield one event for the whole cluster, and one for each task that the client waits for.
 
-    *silent* are the addresses of silent workers, *known* the identities by worker address.
+    *silent* are the addresses of silent workers, *known* the identities by worker address, and *waits* what
+    tasks wait for themselves, by key.
     """
     running = state.counts.get("running_count")
     if running is None:
@@ -128,9 +150,7 @@ def state_events(state: ClusterState, *, silent: Collection[str], known: Mapping
             "threads_taken_s": _round_or_none(state.counts.get("threads_taken_s")),
         },  # without a time: it belongs to no single death, not even the last
     )
-    awaited = [each for each in state.counts.get("tasks", ()) if each.get("awaited")]
-    unfinished = [each for each in awaited if each["state"] in ("processing", *_WAITING)]
-    for each in unfinished[:_MAX_AWAITED]:
+    for each in awaited_tasks(state.counts):
         address = each.get("worker")
         yield Event(
             topic="awaited-task",
@@ -143,6 +163,7 @@ def state_events(state: ClusterState, *, silent: Collection[str], known: Mapping
                 "heard_s": _round_or_none(state.ages_s.get(str(address))),
                 "caller": "gave-up" if state.gave_up else "waits",
                 "worker_answers": None if address is None else address not in silent,
+                **wait_fields(waits.get(each["key"]), state.counts.get("contention", ())),
             },
             when=state.now,
             identity=known.get(str(address), NO_IDENTITY),

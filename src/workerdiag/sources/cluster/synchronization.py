@@ -1,0 +1,129 @@
+"""What running tasks wait for, by their stacks, and the locks, queues and events that somebody waits for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from attrs import frozen
+
+from workerdiag.model.dask import Client, Method, Reply, Scheduler
+from workerdiag.model.normalize import EventValue
+from workerdiag.sources.cluster.scheduler_functions import pauses
+
+#: What a function of Dask waits for, by its file and name (distributed 2024.8.1 to 2026.8.0).
+_WAITS: Final[Mapping[tuple[str, str], str]] = {
+    ("lock.py", "acquire"): "lock",
+    ("lock.py", "__enter__"): "lock",
+    ("multi_lock.py", "acquire"): "lock",
+    ("multi_lock.py", "__enter__"): "lock",
+    ("semaphore.py", "acquire"): "semaphore",
+    ("semaphore.py", "__enter__"): "semaphore",
+    ("queues.py", "get"): "queue",
+    ("queues.py", "put"): "queue",
+    ("variable.py", "get"): "variable",
+    ("event.py", "wait"): "event",
+    ("actor.py", "result"): "actor",
+    ("client.py", "result"): "task",
+    ("client.py", "gather"): "task",
+    ("client.py", "wait"): "task",
+}
+_FRAME = re.compile(r'\s*File "(?P<file>[^"\n]*)", line (?P<line>\d+), in (?P<function>\S+)')
+_SEPARATORS = re.compile(r"[/\\]")
+#: At most this many of each kind become evidence.
+_MAX_NAMED = 20
+
+
+@frozen(kw_only=True)
+class Wait:
+    """What the code of a task waits for."""
+
+    #: One of the values of `_WAITS`.
+    kind: str
+    #: The line that waits, as ``function (file:line)``.
+    at: str
+
+
+def wait_in(stack: Sequence[str]) -> Wait | None:
+    """Return what a task waits for by its *stack*, outermost frame first; None if it waits for nothing of Dask's.
+
+    A frame is text as ``distributed.profile.repr_frame`` writes it.
+    """
+    caller = ""
+    for frame in stack:
+        found = _FRAME.match(frame)
+        if found is None:
+            continue
+        *folders, name = _SEPARATORS.split(found["file"])
+        kind = _WAITS.get((name, found["function"])) if folders[-1:] == ["distributed"] else None
+        if kind is not None:
+            return Wait(kind=kind, at=caller)
+        caller = f"{found['function']} ({name}:{found['line']})"
+    return None
+
+
+async def fetch_stacks(client: Client, keys: Sequence[object]) -> dict[str, Sequence[str]]:
+    """Return the stacks of running tasks, by the text of their keys."""
+    reply: Reply = await client.scheduler.call_stack(keys=list(keys))
+    stacks = (of_worker.items() for of_worker in reply.values() if isinstance(of_worker, Mapping))
+    return {str(key): [str(each) for each in frames] for some in stacks for key, frames in some}
+
+
+def wait_fields(wait: Wait | None, contention: Iterable[Mapping[str, EventValue]]) -> dict[str, EventValue]:
+    """Return what a task waits for, with all that is known of it if only one of its kind is waited for."""
+    if wait is None:
+        return {}
+    of_kind = [each for each in contention if each["kind"] == wait.kind]
+    known = of_kind[0] if len(of_kind) == 1 else {}
+    named = {f"{wait.kind}_{name}": value for name, value in known.items() if name != "kind"}
+    return {"waits_for": wait.kind, "waits_at": wait.at, **named}
+
+
+def contention_reader() -> Method:
+    """Return a function for what is waited for: ``kind``, ``name``, ``waiting``, ``held``, ``silent_s``, ``freed_after_s``.
+
+    A holder refreshes its lease five times in ``freed_after_s``; ``silent_s`` is how long one has not. The
+    function runs inside the scheduler and is nested, so it is pickled by value. It reads the extensions of
+    distributed (semaphore.py, queues.py, event.py).
+    """
+    begin, most = pauses(), _MAX_NAMED
+
+    async def contention(scheduler: Scheduler) -> list[dict[str, object]]:
+        from time import time
+
+        pause, now = begin(), time()
+        found: list[dict[str, object]] = []
+        extensions = getattr(scheduler, "extensions", {})
+        semaphores = extensions.get("semaphores")
+        for name, waiting in list(getattr(semaphores, "metrics", {}).get("pending", {}).items()):
+            if semaphores is not None and waiting > 0:
+                leases = dict(getattr(semaphores, "leases", {}).get(name, {}))
+                freed_after_s = getattr(semaphores, "lease_timeouts", {}).get(name)
+                found.append(
+                    {
+                        "kind": "lock" if semaphores.max_leases.get(name) == 1 else "semaphore",
+                        "name": str(name)[:200],
+                        "waiting": waiting,
+                        "held": len(leases),
+                        "silent_s": round(now - min(leases.values()), 1) if leases else None,
+                        "freed_after_s": float(freed_after_s) if freed_after_s else None,
+                    }
+                )
+            await pause()
+        for name, queue in list(getattr(extensions.get("queues"), "queues", {}).items()):
+            takers = len(getattr(queue, "_getters", ()))
+            givers = len(getattr(queue, "_putters", ()))
+            if takers or givers:
+                found.append(
+                    {"kind": "queue", "name": str(name)[:200], "waiting": takers or givers, "held": queue.qsize()}
+                )
+            await pause()
+        events = extensions.get("events")
+        for name, waiting in list(getattr(events, "_waiter_count", {}).items()):
+            if waiting > 0:
+                found.append({"kind": "event", "name": str(name)[:200], "waiting": waiting})
+            await pause()
+        return found[:most]
+
+    return contention

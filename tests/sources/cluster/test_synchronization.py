@@ -1,0 +1,115 @@
+"""What running tasks wait for, by their stacks and the scheduler's extensions."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from workerdiag import load_rulebook
+from workerdiag.pipeline import diagnose
+from workerdiag.sources.cluster.state import ClusterState, state_events
+from workerdiag.sources.cluster.synchronization import Wait, contention_reader, wait_fields, wait_in
+
+BOOK = load_rulebook()
+WORKER = "tcp://10.0.0.4:1001"
+
+
+def frame(file, function, line=33):
+    """One frame, as a worker shows it."""
+    return f'  File "{file}", line {line}, in {function}\n\tsome code\n'
+
+
+BEGIN = (
+    frame("/usr/lib/python3.12/threading.py", "_bootstrap"),
+    frame("/venv/distributed/worker.py", "apply_function_simple"),
+    frame("/home/me/jobs.py", "update", 12),
+)
+
+
+@pytest.mark.parametrize(
+    ("frames", "kind"),
+    [
+        ([("lock.py", "acquire"), ("semaphore.py", "acquire"), ("utils.py", "sync")], "lock"),
+        ([("semaphore.py", "__enter__"), ("utils.py", "sync")], "semaphore"),
+        ([("queues.py", "get"), ("client.py", "sync")], "queue"),
+        ([("variable.py", "get")], "variable"),
+        ([("event.py", "wait")], "event"),
+        ([("client.py", "result"), ("client.py", "sync")], "task"),
+    ],
+)
+def test_a_stack_tells_what_a_task_waits_for_and_where(frames, kind):
+    """The line of the task's own code is named, not one of Dask."""
+    stack = [*BEGIN, *(frame(f"/venv/distributed/{file}", function) for file, function in frames)]
+    assert wait_in(stack) == Wait(kind=kind, at="update (jobs.py:12)")
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [
+        (),
+        BEGIN,
+        (*BEGIN, frame("/home/me/lock.py", "acquire"), "no frame"),
+        (*BEGIN, frame("/usr/lib/python3.12/threading.py", "wait")),
+    ],
+)
+def test_other_code_waits_for_nothing_of_dask(stack):
+    """A file of the same name elsewhere is none of Dask's."""
+    assert wait_in(stack) is None
+
+
+def test_what_is_waited_for_is_read_from_the_extensions():
+    """A queue, a lock and an event that nobody waits for are left out."""
+
+    class Getters:
+        _getters, _putters = (1, 2), ()
+
+        def qsize(self):
+            return 0
+
+    extensions = {
+        "semaphores": SimpleNamespace(
+            metrics={"pending": {"database": 1, "free": 0}},
+            leases={"database": {"a": 5.0}},
+            lease_timeouts={"database": 30},
+            max_leases={"database": 1, "free": 1},
+        ),
+        "queues": SimpleNamespace(queues={"orders": Getters()}),
+        "events": SimpleNamespace(_waiter_count={"start": 2, "set": 0}),
+    }
+    found = asyncio.run(contention_reader()(SimpleNamespace(extensions=extensions)))
+    assert [(each["kind"], each["name"], each["waiting"]) for each in found] == [
+        ("lock", "database", 1),
+        ("queue", "orders", 2),
+        ("event", "start", 2),
+    ]
+    assert found[0]["held"] == 1
+    assert asyncio.run(contention_reader()(SimpleNamespace())) == []
+
+
+def test_only_the_one_that_is_waited_for_is_named():
+    """Two locks, and nobody knows which of them a task waits for."""
+    one = {"kind": "lock", "name": "database", "waiting": 1}
+    wait = Wait(kind="lock", at="update (jobs.py:12)")
+    assert wait_fields(wait, [one])["lock_name"] == "database"
+    assert wait_fields(wait, [one, one | {"name": "other"}]) == {"waits_for": "lock", "waits_at": wait.at}
+
+
+@pytest.mark.parametrize(("running_s", "cause"), [(9.0, "standstill.coordination"), (0.5, None)])
+def test_a_task_that_waits_for_long_is_told_with_its_line_and_the_locks_name(running_s, cause):
+    """A lock that is merely busy for a moment is no standstill."""
+    task = {"key": "update-1", "state": "processing", "worker": WORKER, "running_s": running_s, "awaited": True}
+    lock = {"kind": "lock", "name": "database", "waiting": 1, "held": 1, "silent_s": 2.0, "freed_after_s": 30.0}
+    state = ClusterState(
+        workers={WORKER: {"status": "running", "last_seen": 100.0}},
+        counts={"tasks": [task], "contention": [lock]},
+        now=100.0,
+    )
+    waits = {"update-1": Wait(kind="lock", at="update (jobs.py:12)")}
+    found = diagnose(state_events(state, silent=(), known={}, waits=waits), BOOK)
+    assert (found.causes[0].id if found.causes else None) == cause
+    if cause:
+        (clue,) = found.causes[0].evidence
+        assert "waits_at=update (jobs.py:12)" in clue.text
+        assert "lock_name=database" in clue.text
