@@ -215,6 +215,46 @@ class UnlistedDeaths:
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
+class PresentTask:
+    """A task that the client waits for, at the moment of the question."""
+
+    key: str
+    #: As the scheduler has it: ``processing``, ``queued``, ``no-worker`` or ``waiting``.
+    state: str
+    #: Address of the worker that has it.
+    worker: str | None = None
+    #: Seconds for which it runs; None if it does not.
+    running_s: float | None = None
+    #: What its code waits for: ``lock``, ``semaphore``, ``queue``, ``variable``, ``event``, ``actor`` or
+    #: ``task``; empty if it waits for nothing of Dask's, or if that is not known.
+    waits_for: str = ""
+    #: Where, as ``function (file:line)``, and the name of the lock or queue.
+    waits_at: str = ""
+    awaited_name: str = ""
+    #: Seconds since the holder of the lock was heard of; None if nobody holds it, or for other waits.
+    holder_silent_s: float | None = None
+
+
+@frozen(kw_only=True, field_transformer=normalize_fields)
+class Present:
+    """What ran, waited, was paused or silent when the question was asked."""
+
+    #: Number of workers; None if not known.
+    workers: int | None = None
+    #: Number of tasks that no worker has yet, at least.
+    waiting_tasks: int = 0
+    #: Addresses of paused workers, and of those that answer nobody; at most five each.
+    paused: tuple[str, ...] = ()
+    silent: tuple[str, ...] = ()
+    #: Seconds since the longest silent worker was heard of.
+    silent_s: float | None = None
+    #: What waiting tasks require that no worker offers, such as ``worker tcp://10.0.0.4:3001``.
+    restrictions: str = ""
+    #: Some of the tasks that the client waits for.
+    tasks: tuple[PresentTask, ...] = ()
+
+
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class Findings:
     """All findings about one incident."""
 
@@ -241,6 +281,8 @@ class Findings:
     deaths_are_separate: bool = field(default=False, metadata=ADDED_LATER)
     #: Memory, tasks and events around the deaths, for the drawings.
     timeline: Timeline = field(default=Timeline(), metadata=ADDED_LATER)
+    #: What ran and waited when the question was asked; None if nothing did, or nobody could be asked.
+    present: Present | None = field(default=None, metadata=ADDED_LATER)
     #: Deaths beyond those in ``deaths``, of which only the first and the last hundreds are listed.
     unlisted_deaths: UnlistedDeaths = field(default=UnlistedDeaths(), metadata=ADDED_LATER)
 

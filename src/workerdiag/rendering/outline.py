@@ -38,6 +38,7 @@ from workerdiag.rendering.wording import (
     memory_line,
     one_line,
     pluralize,
+    present_lines,
     printable_object,
     retry_text,
     shorten_bytes,
@@ -192,6 +193,7 @@ def _sections(findings: Findings) -> Iterator[Section]:
             "advice", "What to do", map(advice_item, top.mitigations), most=MAX_ADVICE, numbered=True
         )
     yield _candidate_section(findings)
+    yield _bounded_section("now", "Now", (Item(text=each) for each in present_lines(findings.present)))
     lines, more = death_lines(findings)
     yield Section(
         topic="deaths",
@@ -262,6 +264,7 @@ Topic = Literal[
     "unchecked",
     "advice",
     "candidates",
+    "now",
     "deaths",
     "blame",
     "numbers",

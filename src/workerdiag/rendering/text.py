@@ -44,6 +44,7 @@ from workerdiag.rendering.wording import (
     printable,
     printable_object,
     retry_text,
+    still_lines,
 )
 
 #: Longer examples are left to the whole report, as a half is of no use.
@@ -104,6 +105,8 @@ def _sections(findings: Findings, most: int) -> Iterator[Section]:
         ranked = strongest_first(findings)  # a hint only if there is no better clue
         clues = [each for each in ranked if each.grade != "hint" or each is ranked[0]]
         yield Section(title="Evidence", items=tuple(map(_short_clue, clues[:most])))
+    now = still_lines(findings.present) if findings.present else ()
+    yield Section(title="Now", items=tuple(Item(text=clip(each, _MAX_DEATH_CHARS)) for each in now))
     lines, more = death_lines(findings, most)
     yield Section(
         title=f"Deaths ({death_count_text(findings)})",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import is_
 from typing import Any, TypeVar, cast
 
 from attrs import AttrsInstance, evolve, fields, has
 
-from workerdiag.model.diagnosis import Death, Findings, RetryPolicy
+from workerdiag.model.diagnosis import Death, Findings, Present, RetryPolicy
 from workerdiag.model.identity import Identity
 from workerdiag.model.signals import UNREADABLE_STATUS, signal_name
 from workerdiag.model.vocabulary import RetryAction, Verdict
@@ -289,6 +289,48 @@ def death_lines(findings: Findings, most: int = MAX_DEATHS) -> tuple[tuple[str, 
         if len(lines) > room:
             left_out += len(group) if len(group) > MAX_ALIKE else len(lines) - room
     return tuple(lines_shown), f"and {left_out:,} more" if left_out else ""
+
+
+def present_lines(present: Present | None) -> tuple[str, ...]:
+    """What stands still at the moment of the question, then what runs; a line each."""
+    if present is None:
+        return ()
+    return (*still_lines(present), *_running_lines(present))
+
+
+def still_lines(present: Present) -> Iterator[str]:
+    """Who is silent or paused, what tasks wait for, and what they require in vain."""
+    if present.silent:
+        yield f"{_listed(present.silent)} silent for {present.silent_s or 0:.0f} s: no heartbeat"
+    if present.paused:
+        yield f"{_listed(present.paused)} paused: no new task begins there"
+    for task in present.tasks:
+        if task.waits_for:
+            what = f'{task.waits_for} "{task.awaited_name}"' if task.awaited_name else f"{_an(task.waits_for)}"
+            holder = (
+                f"; its holder was last heard of {task.holder_silent_s:.0f} s ago" if task.holder_silent_s else ""
+            )
+            yield one_line(f"Task {task.key} waits for {what}{task.waits_at and f' in {task.waits_at}'}{holder}")
+    if present.restrictions:
+        yield one_line(f"Tasks wait for {present.restrictions}, which no worker of this cluster is or has")
+
+
+def _running_lines(present: Present) -> Iterator[str]:
+    for task in present.tasks:
+        if not task.waits_for and task.running_s is not None:
+            yield one_line(f"Task {task.key} runs on {task.worker}, for {task.running_s:.0f} s so far")
+    if present.waiting_tasks:
+        workers = f"; {pluralize(present.workers, 'worker')} in the cluster" if present.workers is not None else ""
+        yield f"{pluralize(present.waiting_tasks, 'task')} not begun{workers}"
+
+
+def _listed(addresses: Sequence[str]) -> str:
+    names = ", ".join(map(one_line, addresses))
+    return f"Worker {names} is" if len(addresses) == 1 else f"Workers {names} are"
+
+
+def _an(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def memory_line(deaths: Sequence[Death]) -> str:

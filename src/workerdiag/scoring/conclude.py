@@ -21,6 +21,7 @@ from workerdiag.scoring.evaluate import EvaluatedCase, deciding_cases, evaluate_
 from workerdiag.scoring.failures import is_callers_own, split_exception, task_failure
 from workerdiag.scoring.findings import clues, death_of_end, fingerprint, ranked_cause, unchecked_absences
 from workerdiag.scoring.next_steps import next_steps
+from workerdiag.scoring.present import present_of
 from workerdiag.scoring.probabilities import Distribution, weighted_mean
 from workerdiag.scoring.question import question_of, split_cases
 from workerdiag.scoring.summary import (
@@ -101,6 +102,7 @@ def conclude(
         notes=tuple(notes),
         failure=task_failure(incident),
         deaths_are_separate=incident.deaths_are_separate or (is_own and outcome == "unknown"),
+        present=None if is_own else present_of(incident),
         timeline=make_timeline(_ends(in_question, evaluated), incident),
         unlisted_deaths=evolve(beyond, count=beyond.count + len(death_of) - len(deaths)),
     )

@@ -41,6 +41,21 @@ def log_handler_reader() -> Method:
     return log_handler
 
 
+def waiters_reader() -> tuple[Method, Method]:
+    """Return two functions: the number of those that wait for a queue, and for each event of an extension.
+
+    They are ``asyncio.Queue._getters`` and ``_putters``, and ``EventExtension._waiter_count`` (event.py).
+    """
+
+    def at_queue(queue: object) -> int:
+        return sum(len(getattr(queue, name, ())) for name in ("_getters", "_putters"))
+
+    def at_events(extension: object) -> dict[object, int]:
+        return dict(getattr(extension, "_waiter_count", {}))
+
+    return at_queue, at_events
+
+
 def scheduler_identity(client: Client) -> Reply:
     """Return the identity that the scheduler sent when *client* connected (``Client._scheduler_identity``)."""
     return getattr(client, "_scheduler_identity", {})

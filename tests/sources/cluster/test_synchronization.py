@@ -32,6 +32,7 @@ BEGIN = (
     ("frames", "kind"),
     [
         ([("lock.py", "acquire"), ("semaphore.py", "acquire"), ("utils.py", "sync")], "lock"),
+        ([("semaphore.py", "__enter__"), ("lock.py", "acquire"), ("semaphore.py", "acquire")], "lock"),
         ([("semaphore.py", "__enter__"), ("utils.py", "sync")], "semaphore"),
         ([("queues.py", "get"), ("client.py", "sync")], "queue"),
         ([("variable.py", "get")], "variable"),
@@ -64,9 +65,6 @@ def test_what_is_waited_for_is_read_from_the_extensions():
 
     class Getters:
         _getters, _putters = (1, 2), ()
-
-        def qsize(self):
-            return 0
 
     extensions = {
         "semaphores": SimpleNamespace(

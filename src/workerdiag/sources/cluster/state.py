@@ -156,6 +156,7 @@ def state_events(
             topic="awaited-task",
             fields={
                 "key": each["key"],
+                **wait_fields(waits.get(each["key"]), state.counts.get("contention", ())),
                 "state": each["state"],
                 "worker": address,
                 "runs": _what_runs(each, state),
@@ -163,7 +164,6 @@ def state_events(
                 "heard_s": _round_or_none(state.ages_s.get(str(address))),
                 "caller": "gave-up" if state.gave_up else "waits",
                 "worker_answers": None if address is None else address not in silent,
-                **wait_fields(waits.get(each["key"]), state.counts.get("contention", ())),
             },
             when=state.now,
             identity=known.get(str(address), NO_IDENTITY),

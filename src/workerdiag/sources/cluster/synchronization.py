@@ -11,6 +11,7 @@ from attrs import frozen
 from workerdiag.model.dask import Client, Method, Reply, Scheduler
 from workerdiag.model.normalize import EventValue
 from workerdiag.sources.cluster.scheduler_functions import pauses
+from workerdiag.sources.internals import waiters_reader
 
 #: What a function of Dask waits for, by its file and name (distributed 2024.8.1 to 2026.8.0).
 _WAITS: Final[Mapping[tuple[str, str], str]] = {
@@ -50,7 +51,7 @@ def wait_in(stack: Sequence[str]) -> Wait | None:
 
     A frame is text as ``distributed.profile.repr_frame`` writes it.
     """
-    caller = ""
+    caller, kinds = "", []
     for frame in stack:
         found = _FRAME.match(frame)
         if found is None:
@@ -58,9 +59,12 @@ def wait_in(stack: Sequence[str]) -> Wait | None:
         *folders, name = _SEPARATORS.split(found["file"])
         kind = _WAITS.get((name, found["function"])) if folders[-1:] == ["distributed"] else None
         if kind is not None:
-            return Wait(kind=kind, at=caller)
-        caller = f"{found['function']} ({name}:{found['line']})"
-    return None
+            kinds.append(kind)
+        elif not kinds:
+            caller = f"{found['function']} ({name}:{found['line']})"
+    if not kinds:
+        return None
+    return Wait(kind="lock" if "lock" in kinds else kinds[0], at=caller)  # a lock is made of a semaphore
 
 
 async def fetch_stacks(client: Client, keys: Sequence[object]) -> dict[str, Sequence[str]]:
@@ -81,13 +85,13 @@ def wait_fields(wait: Wait | None, contention: Iterable[Mapping[str, EventValue]
 
 
 def contention_reader() -> Method:
-    """Return a function for what is waited for: ``kind``, ``name``, ``waiting``, ``held``, ``silent_s``, ``freed_after_s``.
+    """Return a function for all that is waited for, each with its kind, name and number of waiters.
 
-    A holder refreshes its lease five times in ``freed_after_s``; ``silent_s`` is how long one has not. The
-    function runs inside the scheduler and is nested, so it is pickled by value. It reads the extensions of
-    distributed (semaphore.py, queues.py, event.py).
+    A lock has also ``held``, ``silent_s`` and ``freed_after_s``: its holder refreshes the lease five times in
+    that time. The function runs inside the scheduler and is nested, so it is pickled by value. It reads the
+    extensions of distributed (semaphore.py, queues.py, event.py).
     """
-    begin, most = pauses(), _MAX_NAMED
+    begin, most, (at_queue, at_events) = pauses(), _MAX_NAMED, waiters_reader()
 
     async def contention(scheduler: Scheduler) -> list[dict[str, object]]:
         from time import time
@@ -112,15 +116,10 @@ def contention_reader() -> Method:
                 )
             await pause()
         for name, queue in list(getattr(extensions.get("queues"), "queues", {}).items()):
-            takers = len(getattr(queue, "_getters", ()))
-            givers = len(getattr(queue, "_putters", ()))
-            if takers or givers:
-                found.append(
-                    {"kind": "queue", "name": str(name)[:200], "waiting": takers or givers, "held": queue.qsize()}
-                )
+            if waiting := at_queue(queue):
+                found.append({"kind": "queue", "name": str(name)[:200], "waiting": waiting})
             await pause()
-        events = extensions.get("events")
-        for name, waiting in list(getattr(events, "_waiter_count", {}).items()):
+        for name, waiting in at_events(extensions.get("events")).items():
             if waiting > 0:
                 found.append({"kind": "event", "name": str(name)[:200], "waiting": waiting})
             await pause()
