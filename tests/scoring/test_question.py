@@ -201,3 +201,18 @@ def test_a_death_that_a_table_of_errors_narrows_is_drawn_once():
     paused = evolve(PAUSED, identity=DEAD)
     diagnosis = diagnose((caught, *lost(unfinished=1), paused, history), BOOK)
     assert len(diagnosis.timeline.histories) == 1
+
+
+def test_of_two_deaths_the_one_whose_work_waits_answers():
+    """The work of the first was done by others; that of the second still is to be done."""
+    second = Identity(worker="tcp://10.0.0.4:3003", pid=3003)
+    removed = {"action": "remove-worker", "worker": second.worker, "processing": "update-0"}
+    fate = {"worker": second.worker, "assigned": 1, "unfinished": 1}
+    killed = (
+        Event(topic="all", fields=removed, when=1e9 + 60, identity=second),
+        ProcessExit(reporter="nanny log", signal=4, when=1e9 + 60, identity=second),
+        Event(topic="lost-tasks", fields=fate, identity=second),
+    )
+    found = diagnose((*lost(), *killed, state(), awaited()), BOOK)
+    assert found.top.id == "signal.illegal-instruction"
+    assert {each.cause for each in found.deaths} == {"signal.segfault", "signal.illegal-instruction"}

@@ -74,7 +74,22 @@ def question_of(incident: Incident, evaluated: Sequence[EvaluatedCase], book: Ru
         if stands_still or are_separate:
             ends = () if _has_workers(incident) else stopped
             return Question(scope=scope, ends=ends, deaths_are_separate=are_separate)
-    return Question(scope=incident, ends=deaths_in_question(evaluated, incident))
+    return Question(scope=incident, ends=_not_made_good(deaths_in_question(evaluated, incident), incident))
+
+
+def _not_made_good(ends: Sequence[EvaluatedCase], incident: Incident) -> Sequence[EvaluatedCase]:
+    """The *ends* without deaths whose work others have done, while that of another death still waits.
+
+    All of them where an exception names its task or worker, or where nothing waits.
+    """
+    names_death = incident.about or any(each.task or each.identity.worker for each in incident.exceptions)
+    if names_death or not _has_work(incident):
+        return ends
+    made_good = [
+        each for each in ends if each.is_unexpected and each.case.end and _is_made_good(each.case.end, incident)
+    ]
+    others = [each for each in ends if each not in made_good]
+    return others if any(each.is_unexpected for each in others) else ends
 
 
 def _signs_of_now(incident: Incident, book: Rulebook) -> Iterator[Match]:
