@@ -21,6 +21,7 @@ from workerdiag.model.rules import (
     STACK_CAPTURE,
     AbsentSign,
     Cause,
+    EventSign,
     ExitSign,
     Landmark,
     LandmarkSign,
@@ -236,6 +237,10 @@ def _fixed_size(mitigation: Mitigation) -> str:
     return found[0] if found else ""
 
 
+#: Fields that advice may quote of events that sources create (`sources.modules`).
+_FIELDS_OF_TOPIC = {"module": ("module", "path"), "unread-task": ("module", "path")}
+
+
 def _known_placeholders(cause: Cause, book: Rulebook) -> set[str]:
     captured = _capture_names(cause, book)
     of_crashes = CRASH_PLACEHOLDERS if STACK_CAPTURE in captured else ()
@@ -250,9 +255,12 @@ def _known_placeholders(cause: Cause, book: Rulebook) -> set[str]:
 def _capture_names(cause: Cause, book: Rulebook) -> set[str]:
     marks = {each for sign in cause.signs for each in _landmark_ids(cause, sign)}
     texts = [text for each in book.landmarks if each.id in marks for text in each.wordings]
+    fields: set[str] = set()
     for sign in cause.signs:
         texts += sign.wordings if isinstance(sign, LogSign) else pattern_texts(sign)
-    return {name for text in texts for name in re.findall(r"\(\?P<(\w+)>", text)}
+        if isinstance(sign, EventSign):
+            fields |= {*sign.where, *sign.at_least, *_FIELDS_OF_TOPIC.get(sign.topic, ())}
+    return fields | {name for text in texts for name in re.findall(r"\(\?P<(\w+)>", text)}
 
 
 def _explanation_cycles(book: Rulebook) -> Iterator[str]:

@@ -102,6 +102,7 @@ class TaskState(Protocol):
     suspicious: int
     prefix: TaskPrefix
     processing_on: WorkerState | None
+    run_spec: object
     waiters: Collection[TaskState]
     who_wants: Collection[object]
 

@@ -465,10 +465,12 @@ SOURCE_TOPICS = frozenset(
         "host",
         "limits",
         "lost-tasks",
+        "module",
         "nanny-state",
         "recorder",
         "scheduler-state",
         "task-state",
+        "unread-task",
         "versions",
         "worker-state",
     }

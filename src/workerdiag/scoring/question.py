@@ -61,10 +61,10 @@ def split_cases(incident: Incident) -> Incident:
 
 def question_of(incident: Incident, evaluated: Sequence[EvaluatedCase], book: Rulebook) -> Question:
     """What was asked about *incident*; *evaluated* are all its ends."""
-    if _has_separate_error(incident):
-        return Question(scope=split_exception(incident)[0], ends=(), deaths_are_separate=True)
     if incident.asked is not None:
         return _question_of_error(incident, incident.asked, evaluated, book)
+    if _has_separate_error(incident):
+        return Question(scope=split_exception(incident)[0], ends=(), deaths_are_separate=True)
     if is_about_now(incident):
         is_asked = (case.end is not None and case.end.stop_requested for case in incident.cases)
         stopped = [each for each, asked in zip(evaluated, is_asked, strict=True) if asked]
@@ -74,22 +74,15 @@ def question_of(incident: Incident, evaluated: Sequence[EvaluatedCase], book: Ru
         if stands_still or are_separate:
             ends = () if _has_workers(incident) else stopped
             return Question(scope=scope, ends=ends, deaths_are_separate=are_separate)
-    return Question(scope=incident, ends=_not_made_good(deaths_in_question(evaluated, incident), incident))
+    return Question(scope=incident, ends=_with_work_left(deaths_in_question(evaluated, incident), incident))
 
 
-def _not_made_good(ends: Sequence[EvaluatedCase], incident: Incident) -> Sequence[EvaluatedCase]:
-    """The *ends* without deaths whose work others have done, while that of another death still waits.
-
-    All of them where an exception names its task or worker, or where nothing waits.
-    """
-    names_death = incident.about or any(each.task or each.identity.worker for each in incident.exceptions)
-    if names_death or not _has_work(incident):
+def _with_work_left(ends: Sequence[EvaluatedCase], incident: Incident) -> Sequence[EvaluatedCase]:
+    """The *ends* without those of workers whose work others have done, if somebody waits for the work of others."""
+    if incident.about or not (incident.exceptions == () or _is_end_of_wait(incident.exceptions[0])):
         return ends
-    made_good = [
-        each for each in ends if each.is_unexpected and each.case.end and _is_made_good(each.case.end, incident)
-    ]
-    others = [each for each in ends if each not in made_good]
-    return others if any(each.is_unexpected for each in others) else ends
+    left = [each for each in ends if each.case.end is None or not _is_made_good(each.case.end, incident)]
+    return left if any(each.is_unexpected for each in left) else ends
 
 
 def _signs_of_now(incident: Incident, book: Rulebook) -> Iterator[Match]:

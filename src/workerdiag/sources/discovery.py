@@ -18,9 +18,10 @@ from workerdiag.model.scene import Location, Scene, most_perishable_first
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.queries import ClusterQuestion
 from workerdiag.sources.host.respondents import find_locations
+from workerdiag.sources.modules import ModuleSource, module_question
 from workerdiag.sources.recorder.source import RecorderSource
 from workerdiag.sources.registry import applicable_sources
-from workerdiag.sources.runner import collect_all, collect_each, take_in_time
+from workerdiag.sources.runner import collect_each, take_in_time
 from workerdiag.sources.scene import (
     find_victims,
     make_scene,
@@ -144,8 +145,12 @@ class Discovery:
         facts = [each for each in self._facts if isinstance(each, ExceptionFacts)]
         only_a_task_failed = any(each.from_task for each in facts)
         is_callers_own = any(each.in_caller for each in facts)  # then no worker's machine is in question
+        modules = module_question(self._client, facts, pieces)
+        own = [ModuleSource(self._client, modules)] if self._client is not None and modules.is_open else []
         if is_callers_own or (not victims and (self._client is None or only_a_task_failed)):
-            return _setup_events(make_scene((), (), self._client)), collect_all(others, self._deadline)
+            answers = collect_each([*own, *others], self._deadline)
+            setup = _setup_events(make_scene((), (), self._client))
+            return [*setup, *chain(*answers[: len(own)])], list(chain(*answers[len(own) :]))
         if self._client is not None:
             victims = without_unknown_nannies(victims, pieces)
         deadline = self._deadline.share(_LOCATIONS_SHARE)
@@ -162,7 +167,8 @@ class Discovery:
                 evidence.append(each)
             else:
                 platforms.append(each)
-        sources = [*most_perishable_first(platforms), *others]
+        platforms = [*own, *most_perishable_first(platforms)]
+        sources = [*platforms, *others]
         answers = collect_each(sources, self._deadline, most_bytes=_MAX_PLATFORM_BYTES)
         count = len(platforms)
         return [*evidence, *chain(*answers[:count])], list(chain(*answers[count:]))

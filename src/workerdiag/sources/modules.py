@@ -1,0 +1,310 @@
+"""What client, scheduler and workers have of the modules that an error or lost work is about.
+
+An ImportError names its module. Work that workers could not unpickle names its modules in the scheduler: such
+workers leave within a second of their first task of the kind, with their nannies, and none comes in their place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from attrs import frozen
+
+from workerdiag.deadline import Deadline
+from workerdiag.guard import guarded
+from workerdiag.model.dask import Client, Method, Reply, Scheduler
+from workerdiag.model.evidence import Event, Evidence, ExceptionFacts
+from workerdiag.model.identity import identity_of
+from workerdiag.model.normalize import EventValue
+from workerdiag.model.vocabulary import Place
+from workerdiag.sources.cluster.scheduler_functions import forgetter, pauses
+from workerdiag.sources.host.remote_call import gather_answers, probe_elsewhere, probe_here, run_in_client_loop
+from workerdiag.sources.internals import topics_reader
+
+#: At most this many modules are compared, on at most this many workers.
+MAX_MODULES, _MAX_WORKERS = 20, 5
+#: At most this many lost workers are looked at, and this many of their tasks.
+_MAX_LOST, _MAX_TASKS = 50, 10
+#: A task's modules are read until its pickle has this many objects or bytes.
+_MAX_OBJECTS, _MAX_BYTES = 20_000, 2**20
+#: A worker that leaves at most this many seconds after it got its tasks may not have been able to read them.
+_MOST_HELD_S = 1.0
+#: Errors that name the module in which something was not found, as Python words them.
+_NAMES_MODULE = re.compile(
+    r"No module named ['\"](\w+)|cannot import name ['\"]\w+['\"] from (?:partially initialized module )?['\"](\w+)"
+    r"|Can't get attribute '[\w.<>]+' on <module '(\w+)|module '(\w+)[\w.]*' has no attribute "
+)
+
+
+@frozen(kw_only=True)
+class ModuleQuestion:
+    """The modules and the lost workers in question, and whom to ask."""
+
+    #: Modules that errors name, without submodules.
+    named: tuple[str, ...] = ()
+    #: Addresses of workers that were lost unexpectedly.
+    lost: tuple[str, ...] = ()
+    #: Addresses of workers that are there.
+    workers: tuple[str, ...] = ()
+    #: Whether the scheduler may run a function of ours.
+    may_look: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is anything to ask."""
+        return bool(self.named or (self.lost and self.may_look))
+
+
+def module_question(client: Client | None, facts: Iterable[Evidence], pieces: Iterable[Evidence]) -> ModuleQuestion:
+    """Return the question that errors, also those of the client's futures, and a cluster's evidence lead to."""
+    errors = [each for each in facts if isinstance(each, ExceptionFacts) and not each.in_caller]
+    events = [each for each in pieces if isinstance(each, Event)]
+    removed = (
+        each for each in events if each.fields.get("action") == "remove-worker" and not each.fields.get("expected")
+    )
+    states = (each for each in events if each.topic == "worker-state")
+    version = next((each.fields.get("python") for each in events if each.topic == "versions"), None)
+    ours = f"{sys.version_info[0]}.{sys.version_info[1]}."
+    named = [name for each in errors for name in _named_modules(each)] or _modules_of_futures(client)
+    return ModuleQuestion(
+        named=tuple(dict.fromkeys(named))[:MAX_MODULES],
+        lost=tuple(dict.fromkeys(each.identity.worker for each in removed if each.identity.worker))[:_MAX_LOST],
+        workers=tuple(each.identity.worker for each in states if each.identity.worker)[:_MAX_WORKERS],
+        may_look=str(version).startswith(ours),  # byte code of another release can crash a scheduler
+    )
+
+
+def _named_modules(facts: ExceptionFacts) -> Iterator[str]:
+    for found in islice(_NAMES_MODULE.finditer(facts.text), MAX_MODULES):
+        yield next(name for name in found.groups() if name)
+
+
+def _modules_of_futures(client: Client | None) -> list[str]:
+    """Return the modules that errors of the client's futures did not find."""
+    futures = list(getattr(client, "futures", {}).values())
+    failed = (each for each in futures if getattr(each, "status", "") == "error")
+    raised = [getattr(each, "exception", None) for each in islice(failed, MAX_MODULES)]
+    errors = [*raised, *(getattr(each, "__cause__", None) for each in raised)]
+    names = [each.name for each in errors if isinstance(each, ImportError)]
+    return [name.partition(".")[0] for name in names if isinstance(name, str)]
+
+
+class ModuleSource:
+    """Compares the modules in question on all sides, by name and by version of their package; imports none."""
+
+    name = "modules"
+    place: Place = "versions"
+
+    def __init__(self, client: Client, question: ModuleQuestion) -> None:
+        self._client = client
+        self._question = question
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+        """Yield what was found, in *budget_s* seconds; the client's event loop must be another thread's."""
+        deadline = Deadline.of_budget(budget_s)
+        found: list[Event] = []
+        with guarded("comparing modules"):
+            run_in_client_loop(self._client, partial(self._compare, found, deadline), deadline)
+        yield from found
+
+    async def _compare(self, found: list[Event], deadline: Deadline) -> None:
+        question, unread = self._question, {}
+        if question.lost and question.may_look:
+            call = self._client.run_on_scheduler(_unread_reader(), list(question.lost))
+            unread = await asyncio.wait_for(call, deadline.share(0.5).left_s)
+        names = list(dict.fromkeys([*question.named, *unread.get("modules", ())]))[:MAX_MODULES]
+        if not names:
+            found += unread_events(unread, {}, is_local=self._is_local())
+            return
+        request: Any = {"modules": names}
+        places: list[str | None] = [None, *question.workers]
+        asking = [
+            partial(probe_elsewhere, self._client, place, ("modules",), request, deadline.share(0.8))
+            for place in places
+        ]
+        answers = await gather_answers(asking)
+        here = _found(await asyncio.to_thread(probe_here, ("modules",), request)) or {}
+        scheduler, *workers = (_found(each) for each in answers)
+        known = [each for each in workers if each is not None]
+        found += unread_events(unread, here, is_local=self._is_local())
+        found += module_events(names, here, scheduler, known)
+
+    def _is_local(self) -> bool:
+        cluster = getattr(self._client, "cluster", None)
+        return type(cluster).__name__ == "LocalCluster" and bool(getattr(cluster, "worker_spec", None))
+
+
+def _found(answer: object) -> Mapping[str, Reply] | None:
+    modules = answer.get("modules") if isinstance(answer, Mapping) else None
+    found = modules.get("found") if isinstance(modules, Mapping) else None
+    return found if isinstance(found, Mapping) else None
+
+
+def unread_events(unread: Reply, here: Mapping[str, Reply], *, is_local: bool) -> Iterator[Event]:
+    """Yield an event for each worker that left because it could not read what the scheduler sent it.
+
+    Workers of a LocalCluster find what this program found when it started them: ``module`` is one that it found
+    later. Of other workers that are gone, nothing is known.
+    """
+    names = unread.get("modules", ())
+    late = [name for name in names if name not in here or here[name].get("late")] if is_local else []
+    fields: dict[str, EventValue] = {
+        "task": ", ".join(unread.get("keys", ())[:3]) or None,
+        "modules": ", ".join(names) or None,
+        "module": late[0] if late else None,
+        "path": _own_path(here.get(late[0], {})) if late else None,
+        "importable": is_local and not late,
+        "local": is_local,
+        "only_dask": not names,
+    }
+    for worker in unread.get("workers", ()):
+        yield Event(topic="unread-task", fields=fields, identity=identity_of(worker=worker))
+
+
+def module_events(
+    names: Collection[str],
+    here: Mapping[str, Reply],
+    scheduler: Mapping[str, Reply] | None,
+    workers: Sequence[Mapping[str, Reply]],
+) -> Iterator[Event]:
+    """Yield an event for each module that somebody lacks or has in another version, while the client has it.
+
+    *scheduler* is None if it did not answer; *workers* are the answers of workers.
+    """
+    for name in names:
+        if (own := here.get(name)) is None:
+            continue
+        lacking = sum(name not in each for each in workers)
+        sides = [*workers, *([scheduler] if scheduler and not workers else [])]
+        others = [each[name] for each in sides if name in each]
+        different = [each for each in others if each.get("version") != own.get("version")]
+        lacks_scheduler = scheduler is not None and name not in scheduler and (lacking > 0 or not workers)
+        if lacking or different or lacks_scheduler:
+            yield Event(
+                topic="module",
+                fields={
+                    "module": name,
+                    "package": str(own.get("package") or "") or None,
+                    "path": _own_path(own),
+                    "client": str(own.get("version") or "there"),
+                    "others": str(different[0].get("version") or "another") if different else None,
+                    "lacking_workers": lacking,
+                    "asked_workers": len(workers),
+                    "lacks_scheduler": lacks_scheduler,
+                    "differs": bool(different),
+                },
+            )
+
+
+def _own_path(found: Reply) -> str | None:
+    """The file or folder of a module that no package has installed."""
+    path = "" if found.get("package") else str(found.get("file") or "")
+    return path.removesuffix("/__init__.py") or None
+
+
+def _unread_reader() -> Method:
+    """Return a function for the tasks that workers could not read: ``workers``, ``keys``, ``modules``.
+
+    It runs inside the scheduler, so it is nested, and pickled by value.
+    """
+    forget, begin, topics_of, modules_of = forgetter(), pauses(), topics_reader(), _task_modules_reader()
+    unread_of, most_tasks, most_modules = _unread_tasks_reader(), _MAX_TASKS, MAX_MODULES
+
+    async def workerdiag_looks_at_unread(addresses: list[str], dask_scheduler: Scheduler) -> dict[str, object]:
+        forget(dask_scheduler)
+        pause, topics = begin(), topics_of(dask_scheduler) or {}
+        given: dict[object, list[float]] = {}
+        for each in list(getattr(dask_scheduler, "transition_log", ())):
+            if each[2] == "processing":
+                given.setdefault(each[0], []).append(each[-1])
+        await pause()
+        unread: dict[object, None] = {}
+        workers: list[str] = []
+        for address in [each for each in addresses if each in topics]:
+            keys = unread_of(dask_scheduler, address, topics, given)
+            workers += [address] if keys else []
+            unread.update(dict.fromkeys(keys))
+            await pause()
+        names: dict[str, None] = {}
+        for key in list(unread)[:most_tasks]:
+            names.update(dict.fromkeys(modules_of(dask_scheduler.tasks[key].run_spec)))
+            await pause()
+        texts = [str(each)[:200] for each in unread]
+        return {"workers": workers, "keys": texts, "modules": list(names)[:most_modules]}
+
+    return workerdiag_looks_at_unread
+
+
+def _unread_tasks_reader() -> Method:
+    most_held_s = _MOST_HELD_S
+
+    def host_of(address: str) -> str:
+        return address.rpartition(":")[0].rpartition("/")[2]
+
+    def unread_of(
+        scheduler: Scheduler, address: str, topics: Mapping[str, Any], given: Mapping[object, list[float]]
+    ) -> list[object]:
+        """Return the tasks with which a worker left as soon as it got them, if none came in its place."""
+        removals = [each for each in list(topics[address].events) if each[1].get("action") == "remove-worker"]
+        if not removals or removals[-1][1].get("expected"):
+            return []
+        when, removal = removals[-1]
+        near = [each for each in scheduler.workers if host_of(each) == host_of(address) and each in topics]
+        is_replaced = any(began > when for each in near for began, _ in list(topics[each].events)[:1])
+        keys = [key for key in removal.get("processing-tasks") or () if key in scheduler.tasks]
+        for key in keys:
+            got = max([each for each in given.get(key, ()) if each <= when], default=0)
+            if when - got > most_held_s or scheduler.tasks[key].prefix.duration_average >= 0:
+                return []
+        return [] if is_replaced else keys
+
+    return unread_of
+
+
+def _task_modules_reader() -> Method:
+    most_objects, most_bytes = _MAX_OBJECTS, _MAX_BYTES
+
+    def modules_of(task: object) -> list[str]:
+        """Return the modules that unpickling a task imports, but those of Dask and of Python itself."""
+        from sys import stdlib_module_names
+        from types import SimpleNamespace
+
+        from cloudpickle import Pickler  # type: ignore[import-untyped]
+
+        known = {*stdlib_module_names, "dask", "distributed", "cloudpickle", "__main__", "__mp_main__"}
+        names: dict[str, None] = {}
+        seen = [0, 0]
+
+        class EnoughReadError(Exception):
+            pass
+
+        def write(data: bytes) -> None:
+            seen[1] += len(data)
+            if seen[1] > most_bytes:
+                raise EnoughReadError
+
+        class NameReader(Pickler):  # type: ignore[misc]
+            def persistent_id(self, thing: object) -> None:
+                seen[0] += 1
+                if seen[0] > most_objects:
+                    raise EnoughReadError
+                kind = type(thing).__name__
+                is_named = isinstance(thing, type) or kind in ("function", "builtin_function_or_method")
+                name = getattr(thing, "__name__" if kind == "module" else "__module__", None)
+                name = name if is_named or kind == "module" else None
+                if isinstance(name, str) and name.partition(".")[0] not in known:
+                    names[name.partition(".")[0]] = None
+
+        try:
+            NameReader(SimpleNamespace(write=write), protocol=5, buffer_callback=[].append).dump(task)
+        except Exception:  # noqa: BLE001  what cannot be pickled here says nothing of those who have it
+            return list(names)
+        return list(names)
+
+    return modules_of
