@@ -32,7 +32,7 @@ MAX_MODULES, _MAX_WORKERS = 20, 5
 #: At most this many lost workers are looked at, and this many of their tasks.
 _MAX_LOST, _MAX_TASKS = 50, 10
 #: A task's modules are read until its pickle has this many objects or bytes.
-_MAX_OBJECTS, _MAX_BYTES = 20_000, 2**20
+_MAX_OBJECTS, _MAX_BYTES = 5000, 2**18
 #: A worker that leaves at most this many seconds after it got its tasks may not have been able to read them.
 _MOST_HELD_S = 1.0
 #: Errors that name the module in which something was not found, as Python words them.

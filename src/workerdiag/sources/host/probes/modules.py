@@ -43,10 +43,9 @@ def _package_of(module: str, *, is_installed: bool) -> tuple[str, str]:
         return module, importlib.metadata.version(module)
     except importlib.metadata.PackageNotFoundError:
         pass
-    distributions = importlib.metadata.packages_distributions() if is_installed else {}  # takes .1 s
-    for package in distributions.get(module, ())[:1]:
-        return package, importlib.metadata.version(package)
-    return "", ""
+    list_all = getattr(importlib.metadata, "packages_distributions", dict)  # takes .1 s; since Python 3.10
+    package = next(iter(list_all().get(module, ())), "") if is_installed else ""
+    return package, importlib.metadata.version(package) if package else ""
 
 
 def _digest_of(file: str) -> str:
