@@ -39,6 +39,14 @@ def test_what_a_log_says_is_quoted_in_a_command():
     assert first_step(WAITING.format("tcp://a;reboot")).command.endswith(" 'tcp://a;reboot'")
 
 
+def test_a_terminal_that_hides_how_workers_end_is_to_say_more():
+    """A LocalCluster shows warnings alone: what would cure that is named, not the kernel."""
+    line = "2026-05-04 11:22:33,444 - distributed.nanny - WARNING - Restarting worker (status=Status.running)\n"
+    step = first_step(line)
+    assert "silence_logs=logging.INFO" in step.command
+    assert "distributed.nanny: info" in step.command
+
+
 @pytest.mark.parametrize("text", ["dask-worker-7f9c   0/1   CrashLoopBackOff   5   14m"])
 def test_a_pod_is_looked_at_with_the_tools_of_kubernetes(text):
     """The platform that tells of trouble is the one to ask."""

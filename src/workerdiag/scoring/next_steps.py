@@ -87,13 +87,15 @@ def next_steps(
                 )
     ordered_steps = sorted(steps.values(), key=lambda step: -len(step.distinguishes))
     is_unknown = outcome in ("unknown", "no-evidence")
-    asked_for = _steps_at_obstacle(obstacles, book) if is_unknown and not incident.cases else []
-    fallback = _fallback_steps(incident) if is_unknown and not (ordered_steps or asked_for) else []
+    asked_at: list[NextStep] = []
+    if is_unknown:
+        asked_at = _steps_at_untold_end(incident, book) if incident.cases else _steps_at_obstacle(obstacles, book)
+    fallback = _fallback_steps(incident) if is_unknown and not (ordered_steps or asked_at) else []
     advised = _advised_steps(book.advice, setting) if is_unknown else []
     if outcome == "unknown" and incident.cases and all(mark.origin != _RECORDER_TOPIC for mark in incident.marks):
         advised.append(_RECORD_NEXT_DEATH)
     first = _senders(incident) if is_unknown else ()
-    return (*[*first, *asked_for, *ordered_steps, *fallback][: MAX_STEPS - len(advised)], *advised)
+    return (*[*first, *asked_at, *ordered_steps, *fallback][: MAX_STEPS - len(advised)], *advised)
 
 
 def _steps_at_obstacle(obstacles: AllClearObstacles, book: Rulebook) -> list[NextStep]:
@@ -105,6 +107,14 @@ def _steps_at_failure(incident: Incident, book: Rulebook) -> list[NextStep]:
     """The steps of the first failure whose landmark has some, where nothing died."""
     failures = (_steps_at_landmark(mark, book) for mark in incident.marks if mark.role == "failure")
     return next(filter(None, failures), [])
+
+
+def _steps_at_untold_end(incident: Incident, book: Rulebook) -> list[NextStep]:
+    """The steps of the first message that tells of a worker's end, but not how it ended."""
+    ends = [case.end for case in incident.cases if case.end]
+    untold = (end for end in ends if end.signal is None and end.status is None)
+    steps = (_steps_at_landmark(mark, book) for end in untold for mark in end.marks)
+    return next(filter(None, steps), [])
 
 
 def _steps_at_landmark(mark: Match, book: Rulebook) -> list[NextStep]:

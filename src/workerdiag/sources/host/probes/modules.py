@@ -43,7 +43,7 @@ def _package_of(module: str, *, is_installed: bool) -> tuple[str, str]:
         return module, importlib.metadata.version(module)
     except importlib.metadata.PackageNotFoundError:
         pass
-    list_all = getattr(importlib.metadata, "packages_distributions", dict)  # takes .1 s; since Python 3.10
+    list_all: Any = getattr(importlib.metadata, "packages_distributions", dict)  # takes .1 s; since Python 3.10
     package = next(iter(list_all().get(module, ())), "") if is_installed else ""
     return package, importlib.metadata.version(package) if package else ""
 
