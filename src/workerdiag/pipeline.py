@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import evolve
 
-from workerdiag.correlation.assemble import assemble
+from workerdiag.correlation.assemble import assemble, contradiction_notes
 from workerdiag.correlation.clock_sync import synchronize_clocks
 from workerdiag.deadline import MORE_TIME, NO_DEADLINE, Deadline, GraceDeadline
 from workerdiag.matching.match import derive_matches, engine_notes, error_rule, find_matches, search
@@ -61,6 +61,7 @@ def diagnose(  # noqa: PLR0913  all but two have defaults
     notes = (*book.notes, *engine_notes(), *search_result.left_out, *clock_notes)
     incident = assemble(matches, other_evidence, GraceDeadline(deadline, grace=_ALWAYS_MERGED))
     gaps += _merge_gaps(incident.left_out)
+    notes += tuple(contradiction_notes(incident.cases))
     incident = evolve(
         incident,
         about=tuple(about),

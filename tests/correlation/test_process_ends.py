@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from workerdiag import LogText, explain
 from workerdiag.correlation.assemble import ReportLimit, merge_ends
 from workerdiag.correlation.process_ends import CandidateTable, EndBuilder, EndList
 from workerdiag.deadline import GraceDeadline
@@ -59,3 +60,27 @@ def test_a_removal_is_of_the_latest_end_of_its_worker():
     listed.learn(first, named)
     assert listed.latest_of(worker.worker) is second
     assert list(listed.latest(1)) == [second]
+
+
+LINE = "2026-05-04 11:22:{:02},100 - distributed.nanny - {}\n"
+
+
+def explained(*lines):
+    """What is said of a nanny's lines, one a second."""
+    return explain(logs=LogText("".join(LINE.format(second, line) for second, line in enumerate(lines))))
+
+
+def test_a_warning_does_not_prove_that_a_nanny_says_how_workers_end():
+    """Status 0 is passed over in silence, but only in a log that has what is said at level INFO."""
+    restarted = "WARNING - Restarting worker"
+    killed = "WARNING - Worker process still alive after 4.0 seconds, killing"
+    assert {each.status for each in explained(killed, restarted, restarted).deaths} == {None}
+    informed = explained("INFO - Worker process 7 exited with status 3", restarted, restarted)
+    assert {each.status for each in informed.deaths} == {3, 0}
+
+
+def test_two_ends_of_one_process_are_told_as_a_contradiction():
+    """A process ends once: whoever reads of both must know that one line is of another process."""
+    ends = ("INFO - Worker process 7 was killed by signal 11", "INFO - Worker process 7 exited with status 3")
+    assert any("Two different ends of process 7" in each for each in explained(*ends).notes)
+    assert not any("different ends" in each for each in explained(ends[0], ends[1].replace("7", "8")).notes)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import pairwise
 from math import inf
 
 from attrs import define, evolve
@@ -28,7 +29,7 @@ from workerdiag.model.evidence import (
 from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Case, Incident, Lifetimes
 from workerdiag.model.normalize import decimal
-from workerdiag.model.process_end import ProcessEnd
+from workerdiag.model.process_end import TOGETHER_S, ProcessEnd
 from workerdiag.model.rules import REGISTRATIONS, STANDSTILLS_OF_MACHINES, START_FAILED, STILL_ALIVE
 from workerdiag.model.stop_reasons import is_retirement, is_stop_request
 from workerdiag.model.timeline import ProcessHistory
@@ -87,6 +88,22 @@ def assemble(
         left_out=limit.left_out,
         lifetimes=lifetimes,
     )
+
+
+def contradiction_notes(cases: Iterable[Case]) -> list[str]:
+    """One note for each process id of which two different ends are reported within seconds."""
+    ends = [case.end for case in cases if case.end and case.end.identity.pid and case.end.when is not None]
+    ends.sort(key=lambda end: (end.identity.pid or 0, end.when or 0.0))
+    return [
+        f"Two different ends of process {one.identity.pid} are reported: {one.exit_text} and {two.exit_text}. "
+        "One of them is of another process with that number, in another container or on another machine."
+        for one, two in pairwise(ends)
+        if one.identity.pid == two.identity.pid
+        and (two.when or 0.0) - (one.when or 0.0) <= TOGETHER_S
+        and not one.identity.conflicts_with(two.identity)
+        and one.exit_text
+        and two.exit_text
+    ]
 
 
 def _blames(

@@ -39,6 +39,8 @@ _SIGKILL = "9"
 _KILLS_OF_A_NANNY = (_SIGKILL, "15")
 #: What a nanny logs once per process (nanny.py, ``WorkerProcess.kill``), without a name.
 _ONCE_PER_PROCESS = (STILL_ALIVE, "nanny.asked-to-close", "nanny.asked-by-code", "nanny.closing-by-itself")
+#: What a nanny says of an end at level INFO; other programs, and its warnings, do not prove that it says so much.
+_NANNY_INFORMS = ("nanny.killed-by-signal", "nanny.exited-with-status")
 #: Landmarks of a shell that reports how its program ended.
 _SHELL_LANDMARKS = "shell."
 #: Landmarks that are requests to processes named elsewhere, not the end of one.
@@ -114,7 +116,7 @@ class LogReader:
         if mark.owner in _STOP_REQUESTS:
             self._stop_requests.append(mark)
             return
-        self._informative = True
+        self._informative = self._informative or mark.owner != STILL_ALIVE  # which is a warning
         end = self._open_for(mark)
         end.stop_requested = end.stop_requested or not any(each.role == "self-closed" for each in end.marks)
         self._ends.learn(end, mark)
@@ -125,7 +127,7 @@ class LogReader:
         self._ends.learn(end, mark)
 
     def _death(self, mark: Match) -> None:
-        self._informative = True
+        self._informative = self._informative or mark.owner in _NANNY_INFORMS
         if mark.owner.startswith(_SHELL_LANDMARKS) and self._worker is not None:
             mark = _told_by_shell(mark, self._worker)
         end = self._open_for(mark)

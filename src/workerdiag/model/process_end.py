@@ -41,6 +41,13 @@ class ProcessEnd:
     reporters: tuple[str, ...] = ()
     marks: tuple[Match, ...] = ()
 
+    @property
+    def exit_text(self) -> str:
+        """How it ended, in short; empty if nothing says so."""
+        if self.signal is not None:
+            return f"signal {self.signal}"
+        return f"status {self.status}" if self.status is not None else ""
+
     @cached_property
     def first_when(self) -> float | None:
         """When it was first reported."""
