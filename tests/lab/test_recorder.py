@@ -131,6 +131,38 @@ def test_the_nannys_memory_kill_is_told_as_one(lab):
     assert ran(message) == ["burst"]
 
 
+@common
+def test_the_nannys_memory_kill_names_the_line(lab):
+    """Of two tasks that ran, each has the line of its own code, in report and diagnosis; the exit stays SIGTERM."""
+    client = recorded(lab, "--nthreads", "2", memory_limit="300MB")
+    client.submit(tasks.nap, 60, lab.mark("nap"), key="nap")
+    lab.running("nap")
+    error = raised(client.submit(tasks.grow, 600, 5, lab.mark(), key="grow"))
+    (message,) = reports(client)
+    assert message.exit == ExitReport(signal=15)
+    assert message.box.faulthandler_dump == ""
+    diagnosis = workerdiag.explain(error, client)
+    assert diagnosis.top.id == "nanny.memory-terminate"
+    assert {(line.task, line.function) for line in diagnosis.deaths[0].lines} == {("nap", "nap"), ("grow", "grow")}
+    assert "\nAt line   " in str(diagnosis)
+    assert f"{tasks.__file__}:" in diagnosis.to_text(full=True, width=300)
+
+
+@common
+def test_a_worker_that_was_asked_to_stop_is_no_crash_for_its_stacks(lab):
+    """Whoever retires a worker, or ends it by SIGTERM from outside, finds no crash and no line of a task."""
+    client = recorded(lab)
+    future = client.submit(tasks.nap, 60, lab.mark(), key="nap")
+    os.kill(lab.running(), signal.SIGTERM)
+    error = raised(future)
+    (message,) = reports(client)
+    assert (message.exit, message.box.faulthandler_dump) == (ExitReport(signal=15), "")
+    assert message.running_tasks[0].is_on_crashed_thread is None
+    diagnosis = workerdiag.explain(error, client)
+    assert diagnosis.deaths[0].lines == ()
+    assert "signal." not in diagnosis.top.id
+
+
 def test_the_kernels_memory_kill_is_counted(lab):
     """Of a burst that the kernel ends within a cgroup, the counter of such kills is told before and after."""
     try:
@@ -293,6 +325,7 @@ def condition(dask_worker):
         ),
         "stderr": type(sys.stderr).__name__,
         "fatal": faulthandler.is_enabled(),
+        "caught": next(line for line in Path("/proc/self/status").open() if line.startswith("SigCgt")),
         "tasks": (type(dask_worker.active_threads).__name__, type(dask_worker.active_keys).__name__),
         "plugins": sorted(name for name in dask_worker.plugins if "workerdiag" in name),
         "attributes": sorted(name for name in vars(dask_worker) if "workerdiag" in name),

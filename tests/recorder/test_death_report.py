@@ -114,6 +114,50 @@ def test_the_task_on_the_thread_that_crashed_is_marked():
     assert [task.is_on_crashed_thread for task in unknown] == [None, None]
 
 
+STOP = """Thread 0x0000000000000007 [Dask-Default-T] (most recent call first):
+  File "/opt/conda/lib/python3.13/site-packages/pandas/core/frame.py", line 10 in merge
+  File "/home/me/my_c\\xf6de.py", line 31 in join_all
+  File "/home/me/my_c\\xf6de.py", line 40 in work
+  File "/opt/conda/lib/python3.13/site-packages/distributed/worker.py", line 9 in _run_task
+
+Current thread 0x0000000000000009 (most recent call first):
+  File "/opt/conda/lib/python3.13/asyncio/base_events.py", line 5 in run_forever
+"""
+
+
+def test_a_task_that_was_told_to_end_has_the_line_of_its_own_code():
+    """The innermost frame outside of libraries is named, and nothing on a thread that has none."""
+    box = a_box().with_stacks(STOP, 6.0)
+    here, elsewhere = death_report.make_report("nanny-report", box).running_tasks
+    assert str(here.line) == "/home/me/my_cöde.py:31, in join_all"
+    assert elsewhere.line is None
+
+
+def test_of_two_requests_to_end_the_last_tells_the_line():
+    """Whoever outlives the first may be somewhere else, or in no code of its own, at the second."""
+    for second, line in (
+        (STOP.replace("line 31", "line 99"), 99),
+        (STOP.replace("/home/me", "/usr/lib/python3"), None),
+    ):
+        task, _ = death_report.make_report("nanny-report", a_box().with_stacks(STOP + second, 6.0)).running_tasks
+        assert getattr(task.line, "line", None) == line
+
+
+def test_the_stack_of_a_stop_is_no_crash_and_not_of_a_later_task():
+    """A request to end that was outlived says nothing of what began afterwards, and names no signal."""
+    report = death_report.report_found_box(a_box().with_stacks(STOP, 4.0))
+    assert [task.line for task in report.running_tasks] == [None, None]
+    assert [task.is_on_crashed_thread for task in report.running_tasks] == [None, None]
+    assert (report.exit, report.box.faulthandler_dump, report.box.stop_stacks) == (None, "", "")
+
+
+def test_a_crash_after_a_request_to_end_is_still_a_crash():
+    """Both are written to one file; the crash begins with its signal."""
+    box = a_box().with_stacks(STOP + DUMP, 6.0)
+    assert (box.faulthandler_dump, box.stop_stacks) == (DUMP, STOP)
+    assert death_report.report_found_box(box).exit == ExitReport(signal=11, known_by="faulthandler")
+
+
 @pytest.mark.parametrize(("dump", "after_s", "told"), [(DUMP, 0.01, ["last"]), (DUMP, 5.0, []), ("", 0.01, [])])
 def test_a_task_that_ended_while_the_stacks_were_written_counts(dump, after_s, told):
     """Who aborts its own process may return before that takes effect; it is marked as ended."""

@@ -7,6 +7,7 @@ import faulthandler
 import io
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -372,6 +373,64 @@ def test_who_a_worker_is(monkeypatch):
     assert not who.keys() & {"nanny", "nanny_pid", "scheduler", "threads"}
     assert who["dask"]
     assert who["distributed"]
+
+
+# ------------------------------------------------------------------------------- asked to end
+
+STOPPED = """
+import asyncio, os, signal, sys
+from multiprocessing import get_context
+from workerdiag.recorder.worker import StopCapture
+path, how = sys.argv[1:]
+heard = []
+def hear(*_):
+    print("heard", flush=True)
+    heard.append(1)
+if how == "own handler before":
+    signal.signal(signal.SIGTERM, hear)
+capture = StopCapture(open(path, "ab", buffering=0))
+if how in ("own handler after", "own handler after, and no recorder"):
+    signal.signal(signal.SIGTERM, hear)
+if how.endswith("no recorder"):
+    capture.detach()
+if how == "forked child":
+    child = os.fork()
+    if not child:
+        os.kill(os.getpid(), signal.SIGTERM)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    os._exit(0)
+async def asks_asyncio():
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, hear)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.sleep(0.2)
+if how == "asyncio":
+    asyncio.run(asks_asyncio())
+else:
+    os.kill(os.getpid(), signal.SIGTERM)
+os._exit(0 if heard else 1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "exit_code", "said", "has_stacks"),
+    [
+        ("nobody listens", -signal.SIGTERM, "", True),
+        ("own handler before", 0, "heard", True),
+        ("own handler after", 0, "heard", False),
+        ("asyncio", 0, "heard", False),
+        ("no recorder", -signal.SIGTERM, "", False),
+        ("own handler after, and no recorder", 0, "heard", False),
+        ("forked child", 0, "-15", False),
+    ],
+)
+def test_the_stacks_of_a_stop_change_nothing_for_anybody_else(tmp_path, how, exit_code, said, has_stacks):
+    """The signal ends whom it would have ended, and is heard by whoever would have heard it."""
+    path = tmp_path / "box.fault"
+    run = subprocess.run(
+        [sys.executable, "-c", STOPPED, str(path), how], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (run.returncode, run.stdout.strip()) == (exit_code, said), run.stderr
+    assert ("(most recent call first)" in path.read_text()) is has_stacks
 
 
 # ------------------------------------------------------------------------------ the whole of it

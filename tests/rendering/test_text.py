@@ -23,10 +23,11 @@ from workerdiag.model.diagnosis import (
 )
 from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import Identity
+from workerdiag.model.timeline import CodeLine
 from workerdiag.rendering.html import render_html
 from workerdiag.rendering.markdown import render_markdown
 from workerdiag.rendering.outline import outline
-from workerdiag.rendering.text import render_text
+from workerdiag.rendering.text import render_note, render_text
 from workerdiag.rendering.wording import (
     event_text,
     format_percent,
@@ -305,6 +306,15 @@ def test_where_it_crashed_is_said_of_the_cause_at_hand_only():
     """An earlier crash of another cause does not lend its place to this one."""
     earlier = dead(cause="signal.segfault", crashed_in=("string_at (ctypes/__init__.py:519)",))
     assert "\nWhere   " not in render_text(explained(deaths=(earlier, dead())))
+
+
+def test_the_line_that_was_running_at_a_memory_kill_is_named():
+    """Text and note name the line of the user's code, and how many others there are."""
+    here = CodeLine(file="/home/me/my_code.py", line=31, function="join_all", task="join-1")
+    other = evolve(here, line=40)
+    findings = explained(deaths=(dead(lines=(here, other)), dead(lines=(evolve(here, task="join-2"),))))
+    assert "\nAt line   /home/me/my_code.py:31, in join_all; and 1 other place\n" in render_text(findings)
+    assert ", at line /home/me/my_code.py:31, in join_all; " in render_note(findings)
 
 
 def test_a_short_report_is_shown_whole():

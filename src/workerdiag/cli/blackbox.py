@@ -120,6 +120,8 @@ def _box_lines(path: Path, box: BlackBox) -> Iterator[str]:
         yield from _row_lines("Event loop", [_lag_text(box)])
     if box.faulthandler_dump:
         yield from _foreign_lines("Fatal error", box.faulthandler_dump.splitlines()[:_FAULT_LINES])
+    if box.stop_stacks:
+        yield from _foreign_lines("Asked to end", box.stop_stacks.splitlines()[:_FAULT_LINES])
     if box.last_output:
         yield from _foreign_lines("Last lines", box.last_output.splitlines()[-_LAST_LINES:])
 

@@ -14,7 +14,7 @@ from attrs.validators import and_, ge, le
 from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import normalize_fields
-from workerdiag.model.timeline import Timeline
+from workerdiag.model.timeline import CodeLine, Timeline
 from workerdiag.model.vocabulary import Grade, MatchRole, Outcome, RetryAction, Stream, Verdict
 
 #: Shape of the JSON form; one more whenever a reader could notice.
@@ -124,6 +124,8 @@ class Death:
     executing: tuple[str, ...] | None = None
     #: Where it crashed, if a dump shows it: the task's frames, innermost first, as ``function (file:line)``.
     crashed_in: tuple[str, ...] = ()
+    #: The lines of the user's code at which its tasks were when its nanny ended it for its memory.
+    lines: tuple[CodeLine, ...] = field(default=(), metadata=ADDED_LATER)
     rss_bytes: int | None = None
     limit_bytes: int | None = None
     #: Likeliest cause of this death alone, and its probability.

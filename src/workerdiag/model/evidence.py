@@ -16,7 +16,7 @@ from attrs.validators import ge, in_, optional
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import EventValue, normalize_fields
 from workerdiag.model.signals import signal_of_status
-from workerdiag.model.timeline import ProcessHistory
+from workerdiag.model.timeline import CodeLine, ProcessHistory
 from workerdiag.model.vocabulary import (
     GAP_REASONS,
     PLACES,
@@ -159,6 +159,8 @@ class TasksAtLoss:
     seconds: tuple[float | None, ...] = ()
     #: For each, whether its thread received the signal that ended the process; None if not known.
     crashed: tuple[bool | None, ...] = ()
+    #: The lines of the user's code at which tasks were when the nanny ended the process for its memory.
+    lines: tuple[CodeLine, ...] = ()
     #: Whether the process itself recorded it as it happened; else it is from the last heartbeat.
     exact: bool = False
     #: Whether other assigned tasks may have been executing, because they can have begun after that heartbeat.
@@ -238,7 +240,9 @@ class LogExcerpt(NamedTuple):
         return LogExcerpt(self.start + begin, line, self.data[begin:end])
 
 
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/(?:python3[.\d]*|Lib)/\w|/(?:dask|distributed)/\w|^<frozen ")
+_LIBRARY = re.compile(
+    r"/(?:site|dist)-packages/|/(?:python3[.\d]*|Lib)/\w|/(?:dask|distributed)/\w|^<(?:frozen |__array_function__)"
+)
 
 
 def is_library(path: str) -> bool:

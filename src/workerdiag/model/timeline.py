@@ -27,6 +27,20 @@ MomentKind = Literal[
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
+class CodeLine:
+    """A line of the user's own code, outside of Python, Dask and installed packages."""
+
+    file: str
+    line: int
+    function: str = ""
+    #: Key of the task that was at this line; None: not known.
+    task: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}{f', in {self.function}' if self.function else ''}"
+
+
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class MemorySample:
     """Memory at one moment, in bytes; None: not known."""
 

@@ -10,7 +10,9 @@ from typing import Any
 
 from attrs import evolve
 
+from workerdiag.model.evidence import is_library
 from workerdiag.model.signals import UNREADABLE_STATUS
+from workerdiag.model.timeline import CodeLine
 from workerdiag.wire.black_box import BlackBox, RunningTask
 from workerdiag.wire.messages import DeathReport, ExitReport, ReportKind, StderrTail, encode_message
 
@@ -54,6 +56,26 @@ def crashed_thread(dump: str) -> int | None:
     """The thread that received the fatal signal, if it held the GIL; None if the dump does not say."""
     found = _CURRENT_THREAD.search(dump)
     return int(found[1], 16) if found else None
+
+
+#: A thread and its frames, innermost first (CPython, Python/traceback.c); from Python 3.14 on with its name.
+_THREAD = re.compile(r"^(?:Current t|T)hread 0x([0-9a-f]{1,16}) .*\n((?:  .*\n?)*)", re.MULTILINE)
+_FRAME = re.compile(r'^  File "(.{1,1000})", line (\d{1,9}) in (.{1,300})$', re.MULTILINE)
+#: How the characters that are not ASCII are written.
+_ESCAPED = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
+
+
+def user_lines(stacks: str) -> dict[int, CodeLine]:
+    """By thread, the innermost line of the user's own code in faulthandler's stacks; of several the last."""
+    lines: dict[int, CodeLine] = {}
+    for thread, frames in _THREAD.findall(stacks):
+        lines.pop(int(thread, 16), None)
+        for path, line, function in _FRAME.findall(frames):
+            if not is_library(path):
+                file = _ESCAPED.sub(lambda found: chr(int(found[1] or found[2] or found[3], 16)), path)
+                lines[int(thread, 16)] = CodeLine(file=file, line=int(line), function=function)
+                break
+    return lines
 
 
 def make_report(kind: ReportKind, box: BlackBox | None, **facts: object) -> DeathReport:
@@ -103,13 +125,18 @@ def _box_facts(box: BlackBox) -> dict[str, Any]:
             finished_tasks=box.finished_tasks[-_MAX_FINISHED:],
             last_output=box.last_output[-_OUTPUT_CHARS:],
             faulthandler_dump=box.faulthandler_dump[:_DUMP_CHARS],
+            stop_stacks="",
         ),
     }
 
 
 def _running_tasks(box: BlackBox) -> tuple[RunningTask, ...]:
-    """The running tasks; after a crash, each says whether its thread crashed."""
-    running = box.running_tasks[:_MAX_RUNNING]
+    """The running tasks; after a crash, each says whether its thread crashed, after a stop, where it was."""
+    lines = user_lines(box.stop_stacks)
+    running = tuple(
+        evolve(each, line=lines.get(each.thread_id or 0)) if (each.started_at or 0.0) <= box.stopped_at else each
+        for each in box.running_tasks[:_MAX_RUNNING]
+    )
     crashed = crashed_thread(box.faulthandler_dump)
     if crashed is None:
         return running

@@ -13,6 +13,7 @@ import faulthandler
 import io
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -159,6 +160,8 @@ class WorkerRecording(Recording):
             self._undo.callback(fatal.detach)
         else:
             self.lack("fatal-signals", why_not)
+        if self._owns_process and self._worker.nanny:
+            self._undo.callback(StopCapture(box.open_fault()).detach)
 
     def _on_log_record(self, record: logging.LogRecord) -> None:
         """Record the reason and the stage when the log says that the worker closes."""
@@ -312,6 +315,37 @@ class FaulthandlerCapture:
         if self._active:
             self._active = False
             faulthandler.disable()
+
+
+class StopCapture:
+    """Has faulthandler write the stacks of all threads to a file when the process is asked to end (SIGTERM).
+
+    That is how a nanny ends a worker above its memory limit, which then dies at once. Whoever handled the signal
+    before still does; whoever asks for it later replaces us.
+    """
+
+    def __init__(self, file: io.FileIO) -> None:
+        self._file = file
+        self._handler = signal.getsignal(signal.SIGTERM)
+        self._active = True
+        faulthandler.register(signal.SIGTERM, file=file, all_threads=True, chain=True)
+        call_in_children(self.leave)
+
+    def detach(self) -> None:
+        """Leave the signal as it was."""
+        self.leave()
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+    def leave(self) -> None:
+        """Stop watching; also in forked children, whose stacks do not belong in the worker's box."""
+        if not self._active:
+            return
+        self._active = False
+        handler = signal.getsignal(signal.SIGTERM)
+        faulthandler.unregister(signal.SIGTERM)  # brings back the handler of before, whoever came after us
+        if handler is not None and handler is not self._handler:
+            signal.signal(signal.SIGTERM, handler)
 
 
 def capture_fatal_signals(open_file: Callable[[], io.FileIO]) -> tuple[FaulthandlerCapture | None, str]:

@@ -42,6 +42,7 @@ from workerdiag.rendering.wording import (
     printable_object,
     retry_text,
     shorten_bytes,
+    stopped_line,
 )
 from workerdiag.settings import documentation_url
 from workerdiag.units import format_bytes, format_limit, format_time
@@ -110,7 +111,8 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
             assert_never(findings.outcome)
     of_cause = [each for each in findings.deaths if top and each.cause in (top.id, None)]
     place = crash_line(of_cause) if findings.outcome == "explained" else failed_at(findings)
-    where = (("Where", place),) if place else ()
+    line = stopped_line(of_cause) if findings.outcome == "explained" else ""
+    where = tuple((label, text) for label, text in (("Where", place), ("At line", line)) if text)
     return (what, ("How sure", sure), *where, ("Do now", one_line(_first_step(findings))))
 
 

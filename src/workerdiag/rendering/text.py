@@ -286,7 +286,8 @@ def render_note(findings: Findings) -> str:
     """What happened with its probability, then what to do, then whether to retry and how to learn more."""
     lead = {label: _to_ascii(text.rstrip(".")) for label, text in outline(findings).lead}
     what, answer = next(iter(lead.items()))
-    place = f", in {lead['Where']}" if "Where" in lead else ""
+    words = (("Where", "in"), ("At line", "at line"))
+    place = "".join(f", {word} {lead[label]}" for label, word in words if label in lead)
     sure = f" ({clip(lead['How sure'], _CERTAINTY_CHARS)})"
     policy = findings.decision.policy
     again = "" if policy.action == "ask" else f"{_to_ascii(retry_text(policy))}. "

@@ -359,6 +359,16 @@ def crash_line(deaths: Sequence[Death]) -> str:
     return f"{text}; and {pluralize(len(others), 'other place')}" if others else text
 
 
+def stopped_line(deaths: Sequence[Death]) -> str:
+    """Return the line of the user's code at which most of the workers were ended; empty if none is known."""
+    lines = Counter(evolve(line, task=None) for each in deaths for line in each.lines)
+    if not lines:
+        return ""
+    (line, _), *others = lines.most_common()
+    text = one_line(str(line))
+    return f"{text}; and {pluralize(len(others), 'other place')}" if others else text
+
+
 def _death_line(death: Death, top: str | None) -> str:
     head = ", ".join(part for part in (identity_text(death.identity), format_time(death.when)) if part)
     return f"{head}: " + "; ".join((exit_text(death), *_death_facts(death), *_other_cause(death, top)))

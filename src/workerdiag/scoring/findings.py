@@ -99,6 +99,7 @@ def death_of_end(
         assigned=assigned_tasks(end.marks) or next((each.assigned[:_MAX_KEYS] for each in losses), ()),
         executing=_executing_tasks(end, losses, incident),
         crashed_in=crash_site(matches),
+        lines=next((each.lines for each in losses if each.lines), ()),
         rss_bytes=rss_bytes,
         limit_bytes=limit_bytes,
         cause=best[0] if best else None,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
+
+from workerdiag.model.timeline import CodeLine
 
 Stage = Literal["running", "closing", "closed"]
 #: Regions of the file (`workerdiag.recorder.box.layout`).
@@ -45,6 +47,8 @@ class RunningTask:
     ended_at: float | None = None
     #: Whether its thread received the fatal signal; None: not known.
     is_on_crashed_thread: bool | None = None
+    #: The line of the user's code at which its thread was when the process was asked to end (SIGTERM).
+    line: CodeLine | None = None
 
 
 @frozen(kw_only=True)
@@ -125,10 +129,18 @@ class BlackBox:
     last_output: str = field(default="", repr=lambda text: f"<{len(text)} characters>")
     #: What `faulthandler` wrote in the process's last moment.
     faulthandler_dump: str = ""
+    #: The stacks of all threads whenever the process was asked to end (SIGTERM), and when that was last; not sent.
+    stop_stacks: str = field(default="", repr=lambda text: f"<{len(text)} characters>")
+    stopped_at: float = 0.0
     unreadable_parts: tuple[UnreadablePart, ...] = ()
     #: When the box was made, and when anything was last written to it, in seconds since the epoch.
     created_at: float = 0.0
     written_at: float = 0.0
+
+    def with_stacks(self, text: str, written_at: float = 0.0) -> BlackBox:
+        """The box with what faulthandler wrote: a crash begins with its signal's name, all else is of stops."""
+        stop_stacks, start, crash = text.partition("Fatal Python error: ")
+        return evolve(self, faulthandler_dump=start + crash, stop_stacks=stop_stacks, stopped_at=written_at)
 
     @property
     def missing(self) -> frozenset[str]:

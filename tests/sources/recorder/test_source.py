@@ -23,6 +23,10 @@ from workerdiag.model.evidence import (
 from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
 from workerdiag.pipeline import diagnose
+from workerdiag.rendering.html import render_html
+from workerdiag.rendering.json import from_json, to_json
+from workerdiag.rendering.markdown import render_markdown
+from workerdiag.rendering.text import render_text
 from workerdiag.rulebook.load import load_rulebook
 from workerdiag.scoring.blame_and_retry import blame, loss_history
 from workerdiag.sources.recorder.source import RecorderSource
@@ -194,6 +198,23 @@ def test_the_nannys_own_kill_for_memory_is_recognised():
     findings = diagnose(collect(Client((scheduler_record(), death))), load_rulebook())
     assert findings.top.id == "nanny.memory-terminate"
     assert (findings.deaths[0].rss_bytes, findings.deaths[0].limit_bytes) == (90, 100)
+
+
+def test_the_line_at_which_the_nanny_ended_it_is_told_in_every_form():
+    """Only a kill for memory: where a task was when somebody asked its worker to stop explains nothing."""
+    line = {"file": "/home/me/my_code.py", "line": 31, "function": "join_all"}
+    running = ({"key": "load", "thread_name": "Dask-0", "started_at": NOW, "line": line},)
+    exit_ = {"signal": 15}
+    death = nanny_report(exit=exit_, is_memory_terminated=True, terminate_fraction=0.95, running_tasks=running)
+    findings = diagnose(collect(Client((scheduler_record(), death))), load_rulebook())
+    (told,) = findings.deaths[0].lines
+    assert (str(told), told.task) == ("/home/me/my_code.py:31, in join_all", "load")
+    for text in (render_text(findings), render_markdown(findings), render_html(findings, page=True)):
+        assert "At line" in text
+        assert "code.py:31, in join" in text.replace("\\", "")
+    assert from_json(to_json(findings))["deaths"] == findings.deaths
+    asked = nanny_report(exit=exit_, stop_requested="nanny-kill", running_tasks=running)
+    assert diagnose(collect(Client((scheduler_record(), asked))), load_rulebook()).deaths[0].lines == ()
 
 
 def test_a_process_that_only_its_nanny_knew_and_stopped_is_no_death():

@@ -6,8 +6,6 @@ import os
 import time
 from pathlib import Path
 
-from attrs import evolve
-
 from workerdiag.procfs_and_cgroups import boot_id
 from workerdiag.recorder.box.directories import SILENCE_S, is_orphan
 from workerdiag.recorder.box.reader import read_box
@@ -28,10 +26,10 @@ def death_message(place: str, data: bytes, fault: bytes) -> DeathReport | None:
         BadBoxError: The data is not a black box, or has another format.
     """
     path = Path(place)
-    box = evolve(read_box(data), faulthandler_dump=fault.decode("utf-8", "replace"))
+    box = read_box(data).with_stacks(fault.decode("utf-8", "replace"))
     lies_here = _is_box_file(path)
     silent = is_orphan(path) if lies_here else box.written_at < time.time() - SILENCE_S
-    has_ended = "Fatal Python error" in box.faulthandler_dump or box.stage == "closed"
+    has_ended = bool(box.faulthandler_dump) or box.stage == "closed"
     if not (silent or has_ended):
         return None
     # a box of another user, or of before the machine booted, could name any file of it as its standard error

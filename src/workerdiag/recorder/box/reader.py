@@ -65,16 +65,16 @@ def read_box(source: str | os.PathLike[str] | bytes) -> BlackBox:
         BadBoxError: It is not a black box, has another format, or cannot be read. Nothing else is raised.
     """
     if isinstance(source, bytes):
-        return _decode_box(source[:MAX_BYTES], name="", fault="")
+        return _decode_box(source[:MAX_BYTES], name="")
     path = Path(source)
-    fault = _read_fault(path)
-    box = _decode_box(_read_file(path, MAX_BYTES), name=str(path), fault=fault)
+    stacks = _read_fault(path)
+    box = _decode_box(_read_file(path, MAX_BYTES), name=str(path))
     for _ in range(_MAX_READS - 1):
         if not box.unreadable_parts:
             break
-        again = _decode_box(_read_file(path, MAX_BYTES), name=str(path), fault=fault)
+        again = _decode_box(_read_file(path, MAX_BYTES), name=str(path))
         box = min(box, again, key=lambda each: len(each.unreadable_parts))
-    return box
+    return box.with_stacks(*stacks)
 
 
 def read_identity(path: str | os.PathLike[str]) -> Mapping[str, str]:
@@ -99,15 +99,17 @@ def _read_file(path: Path, most_bytes: int) -> bytes:
         raise BadBoxError(str(path), why[:1].lower() + why[1:]) from None
 
 
-def _read_fault(path: Path) -> str:
+def _read_fault(path: Path) -> tuple[str, float]:
+    """What `faulthandler` wrote, and when it last did."""
     try:
         companion = fault_path(path)
-        if not stat.S_ISREG(companion.stat().st_mode):
-            return ""
+        about = companion.stat()
+        if not stat.S_ISREG(about.st_mode):
+            return "", 0.0
         with companion.open("rb") as file:
-            return file.read(_FAULT_BYTES).decode("utf-8", "replace")
+            return file.read(_FAULT_BYTES).decode("utf-8", "replace"), about.st_mtime
     except (OSError, ValueError):
-        return ""
+        return "", 0.0
 
 
 def _parse_header(data: bytes, name: str) -> tuple[float, dict[str, Region]]:
@@ -117,7 +119,7 @@ def _parse_header(data: bytes, name: str) -> tuple[float, dict[str, Region]]:
         raise BadBoxError(name, str(problem)) from None
 
 
-def _decode_box(data: bytes, *, name: str, fault: str) -> BlackBox:
+def _decode_box(data: bytes, *, name: str) -> BlackBox:
     created_at, regions = _parse_header(data, name)
     decoder = _BoxDecoder(data, regions)
     identity = decoder.identity()
@@ -139,7 +141,6 @@ def _decode_box(data: bytes, *, name: str, fault: str) -> BlackBox:
         samples=tuple(samples),
         lags=tuple(lags),
         last_output=_join_lines(lines).decode("utf-8", "replace"),
-        faulthandler_dump=fault,
         unreadable_parts=tuple(decoder.unreadable_parts),
         created_at=created_at,
         written_at=max(times),

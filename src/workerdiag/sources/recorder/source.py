@@ -28,7 +28,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.process_end import TOGETHER_S
 from workerdiag.model.stop_reasons import is_stop_request
-from workerdiag.model.timeline import MemoryLimits, MemorySample, ProcessHistory, TaskSpan
+from workerdiag.model.timeline import CodeLine, MemoryLimits, MemorySample, ProcessHistory, TaskSpan
 from workerdiag.wire import DEATH_TOPIC, RECORDER
 from workerdiag.wire.black_box import BlackBox, RunningTask, Sample
 from workerdiag.wire.messages import (
@@ -539,12 +539,16 @@ def tasks_at_loss(death: RecordedDeath, identity: Identity) -> TasksAtLoss | Non
     age_s = record.last_heartbeat.age_s or 0.0
     seconds = tuple(None if each.running_s is None else round(each.running_s + age_s, 3) for each in by_heartbeat)
     crashed: tuple[bool | None, ...] = (None,) * len(tasks)
+    lines: tuple[CodeLine, ...] = ()
     if running is not None and report is not None:
         end = _end_time(report, running)
         tasks = tuple(_full_key(each, known) for each in running)
         threads = tuple(each.thread_name[:_THREAD_CHARS] for each in running)
         seconds = tuple(_running_s(each, end) for each in running)
         crashed = tuple(each.is_on_crashed_thread for each in running)
+        if report.is_memory_terminated:
+            at = zip(tasks, (each.line for each in running), strict=True)
+            lines = tuple(evolve(line, task=key) for key, line in at if line is not None)
     occupied = sum(each not in record.seceded_keys for each in tasks)
     all_busy = record.nthreads is not None and occupied >= record.nthreads
     return TasksAtLoss(
@@ -553,6 +557,7 @@ def tasks_at_loss(death: RecordedDeath, identity: Identity) -> TasksAtLoss | Non
         threads=threads,
         seconds=seconds,
         crashed=crashed,
+        lines=lines,
         exact=running is not None,
         maybe_more=running is None and not all_busy,
         assigned=tuple(dict.fromkeys([*tasks, *assigned])),
