@@ -54,7 +54,7 @@ class ClusterSource:
         with guarded("asking the cluster", self._asker.abort):
             if session.can_begin() and not session.would_block():
                 self._client.sync(session.ask_all, callback_timeout=deadline.left_s)
-        if not self._client.asynchronous:
+        if not getattr(self._client, "asynchronous", False):
             session.look_at_client()
         yield from session.evidence()
 
