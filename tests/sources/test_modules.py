@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 
 from workerdiag import load_rulebook
-from workerdiag.model.evidence import Event, ExceptionFacts
+from workerdiag.model.evidence import Event, ExceptionFacts, LogChunk
 from workerdiag.model.identity import identity_of
 from workerdiag.pipeline import diagnose
 from workerdiag.sources.host.probes import modules as probe
@@ -58,6 +58,18 @@ def test_only_workers_that_were_lost_unasked_are_looked_at():
     versions = Event(topic="versions", fields={"of": "scheduler", "python": OURS})
     assert module_question(None, [], [removed, stopped, versions]).lost == ("tcp://h:1",)
     assert not module_question(None, [], [removed]).is_open
+
+
+def test_an_end_that_a_nanny_tells_of_is_no_unread_task():
+    """It ended by a signal or a status, or another worker comes in its place."""
+    lines = (
+        b"2026-05-04 11:22:31,100 - distributed.nanny - INFO - Worker process 7 exited with status 7\n"
+        b"2026-05-04 11:22:33,100 - distributed.nanny - WARNING - Restarting worker (status=Status.running)\n"
+        b"2026-05-04 11:22:35,100 - distributed.nanny - INFO - Start Nanny at: 'tcp://10.0.0.1:1'\n"
+    )
+    log = LogChunk(origin="nanny log", data=lines, stream="nanny")
+    first, second = module_question(None, [], [log]).told_ends
+    assert second - first == 2
 
 
 def test_what_all_have_alike_is_no_evidence():

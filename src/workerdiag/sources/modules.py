@@ -10,6 +10,7 @@ import asyncio
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -19,7 +20,7 @@ from attrs import frozen
 from workerdiag.deadline import Deadline
 from workerdiag.guard import guarded
 from workerdiag.model.dask import Client, Method, Reply, Scheduler
-from workerdiag.model.evidence import Event, Evidence, ExceptionFacts
+from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, LogChunk
 from workerdiag.model.identity import identity_of
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.vocabulary import Place
@@ -35,6 +36,13 @@ _MAX_LOST, _MAX_TASKS = 50, 10
 _MAX_OBJECTS, _MAX_BYTES = 5000, 2**18
 #: A worker that leaves at most this many seconds after it got its tasks may not have been able to read them.
 _MOST_HELD_S = 1.0
+#: A nanny tells of a process that ended by itself, or starts another one in its place, with the time in UTC.
+_TOLD_END = re.compile(
+    rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[^\n]{0,60} - "
+    rb"(?:Worker process \d+ (?:was killed by|exited with)|Restarting worker)"
+)
+#: Seconds between the scheduler's removal and what a nanny says of the same end.
+_TELLING_S = 3.0
 #: Errors that name the module in which something was not found, as Python words them.
 _NAMES_MODULE = re.compile(
     r"No module named ['\"](\w+)|cannot import name ['\"]\w+['\"] from (?:partially initialized module )?['\"](\w+)"
@@ -50,6 +58,8 @@ class ModuleQuestion:
     named: tuple[str, ...] = ()
     #: Addresses of workers that were lost unexpectedly.
     lost: tuple[str, ...] = ()
+    #: Times at which nannies told of an end that no message brought about.
+    told_ends: tuple[float, ...] = ()
     #: Addresses of workers that are there.
     workers: tuple[str, ...] = ()
     #: Whether the scheduler may run a function of ours.
@@ -61,7 +71,7 @@ class ModuleQuestion:
         return bool(self.named or (self.lost and self.may_look))
 
 
-def module_question(client: Client | None, facts: Iterable[Evidence], pieces: Iterable[Evidence]) -> ModuleQuestion:
+def module_question(client: Client | None, facts: Iterable[Evidence], pieces: Sequence[Evidence]) -> ModuleQuestion:
     """Return the question that errors, also those of the client's futures, and a cluster's evidence lead to."""
     errors = [each for each in facts if isinstance(each, ExceptionFacts) and not each.in_caller]
     events = [each for each in pieces if isinstance(each, Event)]
@@ -76,8 +86,16 @@ def module_question(client: Client | None, facts: Iterable[Evidence], pieces: It
         named=tuple(dict.fromkeys(named))[:MAX_MODULES],
         lost=tuple(dict.fromkeys(each.identity.worker for each in removed if each.identity.worker))[:_MAX_LOST],
         workers=tuple(each.identity.worker for each in states if each.identity.worker)[:_MAX_WORKERS],
+        told_ends=tuple(_told_ends(pieces)),
         may_look=str(version).startswith(ours),  # byte code of another release can crash a scheduler
     )
+
+
+def _told_ends(pieces: Iterable[Evidence]) -> Iterator[float]:
+    """Yield when nannies logged that a process ended with a signal or a status, or that they start another one."""
+    logs = (each.data for each in pieces if isinstance(each, LogChunk) and each.stream == "nanny")
+    for found in _TOLD_END.finditer(b"\n".join(logs)):
+        yield datetime.strptime(found[1].decode(), "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
 
 
 def _named_modules(facts: ExceptionFacts) -> Iterator[str]:
@@ -116,7 +134,7 @@ class ModuleSource:
     async def _compare(self, found: list[Event], deadline: Deadline) -> None:
         question, unread = self._question, {}
         if question.lost and question.may_look:
-            call = self._client.run_on_scheduler(_unread_reader(), list(question.lost))
+            call = self._client.run_on_scheduler(_unread_reader(), list(question.lost), list(question.told_ends))
             unread = await asyncio.wait_for(call, deadline.share(0.5).left_s)
         names = list(dict.fromkeys([*question.named, *unread.get("modules", ())]))[:MAX_MODULES]
         if not names:
@@ -216,7 +234,9 @@ def _unread_reader() -> Method:
     forget, begin, topics_of, modules_of = forgetter(), pauses(), topics_reader(), _task_modules_reader()
     unread_of, most_tasks, most_modules = _unread_tasks_reader(), _MAX_TASKS, MAX_MODULES
 
-    async def workerdiag_looks_at_unread(addresses: list[str], dask_scheduler: Scheduler) -> dict[str, object]:
+    async def workerdiag_looks_at_unread(
+        addresses: list[str], told_ends: list[float], dask_scheduler: Scheduler
+    ) -> dict[str, object]:
         forget(dask_scheduler)
         pause, topics = begin(), topics_of(dask_scheduler) or {}
         given: dict[object, list[float]] = {}
@@ -227,7 +247,7 @@ def _unread_reader() -> Method:
         unread: dict[object, None] = {}
         workers: list[str] = []
         for address in [each for each in addresses if each in topics]:
-            keys = unread_of(dask_scheduler, address, topics, given)
+            keys = unread_of(dask_scheduler, address, topics, given, told_ends)
             workers += [address] if keys else []
             unread.update(dict.fromkeys(keys))
             await pause()
@@ -242,17 +262,23 @@ def _unread_reader() -> Method:
 
 
 def _unread_tasks_reader() -> Method:
-    most_held_s = _MOST_HELD_S
+    most_held_s, telling_s = _MOST_HELD_S, _TELLING_S
 
     def host_of(address: str) -> str:
         return address.rpartition(":")[0].rpartition("/")[2]
 
     def unread_of(
-        scheduler: Scheduler, address: str, topics: Mapping[str, Any], given: Mapping[object, list[float]]
+        scheduler: Scheduler,
+        address: str,
+        topics: Mapping[str, Any],
+        given: Mapping[object, list[float]],
+        told_ends: list[float],
     ) -> list[object]:
         """Return the tasks with which a worker left as soon as it got them, if none came in its place."""
-        removals = [each for each in list(topics[address].events) if each[1].get("action") == "remove-worker"]
-        if not removals or removals[-1][1].get("expected"):
+        events = [each for each in list(topics[address].events) if isinstance(each[1], dict)]
+        removals = [each for each in events if each[1].get("action") == "remove-worker"]
+        says_why = any(each[1].get("action") == "closing-worker" for each in events)
+        if says_why or not removals or removals[-1][1].get("expected"):
             return []
         when, removal = removals[-1]
         near = [each for each in scheduler.workers if host_of(each) == host_of(address) and each in topics]
@@ -262,7 +288,8 @@ def _unread_tasks_reader() -> Method:
             got = max([each for each in given.get(key, ()) if each <= when], default=0)
             if when - got > most_held_s or scheduler.tasks[key].prefix.duration_average >= 0:
                 return []
-        return [] if is_replaced else keys
+        is_told = any(abs(when - each) <= telling_s for each in told_ends)
+        return [] if is_replaced or is_told else keys
 
     return unread_of
 

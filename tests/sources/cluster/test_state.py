@@ -98,6 +98,15 @@ def test_work_without_any_worker_is_a_standstill_for_sure():
     assert found.top.probability > 0.95
 
 
+def test_work_on_a_cluster_that_was_scaled_to_none_waits_for_nothing_but_workers():
+    """The cluster object itself wants none: then it is known why they are missing."""
+    found = judged(ClusterState(workers={}, counts={"states": {"queued": 3}}, now=NOW, workers_wanted=0))
+    assert found.top.id == "standstill.none-wanted"
+    assert judged(ClusterState(workers={}, counts={"states": {"queued": 3}}, now=NOW, workers_wanted=2)).top.id == (
+        "standstill.no-workers"
+    )
+
+
 @pytest.mark.parametrize(("reason", "ordered"), [("nanny-close", True), ("signal-15", False), (None, False)])
 def test_a_worker_that_closed_on_an_order_is_not_lost(reason, ordered):
     """It announced why it closes; the scheduler alone calls that removal unexpected."""

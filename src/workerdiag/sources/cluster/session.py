@@ -250,6 +250,7 @@ class ClusterSession:
             nannies=self._nannies.found,
             pending=pending_count(self._client),
             gave_up=self._question.gave_up,
+            workers_wanted=workers.workers_wanted(self._client),
         )
         silent = await still_silent(self._client, self._asker, state)
         if counts is not None:

@@ -49,6 +49,8 @@ class ClusterState:
     pending: int = 0
     #: Whether the caller no longer waits for a result.
     gave_up: bool = False
+    #: Workers that the client's cluster object wants; None without one, or if it scales by itself.
+    workers_wanted: int | None = None
     ages_s: Mapping[str, float] = field(init=False, hash=False)
 
     @ages_s.default
@@ -138,6 +140,7 @@ def state_events(
             "workers": state.worker_count or len(state.workers),
             "running_workers": running,
             "waiting_tasks": state.waiting,
+            "workers_wanted": state.workers_wanted,
             "lost_unasked": state.losses.count,
             "lost_unasked_is_lower_bound": state.losses.is_lower_bound,
             "lost_within_s": state.losses.within_s,

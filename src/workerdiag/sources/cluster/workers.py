@@ -224,6 +224,13 @@ def with_worker_versions(snapshot: Reply, of_workers: Reply | None) -> Reply:
     return {"worker_versions": workers, "client_versions": [(1, get_versions()["packages"])]}
 
 
+def workers_wanted(client: Client) -> int | None:
+    """Return how many workers the client's cluster object wants; None without one, or if it scales by itself."""
+    cluster = getattr(client, "cluster", None)
+    wanted = getattr(cluster, "worker_spec", None)
+    return len(wanted) if isinstance(wanted, dict) and not is_adaptive(cluster) else None
+
+
 def version_conflict_events(reply: Reply, snapshot: Reply, *, in_trouble: bool = False) -> Iterator[Event]:
     """Yield one event if scheduler, workers and clients have different versions, with who has which.
 
