@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import cloudpickle
 import pytest
+from distributed.scheduler import Transition
 
 from workerdiag import load_rulebook
 from workerdiag.model.evidence import Event, ExceptionFacts, Gap, Inspected, LogChunk
@@ -34,6 +35,7 @@ from workerdiag.sources.cluster.snapshot import (
     SnapshotRequest,
     _snapshot_function,
     early_removals,
+    event_cutter,
     look_at_topic,
     snapshot_events,
     take_snapshot,
@@ -533,3 +535,11 @@ def test_of_a_lost_worker_the_scheduler_says_which_tasks_are_still_to_be_done(st
     scheduler = SimpleNamespace(tasks=tasks)
     assert asyncio.run(_fate_reader()(scheduler, removed)) == (len(states), unfinished)
     assert asyncio.run(_fate_reader()(scheduler, {})) == (0, None)
+
+
+def test_an_event_with_a_transition_log_is_sent():
+    """Its tuples have names and take their members one by one; of other collections only the size is bounded."""
+    transition = Transition("load", "waiting", "processing", {}, "compute-1", 1.0)
+    message, counts = event_cutter()({"action": "invalid-transition", "story": [transition]}, [], 20)
+    assert message["story"] == [("load", "waiting", "processing", {}, "compute-1", 1.0)]
+    assert counts == {}

@@ -218,8 +218,11 @@ def event_cutter() -> Method:
             return value
         if isinstance(value, dict):
             return {key: sendable(each) for key, each in value.items()}
-        if isinstance(value, list | tuple | set | frozenset):
-            return type(value)(map(sendable, value))
+        for kind in (list, tuple, set, frozenset):
+            if isinstance(
+                value, kind
+            ):  # a transition log has tuples with names, which take their members one by one
+                return kind(map(sendable, value))
         return str(getattr(value, "address", value))[:200]
 
     def cut(message: object, keys: Sequence[object], most: int) -> tuple[object, dict[str, int]]:
