@@ -149,6 +149,26 @@ def test_the_nannys_memory_kill_names_the_line(lab):
 
 
 @common
+def test_the_nannys_memory_kill_names_what_held_the_memory(lab):
+    """The variable that grew is named by type and size near the limit; a death of seconds has a curve."""
+    client = recorded(lab, memory_limit="300MB")
+    error = raised(client.submit(tasks.grow, 600, 5, lab.mark(), key="grow"))
+    (message,) = reports(client)
+    census = message.box.censuses[-1]
+    held = census.objects[0]
+    assert (held.name, held.type, held.line.function, held.line.task) == ("held", "list", "grow", "grow")
+    assert 0.5 * census.rss_bytes < held.size_bytes < census.rss_bytes
+    assert 0.75 <= census.rss_bytes / census.limit_bytes < 1
+    assert len(message.box.censuses) >= 2
+    risen = [each.process_rss_bytes for each in message.box.samples]
+    assert len(risen) > 10
+    assert risen[-1] > 0.9 * 300 * tasks.MB
+    assert all(each.process_data_bytes > each.process_rss_bytes / 2 for each in message.box.samples)
+    text = workerdiag.explain(error, client).to_text(full=True, width=200)
+    assert f"Held by `held`: list of {held.count}, " in text
+
+
+@common
 def test_a_worker_that_was_asked_to_stop_is_no_crash_for_its_stacks(lab):
     """Whoever retires a worker, or ends it by SIGTERM from outside, finds no crash and no line of a task."""
     client = recorded(lab)

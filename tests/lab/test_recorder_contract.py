@@ -148,6 +148,14 @@ def test_a_task_enters_and_leaves_its_thread():
         assert notes.noted == [("started", 0, "asks", thread), ("ended", 0)]
         napping = client.submit(time.sleep, 0.3, key="naps")
         await until(lambda: len(notes.noted) == 3)
+        (thread,) = internals.running_threads(worker)
+        assert internals.running_threads(worker) == {thread: "naps"}
+        files = []
+        frame = internals.frames_by_thread()[thread]
+        while frame is not None:
+            files.append(frame.f_code.co_filename)
+            frame = frame.f_back
+        assert any(file.endswith("distributed/worker.py") for file in files)
         assert not undo()
         await napping
         await until(undo)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import io
+import json
 import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -18,7 +20,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from workerdiag import procfs_and_cgroups
-from workerdiag.recorder import internals, recording, worker
+from workerdiag.recorder import internals, recording, sampler, worker
 from workerdiag.recorder.box.reader import read_box
 from workerdiag.recorder.internals import get_recording, set_recording
 from workerdiag.recorder.nanny import NannyRecording
@@ -35,6 +37,7 @@ class Notes:
         self.without_slot = 0
         self.samples = []
         self.lags = []
+        self.censuses = []
 
     def started(self, slot, key, thread_id, thread_name):
         assert slot not in self.running
@@ -52,6 +55,9 @@ class Notes:
 
     def lag(self, loop_s, gil):
         self.lags.append((loop_s, gil))
+
+    def census(self, data):
+        self.censuses.append(json.loads(data))
 
 
 @pytest.fixture
@@ -311,7 +317,7 @@ def a_worker(**more):
 def test_a_sample_has_what_is_known(notes):
     """What a system or a release does not say is None, and the rest is there."""
     looked = threading.Event()
-    thread = worker.Sampler(a_worker(), notes, looked.set)
+    thread = sampler.Sampler(a_worker(), notes, looked.set)
     thread.start()
     assert looked.wait(10)
     thread.stop()
@@ -326,10 +332,77 @@ def test_a_sample_has_what_is_known(notes):
     assert notes.lags[0] == (0.0, 0.0)
 
 
+class Memory:
+    """In the place of a process's memory: the readings in turn, of which the last stays."""
+
+    def __init__(self, *readings):
+        self.readings = list(readings)
+
+    def read(self):
+        now = self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
+        return sampler.ProcessBytes(now, now)
+
+
+def looked_at(notes, *readings, limit=1000):
+    """What was noted of a process whose memory was so at each look."""
+    here = a_worker(active_threads={})
+    here.memory_manager.memory_limit = limit
+    watch = sampler.Sampler(here, notes, bool)
+    watch._memory.close()
+    watch._group, watch._memory = None, Memory(0, *readings)
+    watch._sample_once(0, 0.0)
+    return [watch._look() for _ in readings]
+
+
+def test_memory_that_rises_is_sampled_as_it_rises(notes):
+    """A death within a second has a curve; memory that stays or falls has no more than a sample a second."""
+    looked_at(notes, 100, 105, 200, 300, 299, 100, 110)
+    assert [each["process_rss_bytes"] for each in notes.samples] == [0, 100, 200, 300]
+
+
+def test_the_closer_and_the_faster_the_more_often_it_looks(notes):
+    """Far from the limit four times a second is enough; a rise is followed a hundred times a second."""
+    limit = 8 * 10**9
+    far, near, rising, still = looked_at(notes, 10**6, limit // 2, limit * 7 // 10, limit * 7 // 10, limit=limit)
+    assert (far, near, rising) == (0.25, 0.01, 0.01)
+    assert 0.01 < still < 0.25
+
+
+def test_what_holds_memory_is_looked_for_once_at_each_mark(notes):
+    """Neither at every look above a mark, nor again before memory has fallen; a jump is one look."""
+    looked_at(notes, 700, 760, 790, 749, 760, 860, 930, 940, 400, 800)
+    assert [each["rss_bytes"] for each in notes.censuses] == [760, 860, 930, 800]
+    assert {each["limit_bytes"] for each in notes.censuses} == {1000}
+    notes.censuses.clear()
+    looked_at(notes, 100, 940)
+    assert len(notes.censuses) == 1
+
+
+def test_looking_for_objects_has_a_budget(notes, monkeypatch):
+    """Where it takes long it is done less often, so that it takes a small share of the time."""
+    monkeypatch.setattr(sampler, "largest_objects", lambda *_: (time.sleep(0.06), ([], True))[1])
+    looked_at(notes, *(760, 400) * 20)
+    assert len(notes.censuses) == 2
+
+
+def test_without_a_limit_nothing_is_looked_for(notes):
+    """There is nothing that memory could come near."""
+    assert set(looked_at(notes, 10**9, limit=None)) == {0.25}
+    assert notes.censuses == []
+
+
+def test_a_census_has_room_for_the_largest(notes):
+    """What is too much for the box is left out from the end."""
+    objects = [{"name": f"x{n}", "type": "list", "size_bytes": 100 - n, "module": "m" * 60} for n in range(60)]
+    told = json.loads(sampler.encode_census({"at": 1.0}, objects))["objects"]
+    assert 10 < len(told) < 60
+    assert told == objects[: len(told)]
+
+
 def test_a_blocked_loop_is_late_for_as_long_as_it_is_blocked():
     """Without an answer the lag grows; with one it is what the answer took."""
     loop = Loop()
-    probe = worker.LoopProbe(loop)
+    probe = sampler.LoopProbe(loop)
     assert probe.lag_s() == 0
     waited = probe.lag_s()
     assert 0 < waited <= probe.lag_s()
@@ -346,8 +419,9 @@ def test_without_proc_nothing_is_known_and_nothing_fails(monkeypatch):
         raise FileNotFoundError
 
     monkeypatch.setattr("pathlib.Path.open", gone)
+    monkeypatch.setattr("io.FileIO", gone)
     monkeypatch.setattr(os, "scandir", gone)
-    assert worker.rss_bytes() is worker.host_available_bytes() is worker.open_files() is None
+    assert sampler.ProcessMemory().read() is sampler.host_available_bytes() is sampler.open_files() is None
     assert procfs_and_cgroups.cgroup_lines() == []
     assert procfs_and_cgroups.find_memory_group() is None
 
@@ -516,6 +590,7 @@ print(*(set(sys.modules) - before))
         "workerdiag.guard",
         "workerdiag.model",
         "workerdiag.model.stop_reasons",
+        "workerdiag.model.user_code",
         "workerdiag.lazy",
         "workerdiag.settings",
         "workerdiag.units",

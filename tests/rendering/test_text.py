@@ -23,7 +23,7 @@ from workerdiag.model.diagnosis import (
 )
 from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import Identity
-from workerdiag.model.timeline import CodeLine
+from workerdiag.model.timeline import CodeLine, HeldObject, MemoryCensus, ProcessHistory, Timeline
 from workerdiag.rendering.html import render_html
 from workerdiag.rendering.markdown import render_markdown
 from workerdiag.rendering.outline import outline
@@ -31,6 +31,7 @@ from workerdiag.rendering.text import render_note, render_text
 from workerdiag.rendering.wording import (
     event_text,
     format_percent,
+    held_lines,
     identity_text,
     printable,
     printable_object,
@@ -315,6 +316,42 @@ def test_the_line_that_was_running_at_a_memory_kill_is_named():
     findings = explained(deaths=(dead(lines=(here, other)), dead(lines=(evolve(here, task="join-2"),))))
     assert "\nAt line   /home/me/my_code.py:31, in join_all; and 1 other place\n" in render_text(findings)
     assert ", at line /home/me/my_code.py:31, in join_all; " in render_note(findings)
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({}, "Held by `cols`: list of 20, 366 MiB of 622 MiB in use (seen at 93% of the limit)"),
+        (
+            {"module": "my_code", "name": "CACHE", "line": None, "type": "dict"},
+            "Held by `my_code.CACHE`: dict of 20, 366 MiB of 622 MiB in use (seen at 93% of the limit)",
+        ),
+        (
+            {
+                "name": "a",
+                "type": "np.ndarray",
+                "count": None,
+                "size_bytes": 1600 * 10**6,
+                "line": CodeLine(file="/x/site-packages/np/numeric.py", line=233, function="ones"),
+            },
+            "Held by `a` in ones of np/numeric.py: np.ndarray, 1.49 GiB asked for, 622 MiB in use (seen at 93% of the limit)",
+        ),
+        ({"size_bytes": 10**6}, "No variable held much of the 622 MiB in use (seen at 93% of the limit)"),
+    ],
+)
+def test_what_held_the_memory_is_named_with_its_size(changes, line):
+    """Variable, type and size, of what was in use then; a variable of a library with its function."""
+    here = CodeLine(file="/home/me/my_code.py", line=31, function="join_all", task="join-1")
+    cols = HeldObject(name="cols", type="list", size_bytes=384 * 10**6, count=20, line=here)
+    census = MemoryCensus(
+        at=99.0, rss_bytes=652 * 10**6, limit_bytes=700 * 10**6, objects=(evolve(cols, **changes),)
+    )
+    history = ProcessHistory(identity=Identity(pid=1), censuses=(census,), recorded=True, when=100.0)
+    assert held_lines([ProcessHistory(identity=Identity(pid=2)), history]) == [line]
+    text = render_text(explained(timeline=Timeline(histories=(history,))), width=300)
+    assert f"\n  - {line}\n" in text
+    earlier = evolve(history, when=220.0)
+    assert held_lines([earlier])[0].endswith("of the limit, 2 minutes before the end)")
 
 
 def test_a_short_report_is_shown_whole():

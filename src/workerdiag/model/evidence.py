@@ -5,7 +5,6 @@ Independent of files, clusters and terminals, so any module may import it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -238,13 +237,3 @@ class LogExcerpt(NamedTuple):
         """The bytes *begin* to *end*, counted within the excerpt."""
         line = self.line + self.data.count(b"\n", 0, begin)
         return LogExcerpt(self.start + begin, line, self.data[begin:end])
-
-
-_LIBRARY = re.compile(
-    r"/(?:site|dist)-packages/|/(?:python3[.\d]*|Lib)/\w|/(?:dask|distributed)/\w|^<(?:frozen |__array_function__)"
-)
-
-
-def is_library(path: str) -> bool:
-    """Whether it is of Python, of Dask or of an installed package, and not the user's own."""
-    return _LIBRARY.search(path.replace("\\", "/")) is not None

@@ -53,6 +53,44 @@ class MemorySample:
     spilled_bytes: int | None = None
     #: The cgroup of the process, with everything else in it.
     group_bytes: int | None = None
+    #: What the process has asked for, touched or not (``VmData``). Of it 8 MiB for each thread's stack are hardly
+    #: ever touched, so it is its growth that says what is about to be filled.
+    asked_bytes: int | None = None
+
+
+@frozen(kw_only=True, field_transformer=normalize_fields)
+class HeldObject:
+    """What one variable held: name, type and size, never a value."""
+
+    #: As the code has it: ``cols``, ``self.history``, ``CACHE``.
+    name: str
+    #: With its package, unless it is Python's own: ``list``, ``numpy.ndarray``.
+    type: str
+    #: An estimate, with all that the object holds.
+    size_bytes: int
+    #: Elements of a list, tuple, set, dictionary or deque; None for everything else.
+    count: int | None = None
+    #: Where the function was whose variable it is, and the task; None for a variable of a module.
+    line: CodeLine | None = None
+    #: The module whose variable it is; empty for a variable of a function.
+    module: str = ""
+
+
+@frozen(kw_only=True, field_transformer=normalize_fields)
+class MemoryCensus:
+    """The largest objects that running tasks and the user's modules held at one moment, largest first.
+
+    One may be part of another one. Of a process that came near its limit, taken at 75, 85 and 92 % of that.
+    """
+
+    #: Seconds since the epoch.
+    at: float
+    #: What the process held, and the lowest limit that ends it.
+    rss_bytes: int | None = None
+    limit_bytes: int | None = None
+    #: Whether there was time to look at all variables.
+    is_complete: bool = True
+    objects: tuple[HeldObject, ...] = ()
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
@@ -93,6 +131,8 @@ class ProcessHistory:
     samples: tuple[MemorySample, ...] = ()
     limits: MemoryLimits = MemoryLimits()
     tasks: tuple[TaskSpan, ...] = ()
+    #: What held the most memory as it came near its limit, oldest first.
+    censuses: tuple[MemoryCensus, ...] = ()
     #: Peak memory of its cgroup, as the kernel counted it; only if the cgroup has a limit.
     group_peak_bytes: int | None = None
     #: Whether the samples come from the flight recorder, not only from logs and heartbeats.

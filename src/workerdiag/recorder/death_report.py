@@ -10,9 +10,9 @@ from typing import Any
 
 from attrs import evolve
 
-from workerdiag.model.evidence import is_library
 from workerdiag.model.signals import UNREADABLE_STATUS
 from workerdiag.model.timeline import CodeLine
+from workerdiag.model.user_code import is_library
 from workerdiag.wire.black_box import BlackBox, RunningTask
 from workerdiag.wire.messages import DeathReport, ExitReport, ReportKind, StderrTail, encode_message
 
@@ -183,6 +183,7 @@ def _box_cutter(name: str, part: slice) -> Callable[[DeathReport], DeathReport]:
 _SHORTENING_STEPS: tuple[Callable[[DeathReport], DeathReport], ...] = (
     _box_cutter("lags", slice(0)),
     _box_cutter("finished_tasks", slice(-5, None)),
+    _box_cutter("censuses", slice(-1, None)),
     _box_cutter("samples", slice(-10, None)),
     _box_cutter("last_output", slice(-4096, None)),
     _box_cutter("faulthandler_dump", slice(4096)),

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections import deque
-from collections.abc import Callable, Collection, MutableSet
+from collections.abc import Callable, Collection, Mapping, MutableSet
 from contextlib import suppress
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from workerdiag.model.dask import Method, Nanny, Scheduler, TaskState, Worker, WorkerState
 
 #: Undoes a change that a function here made.
@@ -308,6 +311,16 @@ def watch_threads(
             return True
 
     return undo
+
+
+def running_threads(worker: Worker) -> dict[int, object]:
+    """The key of the task that each thread runs (``Worker.active_threads``), as any thread may ask."""
+    return dict(getattr(worker, "active_threads", None) or {})
+
+
+def frames_by_thread() -> Mapping[int, FrameType]:
+    """The innermost frame of each thread of this process, as Dask's own profiler has it."""
+    return sys._current_frames()  # noqa: SLF001  documented all the same
 
 
 def watch_keys(worker: Worker, keys: MutableSet[object]) -> Undo | None:

@@ -35,6 +35,7 @@ from workerdiag.rendering.wording import (
     death_lines,
     event_text,
     format_percent,
+    held_lines,
     memory_line,
     one_line,
     pluralize,
@@ -475,7 +476,7 @@ def decision_items(findings: Findings) -> list[Item]:
         ("Rerun unchanged", decision.retry_safe, ("likely to succeed", "likely to fail again")),
         ("Caused by the platform or an operator", decision.platform_fault, ("yes", "no")),
     )
-    lines = [memory_line(findings.deaths)]
+    lines = [memory_line(findings.deaths), *held_lines(findings.timeline.histories)]
     if decision.needs_memory_bytes is not None:
         lines.append(f"Memory a worker needs: {format_limit(decision.needs_memory_bytes)}")
     if decision.needs_memory_lower_bound_bytes is not None:

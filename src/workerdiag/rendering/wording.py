@@ -14,6 +14,8 @@ from attrs import AttrsInstance, evolve, fields, has
 from workerdiag.model.diagnosis import Death, Findings, Present, RetryPolicy
 from workerdiag.model.identity import Identity
 from workerdiag.model.signals import UNREADABLE_STATUS, signal_name
+from workerdiag.model.timeline import HeldObject, ProcessHistory
+from workerdiag.model.user_code import is_library
 from workerdiag.model.vocabulary import RetryAction, Verdict
 from workerdiag.redaction.visible_text import ESCAPES
 from workerdiag.units import format_bytes, format_duration, format_limit, format_time
@@ -346,6 +348,40 @@ def memory_line(deaths: Sequence[Death]) -> str:
     share = (most.rss_bytes or 0) / most.limit_bytes
     percent = f"{share:.0%}" if share >= 0.01 else "under 1%"
     return f"{text} of {format_bytes(most.limit_bytes)} allowed ({percent})"
+
+
+#: A variable with less than this share of the memory in use is not told of; and seconds before the end until
+#: which it is as good as the end.
+_HELD_SHARE, _AT_THE_END_S = 0.1, 10.0
+
+
+def held_lines(histories: Sequence[ProcessHistory]) -> list[str]:
+    """What held the memory of the first process of which that was looked at, as it came near its limit."""
+    history = next((each for each in histories if each.censuses), None)
+    if history is None:
+        return []
+    census = history.censuses[-1]
+    held_bytes, limit_bytes = census.rss_bytes or 0, census.limit_bytes or 0
+    if not held_bytes or not limit_bytes:
+        return []
+    ago_s = (history.when or census.at) - census.at
+    before = f", {format_duration(ago_s)} before the end" if ago_s > _AT_THE_END_S else ""
+    seen = f"(seen at {held_bytes / limit_bytes:.0%} of the limit{before})"
+    large = [each for each in census.objects if each.size_bytes >= _HELD_SHARE * held_bytes][:2]
+    if not large and census.is_complete:
+        return [f"No variable held much of the {format_bytes(held_bytes)} in use {seen}"]
+    return [f"Held by {_variable_text(each, held_bytes)} {seen}" for each in large]
+
+
+def _variable_text(held: HeldObject, in_use_bytes: int) -> str:
+    name = f"`{one_line('.'.join(filter(None, (held.module, held.name))))}`"
+    if held.line is not None and is_library(held.line.file):  # a name that the user does not know
+        name += f" in {one_line(held.line.function)} of {one_line(held.line.file.rpartition('-packages/')[2])}"
+    kind = f"{one_line(held.type)}{'' if held.count is None else f' of {held.count:,}'}"
+    size, in_use = format_bytes(held.size_bytes), format_bytes(in_use_bytes)
+    if held.size_bytes > in_use_bytes:  # not all of it has been filled
+        return f"{name}: {kind}, {size} asked for, {in_use} in use"
+    return f"{name}: {kind}, {size} of {in_use} in use"
 
 
 def crash_line(deaths: Sequence[Death]) -> str:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from attrs import evolve
 
 from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match, TaskFailure
-from workerdiag.model.evidence import is_library
 from workerdiag.model.incident import Incident
 from workerdiag.model.rules import LINE_OF_OTHERS
+from workerdiag.model.user_code import is_library
 from workerdiag.model.vocabulary import MatchRole
 
 #: `Match.origin` of what the caller's exception shows.

@@ -20,7 +20,7 @@ from typing import Any
 
 from workerdiag.errors import utf8_safe
 from workerdiag.guard import guarded
-from workerdiag.model.evidence import is_library
+from workerdiag.model.user_code import is_library
 
 #: At most this many outermost frames of a traceback are walked, and the innermost of those printed.
 _MAX_DEPTH, _PRINTED_FRAMES = 20_000, 40

@@ -7,11 +7,11 @@ from typing import Literal
 
 from attrs import evolve, field, frozen
 
-from workerdiag.model.timeline import CodeLine
+from workerdiag.model.timeline import CodeLine, MemoryCensus
 
 Stage = Literal["running", "closing", "closed"]
 #: Regions of the file (`workerdiag.recorder.box.layout`).
-RegionName = Literal["identity", "state", "running", "finished", "samples", "lags", "lines"]
+RegionName = Literal["identity", "state", "running", "finished", "samples", "lags", "objects", "lines"]
 #: What a process cannot record.
 MissingPart = Literal[
     "box",
@@ -86,6 +86,8 @@ class Sample:
     open_files: int | None = None
     open_files_limit: int | None = None
     thread_count: int | None = None
+    #: What the process may write to, touched or not, its threads' stacks included (``VmData``).
+    process_data_bytes: int | None = None
 
 
 @frozen(kw_only=True)
@@ -125,6 +127,8 @@ class BlackBox:
     finished_tasks: tuple[FinishedTask, ...] = ()
     samples: tuple[Sample, ...] = ()
     lags: tuple[Lag, ...] = ()
+    #: What held the most memory as it came near its limit.
+    censuses: tuple[MemoryCensus, ...] = ()
     #: The last that was logged or written to standard error.
     last_output: str = field(default="", repr=lambda text: f"<{len(text)} characters>")
     #: What `faulthandler` wrote in the process's last moment.

@@ -203,6 +203,31 @@ def test_a_write_that_was_cut_off_anywhere_leaves_what_was_before(small, region)
     assert all(each in (said(before), said(after)) for each in outcomes)
 
 
+CENSUS = b"""{"at": 5.0, "rss_bytes": 652, "limit_bytes": 700, "is_complete": false, "objects": [
+    {"name": "cols", "type": "list", "size_bytes": 384, "count": 20,
+     "line": {"file": "/home/me/my_code.py", "line": 31, "function": "join_all", "task": "join-1"}},
+    {"name": "CACHE", "type": "dict", "size_bytes": "many"}, 7]}"""
+
+
+def test_the_largest_objects_are_read_with_what_is_understood_of_them(writer):
+    """The last four stay; what is no object is left out, and what is no JSON is told."""
+    for text in (CENSUS, b"[" * 1500, b"\xff", *[CENSUS] * 3):
+        writer.census(text)
+    box = read_box(writer.path)
+    assert len(box.censuses) == 3
+    census = box.censuses[-1]
+    assert (census.rss_bytes, census.limit_bytes, census.is_complete) == (652, 700, False)
+    (held,) = census.objects
+    assert (held.name, held.type, held.size_bytes, held.count, str(held.line)) == (
+        "cols",
+        "list",
+        384,
+        20,
+        "/home/me/my_code.py:31, in join_all",
+    )
+    assert [(each.region, each.unreadable_count) for each in box.unreadable_parts] == [("objects", 1)]
+
+
 def test_a_cut_off_write_to_a_ring_is_told(writer):
     """Of a ring only the cell that was being written is missing."""
     before = writer.path.read_bytes()
@@ -270,7 +295,7 @@ def test_a_later_format_is_refused_by_its_number(content):
     header[16:18] = (2).to_bytes(2, "little")
     size = int.from_bytes(header[12:16], "little")
     header[8:12] = layout.crc32(header[12:size]).to_bytes(4, "little")
-    with pytest.raises(BadBoxError, match=r"format 2\.0"):
+    with pytest.raises(BadBoxError, match=rf"format 2\.{layout.MINOR}"):
         read_box(bytes(header) + content[layout.HEADER_BYTES :])
 
 

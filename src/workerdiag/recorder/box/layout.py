@@ -15,7 +15,7 @@ from zlib import crc32
 from workerdiag.wire import BOX_MAGIC
 
 #: A reader refuses another major number; a new minor one only adds regions, or to the end of payloads.
-MAJOR, MINOR = 1, 0
+MAJOR, MINOR = 1, 1
 
 DEFAULT_BYTES = 256 * 1024
 MAX_BYTES = 4 * 2**20
@@ -70,13 +70,17 @@ SAMPLE_NUMBERS = (
     "open_files",
     "open_files_limit",
     "thread_count",
+    "process_data_bytes",
 )
 #: What stands for a number that is not known; a reader takes any below 0 for it, as all are counts and sizes.
 UNKNOWN = -(2**63)
 NUMBER = Struct("<q")
 
-#: Samples and lags come once a second; this many are the last minute.
+#: Samples and lags come once a second; this many are the last minute, unless memory rose.
 SAMPLES = 64
+#: Of the largest objects, as JSON.
+CENSUS_BYTES = 2048 - CELL_OVERHEAD
+_CENSUSES = 4
 LINE_CELL_BYTES = 256
 LINE_PIECE_BYTES = LINE_CELL_BYTES - CELL_OVERHEAD - LINE.size
 _MIN_CELLS = 16
@@ -108,6 +112,7 @@ _FIXED = (
     ("state", _cell_bytes(MOMENT.size + STATE_BYTES), 2),
     ("samples", _cell_bytes(MOMENT.size + NUMBER.size * len(SAMPLE_NUMBERS)), SAMPLES),
     ("lags", _cell_bytes(LAG.size), SAMPLES),
+    ("objects", _cell_bytes(CENSUS_BYTES), _CENSUSES),
 )
 _EXECUTING_CELL = _cell_bytes(EXECUTING.size + KEY_BYTES + NAME_BYTES)
 _FINISHED_CELL = _cell_bytes(FINISHED.size + KEY_BYTES + OUTCOME_BYTES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +15,7 @@ from typing import NamedTuple, TypeVar, get_args
 from zlib import crc32
 
 from workerdiag.errors import BadBoxError
+from workerdiag.model.timeline import MemoryCensus
 from workerdiag.recorder.box.layout import (
     CELL_HEAD,
     CELL_OVERHEAD,
@@ -44,6 +46,7 @@ from workerdiag.wire.black_box import (
     Stage,
     UnreadablePart,
 )
+from workerdiag.wire.plain import from_plain
 
 T = TypeVar("T")
 
@@ -140,6 +143,7 @@ def _decode_box(data: bytes, *, name: str) -> BlackBox:
         finished_tasks=tuple(each for _, each in ended),
         samples=tuple(samples),
         lags=tuple(lags),
+        censuses=tuple(decoder.ring("objects", decode_census)),
         last_output=_join_lines(lines).decode("utf-8", "replace"),
         unreadable_parts=tuple(decoder.unreadable_parts),
         created_at=created_at,
@@ -361,6 +365,14 @@ def decode_sample(cell: Cell) -> Sample:
     values = [NUMBER.unpack_from(cell.payload, MOMENT.size + nth * NUMBER.size)[0] for nth in range(count)]
     known = {name: value for name, value in zip(SAMPLE_NUMBERS, values, strict=False) if value >= 0}
     return Sample(at=at, **known)
+
+
+def decode_census(cell: Cell) -> MemoryCensus:
+    """The largest objects at one moment; what is not understood of them is left out."""
+    try:
+        return from_plain(MemoryCensus, json.loads(cell.payload), [])
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def decode_lag(cell: Cell) -> Lag:

@@ -26,6 +26,7 @@ from workerdiag.recorder.box.directories import box_name, discard, preallocate_f
 from workerdiag.recorder.box.layout import (
     CELL_HEAD,
     CELL_SUM,
+    CENSUS_BYTES,
     CLIPPED,
     CONTINUED,
     DEFAULT_BYTES,
@@ -192,6 +193,10 @@ class BoxWriter:
         values = (numbers.get(name) for name in SAMPLE_NUMBERS)
         data = b"".join(NUMBER.pack(UNKNOWN if each is None else min(int(each), _MAX_INT64)) for each in values)
         self._note("samples", MOMENT.pack(time(), monotonic()) + data)
+
+    def census(self, data: bytes) -> None:
+        """Note the largest objects: the JSON of a `MemoryCensus`, of at most 2 kB; the last four stay."""
+        self._note("objects", data[:CENSUS_BYTES])
 
     def lag(self, loop_s: float, gil: float | None) -> None:
         """Note how many seconds the event loop was late, and how contended the GIL was, 0 to 1."""

@@ -453,11 +453,13 @@ def process_history(death: RecordedDeath, identity: Identity) -> ProcessHistory 
                 spilled_bytes=each.spilled_bytes,
                 # The cgroup of a whole machine or login includes the memory of others.
                 group_bytes=each.cgroup_current_bytes if each.cgroup_limit_bytes else None,
+                asked_bytes=each.process_data_bytes,
             )
             for each in report.box.samples
         ),
         limits=_memory_limits(report, report.box),
         tasks=tuple(_task_spans(report, report.box)),
+        censuses=report.box.censuses,
         group_peak_bytes=group.peak_bytes if group.limit_bytes else None,
         recorded=True,
         when=death.at,
