@@ -12,12 +12,13 @@ from unittest.mock import AsyncMock, Mock
 
 import dask.config
 import pytest
+from distributed.actor import ActorFuture, _Error
 from distributed.client import FutureState
-from distributed.scheduler import KilledWorker
+from distributed.scheduler import KilledWorker, NoValidWorkerError
 
 import workerdiag
 from support.findings import explained
-from workerdiag.api import annotate
+from workerdiag.api import annotate, answers
 from workerdiag.api import auto_notes as auto_module
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.model.evidence import Gap
@@ -33,13 +34,31 @@ class StandIn:
     def __init__(self, *keys):
         self.futures = {key: FutureState(key) for key in keys}
         self.loop = Mock()
-        self._stream_handlers = {"task-erred": self._erred, "task-retried": self._retried, "event": print}
+        self._stream_handlers = {
+            "task-erred": self._erred,
+            "task-retried": self._retried,
+            "key-in-memory": self._finished,
+            "event": print,
+        }
 
     def _erred(self, key=None, exception=None, traceback=None):
         self.futures[key].set_error(exception, traceback)
 
     def _retried(self, key=None):
         self.futures[key].retry()
+
+    def _finished(self, key=None):
+        self.futures[key].finish()
+
+    def sync(self, func, *args, **options):
+        """Call it at once."""
+        return func(*args, **options)
+
+    def wait_for_workers(self, n_workers, timeout=None):
+        """Nothing is waited for here."""
+
+    def close(self):
+        """Nothing is open."""
 
     def tell(self, op, **message):
         """Hand a message of the scheduler to its handler."""
@@ -170,8 +189,7 @@ def test_an_answer_that_fails_when_nobody_waits_for_it_is_not_complained_of(monk
 def test_importing_what_makes_a_note_holds_nothing_up(monkeypatch):
     """On a busy machine it takes seconds; meanwhile the client's loop runs, and the exception arrives in time."""
     may_end = threading.Event()
-    held = importlib.import_module("workerdiag.api.auto_notes")
-    monkeypatch.setattr(held, "_import_all", may_end.wait)
+    monkeypatch.setattr(answers, "_import_all", may_end.wait)
 
     async def scene():
         client = await told_with_little_time()
@@ -301,15 +319,84 @@ def test_a_cancelled_task_stays_cancelled(calls):
 
 
 def test_switched_on_twice_and_off_once_the_client_is_as_it_was():
-    """Undoing leaves the client's own handlers."""
-    client = StandIn()
-    before = dict(client._stream_handlers)
+    """Undoing leaves the client's own handlers and methods, and those of actors' futures."""
+    client, result = StandIn(), ActorFuture._result
+    before, attributes = dict(client._stream_handlers), set(vars(client))
     workerdiag.auto(client)
     workerdiag.auto(client)
-    workerdiag.auto(client, on=False)
-    assert client._stream_handlers == before
-    workerdiag.auto(client, on=False)
-    assert client._stream_handlers == before
+    assert {"sync", "close", "wait_for_workers"} <= set(vars(client))
+    for _ in range(2):
+        workerdiag.auto(client, on=False)
+        assert client._stream_handlers == before
+        assert set(vars(client)) == attributes
+        assert ActorFuture._result is result
+
+
+@pytest.mark.parametrize(
+    ("exc", "is_noted"),
+    [
+        (NoValidWorkerError("t", {"10.9.9.9"}, {}, {}, 5.0), True),
+        (
+            MemoryError(
+                "Task 't' has 457.76 MiB worth of input dependencies, but worker tcp://a has memory_limit"
+            ),
+            True,
+        ),
+        (RuntimeError("P2P 1234 failed during transfer phase"), True),
+        (ModuleNotFoundError("No module named 'attrs'", name="attrs"), True),
+        (ModuleNotFoundError("No module named 'nowhere_at_all'", name="nowhere_at_all"), False),
+        (TimeoutError("the database is slow"), False),
+    ],
+)
+def test_what_the_scheduler_reports_gets_a_note_if_the_cluster_is_behind_it(calls, exc, is_noted):
+    """A task's own error has none, unless this process has the module that the task lacked."""
+
+    async def scene():
+        client = StandIn("load-1")
+        workerdiag.auto(client)
+        client.tell("task-erred", key="load-1", exception=exc, traceback=None)
+        await until_told(client, "load-1")
+        assert client.exception("load-1") is exc
+        assert bool(getattr(exc, "__notes__", [])) == is_noted
+        assert bool(calls) == is_noted
+
+    asyncio.run(scene())
+
+
+def test_an_actor_whose_worker_is_gone_gets_a_note(calls):
+    """Its error is in the future of the call alone, which knows no client but an event loop."""
+
+    async def scene():
+        client = StandIn()
+        workerdiag.auto(client)
+        future = ActorFuture(client.loop)
+        future._set_result(_Error(OSError("Unable to contact Actor's worker")))
+        other = ActorFuture(Mock())
+        other._set_result(_Error(OSError("Unable to contact Actor's worker")))
+        for each, is_noted in ((future, True), (other, False)):
+            with pytest.raises(OSError, match="Unable to contact") as caught:
+                await each
+            assert hasattr(caught.value, "__notes__") == is_noted
+        workerdiag.auto(client, on=False)
+
+    asyncio.run(scene())
+
+
+def test_a_missing_module_without_a_known_cause_is_the_tasks_own_matter(monkeypatch):
+    """A note says that something is known; "unknown" is for errors that are of the cluster in any case."""
+    unknown = AsyncMock(return_value=Diagnosis(outcome="unknown", summary="-"))
+    monkeypatch.setattr(importlib.import_module("workerdiag.api.explain"), "explain", unknown)
+
+    async def scene():
+        client = StandIn("load-1")
+        workerdiag.auto(client)
+        exc = ModuleNotFoundError("No module named 'attrs'", name="attrs")
+        with dask.config.set({"workerdiag.note.timeout": "10m"}):
+            client.tell("task-erred", key="load-1", exception=exc, traceback=None)
+        await until_told(client, "load-1")
+        assert not hasattr(exc, "__notes__")
+
+    asyncio.run(scene())
 
 
 def test_the_preload_is_the_function_too():
@@ -324,11 +411,13 @@ def test_the_preload_is_the_function_too():
     preload.dask_teardown(client)
 
 
-def loading(client, monkeypatch, *steps):
-    """The loading of knowledge for *client*, of which these are the steps."""
+def loading(client, monkeypatch, *steps, waited_s=0.0, run_s=10.0):
+    """The loading of knowledge for *client*, in use for *run_s* seconds, of which these are the steps."""
     monkeypatch.setattr(auto_module, "_STEPS", steps)
     client.status = "running"
-    return auto_module.WarmUp(client)
+    warming = auto_module.WarmUp(client, lambda: waited_s)
+    warming._began_s -= run_s
+    return warming
 
 
 def test_a_client_that_closes_does_not_wait_for_the_knowledge(monkeypatch):
@@ -366,14 +455,13 @@ def test_the_knowledge_is_loaded_a_little_at_a_time(monkeypatch, program_s, is_n
     done, steps, calls = threading.Event(), [], []
     client = StandIn()
     client.loop.add_callback = lambda *call: (calls.append(call), len(calls) == 2 and done.set())
-    clock = Mock(monotonic=lambda: 10.0, process_time=lambda: 0.0, thread_time=iter([0.0, 0.5]).__next__)
+    clock = Mock(monotonic=lambda: 20.0, process_time=lambda: 0.0, thread_time=iter([0.0, 0.5]).__next__)
     monkeypatch.setattr(auto_module, "time", clock)
     warming = loading(client, monkeypatch, lambda: steps.append(1), lambda: steps.append(2))
     warming.begin()
     warming.next_step()
     done.wait()
-    (_, first_s, _), (_, next_s, _) = calls
-    assert first_s >= 4, "a short program loads nothing"
+    (_, _, _), (_, next_s, _) = calls
     assert next_s == auto_module._MOST_WAIT_S, "it may work more than it did until now"
     clock.process_time = lambda: program_s + 0.5
     clock.thread_time = lambda: 0.0
@@ -382,6 +470,19 @@ def test_the_knowledge_is_loaded_a_little_at_a_time(monkeypatch, program_s, is_n
         if thread.name == "workerdiag-knowledge":
             thread.join()
     assert steps == ([1, 2] if is_next_taken else [1])
+
+
+@pytest.mark.parametrize(("waited_s", "is_loaded"), [(0.0, False), (2.4, True)])
+def test_a_short_program_loads_nothing_unless_it_stands_still(monkeypatch, waited_s, is_loaded):
+    """Whoever waits in vain may press Ctrl-C, and is answered within half a second; others are left alone."""
+    steps = []
+    loading(
+        StandIn(), monkeypatch, lambda: steps.append(1), waited_s=waited_s, run_s=auto_module._STANDING_S
+    ).next_step()
+    for thread in threading.enumerate():
+        if thread.name == "workerdiag-knowledge":
+            thread.join()
+    assert steps == [1] * is_loaded
 
 
 def test_a_step_that_fails_is_nobodys_trouble(monkeypatch):

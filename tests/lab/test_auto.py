@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
+from concurrent.futures import CancelledError
 
 import dask
 import pexpect
 import pytest
 from dask import delayed
-from distributed import Client, as_completed
+from distributed import Client, as_completed, wait
 from nbclient import NotebookClient
 from nbformat import v4
 
@@ -267,3 +272,53 @@ def test_a_block_of_the_cautious_adds_the_note_without_touching_the_client(lab):
     assert first_line(caught.value).startswith(f"Cause: {SEGFAULT}")
     assert client._stream_handlers == before
     assert is_worker_death(caught.value)
+
+
+@pytest.fixture
+def standstill(client):
+    """A future that no worker may ever run."""
+    return client.submit(tasks.segfault, key="never", resources={"NOTHING": 1})
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda _, future: future.result(timeout="2s"),
+        lambda _, future: wait([future], timeout="2s"),
+        lambda client, _: client.wait_for_workers(99, timeout=2),
+    ],
+)
+def test_a_time_out_while_work_stands_still_says_why(client, standstill, ask):
+    """Whichever way somebody waits."""
+    client.wait_for_workers(1)
+    with pytest.raises(TimeoutError) as caught:
+        ask(client, standstill)
+    assert first_line(caught.value)
+
+
+def test_ctrl_c_says_why_work_stands_still(client, standstill):
+    """It is raised in the waiting call, and leaves it within half a second."""
+    client.wait_for_workers(1)
+    interrupting = threading.Timer(4, os.kill, (os.getpid(), signal.SIGINT))
+    interrupting.start()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        standstill.result()
+    assert first_line(caught.value).startswith("Cause: Tasks wait for a worker that fits them")
+
+
+def test_slow_work_is_no_standstill(client):
+    """A time-out while a task runs gets no note."""
+    client.wait_for_workers(1)
+    future = client.submit(time.sleep, 30, key="slow")
+    with pytest.raises(TimeoutError) as caught:
+        future.result(timeout="2s")
+    assert not getattr(caught.value, "__notes__", [])
+
+
+def test_what_the_user_cancels_gets_no_note(client, standstill):
+    """He knows."""
+    client.wait_for_workers(1)
+    standstill.cancel()
+    with pytest.raises(CancelledError) as caught:
+        standstill.result()
+    assert not getattr(caught.value, "__notes__", [])

@@ -1,13 +1,13 @@
-"""Adds the answer to each ``KilledWorker`` of a client automatically.
+"""Adds the answer to each exception that a client raises because of workers or the scheduler, by itself.
 
 The scheduler reports a failed task to a client by the message ``task-erred`` (``Client._stream_handlers``,
 distributed 2024.8.1 to 2026.8.0). ``future.result()``, ``gather``, ``dask.compute`` and ``as_completed``,
 synchronous or not, all raise the exception object of that message. So the note is added there, once, before
-anybody can see it.
+anybody can see it. What the client's calls raise themselves is the matter of `workerdiag.api.noted_calls`.
 
 Most programs pass, and this module is imported in the client's loop, so it imports next to nothing. The rest
-is imported by `WarmUp`, slowly enough not to slow the program down, or with the first ``KilledWorker``: in a
-thread (0.4 s of CPU time, some seconds on a busy machine), so that no exception waits beyond its limit.
+is imported by `WarmUp`, slowly enough not to slow the program down, or with the first such exception: in a
+thread, so that no exception waits beyond its limit.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distributed import Client
 
+    from workerdiag.api.answers import Answers
     from workerdiag.api.diagnosis import Diagnosis
     from workerdiag.model.dask import Method
 
@@ -35,6 +37,9 @@ _MOST_OF_PROCESSOR, _MOST_OF_TIME = 0.01, 0.0025
 _MOST_WAIT_S = 5.0
 #: Seconds before the first step, which takes up to a tenth of a second: shorter programs load nothing.
 _FIRST_STEP_S = 5.0
+#: Seconds after which it is looked for the first time whether the program waits for work that stands still, and for
+#: which a call must have waited by then: everything is loaded at once.
+_STANDING_S, _MOST_WAITED_S = 2.5, 2.0
 #: Time limit for loading installed packs, in seconds; slower ones are loaded by `explain`.
 _PACKS_S = 1.0
 #: The imports of an answer, from the bottom up.
@@ -54,14 +59,18 @@ _MODULES = (
     "scoring.conclude",
     "api.explain",
 )
-_ERRED, _RETRIED = "task-erred", "task-retried"
+_ERRED, _RETRIED, _FINISHED = "task-erred", "task-retried", "key-in-memory"
 
 
 class WarmUp:
-    """Loads what an answer needs, one step at a time, while a client is in use."""
+    """Loads what an answer needs, one step at a time, while a client is in use.
 
-    def __init__(self, client: Any) -> None:
+    *waited_s* returns for how many seconds a call has been waiting while nothing finished.
+    """
+
+    def __init__(self, client: Any, waited_s: Callable[[], float]) -> None:
         self._client = client
+        self._waited_s = waited_s
         self._steps = iter(_STEPS)
         self._began_s = time.monotonic()
         #: CPU time of all steps so far, in seconds.
@@ -69,7 +78,7 @@ class WarmUp:
 
     def begin(self) -> None:
         """Schedule the first step, after the program has run for a while."""
-        self._after(_FIRST_STEP_S)
+        self._after(_STANDING_S)
 
     def _after(self, delay_s: float) -> None:
         if loop := self._client.loop:
@@ -95,8 +104,13 @@ class WarmUp:
 
     def _wait_s(self) -> float:
         """Return the seconds until the next step if the program stays idle; negative: now."""
+        if self._waited_s() >= _MOST_WAITED_S:  # it has nothing to do, and somebody may press Ctrl-C
+            return 0.0
+        run_s = time.monotonic() - self._began_s
+        if run_s < _FIRST_STEP_S:
+            return _FIRST_STEP_S - run_s
         allowed_s = _MOST_OF_PROCESSOR * (time.process_time() - self._taken_s)
-        return (self._taken_s - allowed_s) / _MOST_OF_TIME - (time.monotonic() - self._began_s)
+        return (self._taken_s - allowed_s) / _MOST_OF_TIME - run_s
 
     def _take(self, step: Callable[[], object]) -> None:
         began_s = time.thread_time()
@@ -129,11 +143,16 @@ _STEPS: tuple[Callable[[], object], ...] = (
 
 
 def auto(client: Client, *, on: bool = True) -> None:
-    """Add a diagnosis as a note to each ``KilledWorker`` that *client* receives, like `annotate`.
+    """Add a diagnosis as a note to each exception that *client* raises because of workers or the scheduler.
 
-    Such an exception is delayed by at most two seconds (``workerdiag.note.timeout``); other exceptions and
-    results are not. For every client of a program, set ``distributed.client.preload: [workerdiag.auto]`` in
-    Dask's configuration.
+    These are exceptions of tasks that Dask gave up on (``KilledWorker``, ``NoValidWorkerError``, a failed shuffle,
+    refused inputs), a module that only the workers lack, lost connections and the futures cancelled with them, and,
+    if work stands still, time-outs and Ctrl-C in calls that wait. What a task raised by itself, and what the user
+    asked for, gets none.
+
+    Such an exception is delayed by at most two seconds (``workerdiag.note.timeout``), Ctrl-C by half a second, and
+    time-outs of less than half a second not at all; results are not delayed. For every client of a program, set
+    ``distributed.client.preload: [workerdiag.auto]`` in Dask's configuration.
 
     Args:
         client: The client, synchronous or not.
@@ -150,29 +169,74 @@ def auto(client: Client, *, on: bool = True) -> None:
     known = getattr(handlers[_ERRED], "__self__", None)
     if isinstance(known, _Handlers):
         if not on:
-            handlers |= known.originals
+            known.undo(handlers)
     elif on:
-        ours = _Handlers(client, {name: handlers[name] for name in (_ERRED, _RETRIED)})
-        handlers |= {_ERRED: ours.on_task_erred, _RETRIED: ours.on_task_retried}
-        WarmUp(client).begin()
+        _Handlers(client).install(handlers)
 
 
 class _Handlers:
-    """The handlers of one client: each ``KilledWorker`` waits for its note, everything else passes."""
+    """What one client calls: its handlers of the scheduler's messages, and those of its methods that wait.
 
-    def __init__(self, client: Any, originals: dict[str, Method]) -> None:
+    Each exception that is about workers or the scheduler waits for its note, everything else passes.
+    """
+
+    def __init__(self, client: Any) -> None:
+        from workerdiag.api.noted_calls import NotedCalls
+
         self._client = client
         #: The original handlers of the client.
-        self.originals = originals
+        self.originals: dict[str, Method] = {}
         self._held: HeldExceptions | None = None
+        self._answers: Answers | None = None
+        self._calls = NotedCalls(client, self.answers)
+        #: The original methods of the client, by name.
+        self._methods: dict[str, Any] = {}
+        self._undo: list[Callable[[], None]] = []
+
+    def install(self, handlers: dict[str, Method]) -> None:
+        """Take the place of the client's own handlers and methods."""
+        from workerdiag.recorder.internals import replace_method, watch_actors
+
+        ours: dict[str, Method] = {
+            _ERRED: self.on_task_erred,
+            _RETRIED: self.on_task_retried,
+            _FINISHED: self.on_key_in_memory,
+        }
+        self.originals = {name: handlers[name] for name in ours if name in handlers}
+        handlers |= {name: ours[name] for name in self.originals}
+        methods: dict[str, Method] = {
+            "sync": self._calls.sync,
+            "wait_for_workers": self._wait_for_workers,
+            "close": self._close,
+        }
+        self._methods = {name: getattr(self._client, name, None) for name in methods}
+        for name, method in methods.items():
+            self._undo += filter(None, [replace_method(self._client, name, method)])
+        self._undo += filter(None, [watch_actors(self._client, self._calls.call)])
+        WarmUp(self._client, self._calls.waited_s).begin()
+
+    def undo(self, handlers: dict[str, Method]) -> None:
+        """Leave the client as it was."""
+        handlers |= self.originals
+        while self._undo:
+            self._undo.pop()()
+
+    def answers(self) -> Answers:
+        """Return what makes diagnoses for this client; called in its loop."""
+        if self._answers is None:
+            from workerdiag.api.answers import Answers
+
+            self._answers = Answers(self._client)
+        return self._answers
 
     def on_task_erred(self, key: object = None, exception: object = None, traceback: object = None) -> None:
-        """Delay a ``KilledWorker`` until it has its note; pass everything else on at once."""
-        from workerdiag.model.dask import is_worker_death
+        """Delay an exception about workers or the scheduler until it has its note; pass others on at once."""
+        from workerdiag.api.dask_errors import is_missing_on_workers_only, is_of_cluster
 
+        self._calls.finish()
         state = self._client.futures.get(key)
         exc, trace = _unpack(exception, traceback)
-        if state is None or not is_worker_death(exc):
+        if state is None or not (is_of_cluster(exc) or is_missing_on_workers_only(exc)):
             self.originals[_ERRED](key=key, exception=exception, traceback=traceback)
             return
         try:
@@ -183,7 +247,7 @@ class _Handlers:
 
     def _begin_to_hold(self) -> HeldExceptions:
         if self._held is None:
-            self._held = HeldExceptions(self._client, self.originals[_ERRED])
+            self._held = HeldExceptions(self._client, self.originals[_ERRED], self.answers())
         return self._held
 
     def on_task_retried(self, key: object = None) -> None:
@@ -191,6 +255,25 @@ class _Handlers:
         if self._held is not None:
             self._held.forget(key)
         self.originals[_RETRIED](key=key)
+
+    def on_key_in_memory(self, **message: object) -> None:
+        """Take note that work goes on."""
+        self._calls.finish()
+        self.originals[_FINISHED](**message)
+
+    def _wait_for_workers(self, *args: object, **options: object) -> object:
+        """Call ``Client.wait_for_workers``, which asks the cluster if there is one, and not ``Client.sync``."""
+        original = self._methods["wait_for_workers"]
+        if not hasattr(self._client.cluster, "wait_for_workers"):
+            return original(*args, **options)
+        return self._calls.call(
+            lambda: original(*args, **options), is_asynchronous=bool(self._client.asynchronous)
+        )
+
+    def _close(self, *args: object, **options: object) -> object:
+        """Call ``Client.close``, as the user does."""
+        self._calls.close()
+        return self._methods["close"](*args, **options)
 
 
 def _unpack(exception: Any, traceback: Any) -> tuple[Any, object]:
@@ -207,20 +290,19 @@ def _unpack(exception: Any, traceback: Any) -> tuple[Any, object]:
 _MARGIN_S = 0.2
 #: Seconds within which exceptions that name one worker are of the same death.
 _SAME_DEATH_S = 5.0
-#: The modules that make a note.
-_LATE_MODULES = ("errors", "api.annotate", "api.explain", "sources.discovery", "rendering.text")
 
 
 class HeldExceptions:
-    """The ``KilledWorker`` exceptions of one client that wait for their notes.
+    """The exceptions of one client that wait for their notes.
 
-    Each is passed on to *hand_on*, the client's handler of failed tasks.
+    Each is passed on to *hand_on*, the client's handler of failed tasks, with what *answers* knows of it.
     """
 
-    def __init__(self, client: Any, hand_on: Method) -> None:
+    def __init__(self, client: Any, hand_on: Method, answers: Answers) -> None:
         from workerdiag.settings import seconds
 
         self._client = client
+        self._ask = answers.ask
         self._hand_on = hand_on
         #: Maximum delay of an exception, in seconds.
         self._patience_s = seconds("note.timeout")
@@ -229,7 +311,6 @@ class HeldExceptions:
         #: One answer for all tasks that failed with one worker, by its address.
         self._answers: dict[str, asyncio.Task[Diagnosis]] = {}
         self._deliveries: set[asyncio.Task[None]] = set()
-        self._turn = asyncio.Lock()
 
     def hold(self, key: object, state: object, exc: BaseException, trace: object, arrived_s: float) -> None:
         """Delay the exception of a task, and its traceback, until it has its note.
@@ -237,6 +318,8 @@ class HeldExceptions:
         *arrived_s* is its arrival by the clock of the loop: importing this module counts too.
         """
         self._waiting[key] = exc
+        if isinstance(trace, TracebackType):
+            exc.__traceback__ = trace  # it shows where the exception was raised, as in an ``except`` block
         delivery = asyncio.get_running_loop().create_task(
             self._deliver(key, state, exc, trace, arrived_s + self._patience_s)
         )
@@ -250,21 +333,26 @@ class HeldExceptions:
     async def _deliver(self, key: object, state: object, exc: BaseException, trace: object, until_s: float) -> None:
         """Add the note, then pass the exception on, if the task still waits for it.
 
-        Meanwhile it may have been cancelled, lost, retried, or submitted anew under the same key.
+        Meanwhile it may have been cancelled, lost, retried, or submitted anew under the same key. A module that
+        is missing may be the task's own matter: it gets a note only if a cause is known.
         """
+        is_sure_of_cluster = not isinstance(exc, ImportError)
         try:
             answer = self._answer(exc, until_s - _MARGIN_S)
             left_s = until_s - asyncio.get_running_loop().time()
             diagnosis = await asyncio.wait_for(asyncio.shield(answer), left_s)
             from workerdiag.api.annotate import add_note
 
-            add_note(exc, diagnosis)
+            if is_sure_of_cluster or diagnosis.outcome == "explained":
+                add_note(exc, diagnosis)
         except TimeoutError:
             from workerdiag.model.vocabulary import LATE_NOTE
 
-            exc.add_note(LATE_NOTE)
+            if is_sure_of_cluster:
+                exc.add_note(LATE_NOTE)
         except Exception as problem:  # noqa: BLE001  never a second exception
-            exc.add_note(_failure_note(problem))
+            if is_sure_of_cluster:
+                exc.add_note(_failure_note(problem))
         finally:
             is_last = self._waiting.get(key) is exc
             if is_last:
@@ -273,44 +361,19 @@ class HeldExceptions:
                 self._hand_on(key=key, exception=exc, traceback=trace)
 
     def _answer(self, exc: Any, until_s: float) -> asyncio.Task[Diagnosis]:
-        death = str(getattr(exc.last_worker, "address", exc))
+        death = str(getattr(getattr(exc, "last_worker", None), "address", exc))
         if death not in self._answers:
             loop = asyncio.get_running_loop()
-            self._answers[death] = answer = loop.create_task(self._explain(exc, until_s))
+            self._answers[death] = answer = loop.create_task(self._ask(exc, until_s))
             answer.add_done_callback(_retrieve_exception)
             loop.call_later(_SAME_DEATH_S, self._answers.pop, death, None)
         return self._answers[death]
-
-    async def _explain(self, exc: BaseException, until_s: float) -> Diagnosis:
-        async with self._turn:
-            await asyncio.to_thread(_import_all)
-            from workerdiag.api.explain import explain
-
-            left_s = until_s - asyncio.get_running_loop().time()
-            if left_s <= 0:
-                raise TimeoutError
-            diagnosis: Diagnosis = await explain(exc, self._client, timeout=left_s)
-            if _is_cut_short(diagnosis):
-                raise TimeoutError
-            return diagnosis
 
 
 def _retrieve_exception(answer: asyncio.Task[Diagnosis]) -> None:
     """Retrieve the exception of an abandoned answer, so that asyncio does not log a complaint."""
     if not answer.cancelled():
         answer.exception()
-
-
-def _import_all() -> None:
-    for name in _LATE_MODULES:
-        import_module(f"workerdiag.{name}")
-
-
-def _is_cut_short(diagnosis: Diagnosis) -> bool:
-    """Whether more time might have helped: the cause is unknown and the cluster was not read to the end."""
-    return diagnosis.outcome == "unknown" and any(
-        gap.reason == "timed-out" and gap.place != "other" for gap in diagnosis.gaps
-    )
 
 
 def _failure_note(problem: Exception) -> str:

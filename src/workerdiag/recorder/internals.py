@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping, MutableSet
 from contextlib import suppress
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakMethod
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 #: Undoes a change that a function here made.
 Undo = Callable[[], None]
 _ATTRIBUTE = "_workerdiag_recording"
+#: Of our function in the place of ``ActorFuture._result``: the clients it is for, and what stood there.
+_WATCHED, _ORIGINAL = "_workerdiag_watched", "_workerdiag_original"
 
 
 def get_recording(server: object) -> Any:
@@ -44,6 +47,57 @@ def stream_handlers(client: object) -> dict[str, Method]:
     """What a client calls for each kind of message from the scheduler (``Client._stream_handlers``), or nothing."""
     handlers = getattr(client, "_stream_handlers", None)
     return handlers if isinstance(handlers, dict) else {}
+
+
+def replace_method(client: object, name: str, method: Method) -> Undo | None:
+    """Have *method* called in the place of the client's own; returns what ends that, or None if it has none."""
+    if not callable(getattr(client, name, None)):
+        return None
+    setattr(client, name, method)
+
+    def undo() -> None:
+        if vars(client).get(name) == method:  # bound methods are equal, not identical
+            delattr(client, name)
+
+    return undo
+
+
+def watch_actors(client: object, call: Method) -> Undo | None:
+    """Have the results of actors' methods awaited through *call*; returns what ends that, or None.
+
+    ``ActorFuture._result`` (actor.py) is the way to all of them, and knows the client by its event loop alone. The
+    class holds one function for all clients: the first to come puts it there, the last to go takes it away. It does
+    not keep a client alive.
+    """
+    from distributed.actor import ActorFuture
+
+    loop = getattr(client, "loop", None)
+    original = getattr(ActorFuture, "_result", None)
+    if loop is None or original is None:
+        return None
+    known = getattr(original, _WATCHED, None)
+    watched: list[tuple[object, WeakMethod[Method]]] = [] if known is None else known
+    if known is None:
+
+        async def result(self: Any) -> Any:
+            calls = (each() for its_loop, each in watched if its_loop is self._io_loop)
+            through = next(filter(None, calls), None)
+            if through is None:
+                return await original(self)
+            return await through(lambda: original(self), is_asynchronous=True)
+
+        vars(result).update({_WATCHED: watched, _ORIGINAL: original})
+        ActorFuture._result = result  # type: ignore[method-assign]  # noqa: SLF001
+    entry = (loop, WeakMethod(call))
+    watched.append(entry)
+
+    def undo() -> None:
+        watched[:] = [each for each in watched if each is not entry and each[1]() is not None]
+        placed = ActorFuture._result  # noqa: SLF001
+        if not watched and getattr(placed, _WATCHED, None) is watched:
+            ActorFuture._result = vars(placed)[_ORIGINAL]  # type: ignore[method-assign]  # noqa: SLF001
+
+    return undo
 
 
 def is_made_asynchronous(client: object) -> bool:

@@ -1,0 +1,50 @@
+"""Diagnoses for the exceptions of one client, made in its event loop one after the other, each within its time."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from workerdiag.api.diagnosis import Diagnosis
+
+#: The modules that make a note.
+_LATE_MODULES = ("errors", "api.annotate", "api.explain", "sources.discovery", "rendering.text")
+
+
+class Answers:
+    """Asks `explain` on behalf of one client."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._turn = asyncio.Lock()
+
+    async def ask(self, exc: BaseException | None, until_s: float) -> Diagnosis:
+        """Return the diagnosis of *exc*, or of a standstill, by *until_s* on the clock of the loop.
+
+        Raises TimeoutError if there is no time, or more time might have helped.
+        """
+        async with self._turn:
+            await asyncio.to_thread(_import_all)
+            from workerdiag.api.explain import explain
+
+            left_s = until_s - asyncio.get_running_loop().time()
+            if left_s <= 0:
+                raise TimeoutError
+            diagnosis: Diagnosis = await explain(exc, self._client, timeout=left_s)
+            if _is_cut_short(diagnosis):
+                raise TimeoutError
+            return diagnosis
+
+
+def _import_all() -> None:
+    for name in _LATE_MODULES:
+        import_module(f"workerdiag.{name}")
+
+
+def _is_cut_short(diagnosis: Diagnosis) -> bool:
+    """Whether more time might have helped: the cause is unknown and the cluster was not read to the end."""
+    return diagnosis.outcome == "unknown" and any(
+        gap.reason == "timed-out" and gap.place != "other" for gap in diagnosis.gaps
+    )

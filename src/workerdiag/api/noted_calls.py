@@ -1,0 +1,260 @@
+"""Adds the answer to what the calls of a client raise themselves, rather than a task.
+
+The scheduler reports no such error to the client: a connection that is lost, futures that are cancelled with it, a
+time-out, or Ctrl-C while work stands still. All calls that wait go through ``Client.sync`` (client.py, distributed
+2024.8.1 to 2026.8.0), synchronous or not.
+
+Time-outs are often polls. So a time-out says something only if nothing finished meanwhile, the cluster is queried
+at most once in half a minute, and a short one never waits for the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from functools import partial
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Literal
+
+from workerdiag.api.dask_errors import (
+    cancel_reasons,
+    cancelled_keys,
+    is_cancelled,
+    is_of_cluster,
+    is_surely_of_cluster,
+)
+from workerdiag.guard import guarded
+
+if TYPE_CHECKING:
+    from workerdiag.api.answers import Answers
+    from workerdiag.api.diagnosis import Diagnosis
+
+#: What a call raised, if it may be about workers or the scheduler.
+_Kind = Literal["failed", "late", "interrupted"]
+#: Coroutines of distributed that wait for work or workers: those that ``Client.sync`` is called with.
+_WAITING = frozenset(
+    {
+        "_exception",
+        "_gather",
+        "_rebalance",
+        "_replicate",
+        "_restart",
+        "_restart_workers",
+        "_result",
+        "_run",
+        "_scatter",
+        "_traceback",
+        "_wait",
+        "_wait_for_workers",
+    }
+)
+#: Seconds for which Ctrl-C is held up at most; then the program ends without an answer.
+_INTERRUPT_S = 0.45
+#: Least seconds between two looks at work that stands still.
+_BETWEEN_LOOKS_S = 30.0
+#: A call that waited less long than this is a poll: it never waits for an answer. In seconds.
+_POLL_S = 0.5
+#: Seconds without a finished future after which polls count as a standstill.
+_STANDSTILL_S = 5.0
+#: Keys of futures that the user cancelled; the oldest are forgotten beyond that.
+_MAX_KEYS = 100_000
+
+
+class NotedCalls:
+    """The calls of one client. What *answers* knows of their errors is added to these."""
+
+    def __init__(self, client: Any, answers: Callable[[], Answers]) -> None:
+        self._client = client
+        self._sync: Any = getattr(client, "sync", None)
+        self._answers = answers
+        #: What the user did himself.
+        self._cancelled: dict[object, None] = {}
+        self._is_closed, self._is_restarted = False, False
+        #: When a future of this client was finished last, by the monotonic clock, and since when calls time out.
+        self._finished_s, self._late_since_s = time.monotonic(), 0.0
+        self._looked_s = -_BETWEEN_LOOKS_S
+        #: What the last look at a standstill found, while that stands.
+        self._found: Diagnosis | None = None
+        #: Since when a call waits; None if none does.
+        self._waiting_since_s: float | None = None
+
+    def finish(self) -> None:
+        """Take note that work goes on."""
+        self._finished_s = time.monotonic()
+        self._found = None
+
+    def close(self) -> None:
+        """Take note that the user closes the client."""
+        self._is_closed = True
+
+    def waited_s(self) -> float:
+        """Return for how many seconds a call has been waiting without a finished future."""
+        since_s = self._waiting_since_s
+        return 0.0 if since_s is None else time.monotonic() - max(since_s, self._finished_s)
+
+    def sync(self, func: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Call ``Client.sync``, and add the answer to what it raises."""
+        name = getattr(func, "__name__", "")
+        with guarded("noting what the user does"):
+            self._note_doing(name, args)
+        if name not in _WAITING:
+            return self._sync(func, *args, **options)
+        asynchronous = options.get("asynchronous")
+        if asynchronous is None:
+            asynchronous = self._client.asynchronous
+        return self.call(lambda: self._sync(func, *args, **options), is_asynchronous=bool(asynchronous))
+
+    def call(self, run: Callable[[], Any], *, is_asynchronous: bool) -> Any:
+        """Return what *run* returns, and add the answer to what it raises, or its awaitable."""
+        began_s = time.monotonic()
+        if is_asynchronous:
+            result = run()
+            return self._awaited(result, began_s) if isawaitable(result) else result
+        self._waiting_since_s = began_s
+        try:
+            return run()
+        except (Exception, KeyboardInterrupt) as exc:
+            self._add_note(exc, began_s)
+            raise
+        finally:
+            self._waiting_since_s = None
+
+    async def _awaited(self, result: Awaitable[Any], began_s: float) -> Any:
+        try:
+            return await result
+        except Exception as exc:
+            with guarded("adding a note", partial(_note_lateness, exc)):
+                if (asked := self._begin(exc, began_s)) is not None:
+                    _annotate(exc, await asyncio.wait_for(self._look(*asked), asked[1]))
+            raise
+
+    def _note_doing(self, name: str, args: tuple[Any, ...]) -> None:
+        """Remember what the user does himself: nothing is explained to him that he asked for."""
+        if name == "_cancel" and args:
+            from distributed import client
+
+            self._cancelled |= dict.fromkeys(each.key for each in client.futures_of(args[0]))  # type: ignore[no-untyped-call]
+            for key in list(self._cancelled)[: max(0, len(self._cancelled) - _MAX_KEYS)]:
+                del self._cancelled[key]
+        elif name in ("_restart", "_restart_workers"):
+            self._is_restarted = True
+        elif name == "_shutdown":
+            self._is_closed = True
+
+    def _add_note(self, exc: BaseException, began_s: float) -> None:
+        """Add the answer to *exc*, in the thread of the user; a second Ctrl-C leaves at once."""
+        with guarded("adding a note", partial(_note_lateness, exc)):
+            if (asked := self._begin(exc, began_s)) is None:
+                return
+            wait_s = asked[1]
+            answer = self._in_loop(*asked)
+            _annotate(exc, answer.result(wait_s))
+
+    def _begin(self, exc: BaseException, began_s: float) -> tuple[BaseException | None, float, _Kind] | None:
+        """Return what to ask for, and for how many seconds; None if nothing is to be asked, or is answered."""
+        now_s = time.monotonic()
+        kind = self._kind(exc)
+        if kind is None:
+            return None
+        if kind == "interrupted":
+            return None, _INTERRUPT_S, kind
+        if kind == "late":
+            return self._begin_late(exc, began_s, now_s)
+        if self._is_own_doing(exc) or self._is_of_task(exc):
+            return None
+        return exc, _patience_s(), kind
+
+    def _kind(self, exc: BaseException) -> _Kind | None:
+        if _is_noted(exc) or self._is_closed:
+            return None
+        if isinstance(exc, KeyboardInterrupt):
+            return "interrupted"
+        if isinstance(exc, TimeoutError):
+            return "late"
+        return "failed" if is_of_cluster(exc) or is_cancelled(exc) else None
+
+    def _begin_late(
+        self, exc: BaseException, began_s: float, now_s: float
+    ) -> tuple[BaseException | None, float, _Kind] | None:
+        if self._finished_s >= began_s:  # work goes on
+            self._late_since_s = 0.0
+            return None
+        if self._late_since_s <= self._finished_s:
+            self._late_since_s = began_s
+        if self._found is not None:
+            _annotate(exc, self._found)
+            return None
+        is_poll = now_s - began_s < _POLL_S
+        if is_poll and now_s - self._late_since_s < _STANDSTILL_S:
+            return None
+        if now_s - self._looked_s < _BETWEEN_LOOKS_S or self._is_own_doing(exc) or self._is_of_task(exc):
+            return None
+        self._looked_s = now_s
+        if is_poll:
+            self._in_loop(exc, _patience_s(), "late")
+            return None
+        return exc, _patience_s(), "late"
+
+    def _is_own_doing(self, exc: BaseException) -> bool:
+        """Whether the user asked for it: he cancelled the future, restarted the workers, or closed the cluster."""
+        status = getattr(getattr(self._client, "cluster", None), "status", None)
+        if self._is_closed or getattr(status, "name", "") in ("closing", "closed"):
+            return True
+        if not is_cancelled(exc):
+            return False
+        keys = cancelled_keys(exc)
+        return keys <= self._cancelled.keys() or (
+            self._is_restarted and cancel_reasons(exc) <= {"scheduler-restart", None}
+        )
+
+    def _is_of_task(self, exc: BaseException) -> bool:
+        """Whether a task raised it: then the scheduler reported it, and it was looked at before."""
+        states = tuple(self._client.futures.values())
+        return any(each.status == "error" and each.exception is exc for each in states)
+
+    def _in_loop(self, exc: BaseException | None, wait_s: float, kind: _Kind) -> Future[Diagnosis | None]:
+        loop = self._client.loop.asyncio_loop
+        if not loop.is_running():
+            raise RuntimeError("the client's event loop does not run")
+        return asyncio.run_coroutine_threadsafe(self._look(exc, wait_s, kind), loop)
+
+    async def _look(self, exc: BaseException | None, wait_s: float, kind: _Kind) -> Diagnosis | None:
+        """Return the diagnosis if it says something; that of a standstill is kept for calls that follow."""
+        until_s = asyncio.get_running_loop().time() + wait_s
+        diagnosis = await self._answers().ask(exc, until_s)
+        if diagnosis.outcome == "explained":
+            if kind == "late":
+                self._found = diagnosis
+            return diagnosis
+        return diagnosis if is_surely_of_cluster(exc) else None
+
+
+def _patience_s() -> float:
+    from workerdiag.settings import seconds
+
+    return seconds("note.timeout")
+
+
+def _is_noted(exc: BaseException) -> bool:
+    """Whether it came with a note from the scheduler's report, or has been asked about before."""
+    from workerdiag.model.vocabulary import NOTE_START
+
+    notes = getattr(exc, "__notes__", ())
+    return any(isinstance(each, str) and each.startswith(NOTE_START) for each in notes)
+
+
+def _annotate(exc: BaseException, diagnosis: Diagnosis | None) -> None:
+    if diagnosis is not None:
+        from workerdiag.api.annotate import add_note
+
+        add_note(exc, diagnosis)
+
+
+def _note_lateness(exc: BaseException, problem: Exception) -> None:
+    """Say that there was no answer in time, if the cluster is surely behind *exc*."""
+    if isinstance(problem, TimeoutError) and is_surely_of_cluster(exc):
+        from workerdiag.model.vocabulary import LATE_NOTE
+
+        exc.add_note(LATE_NOTE)

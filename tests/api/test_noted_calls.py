@@ -1,0 +1,297 @@
+"""Notes in what a client's own calls raise. The client is a stand-in with a real event loop in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from types import SimpleNamespace
+
+import dask
+import pytest
+from distributed.client import FutureCancelledError, FutureState
+from distributed.comm import CommClosedError
+from distributed.exceptions import WorkerStartTimeoutError
+
+from support.findings import explained, no_death, unknown
+from workerdiag.api import noted_calls
+from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.model.vocabulary import LATE_NOTE, NOTE_START
+
+
+def diagnosis(findings):
+    """The findings as `explain` returns them."""
+    return Diagnosis(outcome=findings.outcome, summary="-", causes=findings.causes, deaths=findings.deaths)
+
+
+class Answers:
+    """Answers at once, and keeps what it was asked."""
+
+    def __init__(self):
+        self.asked = []
+        self.found = diagnosis(explained())
+        self.delay_s = 0.0
+
+    async def ask(self, exc, _until_s):
+        """The prepared answer, after the delay."""
+        self.asked.append(exc)
+        await asyncio.sleep(self.delay_s)
+        return self.found
+
+
+class StandIn:
+    """As much of a client as its calls need (distributed.client.Client)."""
+
+    def __init__(self, loop):
+        self.loop = SimpleNamespace(asyncio_loop=loop)
+        self.futures = {}
+        self.cluster = None
+        self.asynchronous = False
+
+    def sync(self, func, *args, **options):
+        """Call it in this thread."""
+        options.pop("asynchronous", None)
+        return func(*args, **options)
+
+
+@pytest.fixture
+def loop():
+    """An event loop that runs in a thread, like that of a synchronous client."""
+    made = asyncio.new_event_loop()
+    thread = threading.Thread(target=made.run_forever)
+    thread.start()
+    yield made
+    made.call_soon_threadsafe(made.stop)
+    thread.join()
+    made.close()
+
+
+@pytest.fixture
+def scene(loop):
+    """A client, its noted calls, and what answers them."""
+    client, answers = StandIn(loop), Answers()
+    calls = noted_calls.NotedCalls(client, lambda: answers)
+    return SimpleNamespace(client=client, calls=calls, answers=answers)
+
+
+def raised(scene, exc, *, name="_result", after_s=0.0):
+    """What leaves a call of *name* that raises *exc* after some seconds, with the notes of ours."""
+
+    def call():
+        time.sleep(after_s)
+        raise exc
+
+    call.__name__ = name
+    with pytest.raises(BaseException) as caught:
+        scene.calls.sync(call)
+    assert caught.value is exc
+    return [each for each in getattr(exc, "__notes__", []) if each.startswith(NOTE_START)]
+
+
+def lost(reason="scheduler-connection-lost"):
+    """A future that was cancelled, for that reason."""
+    return FutureCancelledError("load-1", reason)
+
+
+@pytest.mark.parametrize(
+    "exc", [lost(), lost("scheduler-restart"), CommClosedError("in <TCP>: Stream is closed")]
+)
+def test_what_a_call_raises_because_of_the_cluster_gets_a_note(scene, exc):
+    """The scheduler reports none of these to the client."""
+    assert len(raised(scene, exc)) == 1
+
+
+@pytest.mark.parametrize("exc", [ValueError("mine"), OSError("no such file"), MemoryError("mine")])
+def test_other_errors_pass(scene, exc):
+    """They are of the task or of the caller."""
+    assert not raised(scene, exc)
+    assert not scene.answers.asked
+
+
+def test_what_the_user_cancelled_is_not_explained_to_him(scene, monkeypatch):
+    """He knows; what another cancelled is another matter."""
+    monkeypatch.setattr("distributed.client.futures_of", lambda futures: futures)
+
+    def _cancel(futures):
+        """Nothing is sent."""
+
+    scene.calls.sync(_cancel, [SimpleNamespace(key="load-1")])
+    assert not raised(scene, lost(None))
+    assert not scene.answers.asked
+    assert raised(scene, FutureCancelledError("load-2", None))
+
+
+@pytest.mark.parametrize("name", ["_restart", "_shutdown"])
+def test_what_the_user_restarted_or_shut_down_is_not_explained_to_him(scene, name):
+    """His futures are cancelled with it."""
+
+    def call():
+        """It goes well."""
+
+    call.__name__ = name
+    scene.calls.sync(call)
+    assert not raised(scene, lost("scheduler-restart"))
+    assert not scene.answers.asked
+
+
+@pytest.mark.parametrize("exc", [lost(None), lost(), CommClosedError("closed"), TimeoutError()])
+def test_a_client_that_the_user_closes_says_nothing(scene, exc):
+    """Calls in other threads end with it."""
+    scene.calls.close()
+    assert not raised(scene, exc)
+
+
+def test_a_cluster_that_the_user_closed_says_nothing(scene):
+    """The connection is lost because he wanted it."""
+    scene.client.cluster = SimpleNamespace(status=SimpleNamespace(name="closed"))
+    assert not raised(scene, lost())
+
+
+def test_a_time_out_gets_a_note_if_work_stands_still(scene):
+    """Somebody waited, and nothing finished meanwhile."""
+    assert raised(scene, TimeoutError(), after_s=noted_calls._POLL_S)
+
+
+def test_a_time_out_while_work_goes_on_is_none(scene):
+    """A future that finished meanwhile shows that nothing stands still."""
+    exc = TimeoutError()
+
+    def _gather():
+        time.sleep(noted_calls._POLL_S)
+        scene.calls.finish()
+        raise exc
+
+    with pytest.raises(TimeoutError):
+        scene.calls.sync(_gather)
+    assert not scene.answers.asked
+
+
+def test_a_time_out_that_a_task_raised_is_its_own(scene):
+    """The scheduler reported it, so it was judged before."""
+    exc = TimeoutError("the database is slow")
+    state = FutureState("load-1")
+    state.status, state.exception = "error", exc
+    scene.client.futures["load-1"] = state
+    assert not raised(scene, exc, after_s=noted_calls._POLL_S)
+    assert not scene.answers.asked
+
+
+@pytest.mark.parametrize("found", [no_death, unknown])
+def test_a_time_out_without_a_known_cause_gets_no_note(scene, found):
+    """Slow work is no trouble, and nothing is said where nothing is known."""
+    scene.answers.found = diagnosis(found())
+    assert not raised(scene, TimeoutError(), after_s=noted_calls._POLL_S)
+
+
+def test_workers_that_did_not_come_get_a_note_in_any_case(scene):
+    """That they are missing is a fault of the cluster, known or not."""
+    scene.answers.found = diagnosis(unknown())
+    exc = WorkerStartTimeoutError(2, 5, 3)
+    assert raised(scene, exc, name="_wait_for_workers", after_s=noted_calls._POLL_S)
+
+
+def test_polls_are_not_slowed_and_rarely_looked_at(scene, monkeypatch):
+    """A loop of short time-outs takes a few milliseconds more in all, and asks once in half a minute."""
+    monkeypatch.setattr(noted_calls, "_STANDSTILL_S", 0.02)
+    scene.answers.delay_s = 0.1
+    began_s = time.monotonic()
+    notes = [raised(scene, TimeoutError(), after_s=0.001) for _ in range(100)]
+    assert time.monotonic() - began_s < 100 * 0.006
+    assert not notes[0], "it does not wait for the answer"
+    time.sleep(0.15)
+    assert raised(scene, TimeoutError()), "the answer is there by now"
+    assert len(scene.answers.asked) == 1
+
+
+def test_polls_of_work_that_goes_on_are_never_looked_at(scene, monkeypatch):
+    """Each future that finishes begins the wait anew."""
+    monkeypatch.setattr(noted_calls, "_STANDSTILL_S", 0.05)
+    for _ in range(20):
+        assert not raised(scene, TimeoutError(), after_s=0.005)
+        scene.calls.finish()
+    assert not scene.answers.asked
+
+
+def test_a_standstill_that_ended_is_not_told_of_the_next_time_out(scene):
+    """What was found holds while nothing finishes."""
+    assert raised(scene, TimeoutError(), after_s=noted_calls._POLL_S)
+    scene.calls.finish()
+    assert not raised(scene, TimeoutError(), after_s=noted_calls._POLL_S)
+
+
+def test_ctrl_c_is_answered_with_the_standstill(scene):
+    """What made somebody press it is asked for, not the KeyboardInterrupt."""
+    assert raised(scene, KeyboardInterrupt())
+    assert scene.answers.asked == [None]
+
+
+def test_ctrl_c_ends_within_half_a_second(scene):
+    """An answer that takes longer is not waited for."""
+    scene.answers.delay_s = 60.0
+    began_s = time.monotonic()
+    assert not raised(scene, KeyboardInterrupt())
+    assert time.monotonic() - began_s < 0.6
+
+
+def test_a_second_ctrl_c_ends_at_once(scene, monkeypatch):
+    """It passes through whatever waits for the answer to the first."""
+    second = KeyboardInterrupt()
+
+    class Interrupted:
+        def result(self, _timeout):
+            raise second
+
+    monkeypatch.setattr(scene.calls, "_in_loop", lambda *_: Interrupted())
+
+    def _result():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        scene.calls.sync(_result)
+    assert caught.value is second
+
+
+@pytest.mark.parametrize(("exc", "is_told"), [(lost(), True), (TimeoutError(), False)])
+def test_an_answer_that_is_late_is_told_of_errors_that_are_surely_of_the_cluster(scene, exc, is_told):
+    """A time-out may be no trouble at all."""
+    scene.answers.delay_s = 60.0
+    with dask.config.set({"workerdiag.note.timeout": "20ms"}):
+        notes = raised(scene, exc, after_s=noted_calls._POLL_S)
+    assert notes == [LATE_NOTE] * is_told
+
+
+def test_a_failure_of_ours_is_no_second_exception(scene):
+    """Whatever fails on the way, the user gets the exception that Dask raised."""
+    scene.answers.ask = None
+    assert not raised(scene, lost())
+
+
+def test_an_asynchronous_call_gets_its_note_too(scene):
+    """Its exception leaves the awaitable that the client returned."""
+
+    async def _result():
+        raise lost()
+
+    async def scenario():
+        with pytest.raises(FutureCancelledError) as caught:
+            await scene.calls.sync(_result, asynchronous=True)
+        return caught.value
+
+    assert asyncio.run(scenario()).__notes__
+
+
+def test_what_explain_itself_asks_is_not_noted(scene):
+    """Its questions to the scheduler may fail, and must not ask again."""
+    assert not raised(scene, CommClosedError("closed"), name="ask_all")
+    assert not scene.answers.asked
+
+
+def test_a_waiting_call_is_known_while_it_waits(scene):
+    """What an answer needs is loaded meanwhile."""
+
+    def _result():
+        time.sleep(0.02)
+        return scene.calls.waited_s()
+
+    assert scene.calls.sync(_result) >= 0.02
+    assert scene.calls.waited_s() == 0.0
