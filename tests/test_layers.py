@@ -59,7 +59,7 @@ MAY_IMPORT = table(
         "integrations": f"guard _version model errors units deadline redaction rulebook wire pipeline recorder bundle {STAGES} api incidents settings",
         "triage": f"guard model errors units deadline serialization wire incidents redaction rulebook pipeline recorder bundle authoring {STAGES} api settings lazy",
         "cli": f"guard _version triage integrations model errors units deadline redaction rulebook wire pipeline recorder bundle authoring api incidents watch demo {STAGES} settings",
-        "auto": "api lazy",
+        "auto": "api lazy recorder",
         "__init__": "_version model errors rulebook recorder api watch triage lazy",
         "__main__": "cli",
     }

@@ -6,6 +6,7 @@ In Dask's configuration: ``distributed.client.preload: [workerdiag.auto]``, or i
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from workerdiag.api.auto_notes import auto
@@ -15,6 +16,25 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = ["auto", "dask_setup", "dask_teardown"]
+
+
+def _is_preload() -> bool:
+    """Whether Dask imports this module as a preload of its clients, while it makes the first of them."""
+    config = sys.modules.get("dask.config")
+    preloads = config.get("distributed.client.preload", ()) if config else ()
+    return __name__ in ([preloads] if isinstance(preloads, str) else preloads)
+
+
+def _watch_starts() -> None:
+    """Add notes to what `distributed.Client` raises that reaches no scheduler: its preloads are not called then."""
+    from workerdiag.recorder.internals import watch_starts
+
+    async def on_failure(exc: OSError) -> None:
+        from workerdiag.api.noted_calls import note_failed_start
+
+        await note_failed_start(exc)
+
+    watch_starts(on_failure)
 
 
 def dask_setup(client: Client) -> None:
@@ -27,4 +47,6 @@ def dask_teardown(client: Client) -> None:
     auto(client, on=False)
 
 
+if _is_preload():
+    _watch_starts()
 _call_module(__name__, "workerdiag.api.auto_notes", "auto")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib
+import os
 import subprocess
 import sys
 import threading
@@ -522,6 +523,23 @@ def test_a_program_that_passes_imports_next_to_nothing():
         "workerdiag.auto",
         "workerdiag.lazy",
     }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_configured", [True, False])
+def test_a_client_that_reaches_no_scheduler_says_why_if_configured(is_configured):
+    """Its preloads are imported before it connects, and called only if it did."""
+    script = (
+        "from distributed import Client\n"
+        "try: Client('tcp://127.0.0.1:9', timeout=0.2)\n"
+        "except OSError as exc: print(getattr(exc, '__notes__', []))"
+    )
+    settings = {"DASK_WORKERDIAG__NOTE__TIMEOUT": "60s"}
+    if is_configured:
+        settings["DASK_DISTRIBUTED__CLIENT__PRELOAD"] = "workerdiag.auto"
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | settings)
+    assert ("workerdiag: Cause: Could not connect" in done.stdout) == is_configured
 
 
 def test_our_own_modules_may_be_gone(monkeypatch):

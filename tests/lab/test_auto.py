@@ -274,6 +274,12 @@ def test_a_block_of_the_cautious_adds_the_note_without_touching_the_client(lab):
     assert is_worker_death(caught.value)
 
 
+def wait_for(client, future):
+    """Wait as programs with a default client do."""
+    with client.as_current():
+        wait([future], timeout="2s")
+
+
 @pytest.fixture
 def standstill(client):
     """A future that no worker may ever run."""
@@ -284,7 +290,7 @@ def standstill(client):
     "ask",
     [
         lambda _, future: future.result(timeout="2s"),
-        lambda _, future: wait([future], timeout="2s"),
+        wait_for,
         lambda client, _: client.wait_for_workers(99, timeout=2),
     ],
 )

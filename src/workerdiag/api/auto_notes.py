@@ -39,7 +39,7 @@ _MOST_WAIT_S = 5.0
 _FIRST_STEP_S = 5.0
 #: Seconds after which it is looked for the first time whether the program waits for work that stands still, and for
 #: which a call must have waited by then: everything is loaded at once.
-_STANDING_S, _MOST_WAITED_S = 2.5, 2.0
+_STANDING_S, _MOST_WAITED_S = 1.0, 0.9
 #: Time limit for loading installed packs, in seconds; slower ones are loaded by `explain`.
 _PACKS_S = 1.0
 #: The imports of an answer, from the bottom up.

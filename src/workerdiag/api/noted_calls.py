@@ -231,6 +231,19 @@ class NotedCalls:
         return diagnosis if is_surely_of_cluster(exc) else None
 
 
+async def note_failed_start(exc: OSError) -> None:
+    """Add the answer to what a new client raises that reaches no scheduler, if the cause is known."""
+    with guarded("adding a note"):
+        _annotate(exc, await asyncio.wait_for(asyncio.to_thread(_explain_alone, exc), _patience_s()))
+
+
+def _explain_alone(exc: OSError) -> Diagnosis | None:
+    from workerdiag.api.explain import explain
+
+    diagnosis = explain(exc, timeout=_patience_s())
+    return diagnosis if diagnosis.outcome == "explained" else None
+
+
 def _patience_s() -> float:
     from workerdiag.settings import seconds
 

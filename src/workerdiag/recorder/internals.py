@@ -12,7 +12,7 @@ import asyncio
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, MutableSet
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableSet
 from contextlib import suppress
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, cast
@@ -97,6 +97,31 @@ def watch_actors(client: object, call: Method) -> Undo | None:
         if not watched and getattr(placed, _WATCHED, None) is watched:
             ActorFuture._result = vars(placed)[_ORIGINAL]  # type: ignore[method-assign]  # noqa: SLF001
 
+    return undo
+
+
+def watch_starts(on_failure: Callable[[OSError], Awaitable[object]]) -> Undo:
+    """Have *on_failure* awaited with what a new client raises that reaches no scheduler; returns what ends that.
+
+    ``Client._start`` (client.py) connects synchronous and asynchronous clients alike. It raises OSError, of which
+    TimeoutError is one, before the client's preloads are called.
+    """
+    from distributed import Client
+
+    original: Method = Client._start  # noqa: SLF001
+
+    async def start(self: Any, *args: Any, **options: Any) -> Any:
+        try:
+            return await original(self, *args, **options)
+        except OSError as exc:
+            await on_failure(exc)
+            raise
+
+    def undo() -> None:
+        if Client._start is start:  # noqa: SLF001
+            Client._start = original  # type: ignore[method-assign]  # noqa: SLF001
+
+    Client._start = start  # type: ignore[method-assign]  # noqa: SLF001
     return undo
 
 
