@@ -47,8 +47,12 @@ _MODULES = (
     "model.diagnosis",
     "redaction.objects",
     "wire.messages",
+    "sources.exception",
     "sources.recorder.source",
     "sources.cluster",
+    "sources.host.source",
+    "sources.stores.loki",
+    "sources.stores.journald",
     "sources.logs.source",
     "sources.registry",
     "sources.discovery",
@@ -57,7 +61,10 @@ _MODULES = (
     "rulebook.load",
     "correlation.assemble",
     "scoring.conclude",
+    "rendering.text",
     "api.explain",
+    "api.answers",
+    "api.annotate",
 )
 _ERRED, _RETRIED, _FINISHED = "task-erred", "task-retried", "key-in-memory"
 

@@ -50,6 +50,23 @@ def _in_a_cloud(scene: Scene) -> bool:
     return scene.cluster_is(*_CLOUD_CLUSTERS) or any(map(_CLOUD_NAME.match, known_machine_names(scene)))
 
 
+def _in_kubernetes(scene: Scene) -> bool:
+    """Whether there may be a sign of Kubernetes: `KubernetesSource` looks closely, and takes long to import."""
+    addresses = (
+        getattr(getattr(scene.client, "scheduler", None), "address", None),
+        scene.variable("DASK_SCHEDULER_ADDRESS"),
+    )
+    return (
+        scene.cluster_is("dask_kubernetes", "KubeCluster", "HelmCluster")
+        or any(isinstance(each, str) and ("svc" in each or "-scheduler" in each) for each in addresses)
+        or any(
+            each.environment.get("KUBERNETES_SERVICE_HOST")
+            or any("kube" in path for path in each.cgroups.values())
+            for each in scene.locations
+        )
+    )
+
+
 @frozen
 class ShippedKind:
     """A shipped kind of source, whose module is imported only for scenes that it may apply to."""
@@ -76,7 +93,7 @@ class ShippedKind:
 
 SHIPPED: tuple[ShippedKind, ...] = (
     ShippedKind("host.source:HostSource"),
-    ShippedKind("kubernetes.source:KubernetesSource"),
+    ShippedKind("kubernetes.source:KubernetesSource", _in_kubernetes),
     ShippedKind("batch.slurm:SlurmSource", _in_batch_jobs),
     ShippedKind("batch.systems:PBSSource", _in_batch_jobs),
     ShippedKind("batch.systems:LSFSource", _in_batch_jobs),
