@@ -338,9 +338,7 @@ def test_switched_on_twice_and_off_once_the_client_is_as_it_was():
     [
         (NoValidWorkerError("t", {"10.9.9.9"}, {}, {}, 5.0), True),
         (
-            MemoryError(
-                "Task 't' has 457.76 MiB worth of input dependencies, but worker tcp://a has memory_limit"
-            ),
+            MemoryError("Task 't' has 457.76 MiB worth of input dependencies, but worker tcp://a has memory_limit"),
             True,
         ),
         (RuntimeError("P2P 1234 failed during transfer phase"), True),

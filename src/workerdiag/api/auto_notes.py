@@ -154,8 +154,8 @@ def auto(client: Client, *, on: bool = True) -> None:
 
     These are exceptions of tasks that Dask gave up on (``KilledWorker``, ``NoValidWorkerError``, a failed shuffle,
     refused inputs), a module that only the workers lack, lost connections and the futures cancelled with them, and,
-    if work stands still, time-outs and Ctrl-C in calls that wait. What a task raised by itself, and what the user
-    asked for, gets none.
+    if nothing finished meanwhile, time-outs and Ctrl-C in calls that wait. What a task raised by itself, and what
+    the user asked for, gets none.
 
     Such an exception is delayed by at most two seconds (``workerdiag.note.timeout``), Ctrl-C by half a second, and
     time-outs of less than half a second not at all; results are not delayed. For every client of a program, set
@@ -273,9 +273,7 @@ class _Handlers:
         original = self._methods["wait_for_workers"]
         if not hasattr(self._client.cluster, "wait_for_workers"):
             return original(*args, **options)
-        return self._calls.call(
-            lambda: original(*args, **options), is_asynchronous=bool(self._client.asynchronous)
-        )
+        return self._calls.call(lambda: original(*args, **options), is_asynchronous=bool(self._client.asynchronous))
 
     def _close(self, *args: object, **options: object) -> object:
         """Call ``Client.close``, as the user does."""

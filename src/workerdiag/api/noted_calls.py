@@ -75,7 +75,7 @@ class NotedCalls:
         #: When a future of this client was finished last, by the monotonic clock, and since when calls time out.
         self._finished_s, self._late_since_s = time.monotonic(), 0.0
         self._looked_s = -_BETWEEN_LOOKS_S
-        #: What the last look at a standstill found, while that stands.
+        #: What the last look at a standstill found, until a future finishes or there is another look.
         self._found: Diagnosis | None = None
         #: Since when a call waits; None if none does.
         self._waiting_since_s: float | None = None
@@ -150,7 +150,10 @@ class NotedCalls:
                 return
             wait_s = asked[1]
             answer = self._in_loop(*asked)
-            _annotate(exc, answer.result(wait_s))
+            try:
+                _annotate(exc, answer.result(wait_s))
+            finally:
+                answer.cancel()  # if it is late: nobody waits for it any more
 
     def _begin(self, exc: BaseException, began_s: float) -> tuple[BaseException | None, float, _Kind] | None:
         """Return what to ask for, and for how many seconds; None if nothing is to be asked, or is answered."""
@@ -183,15 +186,15 @@ class NotedCalls:
             return None
         if self._late_since_s <= self._finished_s:
             self._late_since_s = began_s
-        if self._found is not None:
+        if now_s - self._looked_s < _BETWEEN_LOOKS_S:
             _annotate(exc, self._found)
             return None
         is_poll = now_s - began_s < _POLL_S
         if is_poll and now_s - self._late_since_s < _STANDSTILL_S:
             return None
-        if now_s - self._looked_s < _BETWEEN_LOOKS_S or self._is_own_doing(exc) or self._is_of_task(exc):
+        if self._is_own_doing(exc) or self._is_of_task(exc):
             return None
-        self._looked_s = now_s
+        self._looked_s, self._found = now_s, None
         if is_poll:
             self._in_loop(exc, _patience_s(), "late")
             return None
@@ -222,10 +225,10 @@ class NotedCalls:
 
     async def _look(self, exc: BaseException | None, wait_s: float, kind: _Kind) -> Diagnosis | None:
         """Return the diagnosis if it says something; that of a standstill is kept for calls that follow."""
-        until_s = asyncio.get_running_loop().time() + wait_s
+        until_s, began_s = asyncio.get_running_loop().time() + wait_s, time.monotonic()
         diagnosis = await self._answers().ask(exc, until_s)
         if diagnosis.outcome == "explained":
-            if kind == "late":
+            if kind == "late" and self._finished_s < began_s:
                 self._found = diagnosis
             return diagnosis
         return diagnosis if is_surely_of_cluster(exc) else None

@@ -60,8 +60,7 @@ def _in_kubernetes(scene: Scene) -> bool:
         scene.cluster_is("dask_kubernetes", "KubeCluster", "HelmCluster")
         or any(isinstance(each, str) and ("svc" in each or "-scheduler" in each) for each in addresses)
         or any(
-            each.environment.get("KUBERNETES_SERVICE_HOST")
-            or any("kube" in path for path in each.cgroups.values())
+            each.environment.get("KUBERNETES_SERVICE_HOST") or any("kube" in path for path in each.cgroups.values())
             for each in scene.locations
         )
     )
