@@ -20,7 +20,6 @@ from distributed.scheduler import KilledWorker, NoValidWorkerError
 import workerdiag
 from support.findings import explained
 from workerdiag.api import annotate, answers
-from workerdiag.api import auto_notes as auto_module
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.model.evidence import Gap
 from workerdiag.model.vocabulary import LATE_NOTE
@@ -190,7 +189,7 @@ def test_an_answer_that_fails_when_nobody_waits_for_it_is_not_complained_of(monk
 def test_importing_what_makes_a_note_holds_nothing_up(monkeypatch):
     """On a busy machine it takes seconds; meanwhile the client's loop runs, and the exception arrives in time."""
     may_end = threading.Event()
-    monkeypatch.setattr(answers, "_import_all", may_end.wait)
+    monkeypatch.setattr(answers, "import_all", may_end.wait)
 
     async def scene():
         client = await told_with_little_time()
@@ -408,102 +407,6 @@ def test_the_preload_is_the_function_too():
     workerdiag.auto(client, on=False)
     assert client._stream_handlers == before
     preload.dask_teardown(client)
-
-
-def loading(client, monkeypatch, *steps, waited_s=0.0, run_s=10.0):
-    """The loading of knowledge for *client*, in use for *run_s* seconds, of which these are the steps."""
-    monkeypatch.setattr(auto_module, "_STEPS", steps)
-    client.status = "running"
-    warming = auto_module.WarmUp(client, lambda: waited_s)
-    warming._began_s -= run_s
-    return warming
-
-
-def test_a_client_that_closes_does_not_wait_for_the_knowledge(monkeypatch):
-    """Its loop ends, though one step of loading has not; there is no other step after that."""
-    begun, may_end, steps = threading.Event(), threading.Event(), []
-
-    def step():
-        steps.append(threading.current_thread())
-        begun.set()
-        may_end.wait()
-
-    client = StandIn()
-    warming = loading(client, monkeypatch, step, step)
-
-    async def scene():
-        warming.next_step()
-        await asyncio.to_thread(begun.wait)
-
-    asyncio.run(scene())
-    client.status = "closed"
-    may_end.set()
-    (thread,) = steps
-    thread.join()
-    warming.next_step()
-    assert steps == [thread]
-    assert not thread.daemon, "the end of the process would abort what is just in C++"
-
-
-@pytest.mark.parametrize(
-    ("program_s", "is_next_taken"),
-    [(0.0, False), (0.5 / auto_module._MOST_OF_PROCESSOR, True)],
-)
-def test_the_knowledge_is_loaded_a_little_at_a_time(monkeypatch, program_s, is_next_taken):
-    """After a step the next one waits until all of them have taken a small share of the program's own work."""
-    done, steps, calls = threading.Event(), [], []
-    client = StandIn()
-    client.loop.add_callback = lambda *call: (calls.append(call), len(calls) == 2 and done.set())
-    clock = Mock(monotonic=lambda: 20.0, process_time=lambda: 0.0, thread_time=iter([0.0, 0.5]).__next__)
-    monkeypatch.setattr(auto_module, "time", clock)
-    warming = loading(client, monkeypatch, lambda: steps.append(1), lambda: steps.append(2))
-    warming.begin()
-    warming.next_step()
-    done.wait()
-    (_, _, _), (_, next_s, _) = calls
-    assert next_s == auto_module._MOST_WAIT_S, "it may work more than it did until now"
-    clock.process_time = lambda: program_s + 0.5
-    clock.thread_time = lambda: 0.0
-    warming.next_step()
-    for thread in threading.enumerate():
-        if thread.name == "workerdiag-knowledge":
-            thread.join()
-    assert steps == ([1, 2] if is_next_taken else [1])
-
-
-@pytest.mark.parametrize(("waited_s", "is_loaded"), [(0.0, False), (2.4, True)])
-def test_a_short_program_loads_nothing_unless_it_stands_still(monkeypatch, waited_s, is_loaded):
-    """Whoever waits in vain may press Ctrl-C, and is answered within half a second; others are left alone."""
-    steps = []
-    loading(
-        StandIn(), monkeypatch, lambda: steps.append(1), waited_s=waited_s, run_s=auto_module._STANDING_S
-    ).next_step()
-    for thread in threading.enumerate():
-        if thread.name == "workerdiag-knowledge":
-            thread.join()
-    assert steps == [1] * is_loaded
-
-
-def test_a_step_that_fails_is_nobodys_trouble(monkeypatch):
-    """What cannot be loaded is told to whoever needs an answer, not to a program that passes."""
-    threads, complaints = [], []
-
-    def step():
-        threads.append(threading.current_thread())
-        raise ImportError("no file")
-
-    monkeypatch.setattr(threading, "excepthook", complaints.append)
-    loading(StandIn(), monkeypatch, step).next_step()
-    while not threads:
-        pass
-    threads[0].join()
-    assert not complaints
-
-
-def test_each_step_of_loading_can_be_done():
-    """What a program loads beside its work is what an answer needs."""
-    for step in auto_module._STEPS:
-        step()
 
 
 def test_a_program_that_passes_imports_next_to_nothing():

@@ -297,14 +297,3 @@ def test_what_explain_itself_asks_is_not_noted(scene):
     """Its questions to the scheduler may fail, and must not ask again."""
     assert not raised(scene, CommClosedError("closed"), name="ask_all")
     assert not scene.answers.asked
-
-
-def test_a_waiting_call_is_known_while_it_waits(scene):
-    """What an answer needs is loaded meanwhile."""
-
-    def _result():
-        time.sleep(0.02)
-        return scene.calls.waited_s()
-
-    assert scene.calls.sync(_result) >= 0.02
-    assert scene.calls.waited_s() == 0.0

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from workerdiag.api.warm_up import import_all
 
 if TYPE_CHECKING:
     from workerdiag.api.diagnosis import Diagnosis
-
-#: The modules that make a note.
-_LATE_MODULES = ("errors", "api.annotate", "api.explain", "sources.discovery", "rendering.text")
 
 
 class Answers:
@@ -26,7 +24,7 @@ class Answers:
         Raises TimeoutError if there is no time, or more time might have helped.
         """
         async with self._turn:
-            await asyncio.to_thread(_import_all)
+            await asyncio.to_thread(import_all)
             from workerdiag.api.explain import explain
 
             left_s = until_s - asyncio.get_running_loop().time()
@@ -36,11 +34,6 @@ class Answers:
             if _is_cut_short(diagnosis):
                 raise TimeoutError
             return diagnosis
-
-
-def _import_all() -> None:
-    for name in _LATE_MODULES:
-        import_module(f"workerdiag.{name}")
 
 
 def _is_cut_short(diagnosis: Diagnosis) -> bool:

@@ -6,19 +6,15 @@ synchronous or not, all raise the exception object of that message. So the note 
 anybody can see it. What the client's calls raise themselves is the matter of `workerdiag.api.noted_calls`.
 
 Most programs pass, and this module is imported in the client's loop, so it imports next to nothing. The rest
-is imported by `WarmUp`, slowly enough not to slow the program down, or with the first such exception: in a
-thread, so that no exception waits beyond its limit.
+is imported by `workerdiag.api.warm_up` while the program is idle, or with the first such exception: in a thread, so
+that no exception waits beyond its limit.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import threading
-import time
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -29,124 +25,7 @@ if TYPE_CHECKING:
     from workerdiag.api.diagnosis import Diagnosis
     from workerdiag.model.dask import Method
 
-#: Limits of loading, as shares of the CPU time of the program, and of the time for which its client is in
-#: use. Everything takes 0.4 s of CPU time (1.7 s from a checkout, which reads and checks the TOML files), so
-#: it is loaded after three minutes in a program that only waits.
-_MOST_OF_PROCESSOR, _MOST_OF_TIME = 0.01, 0.0025
-#: Longest wait between two checks, in seconds, as a program may begin to work.
-_MOST_WAIT_S = 5.0
-#: Seconds before the first step, which takes up to a tenth of a second: shorter programs load nothing.
-_FIRST_STEP_S = 5.0
-#: Seconds after which it is looked for the first time whether the program waits for work that stands still, and for
-#: which a call must have waited by then: everything is loaded at once.
-_STANDING_S, _MOST_WAITED_S = 1.0, 0.9
-#: Time limit for loading installed packs, in seconds; slower ones are loaded by `explain`.
-_PACKS_S = 1.0
-#: The imports of an answer, from the bottom up.
-_MODULES = (
-    "model.diagnosis",
-    "redaction.objects",
-    "wire.messages",
-    "sources.exception",
-    "sources.recorder.source",
-    "sources.cluster",
-    "sources.host.source",
-    "sources.stores.loki",
-    "sources.stores.journald",
-    "sources.logs.source",
-    "sources.registry",
-    "sources.discovery",
-    "matching.match",
-    "matching.scan",
-    "rulebook.load",
-    "correlation.assemble",
-    "scoring.conclude",
-    "rendering.text",
-    "api.explain",
-    "api.answers",
-    "api.annotate",
-)
 _ERRED, _RETRIED, _FINISHED = "task-erred", "task-retried", "key-in-memory"
-
-
-class WarmUp:
-    """Loads what an answer needs, one step at a time, while a client is in use.
-
-    *waited_s* returns for how many seconds a call has been waiting while nothing finished.
-    """
-
-    def __init__(self, client: Any, waited_s: Callable[[], float]) -> None:
-        self._client = client
-        self._waited_s = waited_s
-        self._steps = iter(_STEPS)
-        self._began_s = time.monotonic()
-        #: CPU time of all steps so far, in seconds.
-        self._taken_s = 0.0
-
-    def begin(self) -> None:
-        """Schedule the first step, after the program has run for a while."""
-        self._after(_STANDING_S)
-
-    def _after(self, delay_s: float) -> None:
-        if loop := self._client.loop:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.add_callback(loop.call_later, delay_s, self.next_step)
-
-    def next_step(self) -> None:
-        """Take a step in a thread, unless the client is closed or the program ends.
-
-        The loop's executor would delay closing the client (asyncio.run waits for its threads).
-        """
-        if self._client.status != "running" or not threading.main_thread().is_alive():
-            return
-        if (wait_s := self._wait_s()) > 0:
-            self._after(min(wait_s, _MOST_WAIT_S))
-            return
-        if (step := next(self._steps, None)) is None:
-            return
-        from workerdiag.deadline import start_thread
-
-        with contextlib.suppress(RuntimeError):
-            start_thread("workerdiag-knowledge", partial(self._take, step), is_awaited=True)
-
-    def _wait_s(self) -> float:
-        """Return the seconds until the next step if the program stays idle; negative: now."""
-        if self._waited_s() >= _MOST_WAITED_S:  # it has nothing to do, and somebody may press Ctrl-C
-            return 0.0
-        run_s = time.monotonic() - self._began_s
-        if run_s < _FIRST_STEP_S:
-            return _FIRST_STEP_S - run_s
-        allowed_s = _MOST_OF_PROCESSOR * (time.process_time() - self._taken_s)
-        return (self._taken_s - allowed_s) / _MOST_OF_TIME - run_s
-
-    def _take(self, step: Callable[[], object]) -> None:
-        began_s = time.thread_time()
-        with contextlib.suppress(Exception):  # an answer reports the failure
-            step()
-        self._taken_s += time.thread_time() - began_s
-        self._after(max(0.0, min(self._wait_s(), _MOST_WAIT_S)))
-
-
-def _load_rules() -> None:
-    from workerdiag.api.explain import DEFAULT_RULEBOOK
-    from workerdiag.deadline import Deadline
-
-    DEFAULT_RULEBOOK.within(Deadline.after(_PACKS_S))
-
-
-def _explain_something() -> None:
-    from workerdiag.api.explain import explain
-    from workerdiag.model.evidence import LogText
-
-    explain(logs=LogText("distributed.nanny - INFO - Worker process 1 was killed by signal 9"))
-
-
-#: Short steps: a program that ends waits for at most one of them.
-_STEPS: tuple[Callable[[], object], ...] = (
-    *(partial(import_module, f"workerdiag.{name}") for name in _MODULES),
-    _load_rules,
-    _explain_something,
-)
 
 
 def auto(client: Client, *, on: bool = True) -> None:
@@ -202,6 +81,8 @@ class _Handlers:
 
     def install(self, handlers: dict[str, Method]) -> None:
         """Take the place of the client's own handlers and methods."""
+        from workerdiag.api.noted_calls import hide_our_frames
+        from workerdiag.api.warm_up import WarmUp
         from workerdiag.recorder.internals import replace_method, watch_actors
 
         ours: dict[str, Method] = {
@@ -220,7 +101,8 @@ class _Handlers:
         for name, method in methods.items():
             self._undo += filter(None, [replace_method(self._client, name, method)])
         self._undo += filter(None, [watch_actors(self._client, self._calls.call)])
-        WarmUp(self._client, self._calls.waited_s).begin()
+        hide_our_frames()
+        WarmUp(self._client).begin()
 
     def undo(self, handlers: dict[str, Method]) -> None:
         """Leave the client as it was."""
@@ -273,7 +155,9 @@ class _Handlers:
         original = self._methods["wait_for_workers"]
         if not hasattr(self._client.cluster, "wait_for_workers"):
             return original(*args, **options)
-        return self._calls.call(lambda: original(*args, **options), is_asynchronous=bool(self._client.asynchronous))
+        return self._calls.call(
+            partial(original, *args, **options), is_asynchronous=bool(self._client.asynchronous)
+        )
 
     def _close(self, *args: object, **options: object) -> object:
         """Call ``Client.close``, as the user does."""

@@ -58,8 +58,20 @@ _BETWEEN_LOOKS_S = 30.0
 _POLL_S = 0.5
 #: Seconds without a finished future after which polls count as a standstill.
 _STANDSTILL_S = 5.0
+#: Dask hides frames of files that match, between those of the user and of the task (``dask.utils``). Ours are of
+#: no more use to him than Dask's own.
+_SHORTEN, _OUR_FRAMES = "admin.traceback.shorten", r"workerdiag[\\/]api[\\/](auto_notes|noted_calls)\.py"
 #: Keys of futures that the user cancelled; the oldest are forgotten beyond that.
 _MAX_KEYS = 100_000
+
+
+def hide_our_frames() -> None:
+    """Have Dask leave the functions of this module out of the tracebacks that it shortens."""
+    import dask.config
+
+    shorten = dask.config.get(_SHORTEN, None)
+    if shorten and _OUR_FRAMES not in shorten:
+        dask.config.set({_SHORTEN: [*shorten, _OUR_FRAMES]})
 
 
 class NotedCalls:
@@ -77,8 +89,6 @@ class NotedCalls:
         self._looked_s = -_BETWEEN_LOOKS_S
         #: What the last look at a standstill found, until a future finishes or there is another look.
         self._found: Diagnosis | None = None
-        #: Since when a call waits; None if none does.
-        self._waiting_since_s: float | None = None
 
     def finish(self) -> None:
         """Take note that work goes on."""
@@ -88,11 +98,6 @@ class NotedCalls:
     def close(self) -> None:
         """Take note that the user closes the client."""
         self._is_closed = True
-
-    def waited_s(self) -> float:
-        """Return for how many seconds a call has been waiting without a finished future."""
-        since_s = self._waiting_since_s
-        return 0.0 if since_s is None else time.monotonic() - max(since_s, self._finished_s)
 
     def sync(self, func: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Call ``Client.sync``, and add the answer to what it raises."""
@@ -104,7 +109,7 @@ class NotedCalls:
         asynchronous = options.get("asynchronous")
         if asynchronous is None:
             asynchronous = self._client.asynchronous
-        return self.call(lambda: self._sync(func, *args, **options), is_asynchronous=bool(asynchronous))
+        return self.call(partial(self._sync, func, *args, **options), is_asynchronous=bool(asynchronous))
 
     def call(self, run: Callable[[], Any], *, is_asynchronous: bool) -> Any:
         """Return what *run* returns, and add the answer to what it raises, or its awaitable."""
@@ -112,14 +117,11 @@ class NotedCalls:
         if is_asynchronous:
             result = run()
             return self._awaited(result, began_s) if isawaitable(result) else result
-        self._waiting_since_s = began_s
         try:
             return run()
         except (Exception, KeyboardInterrupt) as exc:
             self._add_note(exc, began_s)
             raise
-        finally:
-            self._waiting_since_s = None
 
     async def _awaited(self, result: Awaitable[Any], began_s: float) -> Any:
         try:
