@@ -34,6 +34,7 @@ class StandIn:
     def __init__(self, *keys):
         self.futures = {key: FutureState(key) for key in keys}
         self.loop = Mock()
+        self.status = "running"
         self._stream_handlers = {
             "task-erred": self._erred,
             "task-retried": self._retried,
@@ -199,9 +200,20 @@ def test_importing_what_makes_a_note_holds_nothing_up(monkeypatch):
     asyncio.run(scene())
 
 
-@pytest.mark.parametrize(("place", "is_late"), [("nanny log", True), ("scheduler", True), ("other", False)])
-def test_unknown_for_want_of_time_is_told_as_that(monkeypatch, place, is_late):
-    """Where the cluster had no time to say all, a note does not claim that nothing tells why."""
+@pytest.mark.parametrize(
+    ("place", "status", "is_late"),
+    [
+        ("nanny log", "running", True),
+        ("scheduler", "running", True),
+        ("other", "running", False),
+        ("scheduler", "connecting", False),
+    ],
+)
+def test_unknown_for_want_of_time_is_told_as_that(monkeypatch, place, status, is_late):
+    """Where the cluster had no time to say all, a note does not claim that nothing tells why.
+
+    A scheduler that is gone says nothing in any time.
+    """
     gap = Gap(source="it", place=place, reason="timed-out")
     diagnosis = Diagnosis(outcome="unknown", summary="-", gaps=(gap,))
     monkeypatch.setattr(
@@ -210,6 +222,7 @@ def test_unknown_for_want_of_time_is_told_as_that(monkeypatch, place, is_late):
 
     async def scene():
         client = StandIn("load-1")
+        client.status = status
         workerdiag.auto(client)
         with dask.config.set({"workerdiag.note.timeout": "10m"}):
             client.tell("task-erred", key="load-1", exception=killed(), traceback=None)
@@ -357,6 +370,23 @@ def test_what_the_scheduler_reports_gets_a_note_if_the_cluster_is_behind_it(call
         assert client.exception("load-1") is exc
         assert bool(getattr(exc, "__notes__", [])) == is_noted
         assert bool(calls) == is_noted
+
+    asyncio.run(scene())
+
+
+def test_a_refused_task_gets_a_note_though_nothing_died(monkeypatch):
+    """What the cluster is behind is told in any case."""
+    found = AsyncMock(return_value=Diagnosis(outcome="no-death", summary="No worker died"))
+    monkeypatch.setattr(importlib.import_module("workerdiag.api.explain"), "explain", found)
+
+    async def scene():
+        client = StandIn("load-1")
+        workerdiag.auto(client)
+        exc = MemoryError("Task 't' has 2 GiB worth of input dependencies, but worker tcp://a has memory_limit")
+        with dask.config.set({"workerdiag.note.timeout": "10m"}):
+            client.tell("task-erred", key="load-1", exception=exc, traceback=None)
+        await until_told(client, "load-1")
+        assert "No worker died" in exc.__notes__[0]
 
     asyncio.run(scene())
 

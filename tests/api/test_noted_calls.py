@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from types import SimpleNamespace
@@ -47,6 +48,7 @@ class StandIn:
         self.futures = {}
         self.cluster = None
         self.asynchronous = False
+        self.status = "running"
 
     def sync(self, func, *args, **options):
         """Call it in this thread."""
@@ -179,6 +181,25 @@ def test_a_time_out_without_a_known_cause_gets_no_note(scene, found):
     """Slow work is no trouble, and nothing is said where nothing is known."""
     scene.answers.found = diagnosis(found())
     assert not raised(scene, TimeoutError(), after_s=noted_calls._POLL_S)
+
+
+def test_a_time_out_of_a_client_that_lost_its_scheduler_gets_a_note_in_any_case(scene):
+    """It waits for a connection, not for work."""
+    scene.answers.found = diagnosis(unknown())
+    scene.client.status = "connecting"
+    assert raised(scene, TimeoutError(), after_s=noted_calls._POLL_S)
+
+
+def test_dask_hides_our_frames_where_it_hides_its_own():
+    """Once, and only if it shortens tracebacks at all."""
+    with dask.config.set({"admin.traceback.shorten": ["asyncio"]}):
+        for _ in range(2):
+            noted_calls.hide_our_frames()
+        _, ours = dask.config.get("admin.traceback.shorten")
+        assert re.search(ours, noted_calls.__file__)
+    with dask.config.set({"admin.traceback.shorten": []}):
+        noted_calls.hide_our_frames()
+        assert dask.config.get("admin.traceback.shorten") == []
 
 
 def test_workers_that_did_not_come_get_a_note_in_any_case(scene):

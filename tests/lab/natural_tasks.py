@@ -226,6 +226,11 @@ def show_tree(depth: int) -> int:
     return len(repr(tree))
 
 
+def time_out() -> None:
+    """Wait in vain for something that is no part of the cluster."""
+    raise TimeoutError("the database is slow")
+
+
 class Counter:
     """An actor."""
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import pickle
 import re
-import signal
 import subprocess
 import sys
 import textwrap
-import threading
-import time
-from concurrent.futures import CancelledError
 
 import dask
 import pexpect
 import pytest
 from dask import delayed
-from distributed import Client, as_completed, wait
+from distributed import Client, as_completed
 from nbclient import NotebookClient
 from nbformat import v4
 
@@ -45,13 +40,18 @@ from distributed import Client
 def crash():
     ctypes.string_at(0)
 
-def test_crash():
+def test_program():
     with Client({address!r}) as client:
-        client.submit(crash).result()
+        {line}
 
 if __name__ == "__main__":
-    test_crash()
+    test_program()
 """
+#: Its line that fails, and the cause of that.
+LINES = {
+    "client.submit(crash).result()": SEGFAULT,
+    "client.submit(crash, resources={'GPU': 1}).result(timeout=3)": "Tasks wait for a worker that fits them",
+}
 
 
 @pytest.fixture
@@ -196,9 +196,9 @@ def test_an_asynchronous_client_gets_the_note_too(lab, ask):
     assert asyncio.run(scene()).startswith(f"Cause: {SEGFAULT}")
 
 
-@pytest.fixture
-def program(lab, monkeypatch):
-    """The program, for a cluster whose clients are given notes by one environment variable alone.
+@pytest.fixture(params=LINES)
+def program(lab, monkeypatch, request):
+    """The program and its cause, for a cluster whose clients are given notes by one environment variable alone.
 
     Another has them wait longer than two seconds, for a busy machine.
     """
@@ -208,21 +208,23 @@ def program(lab, monkeypatch):
     monkeypatch.setenv("DASK_DISTRIBUTED__CLIENT__PRELOAD", "workerdiag.auto")
     monkeypatch.setenv("DASK_WORKERDIAG__NOTE__TIMEOUT", f"{PATIENCE_S}s")
     monkeypatch.setenv("IPYTHONDIR", str(lab.folder / "ipython"))
-    return textwrap.dedent(PROGRAM).format(address=lab.address)
+    return textwrap.dedent(PROGRAM).format(address=lab.address, line=request.param), LINES[request.param]
 
 
 @pytest.mark.parametrize("command", [["-c"], ["-m", "IPython", "--colors=NoColor", "-c"]])
 def test_configuration_alone_puts_the_cause_in_a_programs_traceback(program, command):
     """Neither a script nor what is typed at IPython's prompt has to be changed."""
-    lines = output([*command, program]).splitlines()
-    assert shown_cause(lines).startswith(f"Cause: {SEGFAULT}")
+    text, cause = program
+    lines = output([*command, text]).splitlines()
+    assert shown_cause(lines).startswith(f"Cause: {cause}")
 
 
 @pytest.mark.parametrize("prompt", ["--colors=NoColor", "--simple-prompt"])
 def test_configuration_alone_puts_the_cause_in_a_terminal(program, prompt, tmp_path):
     """What is typed at IPython's prompt in a terminal of 80 columns has the cause as well."""
+    text, cause = program
     path = tmp_path / "program.py"
-    path.write_text(program)
+    path.write_text(text)
     arguments = ["-m", "IPython", "--no-banner", prompt]
     with pexpect.spawn(sys.executable, arguments, encoding="utf-8", timeout=2 * PATIENCE_S) as terminal:
         terminal.setwinsize(40, 80)
@@ -230,23 +232,25 @@ def test_configuration_alone_puts_the_cause_in_a_terminal(program, prompt, tmp_p
         terminal.send(f"%run {path}\r")
         terminal.expect(r"In \[2\]")
         shown = ESCAPE_SEQUENCE.sub("", terminal.before).replace("\r", "")
-    assert shown_cause(shown.rstrip().splitlines()).startswith(f"Cause: {SEGFAULT}")
+    assert shown_cause(shown.rstrip().splitlines()).startswith(f"Cause: {cause}")
 
 
 def test_configuration_alone_puts_the_cause_into_a_failed_test(program, tmp_path):
     """It is in the last lines of what pytest shows of the exception."""
+    text, cause = program
     path = tmp_path / "test_program.py"
-    path.write_text(program)
+    path.write_text(text)
     lines = [each for each in output(["-m", "pytest", "-q", str(path)]).splitlines() if each.startswith("E  ")]
-    assert shown_cause(lines).startswith(f"Cause: {SEGFAULT}")
+    assert shown_cause(lines).startswith(f"Cause: {cause}")
 
 
 def test_configuration_alone_puts_the_cause_in_a_notebooks_error(program):
     """It is in the last lines of what stands under the cell."""
-    notebook = v4.new_notebook(cells=[v4.new_code_cell(program)])
+    text, cause = program
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(text)])
     NotebookClient(notebook, timeout=2 * PATIENCE_S, allow_errors=True, kernel_name="python3").execute()
     (error,) = [each for each in notebook.cells[0].outputs if each.output_type == "error"]
-    assert shown_cause("\n".join(error.traceback).splitlines()).startswith(f"Cause: {SEGFAULT}")
+    assert shown_cause("\n".join(error.traceback).splitlines()).startswith(f"Cause: {cause}")
 
 
 @pytest.mark.parametrize("fault", ["sigkill-nanny", "sigterm-nanny", "sigint-nanny"])
@@ -272,60 +276,3 @@ def test_a_block_of_the_cautious_adds_the_note_without_touching_the_client(lab):
     assert first_line(caught.value).startswith(f"Cause: {SEGFAULT}")
     assert client._stream_handlers == before
     assert is_worker_death(caught.value)
-
-
-def wait_for(client, future):
-    """Wait as programs with a default client do."""
-    with client.as_current():
-        wait([future], timeout="2s")
-
-
-@pytest.fixture
-def standstill(client):
-    """A future that no worker may ever run."""
-    return client.submit(tasks.segfault, key="never", resources={"NOTHING": 1})
-
-
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda _, future: future.result(timeout="2s"),
-        wait_for,
-        lambda client, _: client.wait_for_workers(99, timeout=2),
-    ],
-)
-def test_a_time_out_while_work_stands_still_says_why(client, standstill, ask):
-    """Whichever way somebody waits."""
-    client.wait_for_workers(1)
-    with pytest.raises(TimeoutError) as caught:
-        ask(client, standstill)
-    assert first_line(caught.value)
-
-
-def test_ctrl_c_says_why_work_stands_still(client, standstill):
-    """It is raised in the waiting call, and leaves it within half a second."""
-    client.wait_for_workers(1)
-    interrupting = threading.Timer(4, os.kill, (os.getpid(), signal.SIGINT))
-    interrupting.start()
-    with pytest.raises(KeyboardInterrupt) as caught:
-        standstill.result()
-    assert first_line(caught.value).startswith("Cause: Tasks wait for a worker that fits them")
-
-
-def test_slow_work_is_no_standstill(client):
-    """A time-out while a task runs says that nothing died, or nothing."""
-    client.wait_for_workers(1)
-    future = client.submit(time.sleep, 30, key="slow")
-    with pytest.raises(TimeoutError) as caught:
-        future.result(timeout="2s")
-    notes = getattr(caught.value, "__notes__", [])
-    assert all(each.startswith(f"{NOTE_START}Cause: Nothing died") for each in notes)
-
-
-def test_what_the_user_cancels_gets_no_note(client, standstill):
-    """He knows."""
-    client.wait_for_workers(1)
-    standstill.cancel()
-    with pytest.raises(CancelledError) as caught:
-        standstill.result()
-    assert not getattr(caught.value, "__notes__", [])

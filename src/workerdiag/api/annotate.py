@@ -96,14 +96,15 @@ async def _annotate_later(exc: BaseException, answer: Awaitable[Diagnosis]) -> D
     return diagnosis
 
 
-def add_note(exc: BaseException, diagnosis: Diagnosis) -> None:
+def add_note(exc: BaseException, diagnosis: Diagnosis, *, is_of_cluster: bool = False) -> None:
     """Add the diagnosis to *exc* once, if anything died or may have. It replaces a note without an answer.
 
-    The diagnosis is also stored in the exception (`remembered`).
+    An error *is_of_cluster* gets its note where nothing died, too. The diagnosis is also stored in the exception
+    (`remembered`).
     """
     from workerdiag.rendering.text import render_note
 
-    if diagnosis.outcome not in ("explained", "unknown"):
+    if diagnosis.outcome == "no-evidence" or (diagnosis.outcome == "no-death" and not is_of_cluster):
         return
     remember(exc, diagnosis)
     note = render_note(diagnosis)

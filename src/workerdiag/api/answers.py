@@ -31,7 +31,7 @@ class Answers:
             if left_s <= 0:
                 raise TimeoutError
             diagnosis: Diagnosis = await explain(exc, self._client, timeout=left_s)
-            if _is_cut_short(diagnosis):
+            if self._client.status == "running" and _is_cut_short(diagnosis):
                 raise TimeoutError
             return diagnosis
 

@@ -233,7 +233,7 @@ class HeldExceptions:
             from workerdiag.api.annotate import add_note
 
             if is_sure_of_cluster or diagnosis.outcome == "explained":
-                add_note(exc, diagnosis)
+                add_note(exc, diagnosis, is_of_cluster=is_sure_of_cluster)
         except TimeoutError:
             from workerdiag.model.vocabulary import LATE_NOTE
 

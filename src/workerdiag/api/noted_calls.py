@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from workerdiag.api.dask_errors import (
     cancel_reasons,
@@ -63,6 +63,17 @@ _STANDSTILL_S = 5.0
 _SHORTEN, _OUR_FRAMES = "admin.traceback.shorten", r"workerdiag[\\/]api[\\/](auto_notes|noted_calls)\.py"
 #: Keys of futures that the user cancelled; the oldest are forgotten beyond that.
 _MAX_KEYS = 100_000
+
+
+class _Asked(NamedTuple):
+    """A question: about an exception, or about the standstill that was interrupted."""
+
+    exc: BaseException | None
+    #: The longest wait for the answer.
+    wait_s: float
+    kind: _Kind
+    #: Whether the cluster is behind it, even if no cause is found.
+    is_sure: bool
 
 
 def hide_our_frames() -> None:
@@ -127,10 +138,16 @@ class NotedCalls:
         try:
             return await result
         except Exception as exc:
-            with guarded("adding a note", partial(_note_lateness, exc)):
+            with guarded("adding a note"):
                 if (asked := self._begin(exc, began_s)) is not None:
-                    _annotate(exc, await asyncio.wait_for(self._look(*asked), asked[1]))
+                    await self._add_answer(exc, asked)
             raise
+
+    async def _add_answer(self, exc: BaseException, asked: _Asked) -> None:
+        try:
+            _annotate(exc, await asyncio.wait_for(self._look(asked), asked.wait_s))
+        except TimeoutError:
+            _note_lateness(exc, asked)
 
     def _note_doing(self, name: str, args: tuple[Any, ...]) -> None:
         """Remember what the user does himself: nothing is explained to him that he asked for."""
@@ -147,29 +164,31 @@ class NotedCalls:
 
     def _add_note(self, exc: BaseException, began_s: float) -> None:
         """Add the answer to *exc*, in the thread of the user; a second Ctrl-C leaves at once."""
-        with guarded("adding a note", partial(_note_lateness, exc)):
+        with guarded("adding a note"):
             if (asked := self._begin(exc, began_s)) is None:
                 return
-            wait_s = asked[1]
-            answer = self._in_loop(*asked)
+            answer = self._in_loop(asked)
             try:
-                _annotate(exc, answer.result(wait_s))
+                _annotate(exc, answer.result(asked.wait_s))
+            except TimeoutError:
+                _note_lateness(exc, asked)
             finally:
                 answer.cancel()  # if it is late: nobody waits for it any more
 
-    def _begin(self, exc: BaseException, began_s: float) -> tuple[BaseException | None, float, _Kind] | None:
-        """Return what to ask for, and for how many seconds; None if nothing is to be asked, or is answered."""
-        now_s = time.monotonic()
+    def _begin(self, exc: BaseException, began_s: float) -> _Asked | None:
+        """Return what to ask for; None if nothing is to be asked, or is answered."""
         kind = self._kind(exc)
         if kind is None:
             return None
+        is_sure = is_surely_of_cluster(exc) or self._client.status == "connecting"
         if kind == "interrupted":
-            return None, _INTERRUPT_S, kind
+            return _Asked(None, _INTERRUPT_S, kind, is_sure)
+        asked = _Asked(exc, _patience_s(), kind, is_sure)
         if kind == "late":
-            return self._begin_late(exc, began_s, now_s)
+            return self._begin_late(asked, exc, began_s)
         if self._is_own_doing(exc) or self._is_of_task(exc):
             return None
-        return exc, _patience_s(), kind
+        return asked
 
     def _kind(self, exc: BaseException) -> _Kind | None:
         if _is_noted(exc) or self._is_closed:
@@ -180,9 +199,8 @@ class NotedCalls:
             return "late"
         return "failed" if is_of_cluster(exc) or is_cancelled(exc) else None
 
-    def _begin_late(
-        self, exc: BaseException, began_s: float, now_s: float
-    ) -> tuple[BaseException | None, float, _Kind] | None:
+    def _begin_late(self, asked: _Asked, exc: BaseException, began_s: float) -> _Asked | None:
+        now_s = time.monotonic()
         if self._finished_s >= began_s:  # work goes on
             self._late_since_s = 0.0
             return None
@@ -198,9 +216,9 @@ class NotedCalls:
             return None
         self._looked_s, self._found = now_s, None
         if is_poll:
-            self._in_loop(exc, _patience_s(), "late")
+            self._in_loop(asked)
             return None
-        return exc, _patience_s(), "late"
+        return asked
 
     def _is_own_doing(self, exc: BaseException) -> bool:
         """Whether the user asked for it: he cancelled the future, restarted the workers, or closed the cluster."""
@@ -219,21 +237,21 @@ class NotedCalls:
         states = tuple(self._client.futures.values())
         return any(each.status == "error" and each.exception is exc for each in states)
 
-    def _in_loop(self, exc: BaseException | None, wait_s: float, kind: _Kind) -> Future[Diagnosis | None]:
+    def _in_loop(self, asked: _Asked) -> Future[Diagnosis | None]:
         loop = self._client.loop.asyncio_loop
         if not loop.is_running():
             raise RuntimeError("the client's event loop does not run")
-        return asyncio.run_coroutine_threadsafe(self._look(exc, wait_s, kind), loop)
+        return asyncio.run_coroutine_threadsafe(self._look(asked), loop)
 
-    async def _look(self, exc: BaseException | None, wait_s: float, kind: _Kind) -> Diagnosis | None:
+    async def _look(self, asked: _Asked) -> Diagnosis | None:
         """Return the diagnosis if it says something; that of a standstill is kept for calls that follow."""
-        until_s, began_s = asyncio.get_running_loop().time() + wait_s, time.monotonic()
-        diagnosis = await self._answers().ask(exc, until_s)
-        if diagnosis.outcome == "explained":
-            if kind == "late" and self._finished_s < began_s:
-                self._found = diagnosis
-            return diagnosis
-        return diagnosis if is_surely_of_cluster(exc) else None
+        began_s = time.monotonic()
+        diagnosis = await self._answers().ask(asked.exc, asyncio.get_running_loop().time() + asked.wait_s)
+        if diagnosis.outcome != "explained" and not asked.is_sure:
+            return None
+        if asked.kind == "late" and self._finished_s < began_s:
+            self._found = diagnosis
+        return diagnosis
 
 
 async def note_failed_start(exc: OSError) -> None:
@@ -270,9 +288,9 @@ def _annotate(exc: BaseException, diagnosis: Diagnosis | None) -> None:
         add_note(exc, diagnosis)
 
 
-def _note_lateness(exc: BaseException, problem: Exception) -> None:
+def _note_lateness(exc: BaseException, asked: _Asked) -> None:
     """Say that there was no answer in time, if the cluster is surely behind *exc*."""
-    if isinstance(problem, TimeoutError) and is_surely_of_cluster(exc):
+    if asked.is_sure and asked.kind != "interrupted":
         from workerdiag.model.vocabulary import LATE_NOTE
 
         exc.add_note(LATE_NOTE)

@@ -145,15 +145,17 @@ def _first_step(findings: Findings) -> str:
     is_task_alone = findings.outcome == "no-death" or findings.deaths_are_separate
     whose = "task" if failure and failure.in_task else "program"
     of_task = f"the error of the {whose}: {failure.type}" if failure and is_task_alone else ""
-    if place := failed_at(findings) or one_line(of_task):
+    place, steps = failed_at(findings), open_next_steps(findings)
+    look = f"Look at {steps[0].inspect.rstrip('.')}." if steps else ""
+    if place or of_task:
         workers = " The workers need no action." if findings.outcome == "no-death" else ""
-        return f"Fix {place}.{workers}"
+        return look if look and not place else f"Fix {place or one_line(of_task)}.{workers}"
     if nobody or findings.outcome == "no-death":
         return "The workers need no action."
     if findings.outcome == "no-evidence":
         return "Pass the logs of the nanny and the scheduler, or the client."
-    if steps := open_next_steps(findings):
-        return f"Look at {steps[0].inspect.rstrip('.')}."
+    if look:
+        return look
     remedy = next((gap.remedy for gap in findings.gaps if gap.remedy), "")
     return remedy or "Pass the logs of the worker, its nanny and the scheduler to `workerdiag explain`."
 

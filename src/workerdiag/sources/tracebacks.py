@@ -18,7 +18,7 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 
-from workerdiag.errors import utf8_safe
+from workerdiag.errors import error_text, utf8_safe
 from workerdiag.guard import guarded
 from workerdiag.model.user_code import is_library
 
@@ -87,6 +87,8 @@ _SERIALIZER = "distributed/protocol/"
 _UNSERIALIZABLE = "Could not serialize object of type"
 #: Words of an error that hands on what Dask said.
 _OF_DASK = re.compile(r"\bKilledWorker|\bCommClosed|\bNanny|(?:tcp|tls|ucx|ws|wss|inproc)://")
+#: What the scheduler says of a task that it refuses (scheduler.py, 2023.9.1 to 2026.8.0): no frame comes with it.
+_REFUSED = re.compile(r"Task .{1,300} worth of input dependencies, but worker ")
 #: File name of a function pickled by value, such as one of the main module (cloudpickle 3.1.3).
 _BY_VALUE = "<dynamic-code>"
 #: At most this many linked exceptions are followed.
@@ -150,8 +152,9 @@ def raised_in_task(exc: BaseException) -> bool:
         # A handler failed, not a task.
         by_server = _short_path(frames[first_rebuilt]) == "distributed/core.py"
         return not by_run and not by_server
-    last = frames[-1] if frames else None
-    return last is not None and _is_fetcher(last) and not _is_client_error(exc)
+    if not frames:
+        return isinstance(exc, MemoryError) and _REFUSED.match(error_text(exc)) is not None
+    return _is_fetcher(frames[-1]) and not _is_client_error(exc)
 
 
 def _is_client_error(exc: BaseException) -> bool:
