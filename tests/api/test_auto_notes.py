@@ -13,6 +13,7 @@ from unittest.mock import AsyncMock, Mock
 
 import dask.config
 import pytest
+from distributed import Future, as_completed
 from distributed.actor import ActorFuture, _Error
 from distributed.client import FutureState
 from distributed.scheduler import KilledWorker, NoValidWorkerError
@@ -332,8 +333,8 @@ def test_a_cancelled_task_stays_cancelled(calls):
 
 
 def test_switched_on_twice_and_off_once_the_client_is_as_it_was():
-    """Undoing leaves the client's own handlers and methods, and those of actors' futures."""
-    client, result = StandIn(), ActorFuture._result
+    """Undoing leaves the client's own handlers and methods, and those of `as_completed` and actors' futures."""
+    client, result, following = StandIn(), ActorFuture._result, as_completed.__next__
     before, attributes = dict(client._stream_handlers), set(vars(client))
     workerdiag.auto(client)
     workerdiag.auto(client)
@@ -343,6 +344,7 @@ def test_switched_on_twice_and_off_once_the_client_is_as_it_was():
         assert client._stream_handlers == before
         assert set(vars(client)) == attributes
         assert ActorFuture._result is result
+        assert as_completed.__next__ is following
 
 
 @pytest.mark.parametrize(
@@ -408,6 +410,28 @@ def test_an_actor_whose_worker_is_gone_gets_a_note(calls):
         workerdiag.auto(client, on=False)
 
     asyncio.run(scene())
+
+
+@pytest.mark.slow
+def test_waiting_for_the_next_future_is_a_call_that_waits(calls):
+    """It does not go through the client, and time-outs and Ctrl-C leave it as any other wait."""
+    client, other = StandIn(), Mock()
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    client.loop.asyncio_loop = loop
+    workerdiag.auto(client)
+    try:
+        for its_loop, is_noted in ((client.loop, True), (other, False)):
+            waiting = as_completed([Mock(spec=Future)], loop=its_loop, timeout="600ms")
+            with pytest.raises(TimeoutError) as caught:
+                next(waiting)
+            assert hasattr(caught.value, "__notes__") == is_noted
+    finally:
+        workerdiag.auto(client, on=False)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 def test_a_missing_module_without_a_known_cause_is_the_tasks_own_matter(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -133,6 +134,18 @@ def test_a_step_that_fails_is_nobodys_trouble(clock, warming, monkeypatch):
     warming.look()
     complain.assert_not_called()
     assert warming.waits
+
+
+def test_other_threads_wait_less_for_ours_while_it_works():
+    """Blocks may overlap, in any order; the last one to end leaves the program as it was."""
+    usual_s = sys.getswitchinterval()
+    first, second = warm_up.yielding(), warm_up.yielding()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__()
+    assert sys.getswitchinterval() < usual_s / 2
+    second.__exit__()
+    assert sys.getswitchinterval() == usual_s
 
 
 def test_each_step_of_loading_can_be_done():

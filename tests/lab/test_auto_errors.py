@@ -5,6 +5,7 @@ Most are the natural programs of `natural`, whose clients are given notes by Das
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import statistics
@@ -14,8 +15,9 @@ from concurrent.futures import CancelledError
 
 import dask
 import pytest
-from distributed import Client, wait
+from distributed import Client, as_completed, wait
 
+from workerdiag.api import answers, noted_calls
 from workerdiag.model.vocabulary import NOTE_START
 
 from . import natural, natural_tasks, tasks
@@ -32,6 +34,9 @@ NOTED = {
     "refused-inputs": "No death: No worker died: a task failed with MemoryError: Task 'merge' has",
     "disk-full-for-a-shuffle": "Cause: ",
     "interrupted-while-nobody-may-run-it": "Cause: Tasks wait for a worker that fits them",
+    "result-in-three-seconds": "Cause: Nothing died: the work still runs",
+    "wait-for-many": "Cause: Nothing died: the work still runs",
+    "as-completed-in-time": "Cause: Nothing died: the work still runs",
     "no-valid-worker": "Cause: Tasks wait for a worker that fits them",
     "no-worker-in-time": "Cause: Workers are missing",
     "too-few-workers": "",
@@ -146,12 +151,26 @@ def test_ctrl_c_in_each_call_that_waits_is_answered_in_half_a_second(stage):
     with dask.annotate(resources={"GPU": 1}):
         sum_up = dask.delayed(sum)([1, 2])
     future = arrived(client, client.submit(tasks.nap, 0, key="train", resources={"GPU": 1}))
-    for ask in (lambda: wait([future]), lambda: client.gather([future]), sum_up.compute):
+    ways = (lambda: wait([future]), lambda: client.gather([future]), lambda: next(as_completed([future])))
+    for ask in (*ways, sum_up.compute):
         pressing = Pressing(after_s=4)
         with pytest.raises(KeyboardInterrupt) as caught:
             ask()
         assert time.monotonic() - pressing.pressed_s < 1.0
         assert note(caught.value).startswith("Cause: Tasks wait for a worker that fits them")
+
+
+def test_a_second_ctrl_c_ends_everything_at_once(stage, monkeypatch):
+    """Whatever the answer to the first is about to do."""
+    monkeypatch.setattr(noted_calls, "_INTERRUPT_S", 60.0)
+    monkeypatch.setattr(answers.Answers, "_explain", lambda *_: asyncio.sleep(60))
+    client = stage.local()
+    future = arrived(client, client.submit(tasks.nap, 0, key="train", resources={"GPU": 1}))
+    Pressing(after_s=2)
+    second = Pressing(after_s=4)
+    with pytest.raises(KeyboardInterrupt):
+        future.result()
+    assert 0 < second.pressed_s < time.monotonic() < second.pressed_s + 0.5
 
 
 def test_a_time_out_of_a_task_is_its_own(stage):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from workerdiag.api.warm_up import import_all
+from workerdiag.api.warm_up import import_all, yielding
 
 if TYPE_CHECKING:
     from workerdiag.api.diagnosis import Diagnosis
@@ -24,16 +24,20 @@ class Answers:
         Raises TimeoutError if there is no time, or more time might have helped.
         """
         async with self._turn:
-            await asyncio.to_thread(import_all)
-            from workerdiag.api.explain import explain
+            with yielding():
+                return await self._explain(exc, until_s)
 
-            left_s = until_s - asyncio.get_running_loop().time()
-            if left_s <= 0:
-                raise TimeoutError
-            diagnosis: Diagnosis = await explain(exc, self._client, timeout=left_s)
-            if self._client.status == "running" and _is_cut_short(diagnosis):
-                raise TimeoutError
-            return diagnosis
+    async def _explain(self, exc: BaseException | None, until_s: float) -> Diagnosis:
+        await asyncio.to_thread(import_all)
+        from workerdiag.api.explain import explain
+
+        left_s = until_s - asyncio.get_running_loop().time()
+        if left_s <= 0:
+            raise TimeoutError
+        diagnosis: Diagnosis = await explain(exc, self._client, timeout=left_s)
+        if self._client.status == "running" and _is_cut_short(diagnosis):
+            raise TimeoutError
+        return diagnosis
 
 
 def _is_cut_short(diagnosis: Diagnosis) -> bool:

@@ -83,7 +83,7 @@ class _Handlers:
         """Take the place of the client's own handlers and methods."""
         from workerdiag.api.noted_calls import hide_our_frames
         from workerdiag.api.warm_up import WarmUp
-        from workerdiag.recorder.internals import replace_method, watch_actors
+        from workerdiag.recorder.internals import replace_method, watch_actors, watch_iterations
 
         ours: dict[str, Method] = {
             _ERRED: self.on_task_erred,
@@ -100,7 +100,8 @@ class _Handlers:
         self._methods = {name: getattr(self._client, name, None) for name in methods}
         for name, method in methods.items():
             self._undo += filter(None, [replace_method(self._client, name, method)])
-        self._undo += filter(None, [watch_actors(self._client, self._calls.call)])
+        for watch in (watch_actors, watch_iterations):
+            self._undo += filter(None, [watch(self._client, self._calls.call)])
         hide_our_frames()
         WarmUp(self._client).begin()
 

@@ -14,6 +14,7 @@ import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableSet
 from contextlib import suppress
+from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakMethod
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 #: Undoes a change that a function here made.
 Undo = Callable[[], None]
 _ATTRIBUTE = "_workerdiag_recording"
-#: Of our function in the place of ``ActorFuture._result``: the clients it is for, and what stood there.
+#: Of our function in the place of a method of Dask's: the clients it is for, and what stood there.
 _WATCHED, _ORIGINAL = "_workerdiag_watched", "_workerdiag_original"
 
 
@@ -62,40 +63,54 @@ def replace_method(client: object, name: str, method: Method) -> Undo | None:
     return undo
 
 
+def watch_iterations(client: object, call: Method) -> Undo | None:
+    """Have ``next()`` of `distributed.as_completed` wait through *call*; returns what ends that, or None."""
+    from distributed import as_completed
+
+    return _watch_class(as_completed, "__next__", "loop", client, call, is_asynchronous=False)
+
+
 def watch_actors(client: object, call: Method) -> Undo | None:
     """Have the results of actors' methods awaited through *call*; returns what ends that, or None.
 
-    ``ActorFuture._result`` (actor.py) is the way to all of them, and knows the client by its event loop alone. The
-    class holds one function for all clients: the first to come puts it there, the last to go takes it away. It does
-    not keep a client alive.
+    ``ActorFuture._result`` (actor.py) is the way to all of them.
     """
     from distributed.actor import ActorFuture
 
-    loop = getattr(client, "loop", None)
-    original = getattr(ActorFuture, "_result", None)
+    return _watch_class(ActorFuture, "_result", "_io_loop", client, call, is_asynchronous=True)
+
+
+def _watch_class(
+    owner: type, name: str, loop_name: str, client: object, call: Method, *, is_asynchronous: bool
+) -> Undo | None:
+    """Have a method of *owner* called through *call*, for objects that know the client by its event loop alone.
+
+    The class holds one function for all clients: the first to come puts it there, the last to go takes it away. It
+    does not keep a client alive.
+    """
+    loop, original = getattr(client, "loop", None), getattr(owner, name, None)
     if loop is None or original is None:
         return None
     known = getattr(original, _WATCHED, None)
     watched: list[tuple[object, WeakMethod[Method]]] = [] if known is None else known
     if known is None:
 
-        async def result(self: Any) -> Any:
-            calls = (each() for its_loop, each in watched if its_loop is self._io_loop)
-            through = next(filter(None, calls), None)
-            if through is None:
-                return await original(self)
-            return await through(lambda: original(self), is_asynchronous=True)
+        def through(self: object) -> object:
+            run = partial(original, self)
+            calls = (each() for its_loop, each in watched if its_loop is getattr(self, loop_name, None))
+            found = next(filter(None, calls), None)
+            return run() if found is None else found(run, is_asynchronous=is_asynchronous)
 
-        vars(result).update({_WATCHED: watched, _ORIGINAL: original})
-        ActorFuture._result = result  # type: ignore[method-assign]  # noqa: SLF001
+        vars(through).update({_WATCHED: watched, _ORIGINAL: original})
+        setattr(owner, name, through)
     entry = (loop, WeakMethod(call))
     watched.append(entry)
 
     def undo() -> None:
         watched[:] = [each for each in watched if each is not entry and each[1]() is not None]
-        placed = ActorFuture._result  # noqa: SLF001
+        placed = getattr(owner, name)
         if not watched and getattr(placed, _WATCHED, None) is watched:
-            ActorFuture._result = vars(placed)[_ORIGINAL]  # type: ignore[method-assign]  # noqa: SLF001
+            setattr(owner, name, vars(placed)[_ORIGINAL])
 
     return undo
 
