@@ -3,8 +3,8 @@
     python benchmarks/auto_cost.py [--pairs 12] [--rounds 40]
 
 Both programs of a pair do the same work, in rounds of short naps, and are timed from start to end; "nothing"
-is a second bare program, and shows the noise. Nothing is done for each task: what costs is loading the rules
-beside a program that works for longer than five seconds. On a busy machine look at the processor time.
+is a second bare program, and shows the noise. Next to nothing is done for each task: what costs is loading the
+rules, beside a program that works for longer than five seconds. On a busy machine look at the processor time.
 """
 
 from __future__ import annotations

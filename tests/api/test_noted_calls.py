@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import dask
 import pytest
+from attrs import evolve
 from distributed.client import FutureCancelledError, FutureState
 from distributed.comm import CommClosedError
 from distributed.exceptions import WorkerStartTimeoutError
@@ -63,6 +64,7 @@ def loop():
     thread = threading.Thread(target=made.run_forever)
     thread.start()
     yield made
+    asyncio.run_coroutine_threadsafe(asyncio.sleep(0.01), made).result()  # what was cancelled ends
     made.call_soon_threadsafe(made.stop)
     thread.join()
     made.close()
@@ -254,6 +256,14 @@ def test_ctrl_c_is_answered_with_the_standstill(scene):
     """What made somebody press it is asked for, not the KeyboardInterrupt."""
     assert raised(scene, KeyboardInterrupt())
     assert scene.answers.asked == [None]
+
+
+def test_ctrl_c_while_work_goes_on_is_left_alone(scene):
+    """Nothing made somebody press it but the time that the work takes, which a time-out is told."""
+    cause = evolve(explained().causes[0], id=noted_calls._STILL_RUNNING)
+    scene.answers.found = Diagnosis(outcome="explained", summary="-", causes=(cause,))
+    assert not raised(scene, KeyboardInterrupt())
+    assert raised(scene, TimeoutError(), after_s=noted_calls._POLL_S)
 
 
 def test_ctrl_c_ends_within_half_a_second(scene):

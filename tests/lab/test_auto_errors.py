@@ -17,6 +17,7 @@ import dask
 import pytest
 from distributed import Client, as_completed, wait
 
+import workerdiag
 from workerdiag.api import answers, noted_calls
 from workerdiag.model.vocabulary import NOTE_START
 
@@ -158,6 +159,18 @@ def test_ctrl_c_in_each_call_that_waits_is_answered_in_half_a_second(stage):
             ask()
         assert time.monotonic() - pressing.pressed_s < 1.0
         assert note(caught.value).startswith("Cause: Tasks wait for a worker that fits them")
+
+
+def test_ctrl_c_while_work_goes_on_has_no_note(stage):
+    """Nothing stands still: whoever presses it has seen enough."""
+    client = stage.local()
+    future = client.submit(tasks.nap, 60, stage.mark(), key="simulate")
+    stage.running()
+    Pressing(after_s=3)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        future.result()
+    assert not note(caught.value)
+    assert workerdiag.load_rulebook().cause(noted_calls._STILL_RUNNING) is not None
 
 
 def test_a_second_ctrl_c_ends_everything_at_once(stage, monkeypatch):

@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from workerdiag.api.answers import Answers
     from workerdiag.api.diagnosis import Diagnosis
 
-#: What a call raised, if it may be about workers or the scheduler.
-_Kind = Literal["failed", "late", "interrupted"]
+#: What a call raised, if it may be about workers or the scheduler; ``polled`` is the time-out of a short call.
+_Kind = Literal["failed", "late", "polled", "interrupted"]
+#: The cause where nothing stands still: no answer for those who poll, or press Ctrl-C.
+_STILL_RUNNING = "standstill.still-running"
 #: Coroutines of distributed that wait for work or workers: those that ``Client.sync`` is called with.
 _WAITING = frozenset(
     {
@@ -216,7 +218,7 @@ class NotedCalls:
             return None
         self._looked_s, self._found = now_s, None
         if is_poll:
-            self._in_loop(asked)
+            self._in_loop(asked._replace(kind="polled"))
             return None
         return asked
 
@@ -247,9 +249,12 @@ class NotedCalls:
         """Return the diagnosis if it says something; that of a standstill is kept for calls that follow."""
         began_s = time.monotonic()
         diagnosis = await self._answers().ask(asked.exc, asyncio.get_running_loop().time() + asked.wait_s)
-        if diagnosis.outcome != "explained" and not asked.is_sure:
+        is_known = diagnosis.outcome == "explained"
+        if asked.kind in ("polled", "interrupted") and diagnosis.top and diagnosis.top.id == _STILL_RUNNING:
+            is_known = False
+        if not is_known and not asked.is_sure:
             return None
-        if asked.kind == "late" and self._finished_s < began_s:
+        if asked.kind in ("late", "polled") and self._finished_s < began_s:
             self._found = diagnosis
         return diagnosis
 
