@@ -33,8 +33,8 @@ def auto(client: Client, *, on: bool = True) -> None:
 
     These are exceptions of tasks that Dask gave up on (``KilledWorker``, ``NoValidWorkerError``, a failed shuffle,
     refused inputs), a module that only the workers lack, lost connections and the futures cancelled with them, and,
-    if nothing finished meanwhile, time-outs and Ctrl-C in calls that wait, also in loops over ``as_completed``. What
-    a task raised by itself, and what the user asked for, gets none.
+    if nothing finished meanwhile, time-outs and Ctrl-C in calls that wait, loops over ``as_completed`` too. What a
+    task raised by itself, and what the user asked for, gets none.
 
     Such an exception is delayed by at most two seconds (``workerdiag.note.timeout``), Ctrl-C by half a second, and
     time-outs of less than half a second not at all; results are not delayed. For every client of a program, set
