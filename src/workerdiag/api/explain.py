@@ -23,7 +23,7 @@ from workerdiag.deadline import CALL_FAILURES, Deadline, HelperThread, call_in_t
 from workerdiag.errors import describe_error, error_text
 from workerdiag.guard import guarded
 from workerdiag.model.diagnosis import Findings
-from workerdiag.model.evidence import Evidence, EvidenceSource, Gap, LogText
+from workerdiag.model.evidence import Evidence, EvidenceSource, ExceptionFacts, Gap, LogText
 from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import GapReason, Place, Stream
@@ -281,6 +281,7 @@ def answer(arguments: ExplainArguments) -> Answer:
     """Return the answer to one call. Failures of sources are gaps, our own are in `Answer.failure`."""
     facts = _exception_facts(arguments)
     live = list(gap_on_error("cluster", lambda: _query_live(arguments, facts), place="scheduler"))
+    facts += _workload(arguments, facts)
     return _diagnose(arguments, facts, live)
 
 
@@ -294,6 +295,7 @@ async def answer_async(arguments: ExplainArguments) -> Diagnosis:
         live = await discovery.collect_async()
     except (Exception, SystemExit) as problem:  # noqa: BLE001  never make it worse
         live = [failure_gap("cluster", problem, place="scheduler")]
+    facts += await asyncio.to_thread(_workload, arguments, facts)
     return (await asyncio.to_thread(_diagnose, arguments, facts, live)).diagnosis
 
 
@@ -305,6 +307,17 @@ def _exception_facts(arguments: ExplainArguments) -> list[Evidence]:
     from workerdiag.sources.exception import exception_facts
 
     return list(gap_on_error("exception", lambda: exception_facts(exc, deadline)))
+
+
+def _workload(arguments: ExplainArguments, facts: Sequence[Evidence]) -> list[Evidence]:
+    """What the caller computed, unless the error is the program's or a task's own."""
+    if arguments.sources is not None or any(
+        isinstance(each, ExceptionFacts) and (each.in_caller or each.from_task) for each in facts[:1]
+    ):
+        return []
+    from workerdiag.sources.workload.source import workload_evidence
+
+    return workload_evidence(arguments.exc, arguments.client, arguments.plan.exception)
 
 
 def _query_live(arguments: ExplainArguments, facts: Sequence[Evidence]) -> list[Evidence]:

@@ -13,6 +13,7 @@ from attrs.validators import and_, ge, le
 
 from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import NO_IDENTITY, Identity
+from workerdiag.model.memory import Cure, MemoryAccount
 from workerdiag.model.normalize import normalize_fields
 from workerdiag.model.timeline import CodeLine, Timeline
 from workerdiag.model.vocabulary import Grade, MatchRole, Outcome, RetryAction, Stream, Verdict
@@ -287,6 +288,10 @@ class Findings:
     present: Present | None = field(default=None, metadata=ADDED_LATER)
     #: Deaths beyond those in ``deaths``, of which only the first and the last hundreds are listed.
     unlisted_deaths: UnlistedDeaths = field(default=UnlistedDeaths(), metadata=ADDED_LATER)
+    #: What filled the limit, and why, if memory was the cause; else None.
+    memory: MemoryAccount | None = field(default=None, metadata=ADDED_LATER)
+    #: At most three changes, in the order in which to try them.
+    cures: tuple[Cure, ...] = field(default=(), metadata=ADDED_LATER)
 
     @property
     def death_count(self) -> int:

@@ -10,16 +10,20 @@ from workerdiag.deadline import NO_DEADLINE, Deadline
 from workerdiag.model.diagnosis import Death, Findings, RankedCause, UnlistedDeaths
 from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Incident
+from workerdiag.model.memory import Cure, MemoryAccount
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import Rulebook
+from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.advice import ClusterSetup, MemoryNumbers, cluster_setup, memory_numbers, mitigations
 from workerdiag.scoring.all_clear import AllClearObstacles, all_clear_obstacles
-from workerdiag.scoring.blame_and_retry import blame, decision, retry_policy
+from workerdiag.scoring.blame_and_retry import blame, decision, retry_policy, wants_memory
+from workerdiag.scoring.cures import suggested_cures
 from workerdiag.scoring.evaluate import EvaluatedCase, deciding_cases, evaluate_cases
 from workerdiag.scoring.failures import is_callers_own, split_exception, task_failure
 from workerdiag.scoring.findings import clues, death_of_end, fingerprint, ranked_cause, unchecked_absences
+from workerdiag.scoring.memory_account import Workload, memory_account
+from workerdiag.scoring.memory_reason import memory_reasons
 from workerdiag.scoring.next_steps import next_steps
 from workerdiag.scoring.present import present_of
 from workerdiag.scoring.probabilities import Distribution, weighted_mean
@@ -83,6 +87,7 @@ def conclude(
         beyond=lost_beyond if incident.about or len(in_question) == len(evaluated) else UnlistedDeaths(),
         all_evaluated=all(each.is_evaluated for each in unexpected),
     )
+    account, cures = _memory(incident, _answer(ranked, outcome, book), lost, numbers, setting)
     verdict = redact_object(blame(ranked, book, question.scope))
     decided = decision(ranked, book, verdict, numbers)
     findings = Findings(
@@ -105,10 +110,28 @@ def conclude(
         present=None if is_own else present_of(incident),
         timeline=make_timeline(_ends(in_question, evaluated), incident),
         unlisted_deaths=evolve(beyond, count=beyond.count + len(death_of) - len(deaths)),
+        memory=account,
+        cures=cures,
     )
     findings = redact_object(findings)  # the one border: whatever shows findings shows no secret
     first_gaps = {(each.source, each.reason, each.detail): each for each in reversed(findings.gaps)}
     return evolve(findings, gaps=tuple(first_gaps.values())[::-1])
+
+
+def _answer(ranked: Sequence[RankedCause], outcome: Outcome, book: Rulebook) -> Cause | None:
+    return book.cause(ranked[0].id) if ranked and outcome == "explained" else None
+
+
+def _memory(
+    incident: Incident, cause: Cause | None, lost: Sequence[Death], numbers: MemoryNumbers, setting: ClusterSetup
+) -> tuple[MemoryAccount | None, tuple[Cure, ...]]:
+    """The memory account and the cures, if memory was the matter."""
+    if cause is None or not wants_memory(cause):
+        return None, ()
+    work = Workload.of(incident.marks)
+    account = memory_account(incident, work, numbers, lost)
+    account = memory_reasons(account, work, len(lost))
+    return account, suggested_cures(account, work, setting.deployment)
 
 
 def _ends(in_question: Sequence[EvaluatedCase], evaluated: Sequence[EvaluatedCase]) -> list[ProcessEnd]:

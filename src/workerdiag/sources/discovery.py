@@ -116,6 +116,7 @@ class Discovery:
             about=about,
             topics=self._topics,
             executing=tuple(executing[:_MAX_EXECUTING]),
+            tasks=tuple(each.task for each in killed if each.task),
             gave_up=self._caller_timed_out(),
         )
         return ClusterSource(self._client, question)

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from workerdiag.model.dask import Client, Method, Reply, Scheduler, Topic
 
 
@@ -101,3 +103,29 @@ def job_options(cluster: object) -> Mapping[str, object]:
 def aws_region(cluster: object) -> str | None:
     """Return the region of a dask-cloudprovider ECS cluster (``ECSCluster._region_name``, aws/ecs.py)."""
     return getattr(cluster, "_region_name", None)
+
+
+def frames_of_threads() -> list[FrameType]:
+    """Return the innermost frame of each thread of this process (``sys._current_frames``, documented)."""
+    return list(sys._current_frames().values())  # noqa: SLF001  it has no other name
+
+
+def expression_part(node: object, name: str) -> Any:
+    """Return ``_meta``, ``_name`` or ``_parameters`` of an expression (dask/_expr.py), or None."""
+    return getattr(node, name, None)
+
+
+def embedded_frame(node: Any) -> Any:
+    """Return the pandas frame that an expression ``FromPandas`` reads (``_BackendData._data``, _util.py)."""
+    return getattr(node.operand("frame"), "_data", None)
+
+
+def array_variables(value: object) -> Mapping[object, Any]:
+    """Return the variables of a Dataset (``_variables``) or DataArray (``_variable``) of xarray."""
+    found = getattr(value, "_variables", None)
+    return found if isinstance(found, Mapping) else {"": getattr(value, "_variable", None)}
+
+
+def variable_data(variable: object) -> object:
+    """Return the array of a variable of xarray without loading it (``Variable._data``)."""
+    return getattr(variable, "_data", None)

@@ -92,13 +92,15 @@ def worker_state_events(
 def _state_fields(address: str, state: ClusterState, silent: Collection[str]) -> dict[str, EventValue]:
     worker = state.workers[address]
     metrics: Reply = worker.get("metrics") or {}
-    counts = metrics.get("task_counts")
+    counts, spilled = metrics.get("task_counts"), metrics.get("spilled_bytes")
     age_s, others_s = state.ages_s.get(address), state.others_heartbeat_age_s(address)
     executing = _number_or_none(counts.get("executing", 0)) if isinstance(counts, Mapping) else None
     fields: dict[str, EventValue] = {
         "status": str(worker.get("status")),
         "memory_bytes": _number_or_none(metrics.get("memory")),
         "limit_bytes": _number_or_none(worker.get("memory_limit")) or None,
+        "stored_bytes": _number_or_none(metrics.get("managed_bytes")),
+        "spilled_bytes": _number_or_none(spilled.get("disk")) if isinstance(spilled, Mapping) else None,
         "seconds_since_heartbeat": None if age_s is None else round(age_s, 1),
         "name": str(worker.get("name")),
         "nanny": worker.get("nanny") if isinstance(worker.get("nanny"), str) else None,

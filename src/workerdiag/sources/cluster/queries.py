@@ -199,6 +199,8 @@ class ClusterQuestion:
     topics: tuple[str, ...] = ()
     #: Keys of the tasks that those workers were executing at their last heartbeat.
     executing: tuple[str, ...] = ()
+    #: Keys of the tasks that the exception names.
+    tasks: tuple[str, ...] = ()
     #: Whether the caller's wait for a result timed out.
     gave_up: bool = False
 

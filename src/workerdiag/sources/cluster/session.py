@@ -45,6 +45,7 @@ from workerdiag.sources.cluster.state import (
     wanted_keys,
 )
 from workerdiag.sources.cluster.synchronization import Wait, fetch_stacks, wait_in
+from workerdiag.sources.cluster.task_needs import need_events
 from workerdiag.sources.cluster.workers import fetch_workers
 
 #: Time for the call stacks of running tasks, in seconds.
@@ -139,6 +140,7 @@ class ClusterSession:
                 self._client,
                 keys=wanted_keys(self._client),
                 executing=[parsed_key(each) for each in self._question.executing],
+                tasks=[parsed_key(each) for each in self._question.tasks],
                 addresses=[str(each.worker) for each in self._about],
                 topics=self._topics,
                 records=queries.SCHEDULER_RECORDS,
@@ -256,7 +258,8 @@ class ClusterSession:
         if counts is not None:
             kinds = finished_kind_events(counts, self._question.executing)
             fates = lost_task_events(counts, self._known)
-            self._evidence += [*task_state_events(counts), *kinds, *fates, Inspected(place="task states")]
+            needs = need_events(counts)
+            self._evidence += [*task_state_events(counts), *kinds, *fates, *needs, Inspected(place="task states")]
         self._evidence += worker_state_events(state, silent=silent, known=self._known)
         if counts is not None or self._workers:
             waits = await self._ask_what_tasks_wait_for(silent)

@@ -19,6 +19,7 @@ from workerdiag.sources.cluster.losses import removals_reader
 from workerdiag.sources.cluster.scheduler_functions import forgetter, packer, pauses
 from workerdiag.sources.cluster.state import states_reader
 from workerdiag.sources.cluster.synchronization import contention_reader
+from workerdiag.sources.cluster.task_needs import needs_reader
 from workerdiag.sources.cluster.workers import SETTINGS, versions_reader, workers_reader
 from workerdiag.sources.internals import log_handler_reader, topics_reader
 
@@ -28,6 +29,7 @@ class SnapshotRequest(TypedDict):
 
     keys: list[object]
     executing: list[object]
+    tasks: list[object]
     addresses: list[str]
     recent_s: float
     topics: list[str]
@@ -49,11 +51,12 @@ class TruncatedList(list[object]):
         self.whole = whole
 
 
-async def take_snapshot(
+async def take_snapshot(  # noqa: PLR0913  what a snapshot should hold
     client: Client,
     *,
     keys: Collection[object],
     executing: Collection[object] = (),
+    tasks: Collection[object] = (),
     addresses: Collection[str] = (),
     topics: Collection[str],
     records: int,
@@ -64,6 +67,7 @@ async def take_snapshot(
         client: A client of that scheduler.
         keys: Keys of tasks that the client waits for.
         executing: Keys of tasks that were executing when a worker was lost.
+        tasks: Keys of the tasks that the exception names.
         addresses: The workers in question.
         topics: Event topics in addition to those of the workers in question and of the latest lost ones.
         records: Number of log records.
@@ -71,6 +75,7 @@ async def take_snapshot(
     wanted: SnapshotRequest = {
         "keys": list(keys),
         "executing": list(executing),
+        "tasks": list(tasks),
         "addresses": list(addresses),
         "recent_s": RECENT_S,
         "topics": [*topics, *addresses],
@@ -130,6 +135,7 @@ def _snapshot_function() -> Method:
     forget, events, log = forgetter(), events_reader(), _log_function()
     states, workers, versions = states_reader(), workers_reader(), versions_reader()
     removals, packed, contention = removals_reader(event_cutter()), packer(), contention_reader()
+    needs = needs_reader()
 
     def host_of(address: str) -> str:
         return address.rpartition(":")[0].rpartition("/")[2]
@@ -142,6 +148,8 @@ def _snapshot_function() -> Method:
 
         forget(dask_scheduler)
         addresses, keys = wanted["addresses"], wanted["keys"]
+        # First, as failed tasks are forgotten soonest.
+        needed = await needs(dask_scheduler, [*wanted["tasks"], *wanted["executing"], *keys[:10]])
         found, records = await events(dask_scheduler, wanted), await log(dask_scheduler, wanted["records"])
         lost = await removals(dask_scheduler, addresses, wanted["recent_s"], keys)
         known = await states(dask_scheduler, keys, wanted["executing"])
@@ -156,6 +164,7 @@ def _snapshot_function() -> Method:
             "workers": await packed(there["workers"].items()),
             "removals": lost,
             "contention": await contention(dask_scheduler),
+            "needs": needed,
             "now": time(),
             **await versions(dask_scheduler, wanted["settings"]),
         }

@@ -10,11 +10,13 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from workerdiag.guard import guarded
 from workerdiag.model.dask import Client, Method, Reply, Scheduler, WorkerState, is_disallowed
 from workerdiag.model.evidence import Event
 from workerdiag.model.identity import host_of
 from workerdiag.sources.cluster.scheduler_functions import forgetter, pauses
 from workerdiag.sources.internals import is_adaptive
+from workerdiag.units import parse_bytes
 
 #: At most this many workers are described. In a larger cluster at most `_MAX_OF_A_KIND` unhealthy ones, and
 #: as many on the hosts in question, come first.
@@ -127,6 +129,8 @@ def workers_reader() -> Method:
 
 
 def _worker_describer() -> Method:
+    reported = ("memory", "task_counts", "managed_bytes", "spilled_bytes")
+
     def describe(each: WorkerState) -> dict[str, object]:
         from itertools import islice
 
@@ -138,7 +142,7 @@ def _worker_describer() -> Method:
             "nthreads": each.nthreads,
             "memory_limit": each.memory_limit,
             "last_seen": each.last_seen,
-            "metrics": {name: each.metrics.get(name) for name in ("memory", "task_counts")},
+            "metrics": {name: each.metrics.get(name) for name in reported},
             "processing_count": len(each.processing),
             "processing": [str(task.key)[:200] for task in islice(each.processing, 3)],
             "executing": [(str(task.key)[:200], ran_s) for task, ran_s in islice(each.executing.items(), 3)],
@@ -210,7 +214,22 @@ def cluster_object_events(client: Client) -> Iterator[Event]:
         "adaptive": is_adaptive(cluster),
         "workers_wanted": len(wanted) if isinstance(wanted, dict) else None,
     }
+    with guarded("reading the specification of workers"):
+        fields |= _worker_options(next(iter(wanted.values()))["options"]) if wanted else {}
     yield Event(topic="cluster", fields=fields)
+
+
+def _worker_options(options: Mapping[str, object]) -> dict[str, int | None]:
+    """The limit and the threads that a cluster object gives each worker, where it states them as numbers."""
+    limit, threads = options.get("memory_limit"), options.get("nthreads")
+    return {
+        "worker_limit_bytes": parse_bytes(limit)
+        if isinstance(limit, str)
+        else limit
+        if type(limit) is int
+        else None,
+        "worker_threads": threads if type(threads) is int else None,
+    }
 
 
 def with_worker_versions(snapshot: Reply, of_workers: Reply | None) -> Reply:

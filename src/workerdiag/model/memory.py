@@ -1,0 +1,90 @@
+"""The memory account of a death: what filled the limit, the reason, and the changes that help."""
+
+from __future__ import annotations
+
+from attrs import field, frozen
+from attrs.validators import and_, ge, le
+
+from workerdiag.model.normalize import normalize_fields
+from workerdiag.model.vocabulary import CureKind, MemoryReason
+
+_probability = and_(ge(0.0), le(1.0))
+
+
+@frozen(kw_only=True, field_transformer=normalize_fields)
+class MemoryTerm:
+    """One term of the account."""
+
+    #: None if it is not known.
+    bytes: int | None = None
+    #: Where it was seen, or how it was worked out; empty if it is not known.
+    origin: str = ""
+    #: What would show it; empty if it is known.
+    missing: str = ""
+
+
+@frozen(kw_only=True, field_transformer=normalize_fields)
+class ReasonChance:
+    """A reason with its probability and what speaks for it."""
+
+    reason: MemoryReason
+    probability: float = field(validator=_probability)
+    #: One sentence with the numbers.
+    why: str = ""
+
+
+@frozen(kw_only=True, field_transformer=normalize_fields)
+class MemoryAccount:
+    """What a worker's memory was filled with when it came to its limit."""
+
+    #: The limit in force, and the most that a process is known to have held at its end.
+    limit: MemoryTerm = MemoryTerm()
+    held: MemoryTerm = MemoryTerm()
+    #: Results that the worker stored, in memory and on disk.
+    stored: MemoryTerm = MemoryTerm()
+    spilled: MemoryTerm = MemoryTerm()
+    #: What a worker holds before it does anything.
+    floor: MemoryTerm = MemoryTerm()
+    #: What one task takes, gives, and needs besides while it runs.
+    inputs: MemoryTerm = MemoryTerm()
+    output: MemoryTerm = MemoryTerm()
+    copies: MemoryTerm = MemoryTerm()
+    #: Data of the caller's process that is inside the graph.
+    in_graph: MemoryTerm = MemoryTerm()
+    #: What the whole result takes that comes together in one place.
+    result: MemoryTerm = MemoryTerm()
+    #: How many tasks ran at the same time, at most; None if not known.
+    tasks_at_once: int | None = None
+    #: The step whose tasks need most, as ``matmul: pieces of 8000 x 8000 float64``; empty if not known.
+    step: str = ""
+    #: Where the caller's program computed, as ``function (file:line)``.
+    line: str = ""
+    #: The likeliest reason; None if nothing tells.
+    reason: MemoryReason | None = None
+    #: All that come into question, the likeliest first; what is missing to 1 is for none of them.
+    reasons: tuple[ReasonChance, ...] = ()
+    #: What would tell, where nothing does.
+    would_tell: str = ""
+
+    @property
+    def task_bytes(self) -> int | None:
+        """What one task holds while it runs; None if a part of it is not known."""
+        if self.inputs.bytes is None or self.output.bytes is None:
+            return None
+        return self.inputs.bytes + self.output.bytes + (self.copies.bytes or 0)
+
+
+@frozen(kw_only=True, field_transformer=normalize_fields)
+class Cure:
+    """A change after which the work should succeed."""
+
+    kind: CureKind
+    #: Bytes for ``worker-memory`` and ``piece-size``, a number for ``threads``; None for changes without a number.
+    value: int | None = None
+    #: The change as one would type it, with the caller's own names.
+    change: str
+    #: The sum behind it.
+    why: str
+    #: How likely it suffices.
+    probability: float = field(validator=_probability)
+    cost: str = ""

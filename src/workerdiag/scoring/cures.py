@@ -1,0 +1,356 @@
+"""The changes that make the work succeed, each with its sum: a number is enough, or it is not given."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from math import ceil, floor, prod
+
+from workerdiag.model.memory import Cure, MemoryAccount
+from workerdiag.model.vocabulary import CureKind, Deployment, MemoryReason
+from workerdiag.scoring.memory_account import Step, Workload
+from workerdiag.scoring.memory_reason import END_SHARE, SPILL_SHARE, account_sum
+from workerdiag.units import format_bytes, format_limit, round_up_limit
+
+#: At most this many changes are suggested, for reasons at least this likely.
+MAX_CURES, _LEAST_CHANCE = 3, 0.2
+#: A task takes one piece and gives one, and needs as much again while it runs, if nothing more is known.
+_USUAL_PIECES = 4
+#: Smaller pieces cost more in scheduling than they save.
+_LEAST_PIECE_BYTES = 2**20
+#: How likely a change suffices once its reason is right.
+_PIECES_HELP, _THREADS_HELP, _MEMORY_HELPS, _CODE_HELPS = 0.85, 0.8, 0.8, 0.85
+
+_THREADS: Mapping[Deployment | None, str] = {
+    "local": "LocalCluster(threads_per_worker={value})",
+    "batch": "SLURMCluster(cores={value}, processes=1)",
+    "coiled": 'coiled.Cluster(worker_options={{"nthreads": {value}}})',
+    None: "dask worker tcp://scheduler:8786 --nthreads {value}",
+}
+_MEMORY: Mapping[Deployment | None, str] = {
+    "local": 'LocalCluster(memory_limit="{value}")',
+    "batch": 'SLURMCluster(cores=1, processes=1, memory="{value}")',
+    "coiled": 'coiled.Cluster(worker_memory="{value}")',
+    "kubernetes": 'dask worker --memory-limit "{value}"   # and a tenth more as the limit of the pod',
+    None: 'dask worker tcp://scheduler:8786 --memory-limit "{value}"',
+}
+
+
+def suggested_cures(account: MemoryAccount, work: Workload, deployment: Deployment | None) -> tuple[Cure, ...]:
+    """At most three changes, in the order in which to try them: those of the likeliest reason first."""
+    if account.reason is None:
+        return ()
+    found: dict[tuple[str, int | None], Cure] = {}
+    for each in account.reasons:
+        if each.probability >= _LEAST_CHANCE:
+            for cure in _OF_REASON[each.reason](
+                _Treatment(account, work, deployment, each.reason, each.probability)
+            ):
+                found.setdefault((cure.kind, cure.value), cure)
+    return tuple(found.values())[:MAX_CURES]
+
+
+class _Treatment:
+    """One account with the chance of a reason, for the changes against it."""
+
+    def __init__(
+        self,
+        account: MemoryAccount,
+        work: Workload,
+        deployment: Deployment | None,
+        reason: MemoryReason,
+        chance: float,
+    ) -> None:
+        self.account = account
+        self.work = work
+        self.deployment = deployment
+        self.chance = chance
+        self.limit = account.limit.bytes or 0
+        self.floor = account.floor.bytes or 0
+        self.tasks = account.tasks_at_once or 1
+        #: How many will run at once when there are more of them.
+        self.threads = max(work.threads or 1, self.tasks)
+        self.is_first = account.reason == reason
+
+    @property
+    def room(self) -> int:
+        """What tasks may hold without spilling."""
+        return max(int(self.limit * SPILL_SHARE) - self.floor, self.limit // 10)
+
+    def cure(
+        self, kind: CureKind, change: str, why: str, helps: float, value: int | None = None, cost: str = ""
+    ) -> Cure:
+        chance = round(min(1.0, self.chance * helps), 2)
+        return Cure(kind=kind, value=value, change=change, why=why, probability=chance, cost=cost)
+
+    def variable(self, fallback: str) -> str:
+        named = next((each.variable for each in self.work.steps if each.variable), "")
+        return self.work.call.get("embedded_name") or named or fallback
+
+
+def _pieces(case: _Treatment) -> Iterator[Cure]:
+    cure = _smaller_pieces(case)
+    if cure is not None:
+        yield cure
+    yield from _threads(case)
+    yield from _more_memory(case)
+
+
+def _smaller_pieces(case: _Treatment) -> Cure | None:
+    if not case.limit:
+        return None
+    step, source = case.work.governing, case.work.source
+    room = f"{format_bytes(int(case.limit * SPILL_SHARE))} (where spilling begins) - {format_bytes(case.floor)}"
+    if step is None or not step.piece_bytes:
+        size = _nice_size(case.room // (case.threads * _USUAL_PIECES))
+        why = f"{room}, for {case.threads} x {_USUAL_PIECES} pieces at once: {format_bytes(size)} each"
+        change = _frame_change(source, size) if source else f"pieces of at most {format_bytes(size)}"
+        return case.cure("piece-size", change, why, _PIECES_HELP, size, "More tasks, so more scheduling.")
+    of_user = step if step.name.startswith("rechunk") or source is None or not source.piece_bytes else source
+    size = of_user.piece_bytes or step.piece_bytes
+    scale = min(1.0, case.room / (case.threads * max(step.task_bytes, 1)))
+    size = _nice_size(int(size * scale))
+    if size >= (of_user.piece_bytes or 0):
+        return None
+    why = (
+        f"{account_sum(case.account, case.tasks)}, the limit is {format_bytes(case.limit)}; "
+        f"with pieces of {format_bytes(size)} {case.threads} tasks at once need "
+        f"{format_bytes(case.floor + int(case.threads * step.task_bytes * size / (of_user.piece_bytes or size)))}"
+    )
+    change = _array_change(of_user, size) if of_user.chunk else _frame_change(of_user, size)
+    return case.cure("piece-size", change, why, _PIECES_HELP, size, "More tasks, so more scheduling.")
+
+
+def _nice_size(size: int) -> int:
+    """The size rounded down to what one would type: of whole MiB, and of powers of two above 16 MiB."""
+    size = max(size, _LEAST_PIECE_BYTES)
+    step = 2**20 if size < 2**24 else 2 ** (size.bit_length() - 2)
+    return size // step * step
+
+
+def _array_change(step: Step, size: int) -> str:
+    """The caller's own line with smaller chunks; or what to write where the array is made."""
+    chunk = smaller_chunk(step, size)
+    if step.dims and len(step.dims) == len(chunk):
+        chunks = "{" + ", ".join(f"{name!r}: {each}" for name, each in zip(step.dims, chunk, strict=True)) + "}"
+    else:
+        chunks = f"({', '.join(map(str, chunk))}{',' if len(chunk) == 1 else ''})"
+    note = f"   # {step.name}: {format_bytes(size)} a chunk at most"
+    if step.name.startswith("rechunk"):
+        return f"{step.variable or 'x'} = {step.variable or 'x'}.rechunk({chunks}){note}"
+    if line := _with_argument(step.made_by, "chunks", chunks):
+        return f"{line}{note}"
+    where = f" where {step.variable} is made" if step.variable else f" where {step.name} is made"
+    return f"chunks={chunks}{note.replace('#', '#' + where + ',', 1)}"
+
+
+def smaller_chunk(step: Step, size: int) -> tuple[int, ...]:
+    """A chunk of at most *size* bytes, all axes shortened alike; of a rechunk only those that it left alone."""
+    itemsize = max(1, (step.piece_bytes or 1) // max(prod(step.chunk), 1))
+    keep = step.name.startswith("rechunk")
+    whole = [keep and each == of and each > 1 for each, of in zip(step.chunk, step.shape, strict=False)]
+    free = [at for at, each in enumerate(step.chunk) if each > 1 and not (at < len(whole) and whole[at])]
+    free = free or [at for at, each in enumerate(step.chunk) if each > 1]
+    factor = (size / max(step.piece_bytes or 1, 1)) ** (1 / max(len(free), 1))
+    chunk = list(step.chunk)
+    for at in free:
+        chunk[at] = max(1, floor(step.chunk[at] * min(factor, 1.0)))
+    while prod(chunk) * itemsize > size and max(chunk[at] for at in free) > 1:
+        widest = max(free, key=lambda at: chunk[at])
+        chunk[widest] = max(1, floor(chunk[widest] * 0.9))
+    return tuple(chunk)
+
+
+def _frame_change(step: Step, size: int) -> str:
+    """How a frame is made with smaller partitions: what comes after a read cannot make the read smaller."""
+    rows = max(1, size // step.row_bytes) if step.row_bytes else None
+    partitions = ceil((step.piece_bytes or 0) * step.pieces / size) if step.piece_bytes else None
+    name = step.variable or "the frame"
+    sized = f"   # {format_bytes(size)} a partition at most"
+    match step.argument:
+        case "split_row_groups":
+            line = _with_argument(step.made_by, "blocksize", f'"{size // 2**20}MiB"', add=True)
+            rewrite = f"; a row group is not split: write the file with row_group_size={rows}" if rows else ""
+            return f"{line or f'read_parquet(..., blocksize={size})'}{sized}{rewrite}"
+        case "npartitions" if partitions:
+            line = _with_argument(step.made_by, "npartitions", str(partitions), add=True)
+            return f"{line or f'from_pandas(..., npartitions={partitions})'}{sized}"
+        case "chunksize" if rows:
+            return f"{_with_argument(step.made_by, 'chunksize', str(rows), add=True) or f'chunksize={rows}'}{sized}"
+        case "partition_freq" if rows:
+            more = f", about {ceil((step.rows or rows) / rows)} times as many partitions"
+            return f"partition_freq=...   # where {step.name} is made: {rows:,} rows a partition{more}"
+        case "blocksize":
+            return f"blocksize={size}   # where {name} is read, or smaller parts where it is made by a function"
+        case _:
+            return f"smaller parts where {name} is made: {format_bytes(size)} each at most"
+
+
+def _with_argument(code: str, name: str, value: str, *, add: bool = False) -> str:
+    """A statement of the caller with another value of an argument; empty if it has none, or cannot be read."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError):
+        return ""
+    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
+    given = [word for each in calls for word in each.keywords if word.arg == name]
+    if given and code.isascii():
+        at = given[0].value
+        return (
+            f"{code[: at.col_offset]}{value}{code[at.end_col_offset :]}" if at.lineno == at.end_lineno == 1 else ""
+        )
+    makers = [
+        each
+        for each in calls
+        if isinstance(each.func, ast.Attribute) and each.func.attr.startswith(("read_", "from_"))
+    ]
+    if add and makers and code.isascii() and makers[0].end_lineno == 1 and makers[0].end_col_offset:
+        end = makers[0].end_col_offset - 1
+        return f"{code[:end]}, {name}={value}{code[end:]}"
+    return ""
+
+
+def _threads(case: _Treatment) -> Iterator[Cure]:
+    if case.tasks < 2 or not case.limit:
+        return
+    full, each = case.work.full_need_bytes, case.account.task_bytes
+    if full and not case.work.governing:
+        each = (full - case.floor) // case.tasks
+    fits = int((END_SHARE * 0.95 * case.limit - case.floor) // each) if each else 1
+    if fits < 1:
+        return
+    value = min(fits, case.tasks - 1)
+    if each:
+        total = format_bytes(case.floor + value * each)
+        why = (
+            f"{format_bytes(case.floor)} + {value} x {format_bytes(each)} = {total}, of {format_bytes(case.limit)}"
+        )
+    else:
+        why = f"{case.tasks} tasks shared {format_bytes(case.limit)}; alone each may have all of it"
+    change = _THREADS.get(case.deployment, _THREADS[None]).format(value=value)
+    yield case.cure("threads", change, why, _THREADS_HELP, value, "Less parallelism.")
+
+
+def _more_memory(case: _Treatment) -> Iterator[Cure]:
+    """A larger limit, if what is needed is known."""
+    full, each = case.work.full_need_bytes, case.account.task_bytes
+    if not case.is_first:  # it is the last to try, and only for a reason that is likely
+        return
+    if full and not case.work.governing:
+        need, why = full, f"workers held {format_bytes(full)} each time and wanted no more"
+    elif each and case.work.governing:
+        need, why = case.floor + case.tasks * each, account_sum(case.account, case.tasks)
+    else:
+        return
+    value = round_up_limit(need / 0.85)
+    if value <= case.limit:
+        return
+    change = _MEMORY.get(case.deployment, _MEMORY[None]).format(value=format_limit(value))
+    why = f"{why}; with head-room below the share at which workers are paused and ended"
+    yield case.cure("worker-memory", change, why, _MEMORY_HELPS, value, "Fewer workers per machine.")
+
+
+def _data_in_graph(case: _Treatment) -> Iterator[Cure]:
+    name = case.variable("data")
+    why = next(each.why for each in case.account.reasons if each.reason == "data-in-graph")
+    if case.work.call.get("kinds") in ("", None):
+        change = f"[{name}] = client.scatter([{name}], broadcast=True)   # and pass that future to the tasks"
+    else:
+        change = (
+            f"load {name} in the tasks (read_parquet, from_map, delayed(load)(path)), rather than pass its data"
+        )
+    yield case.cure("data-in-tasks", change, why, _CODE_HELPS, cost="The data must be where workers can read them.")
+
+
+def _brought_together(case: _Treatment) -> Iterator[Cure]:
+    name = case.variable("x")
+    why = next(each.why for each in case.account.reasons if each.reason == "brought-together")
+    kinds = case.work.call.get("kinds", "")
+    change = {
+        "array": f"{name}.to_zarr('result.zarr')   # instead of compute(); or reduce it first",
+        "dataframe": f"{name}.to_parquet('result/')   # instead of compute(); or reduce it first",
+    }.get(kinds, "reduce each part where it is, and bring together what is left")
+    yield case.cure("do-not-collect", change, why, _CODE_HELPS)
+
+
+def _skew(case: _Treatment) -> Iterator[Cure]:
+    step = next((each for each in case.work.steps if each.by_key), None)
+    key = step.key if step and step.key else "key"
+    why = next(each.why for each in case.account.reasons if each.reason == "skew")
+    steps = f"aggregate in two steps: by [{key!r}, 'salt'] with a random salt, then by {key!r}"
+    change = f"{steps}; or with a built-in aggregation instead of a function of your own"
+    yield case.cure("spread-key", change, why, _CODE_HELPS, cost="A second step.")
+
+
+def _results_stored(case: _Treatment) -> Iterator[Cure]:
+    why = next(each.why for each in case.account.reasons if each.reason == "results-stored")
+    yield case.cure(
+        "keep-less",
+        "del the futures and persisted collections that are done with, or write them out",
+        why,
+        _THREADS_HELP,
+    )
+    stored = case.account.stored.bytes
+    if stored:
+        value = round_up_limit((stored + case.floor) / SPILL_SHARE)
+        if value > case.limit:
+            change = _MEMORY.get(case.deployment, _MEMORY[None]).format(value=format_limit(value))
+            total = f"{format_bytes(stored)} stored + {format_bytes(case.floor)}"
+            why = f"{total}, at most {SPILL_SHARE:.0%} of the limit"
+            yield case.cure("worker-memory", change, why, 0.6, value, "Fewer workers per machine.")
+
+
+def _leak(case: _Treatment) -> Iterator[Cure]:
+    why = next(each.why for each in case.account.reasons if each.reason == "leak")
+    kind = max(case.work.needs, key=lambda each: each.finished, default=None)
+    where = f" in {kind.kind}" if kind and kind.kind else ""
+    yield case.cure(
+        "fix-leak",
+        f"find what grows from task to task{where}: a cache, a global list, a library's pool",
+        why,
+        _CODE_HELPS,
+    )
+    change = "dask worker tcp://scheduler:8786 --lifetime 1h --lifetime-stagger 10m --lifetime-restart"
+    if case.deployment == "local":
+        change = 'LocalCluster(lifetime="1h", lifetime_stagger="10m", lifetime_restart=True)'
+    yield case.cure(
+        "restart-workers",
+        change,
+        "more memory only delays it; restarts empty it",
+        0.5,
+        cost="Stored results move at each restart.",
+    )
+
+
+def _not_returned(case: _Treatment) -> Iterator[Cure]:
+    change = (
+        "client.run(lambda: __import__('ctypes').CDLL('libc.so.6').malloc_trim(0))   # now, and whenever it grows"
+    )
+    yield case.cure("trim", change, "glibc keeps freed memory; malloc_trim gives it back", 0.5)
+
+
+def _shuffle(case: _Treatment) -> Iterator[Cure]:
+    yield from _threads(case)
+    cure = _smaller_pieces(case)
+    if cure is not None:
+        yield cure
+
+
+def _too_many(case: _Treatment) -> Iterator[Cure]:
+    yield from _threads(case)
+    yield from _more_memory(case)
+
+
+_OF_REASON: Mapping[MemoryReason, Callable[[_Treatment], Iterator[Cure]]] = {
+    "pieces-too-large": _pieces,
+    "too-many-at-once": _too_many,
+    "one-task-too-large": _more_memory,
+    "skew": _skew,
+    "results-stored": _results_stored,
+    "brought-together": _brought_together,
+    "data-in-graph": _data_in_graph,
+    "leak": _leak,
+    "not-returned": _not_returned,
+    "shuffle-buffers": _shuffle,
+    "runaway": lambda _: iter(()),  # no memory is enough: the reason says what to mend
+}

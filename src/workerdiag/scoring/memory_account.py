@@ -1,0 +1,338 @@
+"""The memory account of a death: what filled the limit, term by term, each with its origin.
+
+`Workload` is what the caller's process and the scheduler know of the work, read from marks; `memory_account` sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
+
+from attrs import field, frozen
+
+from workerdiag.model.diagnosis import Death, Match
+from workerdiag.model.incident import Incident
+from workerdiag.model.memory import MemoryAccount, MemoryTerm
+from workerdiag.model.normalize import whole
+from workerdiag.scoring.advice import MemoryNumbers, captured_rss
+from workerdiag.units import format_bytes, parse_bytes
+
+#: What a worker holds that has done nothing but import NumPy and pandas (measured: 85 to 100 MiB).
+USUAL_FLOOR_BYTES = 100 * 2**20
+#: A worker with more than this has done something.
+_MOST_FLOOR_BYTES = 250 * 2**20
+#: Copies of the largest piece that a function makes while it runs: of NumPy or pandas, and of the caller's own.
+_KNOWN_COPIES, _UNKNOWN_COPIES = 1, 3
+#: Readings that differ by less than this share are of the same need: it was all there, and above the limit.
+_SAME_SHARE = 0.01
+_RECORDER = "the flight recorder (workerdiag.install(client)) before the next run"
+
+
+@frozen(kw_only=True)
+class Step:
+    """A step of what was computed (`sources.workload.pieces.Layer`), as far as evidence has it."""
+
+    name: str
+    variable: str = ""
+    made_by: str = ""
+    made_at_line: int | None = None
+    piece_bytes: int | None = None
+    pieces: int = 0
+    inputs_bytes: int = 0
+    inputs: int = 0
+    shape: tuple[int, ...] = ()
+    chunk: tuple[int, ...] = ()
+    dims: tuple[str, ...] = ()
+    dtype: str = ""
+    rows: int | None = None
+    row_bytes: int | None = None
+    is_source: bool = False
+    is_opaque: bool = False
+    argument: str = ""
+    by_key: bool = False
+    key: str = ""
+    key_share: float | None = None
+
+    @classmethod
+    def of(cls, known: Mapping[str, str]) -> Self:
+        """The step in an event ``workload-step``."""
+        return cls(
+            name=known.get("step", ""),
+            variable=known.get("variable", ""),
+            made_by=known.get("made_by", ""),
+            made_at_line=whole(known.get("made_at_line")),
+            piece_bytes=whole(known.get("piece_bytes")),
+            pieces=whole(known.get("pieces")) or 0,
+            inputs_bytes=whole(known.get("inputs_bytes")) or 0,
+            inputs=whole(known.get("inputs")) or 0,
+            shape=_numbers(known.get("shape", "")),
+            chunk=_numbers(known.get("chunk", "")),
+            dims=tuple(filter(None, known.get("dims", "").split(", "))),
+            dtype=known.get("dtype", ""),
+            rows=whole(known.get("rows")),
+            row_bytes=whole(known.get("row_bytes")),
+            is_source=known.get("is_source") == "True",
+            is_opaque=known.get("is_opaque") == "True",
+            argument=known.get("argument", ""),
+            by_key=known.get("by_key") == "True",
+            key=known.get("key", ""),
+            key_share=float(known["key_share"]) if known.get("key_share") else None,
+        )
+
+    @property
+    def copies_bytes(self) -> int:
+        """What its function is expected to need besides what it takes and gives."""
+        most = max(self.piece_bytes or 0, self.inputs_bytes // max(self.inputs, 1))
+        if self.is_source:  # it only makes or reads pieces; what takes them is a step of its own
+            return most
+        return most * (_UNKNOWN_COPIES if self.is_opaque else _KNOWN_COPIES)
+
+    @property
+    def task_bytes(self) -> int:
+        """What one of its tasks holds while it runs."""
+        return self.inputs_bytes + (self.piece_bytes or 0) + self.copies_bytes
+
+    @property
+    def describe(self) -> str:
+        """``random_sample: pieces of 8000 x 8000 float64``."""
+        if self.chunk:
+            return f"{self.name}: pieces of {' x '.join(map(str, self.chunk))} {self.dtype}".rstrip()
+        if self.rows:
+            return f"{self.name}: partitions of {self.rows:,} rows of {self.row_bytes} bytes"
+        return self.name
+
+
+@frozen(kw_only=True)
+class TaskNeeds:
+    """What the scheduler knows of a task that workers died of, or of its kind."""
+
+    key: str = ""
+    kind: str = ""
+    finished: int = 0
+    began: int = 0
+    kept: int = 0
+    kept_bytes: int = 0
+    inputs: int = 0
+    inputs_bytes: int = 0
+    largest_input_bytes: int = 0
+    median_input_bytes: int = 0
+    spec_bytes: int = 0
+
+    @classmethod
+    def of(cls, known: Mapping[str, str]) -> Self:
+        """The needs in an event ``task-needs``."""
+        numbers = {
+            name: whole(known.get(name)) or 0
+            for name in (
+                "finished",
+                "began",
+                "kept",
+                "kept_bytes",
+                "inputs",
+                "inputs_bytes",
+                "largest_input_bytes",
+                "median_input_bytes",
+                "spec_bytes",
+            )
+        }
+        return cls(key=known.get("key", ""), kind=known.get("kind", ""), **numbers)
+
+
+@frozen(kw_only=True)
+class WorkerMemory:
+    """A living worker at its last heartbeat."""
+
+    status: str
+    memory_bytes: int
+    limit_bytes: int
+    stored_bytes: int | None
+    spilled_bytes: int
+    executing: int
+    threads: int | None
+
+
+@frozen(kw_only=True)
+class Workload:
+    """What is known of the work."""
+
+    #: Fields of the event ``workload``; empty without one.
+    call: Mapping[str, str] = field(factory=dict, hash=False)
+    steps: tuple[Step, ...] = ()
+    needs: tuple[TaskNeeds, ...] = ()
+    workers: tuple[WorkerMemory, ...] = ()
+    #: The limit and the threads that the cluster object gives each worker.
+    given_limit_bytes: int | None = None
+    given_threads: int | None = None
+    #: Memory of each process that its nanny ended, when it did, in bytes.
+    held_bytes: tuple[int, ...] = ()
+    #: Sizes in log text: of a graph that was sent, of the inputs of a task.
+    graph_bytes: int | None = None
+    refused_inputs_bytes: int | None = None
+    refused_limit_bytes: int | None = None
+
+    @classmethod
+    def of(cls, marks: Iterable[Match]) -> Self:
+        """What the marks of an incident have of it."""
+        by_owner: dict[str, list[Mapping[str, str]]] = {}
+        for each in marks:
+            by_owner.setdefault(each.owner, []).append(each.captures)
+        graphs = [parse_bytes(each.get("graph", "")) for each in by_owner.get("client.large-graph", ())]
+        refused = by_owner.get("scheduler.refused-inputs", ())
+        restarts = by_owner.get("event.worker-restart-memory", ())
+        cluster = next(iter(by_owner.get("event.cluster", ())), {})
+        return cls(
+            call=next(iter(by_owner.get("event.workload", ())), {}),
+            steps=tuple(map(Step.of, by_owner.get("event.workload-step", ()))),
+            needs=tuple(map(TaskNeeds.of, by_owner.get("event.task-needs", ()))),
+            workers=tuple(filter(None, map(_worker, by_owner.get("event.worker-state", ())))),
+            given_limit_bytes=whole(cluster.get("worker_limit_bytes")),
+            given_threads=whole(cluster.get("worker_threads")),
+            held_bytes=tuple(filter(None, map(captured_rss, restarts))),
+            graph_bytes=max(filter(None, graphs), default=None),
+            refused_inputs_bytes=max(
+                filter(None, (parse_bytes(each.get("inputs", "")) for each in refused)), default=None
+            ),
+            refused_limit_bytes=max(
+                filter(None, (parse_bytes(each.get("limit", "")) for each in refused)), default=None
+            ),
+        )
+
+    def number(self, name: str) -> int | None:
+        """A number of the call."""
+        return whole(self.call.get(name))
+
+    @property
+    def threads(self) -> int | None:
+        """How many tasks a worker can run at once."""
+        return max((each.threads for each in self.workers if each.threads), default=self.given_threads)
+
+    @property
+    def governing(self) -> Step | None:
+        """The step whose tasks need most."""
+        return max(
+            (each for each in self.steps if each.piece_bytes), key=lambda each: each.task_bytes, default=None
+        )
+
+    @property
+    def source(self) -> Step | None:
+        """The step that makes or reads the pieces."""
+        return next((each for each in self.steps if each.is_source), None)
+
+    @property
+    def killed(self) -> TaskNeeds | None:
+        """The task that workers died of."""
+        return next((each for each in self.needs if each.key), None)
+
+    @property
+    def full_need_bytes(self) -> int | None:
+        """What a worker held that died several times with all that it wanted; None if it wanted more each time."""
+        held = sorted(self.held_bytes)[-3:]
+        return held[-1] if len(held) == 3 and held[-1] - held[0] <= _SAME_SHARE * held[-1] else None
+
+
+def memory_account(
+    incident: Incident, work: Workload, numbers: MemoryNumbers, lost: Sequence[Death]
+) -> MemoryAccount:
+    """The account, without the reasons."""
+    limit = parse_bytes(numbers.words.get("limit", ""))
+    limits = [each.limit_bytes for each in work.workers if each.limit_bytes] + [
+        each.limit_bytes for each in incident.exceptions if each.limit_bytes
+    ]
+    exact = min(limits, default=None) or work.given_limit_bytes or work.refused_limit_bytes or limit
+    step, killed = work.governing, work.killed
+    held = max(work.held_bytes, default=None) or parse_bytes(numbers.words.get("rss", ""))
+    paused = [each for each in work.workers if each.status == "paused"]
+    stored = max((each.stored_bytes or 0 for each in paused), default=None)
+    spilled = max((each.spilled_bytes for each in paused), default=None)
+    in_graph = max(work.number("embedded_bytes") or 0, work.graph_bytes or 0) or None
+    result = work.number("result_bytes") if work.call.get("gathered") == "True" else None
+    inputs, inputs_origin = _inputs(work)
+    return MemoryAccount(
+        limit=MemoryTerm(bytes=exact, origin="the worker's memory limit") if exact else _missing("a worker's log"),
+        held=MemoryTerm(
+            bytes=held, origin="the nanny, when it ended the worker" if work.held_bytes else "last seen"
+        )
+        if held
+        else _missing(_RECORDER),
+        stored=_missing(_RECORDER)
+        if stored is None
+        else MemoryTerm(bytes=stored, origin="last heartbeat of a paused worker"),
+        spilled=_missing(_RECORDER)
+        if spilled is None
+        else MemoryTerm(bytes=spilled, origin="last heartbeat of a paused worker"),
+        floor=_floor(work),
+        inputs=_missing(_RECORDER) if inputs is None else MemoryTerm(bytes=inputs, origin=inputs_origin),
+        output=MemoryTerm(bytes=step.piece_bytes, origin=step.describe) if step else _missing(_RECORDER),
+        copies=MemoryTerm(bytes=step.copies_bytes, origin=_copies_origin(step)) if step else _missing(_RECORDER),
+        in_graph=MemoryTerm(bytes=in_graph, origin=_graph_origin(work)) if in_graph else MemoryTerm(),
+        result=MemoryTerm(bytes=result, origin="shape and type of what was computed") if result else MemoryTerm(),
+        tasks_at_once=_tasks_at_once(incident, work, lost),
+        step=step.describe if step else (killed.kind if killed else ""),
+        line=work.call.get("place", ""),
+    )
+
+
+def _missing(what: str) -> MemoryTerm:
+    return MemoryTerm(missing=what)
+
+
+def _inputs(work: Workload) -> tuple[int | None, str]:
+    if work.refused_inputs_bytes:
+        return work.refused_inputs_bytes, "the scheduler's own sum of the inputs"
+    if work.killed and work.killed.inputs_bytes:
+        count = work.killed.inputs
+        return work.killed.inputs_bytes, f"{count:,} input{'s' if count != 1 else ''} of the task on the scheduler"
+    if work.governing:
+        return work.governing.inputs_bytes, work.governing.describe
+    return None, ""
+
+
+def _copies_origin(step: Step) -> str:
+    if step.is_opaque:
+        return f"assumed: {_UNKNOWN_COPIES} copies in a function of your own"
+    return "assumed: one copy while it is computed"
+
+
+def _graph_origin(work: Workload) -> str:
+    if work.number("embedded_bytes"):
+        kind, count = work.call.get("embedded_type", "value"), work.number("embedded_count") or 1
+        largest = format_bytes(work.number("embedded_largest_bytes") or 0)
+        return f"{count} {kind}{'s' if count != 1 else ''} in the graph, the largest {largest}"
+    return "the client's warning of a large graph"
+
+
+def _floor(work: Workload) -> MemoryTerm:
+    idle = [each.memory_bytes for each in work.workers if not each.executing and not each.stored_bytes]
+    least = min((each for each in idle if 0 < each <= _MOST_FLOOR_BYTES), default=None)
+    if least:
+        return MemoryTerm(bytes=least, origin="a worker that runs nothing holds it now")
+    return MemoryTerm(bytes=USUAL_FLOOR_BYTES, origin="usual for a worker with NumPy and pandas")
+
+
+def _tasks_at_once(incident: Incident, work: Workload, lost: Sequence[Death]) -> int | None:
+    """The most tasks that ran at once on a worker that was lost."""
+    threads = max(filter(None, (each.threads for each in incident.exceptions)), default=work.threads)
+    recorded = [len(each.tasks) for each in incident.tasks_at_loss if each.exact]
+    if recorded:
+        return max(recorded)
+    assigned = [min(len(each.assigned), threads or len(each.assigned)) for each in lost]
+    return max(assigned, default=0) or None
+
+
+def _worker(known: Mapping[str, str]) -> WorkerMemory | None:
+    memory, limit = whole(known.get("memory_bytes")), whole(known.get("limit_bytes"))
+    if memory is None or not limit:
+        return None
+    return WorkerMemory(
+        status=known.get("status", ""),
+        memory_bytes=memory,
+        limit_bytes=limit,
+        stored_bytes=whole(known.get("stored_bytes")),
+        spilled_bytes=whole(known.get("spilled_bytes")) or 0,
+        executing=whole(known.get("executing_count")) or 0,
+        threads=whole(known.get("nthreads")),
+    )
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(number for part in text.split(" x ") if (number := whole(part)) is not None)

@@ -1,0 +1,254 @@
+"""Why memory went over the limit: each reason with what speaks for it in the memory account.
+
+A reason is weighed by what is true of it, as likelihood ratios against "none of these"; the weights follow
+deaths that were provoked for known reasons (docs/cures.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from attrs import evolve
+
+from workerdiag.model.memory import MemoryAccount, ReasonChance
+from workerdiag.model.vocabulary import MemoryReason
+from workerdiag.scoring.memory_account import Step, Workload
+from workerdiag.units import format_bytes
+
+#: A weight and the sentence for it.
+Sign = tuple[float, str]
+#: Below this probability no reason is named.
+NAMED_FROM = 0.4
+#: Weight of "none of these".
+_NONE = 1.0
+#: Strong, moderate and weak, as likelihood ratios.
+_STRONG, _MODERATE, _WEAK = 12.0, 5.0, 1.5
+#: Share of the limit at which Dask begins to spill, and at which its nanny ends the worker.
+SPILL_SHARE, END_SHARE = 0.6, 0.95
+#: A piece or data below this share of the limit are not large.
+_LARGE_SHARE = 0.15
+#: Share of all rows that one key has if it is the matter.
+_SKEWED_SHARE = 0.3
+#: An input that is so many times the median is of another kind than the others.
+_SKEWED_TIMES = 8
+#: Inputs of this number are brought together; fewer belong to one operation.
+_MANY = 8
+#: How many tasks of a kind each worker finishes, at least, if it is not a single one that is too large.
+_FINISHED_BEFORE = 4
+_BRINGS_TOGETHER = ("finalize", "concat", "repartitiontofewer")
+_SHUFFLES = ("shuffle", "hash-join", "hashjoin", "p2p", "rearrange", "setindex", "set-index")
+
+
+def memory_reasons(account: MemoryAccount, work: Workload, deaths: int) -> MemoryAccount:
+    """The account with its reasons; *deaths* is the number of workers that were lost to memory."""
+    judged = _Judge(account, work, deaths)
+    found: dict[MemoryReason, Sign] = {
+        name: sign for name, look in judged.looks() if (sign := look()) is not None and sign[0] > 0
+    }
+    whole = _NONE + sum(weight for weight, _ in found.values())
+    reasons = sorted(
+        (ReasonChance(reason=name, probability=weight / whole, why=why) for name, (weight, why) in found.items()),
+        key=lambda each: -each.probability,
+    )
+    first = reasons[0] if reasons else None
+    is_named = first is not None and first.probability >= NAMED_FROM
+    return evolve(
+        account,
+        reasons=tuple(reasons),
+        reason=first.reason if first and is_named else None,
+        would_tell="" if is_named and account.task_bytes else _would_tell(work),
+    )
+
+
+def _would_tell(work: Workload) -> str:
+    if not work.call:
+        return (
+            "explain(exc, client) in the program's own except block: its frames show what was computed; "
+            "and the flight recorder, workerdiag.install(client), before the next run"
+        )
+    return "the flight recorder, workerdiag.install(client), before the next run: it sees what tasks hold"
+
+
+class _Judge:
+    """Looks for each reason in one account."""
+
+    def __init__(self, account: MemoryAccount, work: Workload, deaths: int) -> None:
+        self._account = account
+        self._work = work
+        self._deaths = deaths
+        self._limit = account.limit.bytes or 0
+        self._floor = account.floor.bytes or 0
+        self._step = work.governing
+        self._at_once = account.tasks_at_once or 1
+
+    def looks(self) -> Iterator[tuple[MemoryReason, Callable[[], Sign | None]]]:
+        yield "data-in-graph", self._data_in_graph
+        yield "brought-together", self._brought_together
+        yield "skew", self._skew
+        yield "shuffle-buffers", self._shuffle_buffers
+        yield "results-stored", self._results_stored
+        yield "leak", self._leak
+        yield "not-returned", self._not_returned
+        yield "pieces-too-large", self._pieces_too_large
+        yield "too-many-at-once", self._too_many_at_once
+        yield "one-task-too-large", self._one_task_too_large
+        yield "runaway", self._runaway
+
+    def _share(self, size: int | None) -> float:
+        return (size or 0) / self._limit if self._limit else 0.0
+
+    @property
+    def _killed_kind(self) -> str:
+        return self._work.killed.kind.lower() if self._work.killed else ""
+
+    @property
+    def _pieces_are_large(self) -> bool:
+        """Whether the tasks of the computed collection, as many as ran at once, come near the limit."""
+        return self._step is not None and bool(self._limit) and self._need(self._step) > SPILL_SHARE * self._limit
+
+    @property
+    def _reads_pieces(self) -> bool:
+        """Whether workers died of a task that makes or reads a piece."""
+        source = self._work.source
+        return source is not None and self._killed_kind.startswith(source.name.lower())
+
+    def _need(self, step: Step) -> int:
+        return self._floor + max(self._at_once, 1) * step.task_bytes
+
+    def _data_in_graph(self) -> Sign | None:
+        account, killed = self._account, self._work.killed
+        spec = killed.spec_bytes if killed else 0
+        if self._share(spec) >= _LARGE_SHARE:
+            return _STRONG * 2, f"the task that was killed brings {format_bytes(spec)} of data with it"
+        size = account.in_graph.bytes
+        if not size or (self._limit and self._share(size) < _LARGE_SHARE):
+            return None
+        weight = _STRONG * 2 if self._share(size) >= SPILL_SHARE / 2 else _MODERATE
+        return weight, f"{format_bytes(size)} of data travel inside the graph ({account.in_graph.origin})"
+
+    def _brought_together(self) -> Sign | None:
+        killed, result = self._work.killed, self._account.result.bytes
+        if (refused := self._work.refused_inputs_bytes) is not None:
+            return _STRONG, f"one task takes inputs of {format_bytes(refused)}, more than a worker may hold"
+        if killed and killed.inputs >= _MANY and self._share(killed.inputs_bytes) >= SPILL_SHARE / 2:
+            inputs = f"{killed.inputs:,} inputs of {format_bytes(killed.inputs_bytes)} in all"
+            return _STRONG * 2, f"the task that was killed takes {inputs}"
+        if result and self._share(result) >= SPILL_SHARE / 2:
+            weight = _STRONG * 2 if any(each in self._killed_kind for each in _BRINGS_TOGETHER) else _MODERATE
+            return weight, f"the whole result of {format_bytes(result)} comes together in one place"
+        return None
+
+    def _skew(self) -> Sign | None:
+        step = next((each for each in self._work.steps if each.by_key), None)
+        share = max((each.key_share or 0.0 for each in self._work.steps if each.by_key), default=0.0)
+        if share >= _SKEWED_SHARE and step is not None:
+            rows = f"one key has {share:.0%} of the rows in a sample"
+            return _STRONG * 2, f"{rows}, and {step.name} brings all rows of a key together"
+        killed = self._work.killed
+        largest, median = (killed.largest_input_bytes, killed.median_input_bytes) if killed else (0, 0)
+        if median and largest >= _SKEWED_TIMES * median and self._share(largest) >= _LARGE_SHARE:
+            return _STRONG, f"one input has {format_bytes(largest)}, half of them less than {format_bytes(median)}"
+        if step is None or self._pieces_are_large:
+            return None
+        is_early = self._reads_pieces or any(each in self._killed_kind for each in _SHUFFLES)
+        return (
+            _WEAK if is_early else _MODERATE,
+            f"the pieces are small, and {step.name} brings all rows of a key together",
+        )
+
+    def _shuffle_buffers(self) -> Sign | None:
+        is_shuffle = any(each in self._killed_kind for each in _SHUFFLES)
+        if not is_shuffle and not any(each.by_key for each in self._work.steps):
+            return None
+        kind = self._work.killed.kind if self._work.killed else "the task"
+        weight = _MODERATE if is_shuffle and not self._pieces_are_large else _WEAK
+        return weight, f"{kind} exchanges rows between workers, whose buffers are no stored results"
+
+    def _results_stored(self) -> Sign | None:
+        stored = self._account.stored.bytes
+        if stored and self._share(stored) >= SPILL_SHARE / 2:
+            return _STRONG, f"{format_bytes(stored)} of the memory are results that the worker stores"
+        kept = sum(each.kept_bytes for each in self._work.needs if not each.key)
+        workers = max(len(self._work.workers), 1)
+        if self._share(kept // workers) >= END_SHARE:
+            return _MODERATE, f"results of {format_bytes(kept)} are kept on {workers} workers"
+        return None
+
+    def _idle_memory(self) -> int | None:
+        """What a paused worker holds that runs next to nothing and stores little; None without one."""
+        held = [
+            each.memory_bytes - (each.stored_bytes or 0)
+            for each in self._work.workers
+            if each.status == "paused" and not each.executing and each.stored_bytes is not None
+        ]
+        most = max(held, default=0)
+        return most if self._share(most) >= SPILL_SHARE else None
+
+    def _leak(self) -> Sign | None:
+        idle = self._idle_memory()
+        finished = max((each.finished for each in self._work.needs), default=0)
+        if idle is not None:
+            what = f"{format_bytes(idle)} stay in a worker that runs nothing and stores nothing"
+            return _STRONG, f"{what}, after {finished:,} finished tasks" if finished else what
+        killed = self._work.killed
+        if self._pieces_are_large or not self._deaths or self._account.in_graph.bytes:
+            return None
+        kind = killed or max(self._work.needs, key=lambda each: each.finished, default=None)
+        if kind is None or kind.inputs_bytes or any(each.by_key for each in self._work.steps):
+            return None
+        each_worker = kind.finished / self._deaths
+        if each_worker < _FINISHED_BEFORE * self._at_once:
+            return None
+        tasks = f"{kind.finished:,} tasks of the kind {kind.kind} finished for {self._deaths} deaths"
+        return _STRONG, f"{tasks}: workers fill up over many tasks, none of which is too large alone"
+
+    def _not_returned(self) -> Sign | None:
+        leak = self._leak()
+        if leak is None:
+            return None
+        has_churn = any(each.piece_bytes for each in self._work.steps)
+        return (_MODERATE if has_churn else _WEAK), "freed memory may not have been given back to the system"
+
+    def _pieces_too_large(self) -> Sign | None:
+        step, source = self._step, self._work.source
+        if source is not None and not source.piece_bytes and self._reads_pieces:
+            return _MODERATE, f"workers died of {source.name}, which makes or reads a piece; its size is not known"
+        if step is None or not self._pieces_are_large:
+            return None
+        needs = f"{account_sum(self._account, self._at_once)}, the limit is {format_bytes(self._limit)}"
+        weight = _STRONG if self._need(step) > self._limit else _MODERATE
+        return weight, f"{step.describe}: {needs}"
+
+    def _too_many_at_once(self) -> Sign | None:
+        if self._at_once < 2:
+            return None
+        full, has_pieces = self._work.full_need_bytes, bool(self._work.call.get("kinds"))
+        if full is not None and not has_pieces:
+            return _STRONG, f"{self._at_once} tasks ran at once and held {format_bytes(full)} each time, no more"
+        if has_pieces or self._leak() is not None:  # which can be cut, or would only die later
+            return (_WEAK, f"{self._at_once} tasks ran at once") if not self._pieces_are_large else None
+        return _MODERATE, f"{self._at_once} tasks ran at once, and nothing else shows what filled the memory"
+
+    def _one_task_too_large(self) -> Sign | None:
+        if self._at_once > 1 or self._pieces_are_large or self._leak() is not None:
+            return None
+        if self._work.call.get("kinds"):
+            return _WEAK, "the task ran alone"
+        return _MODERATE, "the task ran alone, without large inputs, and needed more than a worker has"
+
+    def _runaway(self) -> Sign | None:
+        if self._at_once > 1 or self._pieces_are_large or self._work.full_need_bytes or self._leak() is not None:
+            return None
+        return _WEAK, "the task ran alone; how fast it grew is not known"
+
+
+def account_sum(account: MemoryAccount, tasks: int) -> str:
+    """The sum of what tasks need, as ``100 MiB + 2 x (977 MiB in + 488 MiB out + 488 MiB copies) = 4 GiB``."""
+    parts: Sequence[tuple[int, str]] = (
+        (account.inputs.bytes or 0, "in"),
+        (account.output.bytes or 0, "out"),
+        (account.copies.bytes or 0, "copies"),
+    )
+    terms = " + ".join(f"{format_bytes(size)} {what}" for size, what in parts if size)
+    floor, each = account.floor.bytes or 0, account.task_bytes or 0
+    return f"{format_bytes(floor)} + {tasks} x ({terms}) = {format_bytes(floor + tasks * each)}"

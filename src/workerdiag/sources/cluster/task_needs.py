@@ -1,0 +1,109 @@
+"""What tasks take and what others of their kind have given, for tasks that workers died of.
+
+The scheduler forgets a task soon after its failure. The counts of its kind last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from workerdiag.model.dask import Method, Reply, Scheduler
+from workerdiag.model.evidence import Event
+from workerdiag.sources.cluster.scheduler_functions import pauses
+
+#: At most this many tasks, kinds of tasks, and inputs of a task are looked at.
+MAX_TASKS = 20
+
+
+def needs_reader() -> Method:
+    """Return a function for ``needs``: a dictionary for each of some tasks, and for each of some kinds of task."""
+    begin, spec_bytes, most, most_inputs = pauses(), _spec_sizer(), MAX_TASKS, 5000
+
+    def of_kind(name: str, prefix: Any) -> dict[str, object]:
+        counts = getattr(prefix, "state_counts", {})
+        states = getattr(prefix, "states", {})
+        return {
+            "kind": name[:200],
+            "finished": int(counts.get("memory", 0)),  # of all that have been, forgotten ones too
+            "began": int(counts.get("processing", 0)),
+            "failed": int(counts.get("erred", 0)),
+            "kept": int(states.get("memory", 0)),
+            "kept_bytes": sum(int(each.nbytes_total) for each in list(prefix.groups)[:100]),
+            "seconds": float(getattr(prefix, "duration_average", -1)),
+        }
+
+    def inputs_of(task: Any) -> dict[str, object]:
+        from itertools import islice
+
+        inputs = list(islice(task.dependencies, most_inputs))
+        sizes = sorted(each.nbytes for each in inputs if each.nbytes > 0)
+        return {
+            "inputs": len(task.dependencies),
+            "inputs_bytes": sum(sizes),
+            "largest_input_bytes": sizes[-1] if sizes else 0,
+            "median_input_bytes": sizes[len(sizes) // 2] if sizes else 0,
+            "spec_bytes": spec_bytes(getattr(task, "run_spec", None), 4),
+        }
+
+    async def needs(scheduler: Scheduler, keys: list[object]) -> list[dict[str, object]]:
+        from itertools import islice
+
+        from dask.utils import key_split
+
+        pause = begin()
+        found: list[dict[str, object]] = []
+        kinds: dict[str, int] = {}
+        for key in dict.fromkeys(keys):
+            name = str(key_split(key))
+            prefix = scheduler.task_prefixes.get(name)
+            if prefix is not None and kinds.setdefault(name, 0) < 2 and len(found) < most:
+                kinds[name] += 1
+                known = inputs_of(scheduler.tasks[key]) if key in scheduler.tasks else {}
+                found.append({"key": str(key)[:500], **of_kind(name, prefix), **known})
+            await pause()
+        for name, prefix in list(islice(scheduler.task_prefixes.items(), 2000)):
+            if len(found) >= 2 * most:
+                break
+            if prefix.states.get("processing") or prefix.states.get("memory"):
+                found.append(of_kind(str(name), prefix))
+            await pause()
+        return found
+
+    return needs
+
+
+def _spec_sizer() -> Method:
+    """Return a function for the bytes of the arrays, frames and texts in a task's arguments and function."""
+
+    def inside(value: Any) -> list[object]:
+        from itertools import islice
+
+        if isinstance(value, list | tuple | set):
+            return list(islice(value, 64))
+        if isinstance(value, dict):
+            return list(islice(value.values(), 64))
+        if type(value).__module__.startswith("dask."):
+            return [getattr(value, each, None) for each in ("value", "args", "kwargs", "func")]
+        if type(value).__name__ == "partial":
+            return [value.args, value.keywords]
+        cells = (getattr(value, "__closure__", None) or ()) if type(value).__name__ == "function" else ()
+        return [getattr(each, "cell_contents", None) for each in cells[:64]]
+
+    def spec_bytes(value: Any, depth: int) -> int:
+        if isinstance(value, bytes | bytearray | str):
+            return len(value)
+        if type(value).__module__.startswith("pandas."):
+            usage = value.memory_usage(deep=False) if hasattr(value, "memory_usage") else 0
+            return int(usage.sum() if hasattr(usage, "sum") else usage)
+        if isinstance(size := getattr(value, "nbytes", None), int):
+            return size
+        return sum(spec_bytes(each, depth - 1) for each in inside(value) if each is not None) if depth else 0
+
+    return spec_bytes
+
+
+def need_events(reply: Reply) -> Iterator[Event]:
+    """Yield one event for each task and each kind of task that was looked at."""
+    for each in reply.get("needs") or ():
+        yield Event(topic="task-needs", fields=dict(each))

@@ -1,0 +1,218 @@
+"""Finds what a call computed: the Dask collections and futures in its frames, with the caller's names for them.
+
+The frames are those of an exception's traceback, or of a thread that still waits. Nothing found is kept.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from types import FrameType, TracebackType
+from typing import Any, Literal
+
+from attrs import field, frozen
+
+from workerdiag.guard import guarded
+from workerdiag.model.evidence import is_library
+from workerdiag.sources.internals import array_variables, expression_part, frames_of_threads, variable_data
+
+CollectionKind = Literal["array", "dataframe", "bag", "delayed"]
+#: How the module of a collection's class begins. A foreign class with a ``dask`` attribute is none of them.
+_KINDS: Mapping[str, CollectionKind] = {
+    "dask.array": "array",
+    "dask.dataframe": "dataframe",
+    "dask.bag": "bag",
+    "dask.delayed": "delayed",
+}
+_COMPUTES = {
+    "dask/base.py": ("compute", "persist"),
+    "distributed/client.py": ("compute", "persist", "gather", "result"),
+}
+#: At most this many frames, names of a frame, members of one value, and collections.
+_MAX_FRAMES, _MAX_NAMES, _MAX_MEMBERS, _MAX_COLLECTIONS = 2000, 2000, 200, 20
+_MAX_LINE_CHARS, _MAX_ASSIGNMENT_LINES = 300, 12
+#: Longest function whose assignments are searched, in lines.
+_MAX_FUNCTION_LINES = 2000
+
+
+@frozen(kw_only=True)
+class Assignment:
+    """Where the caller gave a value its name."""
+
+    #: The name, e.g. ``x``, and the line of its assignment; "" and 0 if not known.
+    name: str
+    line: int = 0
+    #: The statement, e.g. ``x = da.ones(10, chunks=5)``.
+    code: str = ""
+
+
+@frozen(kw_only=True)
+class Computed:
+    """What one call computed. It refers to the caller's objects, so it is not to be kept."""
+
+    collections: tuple[tuple[CollectionKind, Any], ...] = ()
+    #: Keys of the futures that it waited for.
+    keys: tuple[str, ...] = ()
+    #: Whether results come to the caller (``compute``), rather than stay on workers (``persist``).
+    is_gathered: bool = True
+    #: ``function (file:line)`` of the call, and that line.
+    place: str = ""
+    code: str = ""
+    #: The caller's names, by the token of a collection: the name of an array, the name of an expression.
+    names: Mapping[str, Assignment] = field(factory=dict)
+    #: The names of dimensions, by the name of an array, as xarray has them.
+    dims: Mapping[str, tuple[str, ...]] = field(factory=dict)
+
+
+def frames_of(raised_at: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
+    """The frames of a traceback, outermost first, each with its line."""
+    for _ in range(_MAX_FRAMES):
+        if raised_at is None:
+            return
+        yield raised_at.tb_frame, raised_at.tb_lineno
+        raised_at = raised_at.tb_next
+
+
+def waiting_frames(client: object) -> Iterator[list[tuple[FrameType, int]]]:
+    """The frames of each thread of this process that computes or waits, outermost first."""
+    for frame in frames_of_threads():
+        found: list[tuple[FrameType, int]] = []
+        inner: FrameType | None = frame
+        while inner is not None and len(found) < _MAX_FRAMES:
+            found.append((inner, inner.f_lineno))
+            inner = inner.f_back
+        if any(_is_compute(each) and _belongs_to(each, client) for each, _ in found):
+            yield found[::-1]
+
+
+def _belongs_to(frame: FrameType, client: object) -> bool:
+    owner = frame.f_locals.get("self")
+    owner = getattr(owner, "client", owner)
+    return type(owner).__name__ != "Client" or owner is client
+
+
+def _is_compute(frame: FrameType) -> bool:
+    path = "/".join(frame.f_code.co_filename.replace("\\", "/").rsplit("/", 2)[-2:])
+    return frame.f_code.co_name in _COMPUTES.get(path, ())
+
+
+def find_computed(frames: Iterable[tuple[FrameType, int]]) -> Computed | None:
+    """What the innermost call in *frames* computed; None if they compute nothing."""
+    walked = list(frames)
+    computing = [frame for frame, _ in walked if _is_compute(frame)]
+    if not computing:
+        return None
+    first = next(at for at, (frame, _) in enumerate(walked) if frame is computing[0])
+    found: dict[int, tuple[CollectionKind, Any]] = {}
+    keys: dict[str, None] = {}
+    for frame in computing:
+        values = [frame.f_locals.get(name) for name in ("collections", "args", "self", "futures")]
+        for each in islice(_members(values), _MAX_MEMBERS):
+            kind = collection_kind(each)
+            if kind is not None and len(found) < _MAX_COLLECTIONS:
+                found.setdefault(id(each), (kind, each))
+            elif type(each).__name__ == "Future":
+                keys[str(getattr(each, "key", ""))] = None
+    own = [(frame, line) for frame, line in walked[:first] if not is_library(frame.f_code.co_filename)]
+    names, dims = caller_names(own)
+    caller = own[-1] if own else None
+    return Computed(
+        collections=tuple(found.values()),
+        keys=tuple(keys),
+        is_gathered=not any(each.f_code.co_name == "persist" for each in computing),
+        place=_place(*caller) if caller else "",
+        code=_code(*caller) if caller else "",
+        names=names,
+        dims=dims,
+    )
+
+
+def collection_kind(value: object) -> CollectionKind | None:
+    """The kind of a Dask collection, by its class; None for any other value."""
+    module = str(type(value).__module__)
+    return next((kind for start, kind in _KINDS.items() if module.startswith(start)), None)
+
+
+def _members(values: Iterable[object]) -> Iterator[object]:
+    for each in values:
+        if isinstance(each, dict):
+            yield from _members(list(islice(each.values(), _MAX_MEMBERS)))
+        elif isinstance(each, list | tuple | set):
+            yield from _members(list(islice(each, _MAX_MEMBERS)))
+        elif each is not None:
+            yield each
+
+
+def caller_names(
+    frames: Iterable[tuple[FrameType, int]],
+) -> tuple[Mapping[str, Assignment], Mapping[str, tuple[str, ...]]]:
+    """The caller's names for collections, by token, and the dimensions of arrays in xarray's objects."""
+    names: dict[str, Assignment] = {}
+    dims: dict[str, tuple[str, ...]] = {}
+    for frame, line in frames:
+        with guarded("reading the names of a frame"):  # values of any class
+            used = set(frame.f_code.co_names)
+            values = [*islice(frame.f_locals.items(), _MAX_NAMES)]
+            values += [(key, frame.f_globals[key]) for key in used if key in frame.f_globals]
+            for name, value in values:
+                for token, value_dims in _tokens(value):
+                    names[token] = _assignment(frame, line, name)
+                    if value_dims:
+                        dims[token] = value_dims
+    return names, dims
+
+
+def _tokens(value: object) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The token of a collection, with its dimensions; those of the arrays in an object of xarray."""
+    kind = collection_kind(value)
+    if kind == "array":
+        yield str(getattr(value, "name", "")), ()
+    elif kind == "dataframe":
+        yield str(expression_part(getattr(value, "expr", None), "_name") or ""), ()
+    elif str(type(value).__module__).startswith("xarray."):
+        for each in islice(array_variables(value).values(), _MAX_MEMBERS):
+            data = variable_data(each)
+            if collection_kind(data) == "array":
+                yield str(getattr(data, "name", "")), tuple(map(str, getattr(each, "dims", ())))
+
+
+def _assignment(frame: FrameType, line: int, name: str) -> Assignment:
+    """The last assignment to *name* in the function of *frame*, up to *line*."""
+    first = 1 if frame.f_code.co_name == "<module>" else frame.f_code.co_firstlineno
+    first = max(first, line - _MAX_FUNCTION_LINES)
+    lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)[first - 1 : line]
+    for at in range(len(lines) - 1, -1, -1):
+        text = lines[at].lstrip()
+        if (
+            text.startswith(name)
+            and text[len(name) :].lstrip().startswith("=")
+            and "==" not in text.split("=", 1)[0]
+        ):
+            return Assignment(name=name, line=first + at, code=_statement(lines[at : at + _MAX_ASSIGNMENT_LINES]))
+    return Assignment(name=name)
+
+
+def _statement(lines: list[str]) -> str:
+    """The first whole statement of *lines*; its first line if it does not end there."""
+    for count in range(1, len(lines) + 1):
+        text = textwrap.dedent("".join(lines[:count]))
+        try:
+            ast.parse(text)
+        except SyntaxError:
+            continue
+        return " ".join(text.split())[:_MAX_LINE_CHARS]
+    return lines[0].strip()[:_MAX_LINE_CHARS]
+
+
+def _place(frame: FrameType, line: int) -> str:
+    file = frame.f_code.co_filename.replace("\\", "/")
+    name = "cell" if "/ipykernel_" in file else file.rpartition("/")[2]
+    function = frame.f_code.co_name
+    return f"{name}:{line}" if function == "<module>" else f"{function} ({name}:{line})"
+
+
+def _code(frame: FrameType, line: int) -> str:
+    return linecache.getline(frame.f_code.co_filename, line, frame.f_globals).strip()[:_MAX_LINE_CHARS]

@@ -1,0 +1,357 @@
+"""What a collection is cut into: for each layer the size of a piece, and what a task takes and gives.
+
+Everything is worked out from shapes and types; no data is read but the footers of Parquet files of this machine,
+and a sample of the keys of a frame in this process. What cannot be worked out is left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from math import isfinite, prod
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from workerdiag.guard import guarded
+from workerdiag.sources.internals import embedded_frame, expression_part
+
+#: At most this many layers or expressions of a collection, and tasks of a layer, are looked at.
+_MAX_LAYERS, _MAX_TASKS = 3000, 16
+_MAX_FILES, _MAX_SAMPLE = 3, 20_000
+#: Bytes of a Python object in a column, on average; and of a string of Arrow.
+_OBJECT_BYTES = 64
+#: Packages whose functions on pieces make about one more copy; what others do is unknown.
+_KNOWN_PACKAGES = ("numpy", "dask", "pandas", "xarray", "operator", "builtins", "functools", "_operator", "toolz")
+#: Expressions behind which rows with the same key are on one worker, and the operand that has the key.
+_BY_KEY: Mapping[str, tuple[str, ...]] = {
+    "GroupByApply": ("by",),
+    "GroupByTransform": ("by",),
+    "GroupByShift": ("by",),
+    "Merge": ("left_on", "right_on"),
+    "RearrangeByColumn": ("original_partitioning_index", "partitioning_index"),
+    "Shuffle": ("original_partitioning_index", "partitioning_index"),
+    "SetIndex": ("_other",),
+    "SortValues": ("by",),
+}
+#: The argument that sets the size of the pieces where a frame is made, by the expression that reads it.
+_FRAME_ARGUMENTS: Mapping[str, str] = {
+    "ReadParquet": "split_row_groups",
+    "FromPandas": "npartitions",
+    "FromMap": "blocksize",
+    "FromArray": "chunksize",
+    "Timeseries": "partition_freq",
+}
+
+
+@frozen(kw_only=True)
+class Layer:
+    """One step of a collection. Sizes are in bytes, of the largest piece; None: not known."""
+
+    #: Its name without the hash, and the whole name.
+    name: str
+    token: str
+    piece_bytes: int | None
+    #: How many pieces.
+    count: int
+    #: What one task takes from other steps, and what it gives.
+    inputs_bytes: int = 0
+    inputs_count: int = 0
+    #: Shapes of the whole and of a piece, and the type: ``8000 x 8000``; empty for frames.
+    shape: tuple[int, ...] = ()
+    chunk: tuple[int, ...] = ()
+    dtype: str = ""
+    rows: int | None = None
+    row_bytes: int | None = None
+    #: Whether it takes nothing: its tasks make or read the pieces.
+    is_source: bool = False
+    #: Whether its function is the caller's own, so that its copies are unknown.
+    is_opaque: bool = False
+    #: The argument that sets the size of its pieces where they are made.
+    argument: str = ""
+    #: Whether all rows with one key come together in one task, and the share of the most frequent key.
+    by_key: bool = False
+    key: str = ""
+    key_share: float | None = None
+    #: Whether the pieces are in the graph, as they are in the caller's process.
+    is_embedded: bool = False
+
+
+def array_layers(array: Any) -> Iterator[Layer]:
+    """The steps of a Dask array."""
+    layers: Mapping[str, Any] = array.dask.layers
+    dependencies: Mapping[str, Any] = array.dask.dependencies
+    sizes: dict[str, int] = {}
+    notes: dict[str, Mapping[str, Any]] = {}
+    for token, layer in islice(layers.items(), _MAX_LAYERS):
+        known = getattr(layer, "collection_annotations", None)
+        if isinstance(known, dict):
+            with guarded("reading the chunks of a layer"):  # nan for unknown ones, and no dtype
+                notes[token] = known
+                sizes[token] = _chunk_bytes(known)
+    for token, size in sizes.items():
+        with guarded("reading a layer"):
+            layer, known = layers[token], notes[token]
+            inputs, inputs_count = _inputs(token, layer, sizes)
+            yield Layer(
+                name=plain_name(token),
+                token=token,
+                piece_bytes=size,
+                count=prod(len(each) for each in known["chunks"]),
+                inputs_bytes=inputs,
+                inputs_count=inputs_count,
+                shape=tuple(map(int, known["shape"])),
+                chunk=tuple(map(int, known["chunksize"])),
+                dtype=str(known["dtype"])[:60],
+                is_source=not dependencies.get(token),
+                is_opaque=_is_opaque(layer),
+                argument="chunks",
+            )
+
+
+def _chunk_bytes(known: Mapping[str, Any]) -> int:
+    """Bytes of the largest chunk; raises ValueError for a size that is not known."""
+    size = float(prod(known["chunksize"])) * int(known["dtype"].itemsize)
+    if not isfinite(size):
+        raise ValueError("the chunks have no known size")
+    return int(size)
+
+
+def _inputs(token: str, layer: Any, sizes: Mapping[str, int]) -> tuple[int, int]:
+    """Bytes that one task of *layer* takes, and in how many pieces."""
+    if (indices := getattr(layer, "indices", None)) is not None:
+        taken = [
+            (sizes[name], _blocks_taken(inds, layer.output_indices, layer.numblocks.get(name, ())))
+            for name, inds in indices
+            if inds is not None and isinstance(name, str) and name in sizes
+        ]
+        return sum(size * count for size, count in taken), sum(count for _, count in taken)
+    most = (0, 0)
+    for task in islice(_values(layer), _MAX_TASKS):
+        keys = getattr(task, "dependencies", None) or ()
+        counts = Counter(key[0] for key in keys if isinstance(key, tuple) and key)
+        total = sum(sizes[name] * count for name, count in counts.items() if name in sizes and name != token)
+        if any(
+            name not in sizes or name == token for name in counts
+        ):  # parts of pieces, in all as large as the result
+            total = max(total, sizes[token])
+        most = max(most, (total, sum(counts.values())))
+    return most
+
+
+def _values(layer: Any) -> Iterable[Any]:
+    """The tasks of a layer that has them already; none of one that would have to make them."""
+    mapping = getattr(layer, "mapping", None)
+    return mapping.values() if isinstance(mapping, dict) else ()
+
+
+def _blocks_taken(inds: Any, output: Any, numblocks: tuple[int, ...]) -> int:
+    pairs = zip(inds, numblocks, strict=False)
+    return prod(count for index, count in pairs if index not in output)
+
+
+def _is_opaque(layer: Any) -> bool:
+    func = getattr(getattr(layer, "task", None), "func", None)
+    module = getattr(func, "__module__", None) or getattr(type(func), "__module__", "")
+    return func is not None and not str(module).startswith(_KNOWN_PACKAGES)
+
+
+def frame_layers(frame: Any) -> Iterator[Layer]:
+    """The steps of a Dask dataframe that read, and those that bring rows together."""
+    nodes = _expressions(frame)
+    rows_of_sources: list[tuple[int, int]] = []
+    frames: list[Any] = []
+    found: list[Layer] = []
+    for node in nodes:
+        with guarded("reading an expression"):
+            if _is_source(node):
+                layer = _source_layer(node)
+                found.append(layer)
+                rows_of_sources.append(((layer.rows or 0) * layer.count, layer.count))
+                frames += filter(None, [_own_frame(node)])
+    rows = max((each for each, _ in rows_of_sources), default=0)
+    most = max((count for _, count in rows_of_sources), default=0)
+    for node in nodes:
+        with guarded("reading an expression"):
+            names = _class_names(node)
+            by = next((operands for name, operands in _BY_KEY.items() if name in names), None)
+            is_joined = int(node.npartitions) == 1 < most and not names & {"Reduction", "ApplyConcatApply"}
+            if _is_source(node) or not (by or is_joined or _has_own_function(node)):
+                continue
+            row_bytes = _row_bytes(expression_part(node, "_meta"))
+            each = rows // max(int(node.npartitions), 1) if "Reduction" not in names else 0
+            key = _key_of(node, by or ())
+            found.append(
+                Layer(
+                    name=plain_name(str(expression_part(node, "_name"))),
+                    token=str(expression_part(node, "_name")),
+                    piece_bytes=each * row_bytes if each and not by else None,
+                    count=int(node.npartitions),
+                    inputs_bytes=each * row_bytes,
+                    inputs_count=most if is_joined else 1,
+                    rows=each or None,
+                    row_bytes=row_bytes,
+                    is_opaque=_has_own_function(node),
+                    by_key=by is not None,
+                    key=key,
+                    key_share=_key_share(frames, key) if by else None,
+                )
+            )
+    yield from found
+
+
+def result_bytes(kind: str, value: Any) -> int | None:
+    """Bytes of the whole result of a collection, as far as its steps tell; None if they do not."""
+    if kind == "array":
+        size = float(prod(value.shape)) * int(value.dtype.itemsize)
+        return int(size) if isfinite(size) else None
+    if kind != "dataframe":
+        return None
+    nodes = _expressions(value)
+    if not all(_is_source(each) or "Blockwise" in _class_names(each) for each in nodes):
+        return None
+    layers = [_source_layer(each) for each in nodes if _is_source(each)]
+    rows = max(((each.rows or 0) * each.count for each in layers), default=0)
+    functions = any(_has_own_function(each) for each in nodes)  # which may return anything
+    return rows * _row_bytes(expression_part(value.expr, "_meta")) if rows and not functions else None
+
+
+def _expressions(frame: Any) -> list[Any]:
+    """The steps of a dataframe, without the columns that nobody asks for; as written where that fails."""
+    expression = frame.expr
+    with guarded("simplifying an expression"):
+        expression = expression.simplify()
+    return list(islice(expression.walk(), _MAX_LAYERS))
+
+
+def _class_names(node: Any) -> set[str]:
+    return {each.__name__ for each in type(node).__mro__}
+
+
+def _is_source(node: Any) -> bool:
+    return bool(_class_names(node) & {"BlockwiseIO", "FromDelayed"})
+
+
+def _has_own_function(node: Any) -> bool:
+    names = _class_names(node)
+    if not names & {"MapPartitions", "GroupByApply", "MapOverlap", "Apply", "FromMap"}:
+        return False
+    module = getattr(node.operand("func"), "__module__", None)
+    return not str(module).startswith(_KNOWN_PACKAGES)
+
+
+def _source_layer(node: Any) -> Layer:
+    names = _class_names(node)
+    count, row_bytes = int(node.npartitions), _row_bytes(expression_part(node, "_meta"))
+    rows = None
+    with guarded("counting the rows of a piece"):
+        rows = _rows(node, names, count)
+    return Layer(
+        name=plain_name(str(expression_part(node, "_name"))),
+        token=str(expression_part(node, "_name")),
+        piece_bytes=rows * row_bytes if rows else None,
+        count=count,
+        rows=rows,
+        row_bytes=row_bytes,
+        is_source=True,
+        argument=next((argument for name, argument in _FRAME_ARGUMENTS.items() if name in names), ""),
+        is_embedded="FromPandas" in names,
+    )
+
+
+def _rows(node: Any, names: set[str], count: int) -> int | None:
+    """Rows of the largest piece of a source; None if only reading would tell."""
+    if "FromPandas" in names:
+        return -(-len(_own_frame(node)) // max(count, 1))
+    if "Timeseries" in names:
+        from pandas import Timedelta  # type: ignore[import-untyped]
+        from pandas.tseries.frequencies import to_offset  # type: ignore[import-untyped]
+
+        piece, row = (Timedelta(to_offset(node.operand(name))) for name in ("partition_freq", "freq"))
+        return int(piece / row)
+    if "FromArray" in names:
+        size = node.operand("chunksize")
+        return int(size) if isinstance(size, int) else None
+    if "ReadParquet" in names:
+        return _rows_of_files(node, count)
+    return None
+
+
+def _own_frame(node: Any) -> Any:
+    """The frame of this process that an expression reads; None for any other."""
+    if "FromPandas" not in _class_names(node):
+        return None
+    return embedded_frame(node)
+
+
+def _rows_of_files(node: Any, count: int) -> int | None:
+    """Rows of the largest piece, from the footers of some files of this machine."""
+    cache = (
+        node.operand("_dataset_info_cache")
+        if "_dataset_info_cache" in expression_part(node, "_parameters")
+        else None
+    )
+    files = list(getattr((cache or {}).get("ds"), "files", ()))
+    if not files:
+        path = node.operand("path")
+        files = [path] if isinstance(path, str) else list(islice(path or (), _MAX_FILES))
+    local = [each for each in islice(files, _MAX_FILES) if isinstance(each, str) and Path(each).is_file()]
+    if not local:
+        return None
+    from pyarrow.parquet import read_metadata
+
+    footers = [read_metadata(each) for each in local]
+    groups = [footer.row_group(at).num_rows for footer in footers for at in range(min(footer.num_row_groups, 200))]
+    if count > len(files):
+        return max(groups, default=None)
+    return max((footer.num_rows for footer in footers), default=0) * max(1, len(files) // max(count, 1))
+
+
+def _row_bytes(meta: Any) -> int:
+    """Bytes of one row in memory, with its index."""
+    dtypes = list(getattr(meta, "dtypes", ())) if hasattr(meta, "columns") else [getattr(meta, "dtype", None)]
+    index = getattr(meta, "index", None)
+    index_bytes = 0 if type(index).__name__ == "RangeIndex" else _type_bytes(getattr(index, "dtype", None))
+    return sum(map(_type_bytes, dtypes[:_MAX_SAMPLE])) + index_bytes
+
+
+def _type_bytes(dtype: Any) -> int:
+    name = str(dtype)
+    if dtype is None:
+        return 0
+    if name == "object" or name.startswith(("string", "str")):
+        return _OBJECT_BYTES if name == "object" else 24
+    size = getattr(dtype, "itemsize", None)
+    return int(size) if isinstance(size, int) else 8
+
+
+def _key_of(node: Any, operands: Iterable[str]) -> str:
+    """The column that rows come together by; empty if it is none or several."""
+    if "GroupByBase" in _class_names(node):
+        by = list(getattr(node, "by", ()))
+        return str(by[0])[:100] if len(by) == 1 and isinstance(by[0], str) else ""
+    for name in operands:
+        value = node.operand(name) if name in expression_part(node, "_parameters") else None
+        if isinstance(value, list | tuple) and len(value) == 1:
+            value = value[0]
+        if isinstance(value, str):
+            return value[:100]
+    return ""
+
+
+def _key_share(frames: Iterable[Any], key: str) -> float | None:
+    """The largest share of rows with one and the same key, in a sample of a frame of this process."""
+    for each in frames:
+        if key and key in getattr(each, "columns", ()):
+            step = max(1, len(each) // _MAX_SAMPLE)
+            counts = each[key].iloc[::step].value_counts(normalize=True)
+            return float(counts.iloc[0]) if len(counts) else None
+    return None
+
+
+def plain_name(token: str) -> str:
+    """The name of a layer or an expression without its hash: ``random_sample``."""
+    name, _, tail = token.rpartition("-")
+    return (name if name and len(tail) >= 16 else token)[:100]

@@ -1,0 +1,150 @@
+"""The work behind an exception, or behind a call that still waits, as evidence: sizes and names, never data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
+from workerdiag.errors import error_text
+from workerdiag.guard import guarded
+from workerdiag.model.evidence import Event, Evidence, Gap
+from workerdiag.model.normalize import EventValue
+from workerdiag.model.vocabulary import GapReason
+from workerdiag.sources import tracebacks
+from workerdiag.sources.workload.computed import Assignment, Computed, find_computed, frames_of, waiting_frames
+from workerdiag.sources.workload.embedded import embedded_data
+from workerdiag.sources.workload.pieces import Layer, array_layers, frame_layers, plain_name, result_bytes
+
+#: At most this many steps, those whose tasks need most, become evidence.
+_MAX_STEPS = 4
+#: At most this many linked exceptions are searched for frames that compute.
+_MAX_LINKED = 10
+
+
+def workload_evidence(exc: BaseException | None, client: object, deadline: Deadline) -> list[Evidence]:
+    """What the caller computed: from the frames of *exc*, or else of the threads that wait for *client*.
+
+    It reads objects of the caller in a thread of its own; if that takes too long or fails, it is a `Gap`.
+    """
+    try:
+        return call_in_time("workerdiag-workload", partial(_evidence, exc, client), deadline)
+    except CALL_FAILURES as problem:
+        reason: GapReason = "timed-out" if isinstance(problem, TimeoutError) else "malformed"
+        detail = f"what was computed could not be read: {error_text(problem)}"[:500]
+        return [Gap(source="the caller's collections", reason=reason, detail=detail)]
+
+
+def _evidence(exc: BaseException | None, client: object) -> list[Evidence]:
+    computed = None if exc is None else _of_exception(exc)
+    if computed is None and exc is None and client is not None:
+        found = (find_computed(frames) for frames in waiting_frames(client))
+        computed = next((each for each in found if each is not None), None)
+    return [] if computed is None else list(computed_events(computed))
+
+
+def _of_exception(exc: BaseException) -> Computed | None:
+    each: BaseException | None = exc
+    for _ in range(_MAX_LINKED):
+        if each is None:
+            return None
+        computed = find_computed(frames_of(tracebacks.traceback_of(each)))
+        if computed is not None:
+            return computed
+        each = tracebacks.cause_of(each) or tracebacks.context_of(each)
+    return None
+
+
+def computed_events(computed: Computed) -> Iterator[Event]:
+    """One event for the call, then one for each step whose tasks need most."""
+    fields: dict[str, EventValue] = {
+        "place": computed.place,
+        "code": computed.code,
+        "gathered": computed.is_gathered,
+        "collections": len(computed.collections),
+        "kinds": ", ".join(sorted({kind for kind, _ in computed.collections})),
+        "futures": len(computed.keys),
+    }
+    layers: dict[str, Layer] = {}
+    results: list[int] = []
+    embedded = []
+    for kind, value in computed.collections:
+        with guarded("reading a collection"):  # of any release, and any chunks
+            if kind == "array":
+                layers |= {each.token: each for each in array_layers(value)}
+            elif kind == "dataframe":
+                layers |= {each.token: each for each in frame_layers(value)}
+        with guarded("reading the size of a result"):
+            results.append(result_bytes(kind, value) or 0)
+        with guarded("looking for data in a graph"):
+            embedded.append(embedded_data(value.dask if kind != "dataframe" else None))
+    fields["result_bytes"] = sum(results) or None
+    if data := max(embedded, key=lambda each: each.total_bytes, default=None):
+        fields |= {
+            "embedded_bytes": data.total_bytes or None,
+            "embedded_largest_bytes": data.largest_bytes or None,
+            "embedded_count": data.count or None,
+            "embedded_type": data.type or None,
+            "embedded_name": _name(data.layer, computed) or None,
+        }
+    frames = [each for each in layers.values() if each.is_embedded and each.piece_bytes]
+    if frames:
+        size = max((each.piece_bytes or 0) for each in frames)
+        fields |= {
+            "embedded_bytes": sum((each.piece_bytes or 0) * each.count for each in frames),
+            "embedded_largest_bytes": size,
+            "embedded_count": sum(each.count for each in frames),
+            "embedded_type": "DataFrame",
+            "embedded_name": _name(frames[0].token, computed) or None,
+        }
+    yield Event(topic="workload", fields=fields)
+    for each in _chosen(layers.values()):
+        yield Event(topic="workload-step", fields=_step_fields(each, computed))
+
+
+def _chosen(layers: Iterable[Layer]) -> list[Layer]:
+    """The steps whose tasks need most, and of those that make or read pieces the one with the largest."""
+    every = list(layers)
+    by_need = sorted(every, key=lambda each: -(each.inputs_bytes + (each.piece_bytes or 0)))
+    sources = [each for each in by_need if each.is_source]
+    by_key = [each for each in by_need if each.by_key]
+    return list(dict.fromkeys([*by_need[: _MAX_STEPS - 2], *sources[:1], *by_key[:1]]))
+
+
+def _step_fields(layer: Layer, computed: Computed) -> dict[str, EventValue]:
+    assigned = _assignment(layer.token, computed)
+    return {
+        "step": layer.name,
+        "variable": assigned.name if assigned else None,
+        "made_by": (assigned.code or None) if assigned else None,
+        "made_at_line": (assigned.line or None) if assigned else None,
+        "piece_bytes": layer.piece_bytes,
+        "pieces": layer.count,
+        "inputs_bytes": layer.inputs_bytes,
+        "inputs": layer.inputs_count,
+        "shape": " x ".join(map(str, layer.shape)) or None,
+        "chunk": " x ".join(map(str, layer.chunk)) or None,
+        "dims": ", ".join(computed.dims.get(layer.token, ())) or None,
+        "dtype": layer.dtype or None,
+        "rows": layer.rows,
+        "row_bytes": layer.row_bytes,
+        "is_source": layer.is_source,
+        "is_opaque": layer.is_opaque,
+        "argument": layer.argument or None,
+        "by_key": layer.by_key,
+        "key": layer.key or None,
+        "key_share": None if layer.key_share is None else round(layer.key_share, 3),
+    }
+
+
+def _name(token: str, computed: Computed) -> str:
+    assigned = _assignment(token, computed)
+    return assigned.name if assigned else ""
+
+
+def _assignment(token: str, computed: Computed) -> Assignment | None:
+    """The caller's name for a step; of a simplified one, whose token differs, by the name if only one has it."""
+    if found := computed.names.get(token):
+        return found
+    alike = [each for other, each in computed.names.items() if plain_name(other) == plain_name(token)]
+    return alike[0] if len(alike) == 1 else None
