@@ -26,6 +26,7 @@ from workerdiag.model.diagnosis import (
     RetryPolicy,
     UnlistedDeaths,
 )
+from workerdiag.model.memory import Cure, ReasonChance
 from workerdiag.model.vocabulary import GAP_REASONS, OUTCOMES, PLACES, RetryAction, Verdict
 from workerdiag.rendering.json import from_json, json_schema, to_dict, to_json
 
@@ -35,6 +36,8 @@ BOUNDED = {
     (RankedCause, "probability"): st.floats(0, 1),
     (Clue, "times"): st.integers(1, 2**31),
     (UnlistedDeaths, "count"): st.integers(0, 2**31),
+    (ReasonChance, "probability"): st.floats(0, 1),
+    (Cure, "probability"): st.floats(0, 1),
 }
 
 
@@ -44,7 +47,7 @@ def any_value(hint):
         return any_object(hint)
     if typing.get_origin(hint) is tuple:
         return st.lists(any_value(typing.get_args(hint)[0]), max_size=2).map(tuple)
-    if typing.get_origin(hint) is types.UnionType:
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):  # the latter for a Literal or None
         return st.one_of(*map(any_value, typing.get_args(hint)))
     if typing.get_origin(hint) is typing.Literal:
         return st.sampled_from(typing.get_args(hint))

@@ -280,7 +280,7 @@ def test_a_failed_task_is_said_to_be_run_again_at_home():
     findings = workerdiag.explain(logs=[LogText(text)])
 
     assert findings.outcome == "no-death"
-    assert "client.recreate_error_locally(future)" in findings.next_steps[0].command
+    assert "func(*client.gather(inputs))" in findings.next_steps[0].command
     assert "It cannot work" in findings.next_steps[0].inspect
 
 

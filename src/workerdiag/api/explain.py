@@ -311,9 +311,9 @@ def _exception_facts(arguments: ExplainArguments) -> list[Evidence]:
 
 def _workload(arguments: ExplainArguments, facts: Sequence[Evidence]) -> list[Evidence]:
     """What the caller computed, unless the error is the program's or a task's own."""
-    if arguments.sources is not None or any(
-        isinstance(each, ExceptionFacts) and (each.in_caller or each.from_task) for each in facts[:1]
-    ):
+    caught = next((each for each in facts if isinstance(each, ExceptionFacts)), None)
+    is_separate = caught is not None and (caught.in_caller or (caught.from_task and not caught.maybe_dask))
+    if arguments.sources is not None or (is_separate and not str(caught and caught.type).endswith("MemoryError")):
         return []
     from workerdiag.sources.workload.source import workload_evidence
 

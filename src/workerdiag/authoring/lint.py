@@ -18,6 +18,7 @@ from workerdiag.model.rules import (
     CLUSTER_PLACEHOLDERS,
     CRASH_PLACEHOLDERS,
     MEMORY_PLACEHOLDERS,
+    MEMORY_REASON,
     STACK_CAPTURE,
     AbsentSign,
     Cause,
@@ -246,6 +247,7 @@ def _known_placeholders(cause: Cause, book: Rulebook) -> set[str]:
     of_crashes = CRASH_PLACEHOLDERS if STACK_CAPTURE in captured else ()
     return {
         *MEMORY_PLACEHOLDERS,
+        MEMORY_REASON,
         *CLUSTER_PLACEHOLDERS,
         *of_crashes,
         *captured.intersection(CAPTURE_PLACEHOLDERS),

@@ -81,6 +81,8 @@ class Cure:
     kind: CureKind
     #: Bytes for ``worker-memory`` and ``piece-size``, a number for ``threads``; None for changes without a number.
     value: int | None = None
+    #: What to do, in words.
+    do: str
     #: The change as one would type it, with the caller's own names.
     change: str
     #: The sum behind it.

@@ -22,9 +22,11 @@ from workerdiag.model.diagnosis import (
     TaskFailure,
 )
 from workerdiag.model.evidence import Gap
+from workerdiag.model.memory import Cure, MemoryAccount
 from workerdiag.model.odds import GRADES
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.rendering.wording import (
+    REASON_TEXTS,
     TASK_TEXT,
     VERDICT_TEXTS,
     capitalize,
@@ -114,7 +116,17 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
     place = crash_line(of_cause) if findings.outcome == "explained" else failed_at(findings)
     line = stopped_line(of_cause) if findings.outcome == "explained" else ""
     where = tuple((label, text) for label, text in (("Where", place), ("At line", line)) if text)
-    return (what, ("How sure", sure), *where, ("Do now", one_line(_first_step(findings))))
+    cures = findings.cures if not top else ()  # else they are the first of its mitigations
+    step = cure_item(cures[0]).text if cures else one_line(_first_step(findings))
+    return (what, ("How sure", sure), *_reason(findings), *where, ("Do now", step))
+
+
+def _reason(findings: Findings) -> Iterator[tuple[str, str]]:
+    """Why the memory went over the limit, in words and with its sum."""
+    reasons = findings.memory.reasons if findings.memory and findings.memory.reason else ()
+    for each in reasons[:1]:
+        sure = f"{REASON_TEXTS[each.reason]} ({format_percent(each.probability)})"
+        yield "Because", f"{sure}. {capitalize(one_line(each.why))}."
 
 
 def _cause_certainty(top: RankedCause, blame: Blame) -> str:
@@ -197,6 +209,9 @@ def _sections(findings: Findings) -> Iterator[Section]:
         yield _bounded_section(
             "advice", "What to do", map(advice_item, top.mitigations), most=MAX_ADVICE, numbered=True
         )
+    if findings.cures and not top:
+        yield _bounded_section("advice", "What to do", map(cure_item, findings.cures), numbered=True)
+    yield _bounded_section("memory", "Memory account", account_items(findings.memory), most=2 * MAX_ITEMS)
     yield _candidate_section(findings)
     yield _bounded_section("now", "Now", (Item(text=each) for each in present_lines(findings.present)))
     lines, more = death_lines(findings)
@@ -268,6 +283,7 @@ Topic = Literal[
     "against",
     "unchecked",
     "advice",
+    "memory",
     "candidates",
     "now",
     "deaths",
@@ -469,6 +485,40 @@ def blame_items(blame: Blame, *, died: bool) -> list[Item]:
         }[blame.fairly_blamed]
         items.append(Item(text=f"Dask blames the task {one_line(blame.task)}{fair}"))
     return items + [Item(text=f"{capitalize(one_line(each)).rstrip('.')}.") for each in blame.reasons]
+
+
+def cure_item(cure: Cure) -> Item:
+    """A change with its sum."""
+    text = f"{one_line(cure.do)}. {capitalize(one_line(cure.why))}."
+    return Item(text=text, notes=labelled_notes(("Cost", cure.cost)), code=(one_line(cure.change),))
+
+
+def account_items(account: MemoryAccount | None) -> list[Item]:
+    """The terms of a memory account, each with its origin or what would show it; then the reasons."""
+    if account is None or not (account.reasons or account.task_bytes):
+        return []
+    terms = (
+        ("Limit", account.limit),
+        ("Held at the end", account.held),
+        ("Stored results", account.stored),
+        ("Spilled to disk", account.spilled),
+        ("Before any task", account.floor),
+        ("One task takes", account.inputs),
+        ("One task gives", account.output),
+        ("Copies while it runs", account.copies),
+        ("Data in the graph", account.in_graph),
+        ("The whole result", account.result),
+    )
+    lines = [f"{name}: {format_bytes(term.bytes)} ({one_line(term.origin)})" for name, term in terms if term.bytes]
+    if account.tasks_at_once:
+        lines.append(f"Tasks at once: {account.tasks_at_once}")
+    missing = [name.lower() for name, term in terms if term.bytes is None and term.missing]
+    if missing and account.would_tell:
+        lines.append(f"Not known: {', '.join(missing)}; what would tell: {one_line(account.would_tell)}")
+    others = [f"{each.reason} {format_percent(each.probability)}" for each in account.reasons]
+    if others:
+        lines.append(f"Reasons: {', '.join(others)}")
+    return [Item(text=line) for line in lines]
 
 
 def decision_items(findings: Findings) -> list[Item]:

@@ -16,8 +16,9 @@ from workerdiag.model.diagnosis import SURE_ENOUGH, Blame, Death, Decision, Rank
 from workerdiag.model.evidence import ExceptionFacts, TasksAtLoss
 from workerdiag.model.identity import NO_IDENTITY, Identity, host_of
 from workerdiag.model.incident import Incident
+from workerdiag.model.memory import Cure
 from workerdiag.model.process_end import TOGETHER_S
-from workerdiag.model.rules import Cause, Rulebook
+from workerdiag.model.rules import MEMORY_REASON, Cause, Rulebook
 from workerdiag.model.vocabulary import RetryAction
 from workerdiag.scoring.advice import MemoryNumbers
 from workerdiag.scoring.all_clear import all_died_at_start
@@ -207,13 +208,21 @@ def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> 
     return Blame(verdict=verdict, task=task, reasons=tuple(reasons), fairly_blamed=fairly if task else None)
 
 
-def decision(ranked: Sequence[RankedCause], book: Rulebook, verdict: Blame, numbers: MemoryNumbers) -> Decision:
+def decision(
+    ranked: Sequence[RankedCause],
+    book: Rulebook,
+    verdict: Blame,
+    numbers: MemoryNumbers,
+    cures: Sequence[Cure] = (),
+) -> Decision:
     """What a program may do without a person, as far as the evidence allows."""
+    enough = next((each.value for each in cures[:1] if each.kind == "worker-memory"), None)
     cause = _sure_cause(ranked, book)
     if cause is None:
         return Decision()
     return Decision(
         retry_safe={"safe": True, "unsafe": False}.get(cause.retry),
+        needs_memory_bytes=enough,
         needs_memory_lower_bound_bytes=numbers.wanted_more_than_bytes if wants_memory(cause) else None,
         platform_fault=None if verdict.verdict == "unknown" else verdict.verdict in ("platform", "operator"),
     )
@@ -222,6 +231,11 @@ def decision(ranked: Sequence[RankedCause], book: Rulebook, verdict: Blame, numb
 def wants_memory(cause: Cause) -> bool:
     """Whether more memory for each worker helps against a cause."""
     return any("needs_memory" in each.uses for each in cause.mitigations)
+
+
+def is_of_memory(cause: Cause) -> bool:
+    """Whether a worker that has it went over a limit of memory, so that a memory account says more."""
+    return wants_memory(cause) or any(MEMORY_REASON in each.superseded_by for each in cause.mitigations)
 
 
 def _sure_cause(ranked: Sequence[RankedCause], book: Rulebook) -> Cause | None:
@@ -270,7 +284,11 @@ _RETRIES: Final[frozenset[RetryAction]] = frozenset({"retry", "retry-with-memory
 
 
 def retry_policy(
-    ranked: Sequence[RankedCause], book: Rulebook, blame: Blame, lost: Sequence[Death], numbers: MemoryNumbers
+    ranked: Sequence[RankedCause],
+    book: Rulebook,
+    blame: Blame,
+    lost: Sequence[Death],
+    numbers: MemoryNumbers,
 ) -> RetryPolicy:
     """The policy of the likeliest cause, if that is sure and no death contradicts it; else ``ask``.
 

@@ -10,15 +10,15 @@ from workerdiag.deadline import NO_DEADLINE, Deadline
 from workerdiag.model.diagnosis import Death, Findings, RankedCause, UnlistedDeaths
 from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Incident
-from workerdiag.model.memory import Cure, MemoryAccount
+from workerdiag.model.memory import MemoryAccount
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import Cause, Rulebook
+from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.advice import ClusterSetup, MemoryNumbers, cluster_setup, memory_numbers, mitigations
 from workerdiag.scoring.all_clear import AllClearObstacles, all_clear_obstacles
-from workerdiag.scoring.blame_and_retry import blame, decision, retry_policy, wants_memory
-from workerdiag.scoring.cures import suggested_cures
+from workerdiag.scoring.blame_and_retry import blame, decision, is_of_memory, retry_policy
+from workerdiag.scoring.cures import cure_advice, numbers_for_reason, suggested_cures
 from workerdiag.scoring.evaluate import EvaluatedCase, deciding_cases, evaluate_cases
 from workerdiag.scoring.failures import is_callers_own, split_exception, task_failure
 from workerdiag.scoring.findings import clues, death_of_end, fingerprint, ranked_cause, unchecked_absences
@@ -42,6 +42,8 @@ from workerdiag.scoring.timeline_assembly import make_timeline
 FIRST_WEIGHT = 2.0
 #: Probability of "none of the known causes" below which a known cause is likelier.
 _EVEN = 0.5
+#: The entry of the table of errors for tasks whose inputs no worker may hold.
+_REFUSED_INPUTS = "refused-inputs"
 _WITHOUT_CAUSES: tuple[Outcome, ...] = ("no-death", "no-evidence")
 
 
@@ -73,23 +75,28 @@ def conclude(
     outcome = _outcome(chances, incident, obstacles)
     numbers = memory_numbers(incident, [match for each in deciding for match in each.matches])
     setting = cluster_setup(incident)
-    ranked: tuple[RankedCause, ...] = ()
-    if outcome not in _WITHOUT_CAUSES:
-        ranked = _rank_causes(chances, deciding, book, incident, numbers, setting)
     death_of = {id(each.case): _death_of_case(each, incident) for each in evaluated}
     deaths = listed(tuple(death_of.values()))
     beyond = deaths_beyond_cases(incident, gaps)
     lost_beyond = losses_beyond_cases(incident, gaps)
     unexpected = [each for each in in_question if each.is_unexpected]
     lost = [death_of[id(each.case)] for each in unexpected]
+    account = _memory(incident, chances, lost, numbers, book)
+    cures = suggested_cures(account, Workload.of(incident.marks), setting.deployment) if account else ()
+    if account and account.reason:
+        numbers = numbers_for_reason(numbers, account.reason, cures)
+    ranked: tuple[RankedCause, ...] = ()
+    if outcome not in _WITHOUT_CAUSES:
+        ranked = _rank_causes(chances, deciding, book, incident, numbers, setting)
+        advice = tuple(map(cure_advice, cures))
+        ranked = tuple(evolve(each, mitigations=(*advice, *each.mitigations)) for each in ranked[:1]) + ranked[1:]
     lost_workers = LostWorkers(
         deaths=lost,
         beyond=lost_beyond if incident.about or len(in_question) == len(evaluated) else UnlistedDeaths(),
         all_evaluated=all(each.is_evaluated for each in unexpected),
     )
-    account, cures = _memory(incident, _answer(ranked, outcome, book), lost, numbers, setting)
     verdict = redact_object(blame(ranked, book, question.scope))
-    decided = decision(ranked, book, verdict, numbers)
+    decided = decision(ranked, book, verdict, numbers, cures)
     findings = Findings(
         outcome=outcome,
         summary=summary(outcome, ranked, deaths, lost_workers, incident, obstacles)
@@ -118,20 +125,16 @@ def conclude(
     return evolve(findings, gaps=tuple(first_gaps.values())[::-1])
 
 
-def _answer(ranked: Sequence[RankedCause], outcome: Outcome, book: Rulebook) -> Cause | None:
-    return book.cause(ranked[0].id) if ranked and outcome == "explained" else None
-
-
 def _memory(
-    incident: Incident, cause: Cause | None, lost: Sequence[Death], numbers: MemoryNumbers, setting: ClusterSetup
-) -> tuple[MemoryAccount | None, tuple[Cure, ...]]:
-    """The memory account and the cures, if memory was the matter."""
-    if cause is None or not wants_memory(cause):
-        return None, ()
+    incident: Incident, chances: Distribution, lost: Sequence[Death], numbers: MemoryNumbers, book: Rulebook
+) -> MemoryAccount | None:
+    """The memory account, if memory was the matter."""
+    cause = book.cause(chances.explanation[0]) if chances.explanation else None
+    is_refused = incident.asked is not None and incident.asked.name == _REFUSED_INPUTS
+    if not is_refused and (cause is None or not is_of_memory(cause)):
+        return None
     work = Workload.of(incident.marks)
-    account = memory_account(incident, work, numbers, lost)
-    account = memory_reasons(account, work, len(lost))
-    return account, suggested_cures(account, work, setting.deployment)
+    return memory_reasons(memory_account(incident, work, numbers, lost), work, len(lost))
 
 
 def _ends(in_question: Sequence[EvaluatedCase], evaluated: Sequence[EvaluatedCase]) -> list[ProcessEnd]:

@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import ceil, floor, prod
 
+from attrs import evolve
+
+from workerdiag.model.diagnosis import Advice
 from workerdiag.model.memory import Cure, MemoryAccount
+from workerdiag.model.rules import MEMORY_REASON
 from workerdiag.model.vocabulary import CureKind, Deployment, MemoryReason
-from workerdiag.scoring.memory_account import Step, Workload
-from workerdiag.scoring.memory_reason import END_SHARE, SPILL_SHARE, account_sum
+from workerdiag.scoring.advice import MemoryNumbers
+from workerdiag.scoring.memory_account import END_SHARE, Step, Workload
+from workerdiag.scoring.memory_reason import SPILL_SHARE, account_sum
 from workerdiag.units import format_bytes, format_limit, round_up_limit
 
+#: What to do, in words; the change itself follows as code.
+_WORDS: Mapping[CureKind, str] = {
+    "worker-memory": "Give each worker {size} of memory",
+    "threads": "Let each worker run {value} task{s} at a time",
+    "piece-size": "Make the pieces smaller: at most {size} each",
+    "data-in-tasks": "Keep the data out of the graph: load them in the tasks, or scatter them once",
+    "do-not-collect": "Do not bring everything together: write the result out in parts, or reduce it first",
+    "spread-key": "Spread the rows of the key over several tasks",
+    "keep-less": "Keep fewer results on the workers",
+    "fix-leak": "Mend what grows from task to task",
+    "restart-workers": "Restart the workers in turn",
+    "trim": "Have freed memory given back to the system",
+    "disk": "Give the workers more disk to spill to",
+}
 #: At most this many changes are suggested, for reasons at least this likely.
 MAX_CURES, _LEAST_CHANCE = 3, 0.2
 #: A task takes one piece and gives one, and needs as much again while it runs, if nothing more is known.
 _USUAL_PIECES = 4
+#: Share of a limit that work may take without being paused.
+_USABLE_SHARE = 0.8
 #: Smaller pieces cost more in scheduling than they save.
 _LEAST_PIECE_BYTES = 2**20
 #: How likely a change suffices once its reason is right.
 _PIECES_HELP, _THREADS_HELP, _MEMORY_HELPS, _CODE_HELPS = 0.85, 0.8, 0.8, 0.85
+
+#: Reasons against which no amount of memory helps.
+_GROWING: tuple[MemoryReason, ...] = ("leak", "runaway")
 
 _THREADS: Mapping[Deployment | None, str] = {
     "local": "LocalCluster(threads_per_worker={value})",
@@ -50,6 +74,21 @@ def suggested_cures(account: MemoryAccount, work: Workload, deployment: Deployme
     return tuple(found.values())[:MAX_CURES]
 
 
+def cure_advice(cure: Cure) -> Advice:
+    """The cure as what to do now, with its sum if it has a number."""
+    why = f" {cure.why[:1].upper()}{cure.why[1:]}." if cure.value is not None else ""
+    return Advice(do=f"{cure.do}.{why}", cost=cure.cost, example=cure.change)
+
+
+def numbers_for_reason(numbers: MemoryNumbers, reason: MemoryReason, cures: Sequence[Cure]) -> MemoryNumbers:
+    """The numbers for mitigations and policy where the reason is known: a size is enough, or it is not given."""
+    enough = next((each.value for each in cures[:1] if each.kind == "worker-memory"), None)
+    words = {key: text for key, text in numbers.words.items() if key not in ("needs_memory", "pod_memory")}
+    if cures or reason in _GROWING:
+        words[MEMORY_REASON] = reason
+    return evolve(numbers, worth_a_try_bytes=enough, words=words)
+
+
 class _Treatment:
     """One account with the chance of a reason, for the changes against it."""
 
@@ -68,6 +107,7 @@ class _Treatment:
         self.limit = account.limit.bytes or 0
         self.floor = account.floor.bytes or 0
         self.tasks = account.tasks_at_once or 1
+        self.full = work.full_need_bytes(self.limit)
         #: How many will run at once when there are more of them.
         self.threads = max(work.threads or 1, self.tasks)
         self.is_first = account.reason == reason
@@ -81,7 +121,9 @@ class _Treatment:
         self, kind: CureKind, change: str, why: str, helps: float, value: int | None = None, cost: str = ""
     ) -> Cure:
         chance = round(min(1.0, self.chance * helps), 2)
-        return Cure(kind=kind, value=value, change=change, why=why, probability=chance, cost=cost)
+        size = format_limit(value or 0) if kind == "worker-memory" else format_bytes(value or 0)
+        do = _WORDS[kind].format(size=size, value=value, s="" if value == 1 else "s")
+        return Cure(do=do, kind=kind, value=value, change=change, why=why, probability=chance, cost=cost)
 
     def variable(self, fallback: str) -> str:
         named = next((each.variable for each in self.work.steps if each.variable), "")
@@ -213,7 +255,7 @@ def _with_argument(code: str, name: str, value: str, *, add: bool = False) -> st
 def _threads(case: _Treatment) -> Iterator[Cure]:
     if case.tasks < 2 or not case.limit:
         return
-    full, each = case.work.full_need_bytes, case.account.task_bytes
+    full, each = case.full, case.account.task_bytes
     if full and not case.work.governing:
         each = (full - case.floor) // case.tasks
     fits = int((END_SHARE * 0.95 * case.limit - case.floor) // each) if each else 1
@@ -233,7 +275,7 @@ def _threads(case: _Treatment) -> Iterator[Cure]:
 
 def _more_memory(case: _Treatment) -> Iterator[Cure]:
     """A larger limit, if what is needed is known."""
-    full, each = case.work.full_need_bytes, case.account.task_bytes
+    full, each = case.full, case.account.task_bytes
     if not case.is_first:  # it is the last to try, and only for a reason that is likely
         return
     if full and not case.work.governing:
@@ -242,7 +284,7 @@ def _more_memory(case: _Treatment) -> Iterator[Cure]:
         need, why = case.floor + case.tasks * each, account_sum(case.account, case.tasks)
     else:
         return
-    value = round_up_limit(need / 0.85)
+    value = round_up_limit(need / _USABLE_SHARE)
     if value <= case.limit:
         return
     change = _MEMORY.get(case.deployment, _MEMORY[None]).format(value=format_limit(value))
@@ -256,9 +298,7 @@ def _data_in_graph(case: _Treatment) -> Iterator[Cure]:
     if case.work.call.get("kinds") in ("", None):
         change = f"[{name}] = client.scatter([{name}], broadcast=True)   # and pass that future to the tasks"
     else:
-        change = (
-            f"load {name} in the tasks (read_parquet, from_map, delayed(load)(path)), rather than pass its data"
-        )
+        change = f"{name} = dd.read_parquet(path)   # da.from_zarr(path), delayed(load)(path): not made here"
     yield case.cure("data-in-tasks", change, why, _CODE_HELPS, cost="The data must be where workers can read them.")
 
 
@@ -269,16 +309,23 @@ def _brought_together(case: _Treatment) -> Iterator[Cure]:
     change = {
         "array": f"{name}.to_zarr('result.zarr')   # instead of compute(); or reduce it first",
         "dataframe": f"{name}.to_parquet('result/')   # instead of compute(); or reduce it first",
-    }.get(kinds, "reduce each part where it is, and bring together what is left")
+    }.get(kinds, "client.map(reduce_part, parts)   # and bring together what is left of them")
     yield case.cure("do-not-collect", change, why, _CODE_HELPS)
+    if (inputs := case.account.inputs.bytes) and case.limit and inputs > case.limit * SPILL_SHARE:
+        value = round_up_limit((2 * inputs + case.floor) / _USABLE_SHARE)
+        total = f"{format_bytes(inputs)} in + as much out + {format_bytes(case.floor)}"
+        change = _MEMORY.get(case.deployment, _MEMORY[None]).format(value=format_limit(value))
+        yield case.cure(
+            "worker-memory", change, f"{total}, with head-room", 0.6, value, "Fewer workers per machine."
+        )
 
 
 def _skew(case: _Treatment) -> Iterator[Cure]:
     step = next((each for each in case.work.steps if each.by_key), None)
     key = step.key if step and step.key else "key"
     why = next(each.why for each in case.account.reasons if each.reason == "skew")
-    steps = f"aggregate in two steps: by [{key!r}, 'salt'] with a random salt, then by {key!r}"
-    change = f"{steps}; or with a built-in aggregation instead of a function of your own"
+    salted = f'{case.variable("df")}.groupby([{key!r}, "salt"]).agg(...).groupby({key!r}).agg(...)'
+    change = f"{salted}   # salt: a column of random numbers; or a built-in aggregation instead of apply"
     yield case.cure("spread-key", change, why, _CODE_HELPS, cost="A second step.")
 
 
@@ -286,7 +333,7 @@ def _results_stored(case: _Treatment) -> Iterator[Cure]:
     why = next(each.why for each in case.account.reasons if each.reason == "results-stored")
     yield case.cure(
         "keep-less",
-        "del the futures and persisted collections that are done with, or write them out",
+        f"del {case.variable('futures')}   # futures and persisted collections that are done with",
         why,
         _THREADS_HELP,
     )
@@ -306,7 +353,7 @@ def _leak(case: _Treatment) -> Iterator[Cure]:
     where = f" in {kind.kind}" if kind and kind.kind else ""
     yield case.cure(
         "fix-leak",
-        f"find what grows from task to task{where}: a cache, a global list, a library's pool",
+        f"# look{where} for what is kept from task to task: a cache, a global list, a library's pool",
         why,
         _CODE_HELPS,
     )

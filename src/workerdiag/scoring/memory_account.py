@@ -17,14 +17,20 @@ from workerdiag.model.normalize import whole
 from workerdiag.scoring.advice import MemoryNumbers, captured_rss
 from workerdiag.units import format_bytes, parse_bytes
 
+#: The client warns of a graph with data in it; the scheduler refuses a task whose inputs no worker may hold.
+LARGE_GRAPH, REFUSED_INPUTS = "harmless.large-graph", "scheduler.inputs-too-large"
 #: What a worker holds that has done nothing but import NumPy and pandas (measured: 85 to 100 MiB).
 USUAL_FLOOR_BYTES = 100 * 2**20
 #: A worker with more than this has done something.
 _MOST_FLOOR_BYTES = 250 * 2**20
 #: Copies of the largest piece that a function makes while it runs: of NumPy or pandas, and of the caller's own.
 _KNOWN_COPIES, _UNKNOWN_COPIES = 1, 3
+#: Share of the limit at which a nanny ends a worker, unless configured; and by how much it is passed until the
+#: nanny looks, a tenth of a second later at most, where memory grows slowly.
+END_SHARE, _CAUGHT_SHARE = 0.95, 0.02
 #: Readings that differ by less than this share are of the same need: it was all there, and above the limit.
 _SAME_SHARE = 0.01
+_SMALL_BYTES = 2**20
 _RECORDER = "the flight recorder (workerdiag.install(client)) before the next run"
 
 
@@ -176,8 +182,8 @@ class Workload:
         by_owner: dict[str, list[Mapping[str, str]]] = {}
         for each in marks:
             by_owner.setdefault(each.owner, []).append(each.captures)
-        graphs = [parse_bytes(each.get("graph", "")) for each in by_owner.get("client.large-graph", ())]
-        refused = by_owner.get("scheduler.refused-inputs", ())
+        graphs = [parse_bytes(each.get("graph", "")) for each in by_owner.get(LARGE_GRAPH, ())]
+        refused = by_owner.get(REFUSED_INPUTS, ())
         restarts = by_owner.get("event.worker-restart-memory", ())
         cluster = next(iter(by_owner.get("event.cluster", ())), {})
         return cls(
@@ -193,7 +199,7 @@ class Workload:
                 filter(None, (parse_bytes(each.get("inputs", "")) for each in refused)), default=None
             ),
             refused_limit_bytes=max(
-                filter(None, (parse_bytes(each.get("limit", "")) for each in refused)), default=None
+                filter(None, (parse_bytes(each.get("allowed", "")) for each in refused)), default=None
             ),
         )
 
@@ -223,11 +229,19 @@ class Workload:
         """The task that workers died of."""
         return next((each for each in self.needs if each.key), None)
 
-    @property
-    def full_need_bytes(self) -> int | None:
-        """What a worker held that died several times with all that it wanted; None if it wanted more each time."""
+    def full_need_bytes(self, limit: int) -> int | None:
+        """What a worker held that died several times with all that it wanted; None if it wanted more each time.
+
+        Held memory that is the same each time, and so far above the limit that it was not only caught there.
+        """
         held = sorted(self.held_bytes)[-3:]
-        return held[-1] if len(held) == 3 and held[-1] - held[0] <= _SAME_SHARE * held[-1] else None
+        is_same = len(held) == 3 and held[-1] - held[0] <= _SAME_SHARE * held[-1]
+        return held[-1] if is_same and held[0] > limit * (1 + _CAUGHT_SHARE) else None
+
+    def grew_slowly(self, limit: int) -> bool:
+        """Whether workers were ended just above their limit each time: they grew little between two looks."""
+        held = sorted(self.held_bytes)
+        return len(held) > 2 and held[-1] < limit * (END_SHARE + _CAUGHT_SHARE)
 
 
 def memory_account(
@@ -246,6 +260,7 @@ def memory_account(
     spilled = max((each.spilled_bytes for each in paused), default=None)
     in_graph = max(work.number("embedded_bytes") or 0, work.graph_bytes or 0) or None
     result = work.number("result_bytes") if work.call.get("gathered") == "True" else None
+    result = result if result and result > _SMALL_BYTES else None
     inputs, inputs_origin = _inputs(work)
     return MemoryAccount(
         limit=MemoryTerm(bytes=exact, origin="the worker's memory limit") if exact else _missing("a worker's log"),

@@ -12,7 +12,7 @@ from attrs import evolve
 
 from workerdiag.model.memory import MemoryAccount, ReasonChance
 from workerdiag.model.vocabulary import MemoryReason
-from workerdiag.scoring.memory_account import Step, Workload
+from workerdiag.scoring.memory_account import END_SHARE, Step, Workload
 from workerdiag.units import format_bytes
 
 #: A weight and the sentence for it.
@@ -23,8 +23,8 @@ NAMED_FROM = 0.4
 _NONE = 1.0
 #: Strong, moderate and weak, as likelihood ratios.
 _STRONG, _MODERATE, _WEAK = 12.0, 5.0, 1.5
-#: Share of the limit at which Dask begins to spill, and at which its nanny ends the worker.
-SPILL_SHARE, END_SHARE = 0.6, 0.95
+#: Share of the limit at which Dask begins to spill.
+SPILL_SHARE = 0.6
 #: A piece or data below this share of the limit are not large.
 _LARGE_SHARE = 0.15
 #: Share of all rows that one key has if it is the matter.
@@ -79,7 +79,9 @@ class _Judge:
         self._limit = account.limit.bytes or 0
         self._floor = account.floor.bytes or 0
         self._step = work.governing
-        self._at_once = account.tasks_at_once or 1
+        self._full = work.full_need_bytes(self._limit)
+        #: 0 where it is not known.
+        self._at_once = account.tasks_at_once or 0
 
     def looks(self) -> Iterator[tuple[MemoryReason, Callable[[], Sign | None]]]:
         yield "data-in-graph", self._data_in_graph
@@ -197,7 +199,7 @@ class _Judge:
         if kind is None or kind.inputs_bytes or any(each.by_key for each in self._work.steps):
             return None
         each_worker = kind.finished / self._deaths
-        if each_worker < _FINISHED_BEFORE * self._at_once:
+        if each_worker < _FINISHED_BEFORE * max(self._at_once, 1):
             return None
         tasks = f"{kind.finished:,} tasks of the kind {kind.kind} finished for {self._deaths} deaths"
         return _STRONG, f"{tasks}: workers fill up over many tasks, none of which is too large alone"
@@ -215,14 +217,14 @@ class _Judge:
             return _MODERATE, f"workers died of {source.name}, which makes or reads a piece; its size is not known"
         if step is None or not self._pieces_are_large:
             return None
-        needs = f"{account_sum(self._account, self._at_once)}, the limit is {format_bytes(self._limit)}"
+        needs = f"{account_sum(self._account, max(self._at_once, 1))}, the limit is {format_bytes(self._limit)}"
         weight = _STRONG if self._need(step) > self._limit else _MODERATE
         return weight, f"{step.describe}: {needs}"
 
     def _too_many_at_once(self) -> Sign | None:
         if self._at_once < 2:
             return None
-        full, has_pieces = self._work.full_need_bytes, bool(self._work.call.get("kinds"))
+        full, has_pieces = self._full, bool(self._work.call.get("kinds"))
         if full is not None and not has_pieces:
             return _STRONG, f"{self._at_once} tasks ran at once and held {format_bytes(full)} each time, no more"
         if has_pieces or self._leak() is not None:  # which can be cut, or would only die later
@@ -230,15 +232,21 @@ class _Judge:
         return _MODERATE, f"{self._at_once} tasks ran at once, and nothing else shows what filled the memory"
 
     def _one_task_too_large(self) -> Sign | None:
-        if self._at_once > 1 or self._pieces_are_large or self._leak() is not None:
+        if self._at_once != 1 or self._pieces_are_large or self._leak() is not None:
             return None
-        if self._work.call.get("kinds"):
+        if self._work.call.get("kinds") or not self._work.call:
             return _WEAK, "the task ran alone"
         return _MODERATE, "the task ran alone, without large inputs, and needed more than a worker has"
 
     def _runaway(self) -> Sign | None:
-        if self._at_once > 1 or self._pieces_are_large or self._work.full_need_bytes or self._leak() is not None:
+        if self._at_once != 1 or self._pieces_are_large or self._full or self._leak() is not None:
             return None
+        is_plain = bool(self._work.call) and not self._work.call.get("kinds")
+        if is_plain and self._work.grew_slowly(self._limit):
+            return (
+                _MODERATE * 2,
+                "the task ran alone, and grew bit by bit until its worker was ended just above the limit",
+            )
         return _WEAK, "the task ran alone; how fast it grew is not known"
 
 
