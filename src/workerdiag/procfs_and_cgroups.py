@@ -65,6 +65,16 @@ def is_running(pid: int, started_ms: int) -> bool:
     return state not in ([b"Z"], [b"X"]) and process_start_ms(pid) == started_ms
 
 
+def process_memory(pid: int) -> dict[str, int]:
+    """The memory of a process by the names of ``/proc/PID/status`` (``VmRSS``, ``VmData``, ...), in bytes."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    pairs = (line.partition(":")[::2] for line in lines if line.startswith("Vm"))
+    return {name: int(size.split()[0]) * 1024 for name, size in pairs if size.endswith("kB")}
+
+
 def boot_id() -> str:
     """Which start of the machine this is; empty if not known. Containers of one kernel have the same."""
     try:

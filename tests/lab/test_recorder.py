@@ -129,6 +129,9 @@ def test_the_nannys_memory_kill_is_told_as_one(lab):
     assert message.is_memory_terminated
     assert message.memory_limit_bytes == 300 * tasks.MB
     assert ran(message) == ["burst"]
+    last_look = message.memory_at_kill
+    assert 0.95 * 300 * tasks.MB < last_look.rss_bytes <= last_look.peak_rss_bytes < last_look.asked_bytes
+    assert last_look.asked_bytes > 600 * tasks.MB
 
 
 @common
@@ -355,7 +358,7 @@ def condition(dask_worker):
 def condition_of_nanny(dask_worker):
     """All that the recorder changes in a nanny."""
     return {
-        "hooked": "_on_worker_exit_sync" in vars(dask_worker),
+        "hooked": sorted({"_on_worker_exit_sync", "log_event"} & vars(dask_worker).keys()),
         "process": dask_worker.process.on_exit.__name__,
         "callbacks": sorted(name for name in dask_worker.periodic_callbacks if "workerdiag" in name),
         "plugins": sorted(name for name in dask_worker.plugins if "workerdiag" in name),

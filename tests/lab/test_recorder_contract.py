@@ -19,6 +19,7 @@ import dask
 import pytest
 from distributed import Client, Nanny, Scheduler, Worker
 
+from workerdiag.procfs_and_cgroups import process_memory
 from workerdiag.recorder import internals
 from workerdiag.recorder.delivery import deliver
 from workerdiag.recorder.worker import LogCapture, OffThreadTasks, TaskSlots, ThreadTasks
@@ -128,9 +129,14 @@ def test_a_nanny_says_whom_it_ended_for_its_memory():
         async with cluster(Nanny, memory_limit="1GB") as (nanny, _):
             assert internals.terminated_pid(nanny) is None
             assert internals.terminate_fraction(nanny) == 0.95
-            pid = nanny.pid
+            pid, seen = nanny.pid, []
+            undo = internals.watch_memory_kills(nanny, lambda each: seen.append((each, process_memory(each))))
             nanny.memory_manager.memory_terminate_fraction = 0.001
             await until(lambda: internals.terminated_pid(nanny) == pid)
+            assert seen[0][0] == pid
+            assert 10**7 < seen[0][1]["VmRSS"] <= seen[0][1]["VmHWM"]
+            undo()
+            assert "log_event" not in vars(nanny)
             nanny.memory_manager.memory_terminate_fraction = None
 
     asyncio.run(run())

@@ -209,6 +209,7 @@ class Nanny(Server, Protocol):
     memory_manager: object
     periodic_callbacks: dict[str, object]
     worker_address: str | None
+    log_event: Method
     _on_worker_exit_sync: Method
 
 

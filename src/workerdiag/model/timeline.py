@@ -94,6 +94,20 @@ class MemoryCensus:
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
+class MemoryAtKill:
+    """The nanny's last look at a process, right before it ended it for its memory (``/proc/PID/status``)."""
+
+    #: Seconds since the epoch.
+    at: float
+    #: Resident (``VmRSS``), the most that ever was (``VmHWM``), and swapped out.
+    rss_bytes: int | None = None
+    peak_rss_bytes: int | None = None
+    swapped_bytes: int | None = None
+    #: As `MemorySample.asked_bytes`.
+    asked_bytes: int | None = None
+
+
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class MemoryLimits:
     """The limits that applied to one process; None: not known."""
 
@@ -133,6 +147,8 @@ class ProcessHistory:
     tasks: tuple[TaskSpan, ...] = ()
     #: What held the most memory as it came near its limit, oldest first.
     censuses: tuple[MemoryCensus, ...] = ()
+    #: None unless its nanny ended it for its memory.
+    at_kill: MemoryAtKill | None = None
     #: Peak memory of its cgroup, as the kernel counted it; only if the cgroup has a limit.
     group_peak_bytes: int | None = None
     #: Whether the samples come from the flight recorder, not only from logs and heartbeats.

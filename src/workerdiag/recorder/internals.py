@@ -220,6 +220,31 @@ def watch_stop_requests(nanny: Nanny, on_request: Callable[[], None]) -> Undo | 
     return undo
 
 
+def watch_memory_kills(nanny: Nanny, on_kill: Callable[[int], None]) -> Undo | None:
+    """Call *on_kill* with the worker's pid right before the nanny ends it for its memory. Returns an undo function.
+
+    ``NannyMemoryManager.memory_monitor`` (worker_memory.py) logs the event ``worker-restart-memory`` with it, by
+    ``Nanny.log_event``, and then sends SIGTERM.
+    """
+    original = getattr(nanny, "log_event", None)
+    if not callable(original):
+        return None
+
+    def hooked(topic: object, msg: object) -> object:
+        pid = msg.get("pid") if topic == "worker-restart-memory" and isinstance(msg, dict) else None
+        if isinstance(pid, int):
+            with suppress(Exception):  # the nanny has a worker to end
+                on_kill(pid)
+        return original(topic, msg)
+
+    def undo() -> None:
+        if vars(nanny).get("log_event") is hooked:
+            del nanny.log_event
+
+    nanny.log_event = hooked
+    return undo
+
+
 def terminated_pid(nanny: Nanny) -> int | None:
     """The process that the nanny ended last for taking too much memory (worker_memory.py); None if none."""
     pid = getattr(getattr(nanny, "memory_manager", None), "_last_terminated_pid", None)

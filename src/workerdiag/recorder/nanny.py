@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from distributed.diagnostics.plugin import NannyPlugin
 from tornado.ioloop import PeriodicCallback
 
-from workerdiag.procfs_and_cgroups import find_memory_group
+from workerdiag.procfs_and_cgroups import find_memory_group, process_memory
 from workerdiag.recorder import internals
 from workerdiag.recorder.delivery import BoxLock, deliver, discard_delivered, save_report
 from workerdiag.recorder.internals import Undo, set_recording
@@ -23,6 +23,7 @@ from workerdiag.wire import PLUGIN_NAME
 
 if TYPE_CHECKING:
     from workerdiag.model.dask import Nanny
+    from workerdiag.model.timeline import MemoryAtKill
     from workerdiag.wire.black_box import BlackBox
     from workerdiag.wire.messages import CgroupCounters, DeathReport
 
@@ -47,6 +48,9 @@ class NannyRecording(Recording):
         self._asked_to_stop = False
         self._undo_exits: Undo | None = None
         self._undo_stop_requests: Undo | None = None
+        self._undo_memory_kills: Undo | None = None
+        #: Which process the nanny ended last for its memory, when, and what it had then.
+        self._last_look: tuple[int, float, dict[str, int]] | None = None
         self._stderr = StderrWatch()
         self._ticks = PeriodicCallback(self._tick, _TICK_MS)
 
@@ -60,6 +64,7 @@ class NannyRecording(Recording):
         self._undo_exits = internals.watch_exits(self._nanny, self._on_exit)
         if self._undo_exits is None:
             self.lack("exit-status", "exit status: this release of distributed does not tell it")
+        self._undo_memory_kills = internals.watch_memory_kills(self._nanny, self._on_memory_kill)
         self._tick()
         self._nanny.periodic_callbacks[PLUGIN_NAME] = self._ticks  # the nanny stops them with its own
         self._ticks.start()
@@ -67,10 +72,10 @@ class NannyRecording(Recording):
 
     def stop(self) -> None:
         """Stop watching and undo every change."""
-        for undo in (self._undo_exits, self._undo_stop_requests):
+        for undo in (self._undo_exits, self._undo_stop_requests, self._undo_memory_kills):
             if undo is not None:
                 undo()
-        self._undo_exits = self._undo_stop_requests = None
+        self._undo_exits = self._undo_stop_requests = self._undo_memory_kills = None
         self._ticks.stop()
         self._stderr.stop()
         self._nanny.periodic_callbacks.pop(PLUGIN_NAME, None)
@@ -88,6 +93,9 @@ class NannyRecording(Recording):
 
     def _on_stop_request(self) -> None:
         self._asked_to_stop = True
+
+    def _on_memory_kill(self, pid: int) -> None:
+        self._last_look = (pid, time.time(), process_memory(pid))
 
     def _on_exit(self, code: int) -> None:
         """Save the report of the worker process's exit at once, and start its delivery."""
@@ -126,11 +134,26 @@ class NannyRecording(Recording):
             nanny_status=nanny.status.name,
             stop_requested="nanny-kill" if self._asked_to_stop else "nanny-closing" if is_closing else None,
             is_memory_terminated=self._pid is not None and internals.terminated_pid(nanny) == self._pid,
+            memory_at_kill=self._memory_at_kill(),
             memory_limit_bytes=getattr(nanny.memory_manager, "memory_limit", None),
             terminate_fraction=internals.terminate_fraction(nanny),
             children_peak_rss_bytes=peak_rss_of_children(),
             cgroup=self._cgroup_counters(),
             stderr=last_stderr(path, box, just_now=True) if path is not None and box is not None else None,
+        )
+
+    def _memory_at_kill(self) -> MemoryAtKill | None:
+        if self._last_look is None or self._last_look[0] != self._pid:
+            return None
+        from workerdiag.model.timeline import MemoryAtKill
+
+        _, at, memory = self._last_look
+        return MemoryAtKill(
+            at=at,
+            rss_bytes=memory.get("VmRSS"),
+            peak_rss_bytes=memory.get("VmHWM"),
+            asked_bytes=memory.get("VmData"),
+            swapped_bytes=memory.get("VmSwap"),
         )
 
     def _cgroup_counters(self) -> CgroupCounters | None:

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 from attrs import asdict, evolve, frozen
 
 from workerdiag.model.identity import differ
+from workerdiag.model.timeline import MemoryAtKill
 from workerdiag.wire import MESSAGE_SCHEMA
 from workerdiag.wire.black_box import BlackBox, RunningTask
 from workerdiag.wire.plain import BrokenValueError, from_plain, to_plain
@@ -179,6 +180,8 @@ class DeathReport:
     #: ``nanny-kill``: the nanny had asked the worker to close; ``nanny-closing``: it closes itself.
     stop_requested: Literal["nanny-kill", "nanny-closing"] | None = None
     is_memory_terminated: bool = False
+    #: What it had right before that.
+    memory_at_kill: MemoryAtKill | None = None
     memory_limit_bytes: int | None = None
     #: Share of the limit at which the nanny ends its worker.
     terminate_fraction: float | None = None

@@ -22,6 +22,7 @@ from workerdiag.model.evidence import (
 )
 from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
+from workerdiag.model.timeline import ProcessHistory
 from workerdiag.pipeline import diagnose
 from workerdiag.rendering.html import render_html
 from workerdiag.rendering.json import from_json, to_json
@@ -215,6 +216,20 @@ def test_the_line_at_which_the_nanny_ended_it_is_told_in_every_form():
     assert from_json(to_json(findings))["deaths"] == findings.deaths
     asked = nanny_report(exit=exit_, stop_requested="nanny-kill", running_tasks=running)
     assert diagnose(collect(Client((scheduler_record(), asked))), load_rulebook()).deaths[0].lines == ()
+
+
+@pytest.mark.parametrize("box", [{}, {"box": None}])
+def test_the_nannys_last_look_is_the_end_of_the_curve(box):
+    """What the process held and had asked for when it was ended is told, with a black box and without."""
+    look = {"at": NOW + 0.5, "rss_bytes": 97, "peak_rss_bytes": 98, "asked_bytes": 160, "swapped_bytes": 0}
+    death = nanny_report(exit={"signal": 15}, is_memory_terminated=True, memory_at_kill=look, **box)
+    evidence = collect(Client((scheduler_record(), death)))
+    (history,) = of_kind(ProcessHistory, evidence)
+    assert (history.at_kill.rss_bytes, history.at_kill.asked_bytes) == (97, 160)
+    assert (history.samples[-1].process_bytes, history.samples[-1].asked_bytes) == (97, 160)
+    (reading,) = of_kind(MemoryReading, evidence)
+    assert (reading.rss_bytes, reading.when) == (97, NOW + 0.5)
+    assert diagnose(evidence, load_rulebook()).timeline.histories[0].at_kill == history.at_kill
 
 
 def test_a_process_that_only_its_nanny_knew_and_stopped_is_no_death():

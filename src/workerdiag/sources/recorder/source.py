@@ -253,7 +253,7 @@ def _death_fields(death: RecordedDeath, others: Sequence[str]) -> dict[str, Even
     last = _last_sample(report)
     fields: dict[str, EventValue] = {
         "reported_by": ", ".join(each.kind for each in (record, report) if each is not None),
-        "rss_bytes": _either(last.process_rss_bytes, heartbeat.rss_bytes),
+        "rss_bytes": _either(_killed_at(report), _either(last.process_rss_bytes, heartbeat.rss_bytes)),
         "managed_bytes": _either(last.managed_bytes, heartbeat.managed_bytes),
         "spilled_bytes": _either(last.spilled_bytes, heartbeat.spilled_bytes),
         "open_files": _either(last.open_files, heartbeat.open_files),
@@ -342,9 +342,11 @@ def _memory_readings(death: RecordedDeath, identity: Identity) -> Iterator[Memor
     heartbeat = record.last_heartbeat if record is not None else Heartbeat()
     limits = (last.memory_limit_bytes, *(each.memory_limit_bytes for each in (record, report) if each))
     limit = next(filter(None, limits), None)
-    rss = last.process_rss_bytes or heartbeat.rss_bytes or None
+    rss = _killed_at(report) or last.process_rss_bytes or heartbeat.rss_bytes or None
     if rss or limit:
         at = last.at if last.process_rss_bytes else heartbeat.at
+        if report is not None and report.memory_at_kill is not None and _killed_at(report):
+            at = report.memory_at_kill.at
         yield MemoryReading(identity=identity, rss_bytes=rss, limit_bytes=limit, when=at)
 
 
@@ -410,6 +412,11 @@ def _last_sample(report: DeathReport | None) -> Sample:
     return samples[-1] if samples else Sample(at=0.0)
 
 
+def _killed_at(report: DeathReport | None) -> int | None:
+    """What the process held when its nanny ended it for its memory; None if it did not, or did not see that."""
+    return report.memory_at_kill.rss_bytes if report is not None and report.memory_at_kill is not None else None
+
+
 def _either(one: int | None, other: int | None) -> int | None:
     return other if one is None else one
 
@@ -438,28 +445,34 @@ _THREAD_CHARS = 100
 
 
 def process_history(death: RecordedDeath, identity: Identity) -> ProcessHistory | None:
-    """Return memory, limits and tasks from a worker's black box; None without one."""
+    """Return memory, limits and tasks from a worker's black box, and its nanny's last look; None without either."""
     report = death.report
-    if report is None or report.box is None:
+    if report is None or (report.box is None and report.memory_at_kill is None):
         return None
-    group = report.cgroup or CgroupCounters()
+    box, group, at_kill = report.box or BlackBox(), report.cgroup or CgroupCounters(), report.memory_at_kill
+    samples = [
+        MemorySample(
+            at=each.at,
+            process_bytes=each.process_rss_bytes,
+            managed_bytes=each.managed_bytes,
+            spilled_bytes=each.spilled_bytes,
+            # The cgroup of a whole machine or login includes the memory of others.
+            group_bytes=each.cgroup_current_bytes if each.cgroup_limit_bytes else None,
+            asked_bytes=each.process_data_bytes,
+        )
+        for each in box.samples
+    ]
+    if at_kill is not None and at_kill.rss_bytes:
+        samples.append(
+            MemorySample(at=at_kill.at, process_bytes=at_kill.rss_bytes, asked_bytes=at_kill.asked_bytes)
+        )
     return ProcessHistory(
         identity=identity,
-        samples=tuple(
-            MemorySample(
-                at=each.at,
-                process_bytes=each.process_rss_bytes,
-                managed_bytes=each.managed_bytes,
-                spilled_bytes=each.spilled_bytes,
-                # The cgroup of a whole machine or login includes the memory of others.
-                group_bytes=each.cgroup_current_bytes if each.cgroup_limit_bytes else None,
-                asked_bytes=each.process_data_bytes,
-            )
-            for each in report.box.samples
-        ),
-        limits=_memory_limits(report, report.box),
-        tasks=tuple(_task_spans(report, report.box)),
-        censuses=report.box.censuses,
+        samples=tuple(samples),
+        limits=_memory_limits(report, box),
+        tasks=tuple(_task_spans(report, box)),
+        censuses=box.censuses,
+        at_kill=at_kill,
         group_peak_bytes=group.peak_bytes if group.limit_bytes else None,
         recorded=True,
         when=death.at,
