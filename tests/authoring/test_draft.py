@@ -65,3 +65,10 @@ def test_a_generalised_line_matches_itself(text):
 def test_a_healthy_log_suggests_nothing():
     """Start-up lines alone are no ground for a rule."""
     assert suggested("\n".join(LOG.splitlines()[:3])) == []
+
+
+@pytest.mark.parametrize("logger", ["distributed.worker - ERROR", "distributed.scheduler - WARNING"])
+def test_who_writes_a_line_is_not_what_it_means(logger):
+    """A line of Dask's own logger, the first or the last of a log, is unusual if no rule knows its words."""
+    line = f"2026-05-04 11:22:40,000 - {logger} - The frobnicator has lost its capacitor\n"
+    assert [each.text for each in suggested(line)] == ["The frobnicator has lost its capacitor"]

@@ -22,10 +22,12 @@ BOOK = workerdiag.load_rulebook(packs=False)
         ),
         ("spot instance reclaimed", "spot"),
         ("signal.segfault", "signal.segfault"),
+        ("silence_logs", "external.sigkill"),
+        ("coredumpctl", "signal.segfault"),
     ],
 )
 def test_words_find_the_cause(query, cause):
-    """Everyday words, a line of a log, an id."""
+    """Everyday words, a line of a log, an id, what advice says that many causes share."""
     assert any(cause in each.id for each in search_causes(BOOK, query, most=3))
 
 

@@ -14,6 +14,7 @@ from attrs import evolve, frozen
 from workerdiag.matching.literals import NoLiteralError, literals
 from workerdiag.matching.log_lines import ParsedLine, parse_line
 from workerdiag.matching.match import match
+from workerdiag.model.diagnosis import RECOGNITION_ROLE
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import MatchRole
@@ -25,6 +26,8 @@ MAX_LINES = 200_000
 _LINE_CHARS = 400
 #: Marks that a process ended here; an unusual line shortly before one is worth more.
 _END_ROLES: tuple[MatchRole, ...] = ("death", "self-closed", "removal", "restart", "blame")
+#: Marks of who writes, or of what a writer calls an error: no rule knows the words.
+_KNOWS_NOTHING: tuple[MatchRole, ...] = (RECOGNITION_ROLE, "error")
 _NEAR_LINES = 40
 _GRAVITY = {"CRITICAL": 5, "ERROR": 4, "WARNING": 2, "INFO": 0, "DEBUG": 0}
 
@@ -61,7 +64,8 @@ def unusual_lines(chunks: Sequence[LogChunk], book: Rulebook, *, quiet: Collecti
     *quiet* has the templates (`line_template`) of what healthy clusters write.
     """
     matches = match(chunks, book)
-    known = {(each.origin, line) for each in matches for line in range(each.line, each.last_line + 1)}
+    telling = [each for each in matches if each.role not in _KNOWS_NOTHING]
+    known = {(each.origin, line) for each in telling for line in range(each.line, each.last_line + 1)}
     ends = [(each.origin, each.line) for each in matches if each.role in _END_ROLES and not each.sign]
     found: dict[str, UnusualLine] = {}
     for origin, number, line in _parsed_lines(chunks):

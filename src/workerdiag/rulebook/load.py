@@ -256,9 +256,9 @@ def _without_empty(value: object) -> object:
 
 
 #: What a word in this part of a cause is worth.
-_ID, _TITLE, _WHY, _SIGN = 8.0, 4.0, 2.0, 1.0
+_ID, _TITLE, _WHY, _SIGN, _ADVICE = 8.0, 4.0, 2.0, 1.0, 0.5
 _WORD = re.compile(r"[a-z0-9_]{2,}")
-#: Letters of a word that are compared: "killing" finds "killed".
+#: Letters of a word that are compared: "killing" finds "killed". Names of programs are compared whole.
 _STEM = 5
 
 
@@ -279,6 +279,7 @@ def _score(cause: Cause, wanted: frozenset[str]) -> float:
         (_TITLE, cause.title),
         (_WHY, cause.why),
         (_SIGN, " ".join(_sign_texts(cause))),
+        (_ADVICE, " ".join(_advice_texts(cause))),
     )
     found = [(worth, wanted & _stems(text)) for worth, text in parts]
     words = frozenset[str]().union(*(each for _, each in found))
@@ -292,5 +293,13 @@ def _sign_texts(cause: Cause) -> Iterable[str]:
             yield from sign.seen
 
 
+def _advice_texts(cause: Cause) -> Iterable[str]:
+    """The advice and the next steps, also those that many causes share."""
+    for each in cause.mitigations:
+        yield from (each.when, each.do, each.example)
+    for step in cause.next_steps:
+        yield from (step.inspect, step.command)
+
+
 def _stems(text: str) -> frozenset[str]:
-    return frozenset(word[:_STEM] for word in _WORD.findall(text.lower()))
+    return frozenset(word if "_" in word else word[:_STEM] for word in _WORD.findall(text.lower()))

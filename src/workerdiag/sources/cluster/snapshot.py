@@ -227,11 +227,9 @@ def event_cutter() -> Method:
             return value
         if isinstance(value, dict):
             return {key: sendable(each) for key, each in value.items()}
-        for kind in (list, tuple, set, frozenset):
-            if isinstance(
-                value, kind
-            ):  # a transition log has tuples with names, which take their members one by one
-                return kind(map(sendable, value))
+        if isinstance(value, list | tuple | set | frozenset):
+            # A tuple with names, of a transition log, takes its members one by one.
+            return (tuple if isinstance(value, tuple) else type(value))(map(sendable, value))
         return str(getattr(value, "address", value))[:200]
 
     def cut(message: object, keys: Sequence[object], most: int) -> tuple[object, dict[str, int]]:
