@@ -16,7 +16,7 @@ from typing import Any, Literal
 from attrs import field, frozen
 
 from workerdiag.guard import guarded
-from workerdiag.model.evidence import is_library
+from workerdiag.model.user_code import is_library
 from workerdiag.sources.internals import array_variables, expression_part, frames_of_threads, variable_data
 
 CollectionKind = Literal["array", "dataframe", "bag", "delayed"]
