@@ -444,3 +444,31 @@ def test_the_words_of_a_batch_system_tell_which_it_is(text, expected):
     top = workerdiag.explain(logs=LogText(text), timeout="60s").top
     assert top is not None
     assert any(expected in each.example for each in top.mitigations)
+
+
+def advice_for_silent_and_paused(**fields: str | int) -> str:
+    """Everything that is advised for a worker that is silent, and for one that is paused."""
+    texts = []
+    for state in ({"silent": True, "status": "running"}, {"status": "paused"}):
+        known = {"pid": 4711, "address": "tcp://10.0.0.4:1", **state, **fields}
+        event = Event(topic="worker-state", fields=known, identity=Identity(worker="tcp://10.0.0.4:1"))
+        waits = Event(topic="scheduler-state", fields={"workers": 1, "waiting_tasks": 2})
+        found = diagnose([event, waits], load_rulebook())
+        texts += [f"{each.do} {each.example}" for each in found.top.mitigations]
+    return " ".join(texts)
+
+
+def test_workers_without_a_nanny_are_not_to_be_restarted_by_dask():
+    """`client.restart_workers` raises there: the process itself has to be ended, and is named."""
+    assert "client.restart_workers([" in advice_for_silent_and_paused(nanny="tcp://10.0.0.4:2")
+    without = advice_for_silent_and_paused()
+    assert "client.restart_workers([" not in without
+    assert "kill 4711" in without
+
+
+def test_a_process_that_is_known_is_named_in_commands():
+    """Nobody has to look up what the report knows."""
+    text = advice_for_silent_and_paused(nanny="tcp://10.0.0.4:2")
+    assert "py-spy dump --native --pid 4711" in text
+    assert "client.restart_workers(['tcp://10.0.0.4:1'])" in text
+    assert "PID" not in text

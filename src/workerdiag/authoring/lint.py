@@ -238,8 +238,12 @@ def _fixed_size(mitigation: Mitigation) -> str:
     return found[0] if found else ""
 
 
-#: Fields that advice may quote of events that sources create (`sources.modules`).
-_FIELDS_OF_TOPIC = {"module": ("module", "path"), "unread-task": ("module", "path")}
+#: Fields that advice may quote of events that sources create.
+_FIELDS_OF_TOPIC = {
+    "module": ("module", "path"),
+    "unread-task": ("module", "path"),
+    "worker-state": ("pid", "address"),
+}
 
 
 def _known_placeholders(cause: Cause, book: Rulebook) -> set[str]:

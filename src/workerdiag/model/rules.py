@@ -200,9 +200,9 @@ MEMORY_REASON = "memory_reason"
 STACK_CAPTURE = "stack"
 CRASH_PLACEHOLDERS = ("frame", "package")
 #: ... data of the cluster and of a task that Dask gave up on, ...
-CLUSTER_PLACEHOLDERS = ("dashboard", "cluster", "gave_up", "losses", "allowed_failures")
+CLUSTER_PLACEHOLDERS = ("dashboard", "cluster", "gave_up", "losses", "allowed_failures", "no_nanny")
 #: ... and captures of these names in the cause's own patterns.
-CAPTURE_PLACEHOLDERS = ("module", "task", "seconds", "path", "port", "address")
+CAPTURE_PLACEHOLDERS = ("module", "task", "seconds", "path", "port", "address", "pid")
 #: A scheduler registers a new worker.
 REGISTRATIONS = ("scheduler.register-worker", "event.add-worker")
 #: A scheduler retires the workers that it lists.

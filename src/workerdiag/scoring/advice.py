@@ -45,6 +45,7 @@ _OF_STREAM: Mapping[str, Deployment] = {"kubernetes": "kubernetes", "batch": "ba
 _KILLED_WORKER = "KilledWorker"
 _QUOTES = "'\""
 _LONGEST = 200
+_WORKER_STATE = "event.worker-state"
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 #: Libraries of C and of Python in which a fault shows but does not lie.
 _C_LIBRARY = re.compile(r"(?:libc|libm|libpthread|ld-linux[\w-]*|libpython[\d.]*|libstdc\+\+|libgcc_s)[-.]")
@@ -90,7 +91,7 @@ def cluster_setup(incident: Incident) -> ClusterSetup:
                 None,
             ),
         ),
-        words={**setup_words, **_given_up_task(incident)},
+        words={**setup_words, **_given_up_task(incident), **_lack_of_nannies(incident.marks)},
     )
 
 
@@ -101,6 +102,12 @@ def _deployment(setup_events: Iterable[Mapping[str, str]], marks: Iterable[Match
     by_platform = [_OF_STREAM.get(mark.stream or "") for mark in marks]
     names = [*(each.get("deployment") for each in setup_events), *by_manager, *by_platform]
     return next((found for name in names if (found := as_deployment(name))), None)
+
+
+def _lack_of_nannies(marks: Iterable[Match]) -> Mapping[str, str]:
+    """Whether the scheduler knows workers, and none with a nanny that could restart it."""
+    states = [mark.captures for mark in marks if mark.owner == _WORKER_STATE]
+    return {"no_nanny": "no nanny"} if states and not any(each.get("nanny") for each in states) else {}
 
 
 def _given_up_task(incident: Incident) -> Mapping[str, str]:

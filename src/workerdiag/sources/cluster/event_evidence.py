@@ -110,6 +110,7 @@ def _state_fields(address: str, state: ClusterState, silent: Collection[str]) ->
     if address in silent:
         fields |= {
             "silent": True,
+            "address": address,
             "others_heard_s": None if others_s is None else round(others_s, 1),
             "pid": _number_or_none(worker.get("pid")),
             "assigned_count": _number_or_none(worker.get("processing_count")),
