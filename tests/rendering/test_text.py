@@ -143,7 +143,7 @@ def test_every_part_of_the_findings_shows():
         "dask worker --memory-limit 5GiB",
         "2% The kernel killed the worker",
         "tcp://10.0.0.4:34937 (pid 129), 2026-11-21 10:02:03: killed by signal 9 (SIGKILL)",
-        "Dask blames the task load-1, correctly: it was running when workers died.",
+        "Dask blames the task load-1, correctly: its function was running when workers died.",
         "Memory at death: 3.82 GiB of 4 GiB allowed (95%)",
         "Memory a worker needs: more than 3.93 GiB",
         "dmesg -T | grep -i 'killed process'",

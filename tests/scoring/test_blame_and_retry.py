@@ -58,6 +58,12 @@ def test_a_task_behind_one_that_was_not_finished_is_acquitted():
     assert (verdict.verdict, verdict.fairly_blamed) == ("other-task", False)
 
 
+def test_a_task_behind_one_of_its_own_function_is_not_acquitted():
+    """Which of them Dask names is chance: who reads of another task looks for another mistake."""
+    verdict = judged(executing=("quick-1",), unfinished=("quick-1", "quick"))
+    assert (verdict.verdict, verdict.fairly_blamed) == ("task", True)
+
+
 def test_a_task_behind_one_whose_kind_has_finished_elsewhere_is_not_acquitted():
     """What a process had finished just before it was killed, nobody is told; and that kind ends no workers."""
     verdict = judged(executing=("nap-2",), unfinished=("nap-2", "quick"), finished_kind="nap-2")

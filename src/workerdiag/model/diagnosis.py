@@ -142,7 +142,7 @@ class Blame:
     #: The task that Dask blames, if it blames one.
     task: str | None = None
     reasons: tuple[str, ...] = ()
-    #: Whether that task would also have failed if only executing tasks were counted; None if not known.
+    #: Whether that task's function would also have failed if only executing tasks were counted; None if not known.
     fairly_blamed: bool | None = None
 
 

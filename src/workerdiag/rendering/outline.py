@@ -479,7 +479,7 @@ def blame_items(blame: Blame, *, died: bool) -> list[Item]:
     if blame.task:
         waited = "on some of the workers that died it was only waiting, not running"
         fair = {
-            True: ", correctly: it was running when workers died.",
+            True: ", correctly: its function was running when workers died.",
             False: f", wrongly{f': {waited}' if blame.verdict in ('task', 'other-task') else ''}.",
             None: "; whether it was running when workers died is unknown.",
         }[blame.fairly_blamed]

@@ -22,7 +22,7 @@ from workerdiag.model.rules import MEMORY_REASON, Cause, Rulebook
 from workerdiag.model.vocabulary import RetryAction
 from workerdiag.scoring.advice import MemoryNumbers
 from workerdiag.scoring.all_clear import all_died_at_start
-from workerdiag.scoring.findings import finished_kinds, unfinished_tasks
+from workerdiag.scoring.findings import finished_kinds, kind_of_task, unfinished_tasks
 from workerdiag.units import format_bytes, format_limit
 
 _KEY_CHARS = 100
@@ -64,10 +64,14 @@ class LossHistory:
 
     @property
     def fairly_blamed(self) -> bool | None:
-        """Whether Dask would also have given up on the task if it had counted only executing tasks."""
-        if len(self.running) > self.allowed:
+        """Whether Dask would also have given up on the task's function if it had counted only executing tasks."""
+        if len(self.running) > self.allowed or sum(map(self._ran_its_function, self.losses)) > self.allowed:
             return True
         return False if self.waiting else None
+
+    def _ran_its_function(self, loss: TasksAtLoss) -> bool:
+        kind = kind_of_task(self.task)
+        return self.task in loss.tasks or any(kind_of_task(each) == kind for each in _suspects(loss))
 
     @property
     def culprits(self) -> tuple[str, ...]:
@@ -78,9 +82,10 @@ class LossHistory:
 
     @property
     def is_bystander(self) -> bool:
-        """Whether another task certainly ended most of these workers."""
+        """Whether a task of another function certainly ended most of these workers."""
         known = self.fairly_blamed is False or bool(self.running)
-        return known and bool(self.culprits) and self.task not in self.culprits
+        kinds = {kind_of_task(each) for each in self.culprits}
+        return known and bool(kinds) and kind_of_task(self.task) not in kinds
 
 
 def loss_history(
@@ -260,6 +265,8 @@ def _fairness(killed: ExceptionFacts | None, task: str | None, incident: Inciden
     if finished_kinds(incident) & set(unfinished):
         return None, [f"{unclear}: what ran before it may just have finished, as others of its kind have"]
     others = ", ".join(unfinished[:3])
+    if kind_of_task(task) in map(kind_of_task, unfinished):
+        return True, [f"{others}, of the same function as task {task}, had begun on the last worker that died"]
     return False, [
         f"task {task} only waited on the last worker that died: {others} had begun there and was not finished"
     ]

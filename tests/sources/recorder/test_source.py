@@ -418,6 +418,14 @@ def test_a_process_that_died_with_nothing_running_accuses_nobody():
     assert (verdict.verdict, verdict.fairly_blamed) == ("task", None)
 
 
+def test_a_task_that_waited_behind_its_own_function_is_blamed_fairly():
+    """Two tasks of one function end workers in turn: the mistake is the function's, whichever Dask names."""
+    found = loss_history(
+        "fit-1", Identity(worker=worker_address(2)), 1, [loss(1, "fit-2", assigned=("fit-1",)), loss(2, "fit-1")]
+    )
+    assert (found.fairly_blamed, found.is_bystander) == (True, False)
+
+
 def test_later_and_expected_losses_do_not_count():
     """What came after Dask gave up is of another task of that key; what was announced is not counted."""
     identity = Identity(worker=worker_address(4))
