@@ -127,6 +127,8 @@ class Death:
     crashed_in: tuple[str, ...] = ()
     #: The lines of the user's code at which its tasks were when its nanny ended it for its memory.
     lines: tuple[CodeLine, ...] = field(default=(), metadata=ADDED_LATER)
+    #: The last line that it wrote on standard error, if no logger of Dask wrote it.
+    last_output: str = ""
     rss_bytes: int | None = None
     limit_bytes: int | None = None
     #: Likeliest cause of this death alone, and its probability.

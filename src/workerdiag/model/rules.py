@@ -465,6 +465,7 @@ SOURCE_TOPICS = frozenset(
         "disk",
         "finished-kind",
         "host",
+        "last-output",
         "limits",
         "lost-tasks",
         "module",

@@ -38,6 +38,7 @@ from workerdiag.rendering.wording import (
     event_text,
     format_percent,
     held_lines,
+    last_output_line,
     memory_line,
     one_line,
     pluralize,
@@ -115,7 +116,9 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
     of_cause = [each for each in findings.deaths if top and each.cause in (top.id, None)]
     place = crash_line(of_cause) if findings.outcome == "explained" else failed_at(findings)
     line = stopped_line(of_cause) if findings.outcome == "explained" else ""
-    where = tuple((label, text) for label, text in (("Where", place), ("At line", line)) if text)
+    said = last_output_line([each for each in findings.deaths if not each.stop_requested])
+    known = (("Where", place), ("At line", line), ("Last line", said))
+    where = tuple((label, text) for label, text in known if text)
     cures = findings.cures if not top else ()  # else they are the first of its mitigations
     step = cure_item(cures[0]).text if cures else one_line(_first_step(findings))
     return (what, ("How sure", sure), *_reason(findings), *where, ("Do now", step))

@@ -264,6 +264,7 @@ def pluralize(count: int, noun: str) -> str:
 MAX_DEATHS = 10
 MAX_ALIKE = 3
 MAX_REASON_CHARACTERS = 60
+_MAX_LINE = 160
 
 #: In words, the reasons that distributed gives for the loss of a worker (scheduler.py, worker.py).
 _REASONS: Mapping[str, str] = {
@@ -416,6 +417,12 @@ def stopped_line(deaths: Sequence[Death]) -> str:
     (line, _), *others = lines.most_common()
     text = one_line(str(line))
     return f"{text}; and {pluralize(len(others), 'other place')}" if others else text
+
+
+def last_output_line(deaths: Sequence[Death]) -> str:
+    """Return what most of the workers wrote last, if no logger wrote it; empty if nothing is known."""
+    lines = Counter(each.last_output for each in deaths if each.last_output)
+    return clip(one_line(lines.most_common(1)[0][0]), _MAX_LINE) if lines else ""
 
 
 def _death_line(death: Death, top: str | None) -> str:

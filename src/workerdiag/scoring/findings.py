@@ -19,6 +19,7 @@ from workerdiag.scoring.probabilities import CauseScore, SignEvidence
 
 MAX_CLUES = 12
 _MAX_KEYS = 20
+_LAST_OUTPUT = "event.last-output"
 
 
 def ranked_cause(cause: Cause, chance: float, scores: Iterable[CauseScore]) -> RankedCause:
@@ -100,11 +101,17 @@ def death_of_end(
         executing=_executing_tasks(end, losses, incident),
         crashed_in=crash_site(matches),
         lines=next((each.lines for each in losses if each.lines), ()),
+        last_output=_last_output(end, incident),
         rss_bytes=rss_bytes,
         limit_bytes=limit_bytes,
         cause=best[0] if best else None,
         probability=best[1] if best else 0.0,
     )
+
+
+def _last_output(end: ProcessEnd, incident: Incident) -> str:
+    told = (each for each in incident.marks if each.owner == _LAST_OUTPUT and end.same_process(each.identity))
+    return next((each.captures.get("line", "") for each in told), "")
 
 
 def assigned_tasks(marks: Sequence[Match]) -> tuple[str, ...]:

@@ -445,6 +445,20 @@ def test_later_and_expected_losses_do_not_count():
     assert found.fairly_blamed is True
 
 
+@pytest.mark.parametrize(
+    ("output", "shown"),
+    [
+        ("FLEXlm: licence server not reachable\n", "FLEXlm: licence server not reachable"),
+        ("2026-05-04 11:22:33,100 - distributed.core - INFO - Starting established connection\n", ""),
+    ],
+)
+def test_the_last_line_of_a_dead_worker_is_shown(output, shown):
+    """What a program says before it ends itself is its reason; what Dask logs is not."""
+    report = nanny_report(exit={"status": 7}, box={"last_output": output})
+    found = diagnose(collect(Client((scheduler_record(), report))), load_rulebook())
+    assert [each.last_output for each in found.deaths] == [shown]
+
+
 def test_a_rulebook_without_causes_blames_nobody():
     """Facts alone are no verdict."""
     book = Rulebook(schema=1, release="0", causes=(), landmarks=())

@@ -7,6 +7,7 @@ its memory, its limits, and the tasks that ran when it was lost.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from attrs import evolve
@@ -197,6 +198,13 @@ _MAX_NAMED = 20
 _DUMP = "Fatal Python error: "
 
 
+#: A line of a logger of Dask's servers, with or without its time, and what faulthandler or a table ends with.
+_LOG_LINE = re.compile(
+    r"(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\S* - )?(?:distributed|tornado|asyncio)[\w.]* - "
+    r"|Extension modules: |File \"|(?:Current t|T)hread 0x|[-+|]+$"
+)
+
+
 def death_evidence(deaths: Sequence[RecordedDeath]) -> Iterator[Evidence]:
     """Yield the evidence of each death, oldest first."""
     for death in deaths:
@@ -222,6 +230,8 @@ def evidence_of_one(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> It
     if report is not None:
         yield from _cgroup_events(report, death, identity)
         yield from _output_chunks(report, identity)
+        if line := _last_line(report):
+            yield _event("last-output", {"line": line}, death, identity)
     yield Inspected(place="flight recorder", identity=identity)
 
 
@@ -377,6 +387,14 @@ def _cgroup_events(report: DeathReport, death: RecordedDeath, identity: Identity
         "peak_bytes": group.peak_bytes,
     }
     yield _event("cgroup", fields, death, identity)
+
+
+def _last_line(report: DeathReport) -> str:
+    """The last line that this process alone wrote on standard error, if no logger of Dask wrote it."""
+    box, stderr = report.box or BlackBox(), report.stderr
+    own = stderr.text if stderr is not None and not stderr.is_shared else ""
+    lines = [line.strip() for text in (box.last_output, own) for line in text.splitlines()[-1:]]
+    return next((line for line in reversed(lines) if line and not _LOG_LINE.match(line)), "")
 
 
 def _output_chunks(report: DeathReport, identity: Identity) -> Iterator[LogChunk]:
