@@ -22,6 +22,7 @@ from distributed import Client, Nanny, Scheduler, Worker
 from workerdiag.procfs_and_cgroups import process_memory
 from workerdiag.recorder import internals
 from workerdiag.recorder.delivery import deliver
+from workerdiag.recorder.large_objects import estimated_bytes
 from workerdiag.recorder.worker import LogCapture, OffThreadTasks, TaskSlots, ThreadTasks
 from workerdiag.wire import DEATH_TOPIC
 
@@ -290,5 +291,30 @@ def test_a_scheduler_says_how_it_stands_and_why_it_closes():
         assert internals.closing_reason(scheduler) is None
         await scheduler.close()
         assert internals.closing_reason(scheduler) == "unknown"
+
+    asyncio.run(run())
+
+
+def test_a_scheduler_says_what_results_take():
+    """`TaskState.dependencies`, `nbytes`, `prefix` and `WorkerState.has_what` tell inputs and results in memory."""
+
+    async def run():
+        async with (
+            Scheduler(port=0, dashboard=False, host="127.0.0.1") as scheduler,
+            Worker(scheduler.address, nthreads=1, host="127.0.0.1", dashboard=False),
+            Client(scheduler.address, asynchronous=True, set_as_default=False) as client,
+        ):
+            first = client.submit(bytes, 100_000, key="load-1")
+            second = client.submit(len, first, key="count-1")
+            await second
+            load, count = scheduler.tasks["load-1"], scheduler.tasks["count-1"]
+            assert internals.inputs_of(count) == {load}
+            assert not internals.inputs_of(load)
+            assert 100_000 <= internals.result_bytes(load) < 101_000
+            assert {load, count} <= set(internals.stored_tasks(scheduler))
+            assert load.prefix.states["memory"] == 1
+            assert load.prefix.nbytes_total >= 100_000
+            assert load.prefix.duration_average >= 0
+            assert estimated_bytes(load.run_spec) > 0
 
     asyncio.run(run())

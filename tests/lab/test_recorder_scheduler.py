@@ -8,11 +8,13 @@ import signal
 import time
 from pathlib import Path
 
+import dask
 import psutil
 import pytest
 from distributed import KilledWorker, LocalCluster
 
 import workerdiag
+from workerdiag.model.evidence import TasksAtLoss
 from workerdiag.recorder.scheduler import HANDLER
 from workerdiag.recorder.spare_failures import SparePlatformDeaths
 from workerdiag.sources.cluster import ClusterSource
@@ -260,3 +262,37 @@ def test_orders_to_stop_are_spared_and_crashes_are_not(lab):
 def _pids(daemon):
     """The worker below a nanny; none below one that has ended."""
     return [each.pid for each in psutil.Process(daemon.pid).children()] if psutil.pid_exists(daemon.pid) else []
+
+
+def join(inputs, number, megabytes=0):
+    """Take results of others, and perhaps far too much memory."""
+    held = bytearray(megabytes * tasks.MB)
+    return bytes(1000 * number + 1000) + bytes(held[:0])
+
+
+@common
+def test_the_sizes_around_a_killed_task_outlive_the_computation(lab):
+    """After ``compute`` has failed the scheduler knows nothing of it any more, and the recorder still does."""
+    client = recorded(lab, memory_limit="300MB")
+    loads = [dask.delayed(bytes)(100_000 * (n + 1), dask_key_name=f"load-{n}") for n in range(3)]
+    joins = [dask.delayed(join)(loads, n, dask_key_name=f"join-{n}") for n in range(3)]
+    deadly = dask.delayed(join)([loads, joins, bytes(200_000)], 9, 600, dask_key_name="join-9")
+    try:
+        deadly.compute(scheduler=client)
+    except KilledWorker as killed:
+        error = killed
+    wait_until(
+        lambda: not client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)), "all forgotten"
+    )
+    evidence = RecorderSource(client, tasks=["join-9"]).collect(budget_s=PATIENCE_S)
+    (loss,) = (each for each in evidence if isinstance(each, TasksAtLoss))
+    (facts,) = (each for each in loss.facts if each.key == "join-9")
+    assert (facts.input_count, facts.is_source) == (6, False)
+    assert 600_000 <= facts.input_bytes < 620_000
+    assert (facts.inputs[0].key, facts.inputs[0].size_bytes // 1000) == ("load-2", 300)
+    assert 200_000 < facts.spec_bytes < 300_000
+    kind = facts.siblings
+    assert (kind.looked_at, kind.smallest_bytes // 1000, kind.largest_bytes // 1000) == (3, 1, 3)
+    assert kind.count >= 3
+    assert kind.average_s is not None
+    assert workerdiag.explain(error, client).top.id == "nanny.memory-terminate"

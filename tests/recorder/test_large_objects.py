@@ -76,6 +76,7 @@ MAKERS = {
     "dictionary of dictionaries": lambda: {n: {"a": n, "b": [n]} for n in range(20_000)},
     "growing elements": lambda: {n: bytearray(n * 100) for n in range(1000)},
     "rows": lambda: [(n, float(n), str(n)) for n in range(50_000)],
+    "one large among small ones": lambda: [[1, "a", [2, (3, 4, bytearray(5 * MB), 5)], {}]],
     "one object many times": lambda: [bytearray(5 * MB)] * 1000,
     "object": Model,
     "slots": Slotted,
@@ -129,6 +130,7 @@ class Unfriendly:
         raise ValueError
 
     def __sizeof__(self):
+        Unfriendly.reached += 1
         raise ValueError
 
     def __eq__(self, other):

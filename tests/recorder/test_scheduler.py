@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import pickle
+import time
 from types import SimpleNamespace
 
 import fsspec
@@ -466,3 +467,75 @@ def test_a_new_task_of_the_same_key_is_not_spared_for_an_old_one(sparing):
     sparing.tasks["load"] = Task("load", suspicious=1)
     sparing.log_event(DEATH_TOPIC, nanny_says(stop_requested="nanny-kill"))
     assert sparing.tasks["load"].suspicious == 1
+
+
+# ------------------------------------------------------------------------- sizes of killed tasks
+
+
+def with_sizes(plugin):
+    """A scheduler where ``join`` needs three results, of which one is not computed, and others of its kind exist."""
+    scheduler = started(plugin)
+    loads = SimpleNamespace(suspicious=0, states={"memory": 3}, nbytes_total=600, duration_average=-1)
+    joins = SimpleNamespace(
+        suspicious=0, states={"memory": 2, "forgotten": 1}, nbytes_total=90, duration_average=1.5
+    )
+    for key, size, prefix in (
+        *((f"load-{n}", size, loads) for n, size in enumerate((100, 200, 300, -1))),
+        *((f"join-{n}", size, joins) for n, size in enumerate((20, 30, 40, -1))),
+    ):
+        task = scheduler.tasks[key] = Task(key)
+        task.nbytes, task.prefix, task.dependencies = size, prefix, set()
+        task.run_spec = (sum, bytearray(5000))
+    scheduler.tasks["join-3"].dependencies = {scheduler.tasks[f"load-{n}"] for n in (1, 2, 3)}
+    scheduler.join(OTHER)
+    scheduler.workers[OTHER].has_what = {scheduler.tasks[f"join-{n}"]: None for n in range(3)}
+    scheduler.join(WORKER, executing=("join-3", "load-0"), nthreads=2)
+    return scheduler
+
+
+def test_the_sizes_around_a_killed_task_are_kept(plugin):
+    """Inputs, specification, results of its kind, and how many ran beside it: what Dask forgets a second later."""
+    scheduler = with_sizes(plugin)
+    scheduler.remove(WORKER, ("join-3", "load-0", "wait"))
+    (death,) = answer_of(plugin)["deaths"]
+    record = decode_message({"kind": "removal", **death["record"]})
+    join, load, *others = record.task_facts
+    assert [each.key for each in others] == ["wait"]
+    assert (join.ran, join.ran_together, join.is_source, others[0].ran) == (True, 2, False, False)
+    assert (join.input_count, join.input_bytes) == (3, 500)
+    assert [(each.key, each.size_bytes) for each in join.inputs] == [
+        ("load-2", 300),
+        ("load-1", 200),
+        ("load-3", None),
+    ]
+    assert 5000 < join.spec_bytes < 6000
+    kind = join.siblings
+    assert (kind.count, kind.total_bytes, kind.average_s) == (3, 90, 1.5)
+    assert (kind.looked_at, kind.smallest_bytes, kind.median_bytes, kind.largest_bytes) == (3, 20, 30, 40)
+    assert (load.is_source, load.input_count, load.siblings.average_s) == (True, 0, None)
+
+
+def test_of_an_expected_removal_no_sizes_are_kept(plugin):
+    """Nobody asks why a worker went that was asked to."""
+    scheduler = with_sizes(plugin)
+    scheduler.remove(WORKER, ("join-3",), expected=True)
+    (death,) = answer_of(plugin, about=[WORKER])["deaths"]
+    assert not death["record"].get("task_facts")
+
+
+def test_sizes_are_bounded_in_number_and_time(plugin):
+    """A task with a million inputs, and a thousand workers lost at once, do not hold the scheduler."""
+    scheduler = with_sizes(plugin)
+    inputs = {Task(f"input-{n}") for n in range(100_000)}
+    scheduler.tasks["join-3"].dependencies = inputs
+    began = time.perf_counter()
+    scheduler.remove(WORKER, ("join-3", "load-0", "wait", "load", "load-1", "load-2"))
+    assert time.perf_counter() - began < 0.5
+    (death,) = answer_of(plugin)["deaths"]
+    facts = death["record"]["task_facts"]
+    assert (len(facts), len(facts[0]["inputs"]), facts[0]["input_count"]) == (6, 8, 100_000)
+    plugin._facts_s = 10.0
+    scheduler.join(WORKER, executing=("join-3",))
+    scheduler.remove(WORKER, ("join-3",))
+    latest = max(answer_of(plugin)["deaths"], key=lambda each: each["record"]["noticed_at"])
+    assert not latest["record"].get("task_facts")

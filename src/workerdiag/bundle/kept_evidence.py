@@ -116,7 +116,8 @@ def _piece_size(piece: Evidence) -> int:
         texts: Iterable[object] = piece.fields.values()
         size = _PIECE_BYTES + _FIELD_BYTES * len(piece.fields)
     elif isinstance(piece, TasksAtLoss):
-        texts = (*piece.tasks, *piece.threads, *piece.assigned, *piece.gave_up)
+        inputs = (each.key for facts in piece.facts for each in facts.inputs)
+        texts = (*piece.tasks, *piece.threads, *piece.assigned, *piece.gave_up, *inputs)
         size = _PIECE_BYTES + _TEXT_BYTES * len(texts)
     else:
         texts = (getattr(piece, name, None) for name in ("text", "detail", "remedy", "place"))

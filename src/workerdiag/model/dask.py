@@ -88,8 +88,11 @@ class Status(Protocol):
 class TaskPrefix(Protocol):
     """A task prefix: the tasks whose keys begin alike, with the counts of the scheduler."""
 
+    name: str
     suspicious: int
     states: Mapping[str, int]
+    #: Bytes of all results of its tasks so far.
+    nbytes_total: int
     #: Seconds; negative until a task of the kind has finished.
     duration_average: float
 
@@ -101,6 +104,11 @@ class TaskState(Protocol):
     state: str
     suspicious: int
     prefix: TaskPrefix
+    #: The tasks whose results it needs.
+    dependencies: Collection[TaskState]
+    #: Bytes of its result; negative: not known.
+    nbytes: int
+    run_spec: object
     processing_on: WorkerState | None
     run_spec: object
     waiters: Collection[TaskState]

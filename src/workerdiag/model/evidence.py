@@ -147,6 +147,50 @@ class ExceptionFacts:
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
+class TaskInput:
+    """The result of another task that a task needs."""
+
+    key: str
+    #: As the scheduler has it; None: not known, as before it has been computed.
+    size_bytes: int | None = None
+
+
+@frozen(kw_only=True, field_transformer=normalize_fields)
+class FinishedSiblings:
+    """The results of finished tasks of the same kind (task prefix), as the scheduler knows them."""
+
+    #: How many there are, and the bytes of all of them together.
+    count: int = 0
+    total_bytes: int | None = None
+    #: How many of these were in memory, and their sizes; of at most some thousands.
+    looked_at: int = 0
+    smallest_bytes: int | None = None
+    median_bytes: int | None = None
+    largest_bytes: int | None = None
+    #: Seconds that one takes, as the scheduler averages them.
+    average_s: float | None = None
+
+
+@frozen(kw_only=True, field_transformer=normalize_fields)
+class TaskFacts:
+    """What the scheduler knew of a task when it lost the worker: sizes and numbers, no data."""
+
+    key: str
+    #: Whether it ran at the last heartbeat, and how many tasks did on that worker, this one included.
+    ran: bool = False
+    ran_together: int | None = None
+    #: Whether it needs no other task's result.
+    is_source: bool = False
+    #: How many results it needs, the bytes of all whose size is known, and the largest of them.
+    input_count: int = 0
+    input_bytes: int | None = None
+    inputs: tuple[TaskInput, ...] = ()
+    #: An estimate of its own specification: its function's arguments as they stand in the graph.
+    spec_bytes: int | None = None
+    siblings: FinishedSiblings = FinishedSiblings()
+
+
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class TasksAtLoss:
     """The tasks of one worker when it was lost: those that were executing, and those that only waited."""
 
@@ -166,6 +210,8 @@ class TasksAtLoss:
     maybe_more: bool = False
     #: Keys of the tasks that were assigned to it, executing or not, as far as they were recorded.
     assigned: tuple[str, ...] = ()
+    #: Sizes of those that ran, or else of some that were assigned, as the scheduler knew them.
+    facts: tuple[TaskFacts, ...] = ()
     #: Whether Dask counts this loss against the tasks assigned (``suspicious``).
     counted: bool = True
     #: Tasks that Dask gave up on with this loss (``KilledWorker``), and how many losses it allows.

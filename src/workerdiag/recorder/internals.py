@@ -12,7 +12,7 @@ import asyncio
 import logging
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableSet
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, MutableSet
 from contextlib import suppress
 from functools import partial
 from threading import get_ident
@@ -330,6 +330,24 @@ def long_running_tasks(state: WorkerState) -> Collection[TaskState]:
     """The tasks of a worker that have seceded from its threads (``WorkerState.long_running``)."""
     tasks = getattr(state, "long_running", ())
     return tasks if isinstance(tasks, set) else ()
+
+
+def inputs_of(task: TaskState) -> Collection[TaskState]:
+    """The tasks whose results a task needs (``TaskState.dependencies``)."""
+    dependencies = getattr(task, "dependencies", ())
+    return dependencies if isinstance(dependencies, set) else ()
+
+
+def result_bytes(task: TaskState) -> int | None:
+    """The size of a task's result (``TaskState.nbytes``), also of one that was lost; None: not known."""
+    size = getattr(task, "nbytes", -1)
+    return size if isinstance(size, int) and size >= 0 else None
+
+
+def stored_tasks(scheduler: Scheduler) -> Iterator[TaskState]:
+    """The tasks whose results are in memory, by worker (``WorkerState.has_what``)."""
+    for state in scheduler.workers.values():
+        yield from getattr(state, "has_what", ())
 
 
 def worker_host(state: WorkerState) -> str | None:

@@ -13,7 +13,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from inspect import CO_OPTIMIZED
 from itertools import islice
 from time import monotonic
@@ -38,7 +38,7 @@ BUDGET_S = 0.03
 #: What is told of is at least this share of what the process holds.
 LEAST_SHARE = 0.02
 #: Elements that are looked at of a container, and of one in a container, and so on; and of one object in all.
-_SAMPLES = (40, 12, 6, 3)
+_SAMPLES, _FEW = (40, 12, 6, 3), 16
 _MAX_LOOKS = 1500
 _MAX_ATTRIBUTES = 50
 _MAX_FRAMES, _MAX_MODULES, _MAX_NAMES = 60, 200, 500
@@ -234,20 +234,28 @@ class _Sizer:
         distinct = {id(each): each for each in map(_owner, sample)}
         if not distinct:
             return 0
-        size = sum(self.of(each, depth + 1) for each in distinct.values())
-        return size if len(distinct) * 2 <= len(sample) else size * count // len(distinct)
+        size = looked = 0
+        for each in distinct.values():
+            if self._looks_left <= 0:
+                break
+            size, looked = size + self.of(each, depth + 1), looked + 1
+        if len(distinct) * 2 <= len(sample):
+            count = len(distinct)
+        return size * count // max(1, looked)
 
 
-def _room(depth: int) -> int:
-    return _SAMPLES[min(depth, len(_SAMPLES) - 1)]
+def _room(count: int, depth: int) -> int:
+    """How many of *count* elements are looked at: all of a few, as one of them may be unlike the others."""
+    return count if count <= _FEW else _SAMPLES[min(depth, len(_SAMPLES) - 1)]
 
 
-def _evenly(count: int, room: int) -> slice:
-    return slice(None, None, max(1, -(-count // room)))
+def _evenly(count: int, depth: int) -> slice:
+    return slice(None, None, max(1, -(-count // max(1, _room(count, depth)))))
 
 
-def _ends(values: Any, room: int) -> list[Any]:
+def _ends(values: Any, depth: int) -> list[Any]:
     """All of a collection that has an order, or its beginning and its end: what is new is at one of them."""
+    room = _room(len(values), depth)
     if len(values) <= room:
         return list(values)
     return [*islice(values, room // 2), *islice(reversed(values), room // 2)]
@@ -292,50 +300,50 @@ def _attributes(value: object) -> dict[str, object]:
 
 
 def _object_bytes(sizer: _Sizer, value: object, depth: int) -> int:
-    return sys.getsizeof(value) + sum(sizer.of(part, depth + 1) for part in _attributes(value).values())
+    return object.__sizeof__(value) + sum(sizer.of(part, depth + 1) for part in _attributes(value).values())
 
 
 def _plain_bytes(_: _Sizer, value: object, __: int) -> int:
-    return sys.getsizeof(value)
+    return object.__sizeof__(value)
 
 
 def _dict_bytes(sizer: _Sizer, value: dict[object, object], depth: int) -> int:
-    pairs, count = _ends(dict.items(value), _room(depth)), dict.__len__(value)
+    pairs, count = _ends(dict.items(value), depth), dict.__len__(value)
     sides = ([pair[side] for pair in pairs] for side in (0, 1))
     return dict.__sizeof__(value) + sum(sizer.elements(side, count, depth) for side in sides)
 
 
 def _list_bytes(sizer: _Sizer, value: list[object], depth: int) -> int:
     count = list.__len__(value)
-    sample = list.__getitem__(value, _evenly(count, _room(depth)))
+    sample = list.__getitem__(value, _evenly(count, depth))
     return list.__sizeof__(value) + sizer.elements(sample, count, depth)
 
 
 def _tuple_bytes(sizer: _Sizer, value: tuple[object, ...], depth: int) -> int:
     count = tuple.__len__(value)
-    sample = tuple.__getitem__(value, _evenly(count, _room(depth)))
+    sample = tuple.__getitem__(value, _evenly(count, depth))
     return tuple.__sizeof__(value) + sizer.elements(sample, count, depth)
 
 
 def _set_bytes(sizer: _Sizer, value: Any, depth: int) -> int:
     kind = set if issubclass(type(value), set) else frozenset
-    sample = list(islice(kind.__iter__(value), _room(depth)))
-    return int(kind.__sizeof__(value)) + sizer.elements(sample, kind.__len__(value), depth)
+    count = kind.__len__(value)
+    sample = list(islice(kind.__iter__(value), _room(count, depth)))
+    return int(kind.__sizeof__(value)) + sizer.elements(sample, count, depth)
 
 
 def _deque_bytes(sizer: _Sizer, value: deque[object], depth: int) -> int:
-    half = _room(depth) // 2
+    count = deque.__len__(value)
+    half = -(-_room(count, depth) // 2)
     first, last = islice(deque.__iter__(value), half), islice(deque.__reversed__(value), half)
-    return deque.__sizeof__(value) + sizer.elements([*first, *last], deque.__len__(value), depth)
+    return deque.__sizeof__(value) + sizer.elements([*first, *last], count, depth)
 
 
 def _cached_bytes(sizer: _Sizer, function: Any, depth: int) -> int:
     """What ``functools.lru_cache`` keeps: a dictionary of the results, or each by itself if they are limited."""
     kept = gc.get_referents(function) if function.cache_info().currsize <= _MAX_CACHED else []
     whole = sum(sizer.of(each, depth) for each in kept if type(each) is dict and each)
-    return (
-        whole if function.cache_info().maxsize is None else sizer.elements(_ends(kept, _room(0)), len(kept), depth)
-    )
+    return whole if function.cache_info().maxsize is None else sizer.elements(_ends(kept, 0), len(kept), depth)
 
 
 def _array_bytes(sizer: _Sizer, value: Any, depth: int) -> int:
@@ -346,14 +354,14 @@ def _array_bytes(sizer: _Sizer, value: Any, depth: int) -> int:
     size = int(array.nbytes.__get__(value))
     if value.dtype.hasobject and value.dtype.names is None:
         flat = array.reshape(value, -1)
-        size += sizer.elements(list(flat[_evenly(len(flat), _room(depth))]), len(flat), depth)
+        size += sizer.elements(list(flat[_evenly(len(flat), depth)]), len(flat), depth)
     return size
 
 
 def _table_bytes(sizer: _Sizer, value: Any, depth: int) -> int:
     """The size of a pandas DataFrame or Series, from a few rows of at most some hundred columns."""
     rows = len(value.index)
-    few = value.iloc[_evenly(rows, _room(depth))]
+    few = value.iloc[_evenly(rows, depth)]
     columns = [few] if few.ndim == 1 else [column for _, column in islice(few.items(), _MAX_COLUMNS)]
     size = 0
     for column in columns:
@@ -369,7 +377,7 @@ def _table_bytes(sizer: _Sizer, value: Any, depth: int) -> int:
 
 def _index_bytes(sizer: _Sizer, value: Any, depth: int) -> int:
     size = int(value.memory_usage(deep=False))
-    few = value[_evenly(len(value), _room(depth))].tolist() if value.dtype == object and value.nlevels == 1 else []
+    few = value[_evenly(len(value), depth)].tolist() if value.dtype == object and value.nlevels == 1 else []
     return size + sizer.elements(few, len(value), depth)
 
 
@@ -379,7 +387,11 @@ def _tensor_bytes(_: _Sizer, value: Any, __: int) -> int:
 
 #: By the class that is first in the order of the object's bases.
 _MEASURES: Mapping[type, Callable[[_Sizer, Any, int], int]] = {
-    **dict.fromkeys((str, bytes, bytearray, array, memoryview), _plain_bytes),
+    str: lambda _, value, __: str.__sizeof__(value),
+    bytes: lambda _, value, __: bytes.__sizeof__(value),
+    bytearray: lambda _, value, __: bytearray.__sizeof__(value),
+    array: lambda _, value, __: array.__sizeof__(value),
+    memoryview: lambda _, value, __: int(value.nbytes),
     dict: _dict_bytes,
     list: _list_bytes,
     tuple: _tuple_bytes,
@@ -387,6 +399,7 @@ _MEASURES: Mapping[type, Callable[[_Sizer, Any, int], int]] = {
     frozenset: _set_bytes,
     deque: _deque_bytes,
     _CACHED_FUNCTION: _cached_bytes,
+    partial: lambda sizer, value, depth: sizer.of((*value.args, value.keywords), depth),
 }
 #: By package and name of the class.
 _OF_LIBRARIES: Mapping[tuple[str, str], Callable[[_Sizer, Any, int], int]] = {

@@ -12,7 +12,7 @@ import pkgutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from heapq import nlargest
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from attrs import evolve
@@ -21,12 +21,14 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.guard import guarded
+from workerdiag.model.evidence import FinishedSiblings, TaskFacts, TaskInput
 from workerdiag.recorder import internals
 from workerdiag.recorder.death_report import json_size
 from workerdiag.recorder.deaths import HANDLER as WATCH_HANDLER
 from workerdiag.recorder.deaths import MAX_BYTES, DeathRing, DeathWatch
 from workerdiag.recorder.internals import Undo, get_recording
 from workerdiag.recorder.journal import Journal
+from workerdiag.recorder.large_objects import estimated_bytes
 from workerdiag.settings import setting
 from workerdiag.wire import DEATH_TOPIC, PLUGIN_NAME
 from workerdiag.wire.messages import (
@@ -46,7 +48,7 @@ from workerdiag.wire.plain import to_plain
 from workerdiag.wire.recorded_death import DeathsAnswer, RecordedDeath, select_recent
 
 if TYPE_CHECKING:
-    from workerdiag.model.dask import Method, Reply, Scheduler, WorkerState
+    from workerdiag.model.dask import Method, Reply, Scheduler, TaskPrefix, TaskState, WorkerState
     from workerdiag.wire.black_box import MissingPart
 
 logger = logging.getLogger("distributed.scheduler.recorder")
@@ -83,6 +85,8 @@ class RecorderScheduler(SchedulerPlugin):
         self._scheduler: Any = None
         self._workers: dict[str, TrackedWorker] = {}
         self._unpublished: dict[str, RemovalRecord] = {}
+        #: Seconds that noting the sizes of tasks took, since when.
+        self._facts_s, self._started_at = 0.0, time.monotonic()
         self._ring = DeathRing()
         self._journal: Journal | None = None
         self._watch: DeathWatch | None = None
@@ -223,6 +227,11 @@ class RecorderScheduler(SchedulerPlugin):
         if tracked is None:
             return
         full = removal_record(self._scheduler, tracked, msg, noticed_at=time.time())
+        began = time.monotonic()
+        if not full.is_expected and self._facts_s <= _FACTS_S + _FACTS_SHARE * (began - self._started_at):
+            with guarded("noting the sizes of tasks"):
+                full = evolve(full, task_facts=task_facts(self._scheduler, tracked.state, msg))
+            self._facts_s += time.monotonic() - began
         self._unpublished[tracked.state.address] = full
         self._keep(full)
 
@@ -377,6 +386,70 @@ def removal_record(
         lost_result_count=len(event.get("lost-computed-tasks") or ()),
         lost_scattered_count=len(event.get("lost-scattered-tasks") or ()),
         workers_remaining=len(scheduler.workers),
+    )
+
+
+#: Noting sizes takes at most so many seconds at first, and this share of the time after them.
+_FACTS_S, _FACTS_SHARE = 0.1, 0.005
+#: Tasks whose sizes are told, largest inputs of each, and stored results that are looked at for those of its kind.
+_MAX_FACTS, _MAX_INPUTS, _MAX_STORED = 6, 8, 5000
+#: Inputs of one task that are looked at.
+_MAX_LOOKED_AT = 5000
+
+
+def task_facts(scheduler: Scheduler, state: WorkerState, event: Reply) -> tuple[TaskFacts, ...]:
+    """Sizes of a few tasks of a lost worker, which the scheduler forgets soon after they fail: of those that ran.
+
+    If none is known to have run, of the most suspicious ones. Results that were lost with the worker count among
+    those of their kind. *event* is as for `removal_record`.
+    """
+    keys: Collection[object] = event.get("processing-tasks") or ()
+    running = [task.key for task, _ in internals.executing_tasks(state) if task.key in keys]
+    suspects = _suspicious_counts(scheduler, keys)
+    chosen = islice(dict.fromkeys((*running, *suspects)), _MAX_FACTS)
+    tasks = list(filter(None, map(scheduler.tasks.get, chosen)))
+    lost = map(scheduler.tasks.get, islice(event.get("lost-computed-tasks") or (), _MAX_STORED))
+    stored = chain(filter(None, lost), islice(internals.stored_tasks(scheduler), _MAX_STORED))
+    sizes: dict[object, list[int]] = {id(task.prefix): [] for task in tasks}
+    for each in stored:
+        if (known := sizes.get(id(each.prefix))) is not None and (size := internals.result_bytes(each)) is not None:
+            known.append(size)
+    return tuple(_facts_of(task, sizes[id(task.prefix)], running) for task in tasks)
+
+
+def _facts_of(task: TaskState, sizes: list[int], running: Collection[object]) -> TaskFacts:
+    inputs = [(internals.result_bytes(each), each) for each in islice(internals.inputs_of(task), _MAX_LOOKED_AT)]
+    known = [size for size, _ in inputs if size is not None]
+    spec_bytes = None
+    with guarded("sizing a task's specification"):
+        spec_bytes = estimated_bytes(getattr(task, "run_spec", None))
+    return TaskFacts(
+        key=_clipped_key(task.key),
+        ran=task.key in running,
+        ran_together=len(running) or None,
+        is_source=not internals.inputs_of(task),
+        input_count=len(internals.inputs_of(task)),
+        input_bytes=sum(known) if known else None,
+        inputs=tuple(
+            TaskInput(key=_clipped_key(each.key), size_bytes=size)
+            for size, each in nlargest(_MAX_INPUTS, inputs, key=lambda pair: pair[0] or 0)
+        ),
+        spec_bytes=spec_bytes,
+        siblings=_siblings(task.prefix, sorted(sizes)),
+    )
+
+
+def _siblings(prefix: TaskPrefix, sizes: list[int]) -> FinishedSiblings:
+    states: Mapping[str, int] = getattr(prefix, "states", {})
+    average_s = getattr(prefix, "duration_average", -1.0)
+    return FinishedSiblings(
+        count=sum(states.get(name, 0) for name in ("memory", "released", "forgotten")),
+        total_bytes=getattr(prefix, "nbytes_total", None),
+        looked_at=len(sizes),
+        smallest_bytes=sizes[0] if sizes else None,
+        median_bytes=sizes[len(sizes) // 2] if sizes else None,
+        largest_bytes=sizes[-1] if sizes else None,
+        average_s=average_s if average_s >= 0 else None,
     )
 
 

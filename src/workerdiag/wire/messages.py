@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 from attrs import asdict, evolve, frozen
 
+from workerdiag.model.evidence import TaskFacts
 from workerdiag.model.identity import differ
 from workerdiag.model.timeline import MemoryAtKill
 from workerdiag.wire import MESSAGE_SCHEMA
@@ -93,6 +94,8 @@ class RemovalRecord:
     #: Tasks that fail with ``KilledWorker`` by this removal.
     given_up: tuple[SuspectTask, ...] = ()
     allowed_failures: int | None = None
+    #: Sizes of the tasks that ran, or else of the most suspicious ones; at most six.
+    task_facts: tuple[TaskFacts, ...] = ()
     lost_result_count: int | None = None
     #: Scattered data that is gone for good.
     lost_scattered_count: int | None = None

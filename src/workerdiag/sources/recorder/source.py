@@ -594,6 +594,7 @@ def tasks_at_loss(death: RecordedDeath, identity: Identity) -> TasksAtLoss | Non
         exact=running is not None,
         maybe_more=running is None and not all_busy,
         assigned=tuple(dict.fromkeys([*tasks, *assigned])),
+        facts=record.task_facts,
         counted=death.record is not None and not record.is_expected,
         gave_up=tuple(each.key for each in record.given_up),
         allowed_failures=record.allowed_failures,
