@@ -121,6 +121,7 @@ def test_what_the_user_cancelled_is_not_explained_to_him(scene, monkeypatch):
     assert not raised(scene, lost(None))
     assert not scene.answers.asked
     assert raised(scene, FutureCancelledError("load-2", None))
+    assert raised(scene, lost()), "the same work, submitted again"
 
 
 @pytest.mark.parametrize("name", ["_restart", "_shutdown"])
@@ -176,6 +177,12 @@ def test_a_time_out_that_a_task_raised_is_its_own(scene):
     scene.client.futures["load-1"] = state
     assert not raised(scene, exc, after_s=noted_calls._POLL_S)
     assert not scene.answers.asked
+
+
+def test_a_time_out_of_a_function_that_the_user_runs_on_workers_is_its_own(scene):
+    """What happened to the worker meanwhile is not."""
+    assert not raised(scene, TimeoutError("the database is slow"), name="_run", after_s=noted_calls._POLL_S)
+    assert raised(scene, CommClosedError("closed"), name="_run")
 
 
 @pytest.mark.parametrize("found", [no_death, unknown])

@@ -52,6 +52,8 @@ _WAITING = frozenset(
         "_wait_for_workers",
     }
 )
+#: The one of them that calls a function of the user, whose own time-outs are no standstill.
+_RUN = "_run"
 #: Seconds for which Ctrl-C is held up at most; then the program ends without an answer.
 _INTERRUPT_S = 0.45
 #: Least seconds between two looks at work that stands still.
@@ -122,11 +124,15 @@ class NotedCalls:
         asynchronous = options.get("asynchronous")
         if asynchronous is None:
             asynchronous = self._client.asynchronous
-        return self.call(partial(self._sync, func, *args, **options), is_asynchronous=bool(asynchronous))
+        run = partial(self._sync, func, *args, **options)
+        return self.call(run, is_asynchronous=bool(asynchronous), is_wait=name != _RUN)
 
-    def call(self, run: Callable[[], Any], *, is_asynchronous: bool) -> Any:
-        """Return what *run* returns, and add the answer to what it raises, or its awaitable."""
-        began_s = time.monotonic()
+    def call(self, run: Callable[[], Any], *, is_asynchronous: bool, is_wait: bool = True) -> Any:
+        """Return what *run* returns, and add the answer to what it raises, or its awaitable.
+
+        Its time-outs are told only if it *is_wait* for work or workers.
+        """
+        began_s = time.monotonic() if is_wait else None
         if is_asynchronous:
             result = run()
             return self._awaited(result, began_s) if isawaitable(result) else result
@@ -136,7 +142,7 @@ class NotedCalls:
             self._add_note(exc, began_s)
             raise
 
-    async def _awaited(self, result: Awaitable[Any], began_s: float) -> Any:
+    async def _awaited(self, result: Awaitable[Any], began_s: float | None) -> Any:
         try:
             return await result
         except Exception as exc:
@@ -164,7 +170,7 @@ class NotedCalls:
         elif name == "_shutdown":
             self._is_closed = True
 
-    def _add_note(self, exc: BaseException, began_s: float) -> None:
+    def _add_note(self, exc: BaseException, began_s: float | None) -> None:
         """Add the answer to *exc*, in the thread of the user; a second Ctrl-C leaves at once."""
         with guarded("adding a note"):
             if (asked := self._begin(exc, began_s)) is None:
@@ -177,7 +183,7 @@ class NotedCalls:
             finally:
                 answer.cancel()  # if it is late: nobody waits for it any more
 
-    def _begin(self, exc: BaseException, began_s: float) -> _Asked | None:
+    def _begin(self, exc: BaseException, began_s: float | None) -> _Asked | None:
         """Return what to ask for; None if nothing is to be asked, or is answered."""
         kind = self._kind(exc)
         if kind is None:
@@ -187,7 +193,7 @@ class NotedCalls:
             return _Asked(None, _INTERRUPT_S, kind, is_sure)
         asked = _Asked(exc, _patience_s(), kind, is_sure)
         if kind == "late":
-            return self._begin_late(asked, exc, began_s)
+            return None if began_s is None else self._begin_late(asked, exc, began_s)
         if self._is_own_doing(exc) or self._is_of_task(exc):
             return None
         return asked
@@ -229,10 +235,9 @@ class NotedCalls:
             return True
         if not is_cancelled(exc):
             return False
-        keys = cancelled_keys(exc)
-        return keys <= self._cancelled.keys() or (
-            self._is_restarted and cancel_reasons(exc) <= {"scheduler-restart", None}
-        )
+        if self._is_restarted and cancel_reasons(exc) <= {"scheduler-restart", None}:
+            return True
+        return cancelled_keys(exc) <= self._cancelled.keys() and not is_surely_of_cluster(exc)
 
     def _is_of_task(self, exc: BaseException) -> bool:
         """Whether a task raised it: then the scheduler reported it, and it was looked at before."""
