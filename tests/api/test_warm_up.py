@@ -51,12 +51,13 @@ class Warming:
 
     def __init__(self, clock, monkeypatch):
         self.clock, self.step_s, self.problem = clock, 0.0, None
+        self.quiet_s = 1.0
         #: The threads of the steps done, and the seconds until each next look.
         self.steps, self.waits = [], []
         monkeypatch.setattr(warm_up, "STEPS", [self.step] * 3)
         loop = SimpleNamespace(call_later=None, add_callback=lambda _, wait_s, __: self.waits.append(wait_s))
         self.client = SimpleNamespace(loop=loop, status="running")
-        self.made = warm_up.WarmUp(self.client)
+        self.made = warm_up.WarmUp(self.client, lambda: self.quiet_s)
 
     def step(self):
         """Take the processor."""
@@ -79,6 +80,15 @@ def test_an_idle_program_loads_at_once(clock, warming):
         clock.run(0.25, busy=0.02)
         warming.look()
     assert len(warming.steps) == 3
+
+
+def test_a_program_whose_futures_finish_is_not_idle(clock, warming):
+    """It hands out work and passes; the machine is busy with its tasks."""
+    warming.quiet_s = 0.1
+    for _ in range(4):
+        clock.run(0.25, busy=0.02)
+        warming.look()
+    assert not warming.steps
 
 
 def test_after_a_step_an_idle_program_rests(clock, warming):

@@ -103,7 +103,7 @@ class _Handlers:
         for watch in (watch_actors, watch_iterations):
             self._undo += filter(None, [watch(self._client, self._calls.call)])
         hide_our_frames()
-        WarmUp(self._client).begin()
+        WarmUp(self._client, self._calls.quiet_s).begin()
 
     def undo(self, handlers: dict[str, Method]) -> None:
         """Leave the client as it was."""

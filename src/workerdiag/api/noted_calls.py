@@ -110,6 +110,10 @@ class NotedCalls:
         self._finished_s = time.monotonic()
         self._found = None
 
+    def quiet_s(self) -> float:
+        """Return for how many seconds no future has finished."""
+        return time.monotonic() - self._finished_s
+
     def close(self) -> None:
         """Take note that the user closes the client."""
         self._is_closed = True

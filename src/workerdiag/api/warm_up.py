@@ -1,8 +1,8 @@
 """Loads what an answer needs beside a program, before there is anything to explain.
 
 An answer takes tens of milliseconds of processor time, what it needs a third of a second: seconds on a busy
-machine, when somebody waits. A program that waits for its cluster leaves its processor idle, so the steps are
-taken then, in a thread; beside a program that works they are taken so slowly that it is not slowed down.
+machine, when somebody waits. A program that waits leaves its processor idle, and workers that die let it wait, so
+the steps are taken then, in a thread; else they are taken so slowly that the program is not slowed down.
 Most programs pass, and their client's loop imports this module, so it imports next to nothing itself.
 """
 
@@ -54,11 +54,11 @@ MODULES = (
     "api.answers",
     "api.annotate",
 )
-#: Below this share of a processor a program is idle: it waits for its cluster.
-_IDLE_SHARE = 0.1
+#: Below this share of a processor, and without a finished future for these seconds, a program just waits.
+_IDLE_SHARE, _QUIET_S = 0.1, 1.0
 #: Seconds between two looks at that, until everything is loaded.
 _LOOK_S = 0.25
-#: Seconds of rest after a step of an idle program, for each second that the step took.
+#: Seconds of rest after a step, for each second that the step took.
 _REST = 3.0
 #: Limits beside a program that works, as shares of its processor time, and of the time for which its client is
 #: in use; and the seconds before the first step, as most programs are short.
@@ -85,10 +85,14 @@ TimeoutError: timed out after 3 s.
 
 
 class WarmUp:
-    """Loads what an answer needs, one step at a time, while a client is in use."""
+    """Loads what an answer needs, one step at a time, while a client is in use.
 
-    def __init__(self, client: Any) -> None:
+    *quiet_s* returns for how many seconds no future has finished.
+    """
+
+    def __init__(self, client: Any, quiet_s: Callable[[], float]) -> None:
         self._client = client
+        self._quiet_s = quiet_s
         self._steps = iter(STEPS)
         self._began_s = self._looked_s = time.monotonic()
         #: Processor time of all steps so far, and of the program without them at the last look, in seconds.
@@ -121,13 +125,13 @@ class WarmUp:
             start_thread("workerdiag-knowledge", partial(self._take, step), is_awaited=True)
 
     def _has_time(self) -> bool:
-        """Whether the program was idle since the last look, or the steps have taken little beside its work."""
+        """Whether the program just waits since the last look, or the steps have taken little beside its work."""
         now_s, used_s = time.monotonic(), time.process_time() - self._taken_s
         is_idle = used_s - self._used_s < _IDLE_SHARE * (now_s - self._looked_s)
         self._looked_s, self._used_s = now_s, used_s
         run_s = now_s - self._began_s
         allowed_s = _MOST_OF_PROCESSOR * used_s + _MOST_OF_TIME * run_s
-        return is_idle or (run_s >= _FIRST_STEP_S and self._taken_s <= allowed_s)
+        return (is_idle and self._quiet_s() >= _QUIET_S) or (run_s >= _FIRST_STEP_S and self._taken_s <= allowed_s)
 
     def _take(self, step: Callable[[], object]) -> None:
         began_s = time.thread_time()
