@@ -77,8 +77,9 @@ class Pressing(threading.Thread):
 
 
 @pytest.fixture
-def stage(tmp_path):
-    """A stage whose clients add notes, and have time for it."""
+def stage(tmp_path, monkeypatch):
+    """A stage whose clients add notes, and have time for it: how long it may take is left to unit tests."""
+    monkeypatch.setattr(noted_calls, "_INTERRUPT_S", PATIENCE_S)
     settings = {"distributed.client.preload": ["workerdiag.auto"], "workerdiag.note.timeout": f"{PATIENCE_S}s"}
     with dask.config.set(settings), Stage(tmp_path, after_death=False, recorded=False) as made:
         yield made
@@ -146,9 +147,8 @@ def test_an_actor_whose_worker_died_has_a_note(stage):
     assert note(caught.value)
 
 
-def test_ctrl_c_in_each_call_that_waits_is_answered(stage, monkeypatch):
-    """Whichever it is. How long it may take is left to unit tests, as machines may be busy here."""
-    monkeypatch.setattr(noted_calls, "_INTERRUPT_S", PATIENCE_S)
+def test_ctrl_c_in_each_call_that_waits_is_answered(stage):
+    """Whichever it is."""
     client = stage.local()
     with dask.annotate(resources={"GPU": 1}):
         sum_up = dask.delayed(sum)([1, 2])
@@ -175,7 +175,6 @@ def test_ctrl_c_while_work_goes_on_has_no_note(stage):
 
 def test_a_second_ctrl_c_ends_everything_at_once(stage, monkeypatch):
     """Whatever the answer to the first is about to do."""
-    monkeypatch.setattr(noted_calls, "_INTERRUPT_S", 60.0)
     monkeypatch.setattr(answers.Answers, "_explain", lambda *_: asyncio.sleep(60))
     client = stage.local()
     future = arrived(client, client.submit(tasks.nap, 0, key="train", resources={"GPU": 1}))
