@@ -159,7 +159,7 @@ def _smaller_pieces(case: _Treatment) -> Cure | None:
         f"with pieces of {format_bytes(size)} {case.threads} tasks at once need "
         f"{format_bytes(case.floor + int(case.threads * step.task_bytes * size / (of_user.piece_bytes or size)))}"
     )
-    change = _array_change(of_user, size) if of_user.chunk else _frame_change(of_user, size)
+    change = _array_change(of_user, size, source) if of_user.chunk else _frame_change(of_user, size)
     return case.cure("piece-size", change, why, _PIECES_HELP, size, "More tasks, so more scheduling.")
 
 
@@ -170,9 +170,9 @@ def _nice_size(size: int) -> int:
     return size // step * step
 
 
-def _array_change(step: Step, size: int) -> str:
+def _array_change(step: Step, size: int, source: Step | None) -> str:
     """The caller's own line with smaller chunks; or what to write where the array is made."""
-    chunk = smaller_chunk(step, size)
+    chunk = smaller_chunk(step, size, source)
     if step.dims and len(step.dims) == len(chunk):
         chunks = "{" + ", ".join(f"{name!r}: {each}" for name, each in zip(step.dims, chunk, strict=True)) + "}"
     else:
@@ -186,13 +186,12 @@ def _array_change(step: Step, size: int) -> str:
     return f"chunks={chunks}{note.replace('#', '#' + where + ',', 1)}"
 
 
-def smaller_chunk(step: Step, size: int) -> tuple[int, ...]:
-    """A chunk of at most *size* bytes, all axes shortened alike; of a rechunk only those that it left alone."""
+def smaller_chunk(step: Step, size: int, source: Step | None = None) -> tuple[int, ...]:
+    """A chunk of at most *size* bytes: all axes shortened alike, but those that a rechunk made longer."""
     itemsize = max(1, (step.piece_bytes or 1) // max(prod(step.chunk), 1))
-    keep = step.name.startswith("rechunk")
-    whole = [keep and each == of and each > 1 for each, of in zip(step.chunk, step.shape, strict=False)]
-    free = [at for at, each in enumerate(step.chunk) if each > 1 and not (at < len(whole) and whole[at])]
-    free = free or [at for at, each in enumerate(step.chunk) if each > 1]
+    before = source.chunk if source and len(source.chunk) == len(step.chunk) else step.chunk
+    long = [at for at, each in enumerate(step.chunk) if each > 1]
+    free = [at for at in long if step.chunk[at] <= before[at]] or long
     factor = (size / max(step.piece_bytes or 1, 1)) ** (1 / max(len(free), 1))
     chunk = list(step.chunk)
     for at in free:

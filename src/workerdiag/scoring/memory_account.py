@@ -30,7 +30,7 @@ _KNOWN_COPIES, _UNKNOWN_COPIES = 1, 3
 END_SHARE, _CAUGHT_SHARE = 0.95, 0.02
 #: Readings that differ by less than this share are of the same need: it was all there, and above the limit.
 _SAME_SHARE = 0.01
-_SMALL_BYTES = 2**20
+_SMALL_BYTES, _LOWER_SHARE = 2**20, 0.9
 _RECORDER = "the flight recorder (workerdiag.install(client)) before the next run"
 
 
@@ -253,6 +253,8 @@ def memory_account(
         each.limit_bytes for each in incident.exceptions if each.limit_bytes
     ]
     exact = min(limits, default=None) or work.given_limit_bytes or work.refused_limit_bytes or limit
+    if exact and limit and limit < _LOWER_SHARE * exact:  # that of a container or a job ends it first
+        exact = limit
     step, killed = work.governing, work.killed
     held = max(work.held_bytes, default=None) or parse_bytes(numbers.words.get("rss", ""))
     paused = [each for each in work.workers if each.status == "paused"]

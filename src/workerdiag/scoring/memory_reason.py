@@ -18,11 +18,11 @@ from workerdiag.units import format_bytes
 #: A weight and the sentence for it.
 Sign = tuple[float, str]
 #: Below this probability no reason is named.
-NAMED_FROM = 0.4
+NAMED_FROM = 0.5
 #: Weight of "none of these".
 _NONE = 1.0
 #: Strong, moderate and weak, as likelihood ratios.
-_STRONG, _MODERATE, _WEAK = 12.0, 5.0, 1.5
+_STRONG, _MODERATE, _WEAK = 12.0, 5.0, 0.8
 #: Share of the limit at which Dask begins to spill.
 SPILL_SHARE = 0.6
 #: A piece or data below this share of the limit are not large.
@@ -229,6 +229,8 @@ class _Judge:
             return _STRONG, f"{self._at_once} tasks ran at once and held {format_bytes(full)} each time, no more"
         if has_pieces or self._leak() is not None:  # which can be cut, or would only die later
             return (_WEAK, f"{self._at_once} tasks ran at once") if not self._pieces_are_large else None
+        if not self._work.call:
+            return _WEAK, f"{self._at_once} tasks were assigned at once"
         return _MODERATE, f"{self._at_once} tasks ran at once, and nothing else shows what filled the memory"
 
     def _one_task_too_large(self) -> Sign | None:
@@ -244,7 +246,7 @@ class _Judge:
         is_plain = bool(self._work.call) and not self._work.call.get("kinds")
         if is_plain and self._work.grew_slowly(self._limit):
             return (
-                _MODERATE * 2,
+                _MODERATE * 0.8,
                 "the task ran alone, and grew bit by bit until its worker was ended just above the limit",
             )
         return _WEAK, "the task ran alone; how fast it grew is not known"

@@ -170,7 +170,7 @@ def frame_layers(frame: Any) -> Iterator[Layer]:
                 layer = _source_layer(node)
                 found.append(layer)
                 rows_of_sources.append(((layer.rows or 0) * layer.count, layer.count))
-                frames += filter(None, [_own_frame(node)])
+                frames += [frame for frame in [_own_frame(node)] if frame is not None]
     rows = max((each for each, _ in rows_of_sources), default=0)
     most = max((count for _, count in rows_of_sources), default=0)
     for node in nodes:

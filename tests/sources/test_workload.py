@@ -1,0 +1,188 @@
+"""What the caller's process knows of the work: collections, pieces, data in graphs, and the caller's names."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from workerdiag.deadline import Deadline
+from workerdiag.model.evidence import Event, Gap
+from workerdiag.sources.workload.source import workload_evidence
+
+da = pytest.importorskip("dask.array")
+dd = pytest.importorskip("dask.dataframe")
+np = pytest.importorskip("numpy")
+pd = pytest.importorskip("pandas")
+
+MIB = 2**20
+
+
+class LostError(Exception):
+    """Stands for what Dask raises when workers die."""
+
+
+def scheduler(dsk, keys, **options):
+    raise LostError
+
+
+def computed(work):
+    """The evidence in the frames of the exception that *work* raises: the call, and its steps by name."""
+    with pytest.raises(LostError) as caught:
+        work()
+    evidence = workload_evidence(caught.value, None, Deadline.after(5))
+    assert all(isinstance(each, Event) for each in evidence)
+    steps = {each.fields["step"]: each.fields for each in evidence[1:]}
+    return evidence[0].fields, steps
+
+
+def test_an_array_has_the_pieces_of_its_steps_and_the_callers_names():
+    """The product takes two chunks and gives one; the source is where the caller made it."""
+
+    def work():
+        x = da.random.random((4000, 4000), chunks=2000)
+        (x @ x.T).sum().compute(scheduler=scheduler)
+
+    call, steps = computed(work)
+
+    assert call["kinds"] == "array"
+    assert call["place"].startswith("work (test_workload.py:")
+    assert steps["matmul"]["piece_bytes"] == 2000 * 2000 * 8
+    assert steps["matmul"]["inputs_bytes"] == 2 * 2000 * 2000 * 8
+    assert steps["random_sample"]["variable"] == "x"
+    assert steps["random_sample"]["made_by"] == "x = da.random.random((4000, 4000), chunks=2000)"
+
+
+def test_a_rechunk_takes_as_much_as_it_gives():
+    """Sixty chunks of one day become one chunk of sixty days."""
+
+    def work():
+        days = da.ones((60, 100, 100), chunks=(1, 100, 100))
+        days.rechunk((60, 100, 100)).map_blocks(np.sort).compute(scheduler=scheduler)
+
+    _, steps = computed(work)
+
+    assert steps["rechunk-merge"]["inputs_bytes"] == 60 * 100 * 100 * 8
+    assert steps["rechunk-merge"]["piece_bytes"] == 60 * 100 * 100 * 8
+
+
+def test_data_of_the_caller_in_a_graph_are_counted():
+    """An array that is added travels with the tasks, as does what a function closes over."""
+    table = np.ones(3_000_000)
+
+    def work():
+        (da.ones(3_000_000, chunks=1_000_000) + table).sum().compute(scheduler=scheduler)
+
+    def closure():
+        da.ones(100, chunks=10).map_blocks(lambda part: part + table[0]).compute(scheduler=scheduler)
+
+    assert computed(work)[0]["embedded_bytes"] >= 24_000_000
+    assert computed(closure)[0]["embedded_bytes"] >= 24_000_000
+
+
+def test_a_frame_of_this_process_has_rows_and_a_key_that_most_of_them_share():
+    """Only a sample of the keys is read, and none of them is told."""
+    rows = pd.DataFrame({"user": [7] * 9_700 + list(range(300)), "value": np.ones(10_000)})
+
+    frame = dd.from_pandas(rows, npartitions=10)
+    empty = rows.iloc[:0]
+
+    def with_frame():
+        frame.groupby("user").apply(lambda group: group, meta=empty).compute(scheduler=scheduler)
+
+    call, steps = computed(with_frame)
+
+    assert call["embedded_type"] == "DataFrame"
+    assert steps["frompandas"]["rows"] == 1000
+    assert steps["frompandas"]["variable"] == "frame"
+    by_key = next(each for each in steps.values() if each["by_key"])
+    assert by_key["key"] == "user"
+    assert by_key["key_share"] > 0.9
+
+
+def test_a_parquet_file_of_this_machine_has_rows_in_its_footer(tmp_path):
+    """A read is a source task: nothing behind it makes its piece smaller."""
+    pytest.importorskip("pyarrow")
+    pd.DataFrame({"a": np.ones(5000), "b": np.ones(5000)}).to_parquet(tmp_path / "one.parquet")
+    frame = dd.read_parquet(tmp_path)
+
+    def work():
+        frame.map_partitions(lambda part: part).compute(scheduler=scheduler)
+
+    _, steps = computed(work)
+
+    assert steps["read_parquet"]["rows"] == 5000
+    assert steps["read_parquet"]["is_source"]
+
+
+def test_unknown_chunks_and_foreign_collections_are_gaps_and_no_errors():
+    """Chunks of unknown length, and an object with an attribute ``dask`` that is no collection."""
+
+    class Foreign:
+        dask = property(lambda _: 1 / 0)
+
+    foreign = Foreign()
+
+    def work():
+        x = da.ones(1000, chunks=100)
+        odd = x[x > 0]
+        odd.compute(scheduler=scheduler)
+        return foreign
+
+    call, _ = computed(work)
+
+    assert call["kinds"] == "array"
+    assert "result_bytes" not in call or not call["result_bytes"]
+
+
+def test_a_graph_of_a_million_tasks_takes_no_longer():
+    """Layers are read, not their tasks."""
+    x = da.ones((1000, 1000, 1000), chunks=10)
+
+    def work():
+        (x + 1).sum().compute(scheduler=scheduler, optimize_graph=False)
+
+    with pytest.raises(LostError) as caught:
+        work()
+    began = time.perf_counter()
+    evidence = workload_evidence(caught.value, None, Deadline.after(10))
+
+    assert time.perf_counter() - began < 5
+    assert evidence[0].topic == "workload"
+
+
+def test_a_thread_that_waits_is_read_where_nothing_was_raised():
+    """A call that hangs has frames as well."""
+    begin, end = threading.Event(), threading.Event()
+
+    def wait(dsk, keys, **options):
+        begin.set()
+        end.wait(10)
+        raise LostError
+
+    def work():
+        x = da.ones((100, 100), chunks=50)
+        with pytest.raises(LostError):
+            x.sum().compute(scheduler=wait)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    begin.wait(10)
+    try:
+        evidence = workload_evidence(None, object(), Deadline.after(5))
+    finally:
+        end.set()
+        thread.join()
+
+    assert evidence[0].fields["kinds"] == "array"
+
+
+def test_what_takes_too_long_is_a_gap(monkeypatch):
+    """Reading the caller's objects never holds up the answer."""
+    monkeypatch.setattr("workerdiag.sources.workload.source._evidence", lambda *_: time.sleep(2))
+
+    (gap,) = workload_evidence(ValueError(), None, Deadline.after(0.1))
+
+    assert isinstance(gap, Gap)
+    assert gap.reason == "timed-out"
