@@ -151,6 +151,14 @@ def lab_natural(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def cures(session: nox.Session) -> None:
+    """Follow the first suggestion about programs that die of memory, and see whether they then succeed."""
+    session.install(".", "dask[array,dataframe]", *groups("lab"))
+    session.run("pytest", "tests/sources/test_workload.py")
+    session.run("pytest", "tests/lab/test_cures.py", "-m", "lab", *RETRY_LAB_ERRORS, *session.posargs)
+
+
+@nox.session(default=False)
 def lab_s3(session: nox.Session) -> None:
     """Triage logs on a server that speaks S3, by s3fs. It needs another botocore than boto3 does."""
     session.install(".[triage]", *groups("s3"))

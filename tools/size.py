@@ -32,8 +32,8 @@ PACKAGE = ROOT / "src" / "workerdiag"
 
 #: Figure -> the most that it may be.
 LIMITS: Mapping[str, int] = {
-    "modules": 265,
-    "lines": 57_500,
+    "modules": 275,
+    "lines": 59_800,
     "noqa: BLE001": 30,
     "repeated basenames": 0,
     "circles of modules": 0,

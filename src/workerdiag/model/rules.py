@@ -472,10 +472,13 @@ SOURCE_TOPICS = frozenset(
         "nanny-state",
         "recorder",
         "scheduler-state",
+        "task-needs",
         "task-state",
         "unread-task",
         "versions",
         "worker-state",
+        "workload",
+        "workload-step",
     }
 )
 #: Topics that are always requested: that of all workers, and those of each worker.

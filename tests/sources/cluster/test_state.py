@@ -375,6 +375,7 @@ def test_the_snapshot_leaves_the_scheduler_as_bytes():
     request = SnapshotRequest(
         keys=[],
         executing=[],
+        tasks=[],
         addresses=[],
         recent_s=60.0,
         topics=["all"],

@@ -142,14 +142,16 @@ def _snapshot_function() -> Method:
 
     async def workerdiag_snapshot(wanted: SnapshotRequest, dask_scheduler: object = None) -> bytes:
         from asyncio import sleep
+        from contextlib import suppress
         from time import time
 
         from distributed.protocol.pickle import dumps
 
         forget(dask_scheduler)
         addresses, keys = wanted["addresses"], wanted["keys"]
-        # First, as failed tasks are forgotten soonest.
-        needed = await needs(dask_scheduler, [*wanted["tasks"], *wanted["executing"], *keys[:10]])
+        needed: list[dict[str, object]] = []
+        with suppress(Exception):  # first, as failed tasks are forgotten soonest; the rest does not depend on it
+            needed = await needs(dask_scheduler, [*wanted["tasks"], *wanted["executing"], *keys[:10]])
         found, records = await events(dask_scheduler, wanted), await log(dask_scheduler, wanted["records"])
         lost = await removals(dask_scheduler, addresses, wanted["recent_s"], keys)
         known = await states(dask_scheduler, keys, wanted["executing"])

@@ -21,6 +21,8 @@ def needs_reader() -> Method:
     begin, spec_bytes, most, most_inputs = pauses(), _spec_sizer(), MAX_TASKS, 5000
 
     def of_kind(name: str, prefix: Any) -> dict[str, object]:
+        from itertools import islice
+
         counts = getattr(prefix, "state_counts", {})
         states = getattr(prefix, "states", {})
         return {
@@ -29,7 +31,7 @@ def needs_reader() -> Method:
             "began": int(counts.get("processing", 0)),
             "failed": int(counts.get("erred", 0)),
             "kept": int(states.get("memory", 0)),
-            "kept_bytes": sum(int(each.nbytes_total) for each in list(prefix.groups)[:100]),
+            "kept_bytes": sum(int(each.nbytes_total) for each in islice(prefix.groups, 100)),
             "seconds": float(getattr(prefix, "duration_average", -1)),
         }
 
@@ -86,7 +88,7 @@ def _spec_sizer() -> Method:
         if type(value).__module__.startswith("dask."):
             return [getattr(value, each, None) for each in ("value", "args", "kwargs", "func")]
         if type(value).__name__ == "partial":
-            return [value.args, value.keywords]
+            return [value.func, value.args, value.keywords]
         cells = (getattr(value, "__closure__", None) or ()) if type(value).__name__ == "function" else ()
         return [getattr(each, "cell_contents", None) for each in cells[:64]]
 

@@ -92,6 +92,6 @@ def _inside(value: Any) -> Iterable[object]:
     if type(value).__module__ == "dask._task_spec":
         return [getattr(value, name, None) for name in ("value", "args", "kwargs", "func")]
     if type(value).__name__ == "partial":
-        return [value.args, value.keywords]
+        return [value.func, value.args, value.keywords]
     cells = (getattr(value, "__closure__", None) or ()) if type(value).__name__ == "function" else ()
     return [getattr(cell, "cell_contents", None) for cell in cells[:_MAX_VALUES]]

@@ -1,0 +1,59 @@
+"""What a scheduler knows of the tasks that workers died of."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from types import SimpleNamespace
+
+from workerdiag.sources.cluster.task_needs import need_events, needs_reader
+
+
+def task(key, nbytes=0, inputs=(), spec=None, prefix=None):
+    return SimpleNamespace(key=key, nbytes=nbytes, dependencies=list(inputs), run_spec=spec, prefix=prefix)
+
+
+def kind(**counts):
+    return SimpleNamespace(
+        state_counts=counts, states={"memory": 0, "processing": 1}, groups=[], duration_average=0.5
+    )
+
+
+def needs(tasks, prefixes, *keys):
+    scheduler = SimpleNamespace(tasks=tasks, task_prefixes=prefixes)
+    found = asyncio.run(needs_reader()(scheduler, list(keys)))
+    return [each.fields for each in need_events({"needs": found})]
+
+
+def test_a_task_that_is_still_known_has_its_inputs():
+    """Their number, all their bytes, the largest one, and one in the middle."""
+    inputs = [task(f"part-{number}", nbytes=size) for number, size in enumerate((10, 20, 900))]
+    tasks = {"sum-1": task("sum-1", inputs=inputs)}
+
+    first = needs(tasks, {"sum": kind(memory=3, processing=7)}, "sum-1")[0]
+
+    assert (first["inputs"], first["inputs_bytes"]) == (3, 930)
+    assert (first["largest_input_bytes"], first["median_input_bytes"]) == (900, 20)
+    assert (first["finished"], first["began"]) == (3, 7)
+
+
+def test_of_a_forgotten_task_its_kind_is_left():
+    """The scheduler forgets a failed task soon, and its kind never."""
+    first = needs({}, {"sum": kind(memory=3)}, "sum-1")[0]
+
+    assert first["kind"] == "sum"
+    assert first["finished"] == 3
+    assert "inputs" not in first
+
+
+def test_data_in_a_function_and_its_arguments_are_counted():
+    """A table that a function closes over travels with each task, as do arguments."""
+    table = bytes(3000)
+
+    def look_up(index):
+        return table[index]
+
+    spec = {"function": partial(look_up, 1), "arguments": [b"x" * 500]}
+    first = needs({"f-1": task("f-1", spec=spec)}, {"f": kind()}, "f-1")[0]
+
+    assert first["spec_bytes"] == 3500
