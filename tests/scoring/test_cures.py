@@ -7,6 +7,7 @@ import pytest
 from workerdiag import pipeline
 from workerdiag.model.evidence import Event, ExceptionFacts, Inspected
 from workerdiag.model.identity import Identity
+from workerdiag.rendering.html import render_html
 from workerdiag.rendering.outline import outline
 from workerdiag.rendering.text import render_note, render_text
 from workerdiag.rulebook.load import load_rulebook
@@ -100,6 +101,14 @@ def test_the_cures_come_first_and_what_is_decided_is_no_if():
     assert "If: the work can be cut into smaller pieces" not in text
     assert "If: several threads of a worker run memory-hungry tasks at once" not in text
     assert "Do now: Make the pieces smaller" in render_note(diagnosis)
+
+
+def test_a_page_draws_what_filled_the_limit():
+    """A bar for each part of the sum, and the same as a table."""
+    page = render_html(found(CALL, SOURCE, PRODUCT), page=True)
+
+    assert "What filled the limit" in page
+    assert "2 x inputs: 1.91 GiB" in page
 
 
 def test_small_pieces_are_not_made_smaller():

@@ -101,12 +101,12 @@ def _page_content() -> dict[str, object]:
 
 
 def _content(findings: Findings) -> dict[str, object]:
-    from workerdiag.rendering.memory import memory_figure
+    from workerdiag.rendering.memory import account_figure, memory_figure
     from workerdiag.rendering.task_timeline import candidate_bars, timeline_figure
 
     report = outline(findings)
     memory = memory_figure(findings)
-    figures = (memory, timeline_figure(findings))
+    figures = (account_figure(findings.memory), memory, timeline_figure(findings))
     times = [each.when for each in findings.deaths if each.when is not None]
     first, advice, sections = _split_advice(report)
     return {

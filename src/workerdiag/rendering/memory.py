@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from attrs import field, frozen
 
 from workerdiag.model.diagnosis import Findings
+from workerdiag.model.memory import MemoryAccount
 from workerdiag.model.timeline import MemoryLimits, MemorySample, Moment, ProcessHistory
 from workerdiag.rendering.drawing import (
     Figure,
@@ -29,7 +30,7 @@ from workerdiag.rendering.drawing import (
     time_ticks,
 )
 from workerdiag.rendering.task_timeline import who_text
-from workerdiag.rendering.wording import clip
+from workerdiag.rendering.wording import clip, one_line
 from workerdiag.units import format_bytes, format_time
 
 if TYPE_CHECKING:
@@ -65,6 +66,57 @@ def memory_figure(findings: Findings) -> Figure | None:
         columns=("Time", *(name.capitalize() for name in SERIES)),
         rows=tuple(_sample_cells(each, first.known.when) for each in first.samples[-_MAX_ROWS:]),
         small=tuple((_caption(each.known, first.known), each.draw(each.small_plot(most))) for each in others),
+    )
+
+
+#: Height of a row of the account, of its bar, and of the line of text above the bar.
+_ROW_PX, _BAR_PX, _TEXT_PX = 36, 10, 14
+
+
+def account_figure(account: MemoryAccount | None) -> Figure | None:
+    """Return the drawing of what filled the limit: a bar for each part of what tasks need; or None."""
+    if account is None or account.task_bytes is None or not account.limit.bytes:
+        return None
+    tasks = account.tasks_at_once or 1
+    times = f"{tasks} x " if tasks > 1 else ""
+    parts = [
+        ("before any task", account.floor.bytes or 0),
+        (f"{times}inputs", tasks * (account.inputs.bytes or 0)),
+        (f"{times}output", tasks * (account.output.bytes or 0)),
+        (f"{times}copies", tasks * (account.copies.bytes or 0)),
+    ]
+    rows = [*parts, ("in all", sum(size for _, size in parts))]
+    limit = account.limit.bytes
+    most = max(limit, rows[-1][1])
+    text = f"{format_bytes(rows[-1][1])} needed, the limit is {format_bytes(limit)}"
+    height = _ROW_PX * len(rows)
+    at_limit = percent(limit / most)
+    drawn = [
+        each
+        for number, (name, size) in enumerate(rows)
+        for each in (
+            element("text", f"{name}: {format_bytes(size)}", x=0, y=number * _ROW_PX + _TEXT_PX),
+            element("rect", y=number * _ROW_PX + 20, width="100%", height=_BAR_PX, rx=2, class_="wd-track"),
+            element(
+                "rect",
+                y=number * _ROW_PX + 20,
+                width=percent(size / most),
+                height=_BAR_PX,
+                rx=2,
+                class_=f"wd-chance wd-{'top' if name == 'in all' else 'other'}",
+            ),
+        )
+    ]
+    drawn.append(element("line", x1=at_limit, x2=at_limit, y1=0, y2=height, class_="wd-limit"))
+    return Figure(
+        title="What filled the limit",
+        svg=drawing(text, "A bar for each part, and a line at the limit", height, drawn),
+        notes=(
+            f"The line is the limit of {format_bytes(limit)}.",
+            *((one_line(account.step),) if account.step else ()),
+        ),
+        columns=("Part", "Bytes"),
+        rows=tuple((name, format_bytes(size)) for name, size in rows),
     )
 
 
