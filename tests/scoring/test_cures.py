@@ -198,6 +198,55 @@ def test_data_in_the_graph_are_kept_out_of_it():
     assert "table" in diagnosis.cures[0].change
 
 
+def test_large_partitions_of_a_frame_of_ones_own_are_first_made_smaller():
+    """Each of them travels to one task; smaller ones need no other way of reading."""
+    call = event(
+        "workload",
+        gathered=True,
+        kinds="dataframe",
+        embedded_bytes=1200 * MIB,
+        embedded_largest_bytes=300 * MIB,
+        embedded_count=4,
+        embedded_type="DataFrame",
+        embedded_name="frame",
+    )
+    step = event(
+        "workload-step",
+        step="frompandas",
+        variable="frame",
+        made_by="frame = dd.from_pandas(rows, npartitions=4)",
+        piece_bytes=300 * MIB,
+        pieces=4,
+        rows=10_000_000,
+        row_bytes=31,
+        is_source=True,
+        argument="npartitions",
+    )
+    diagnosis = found(call, step)
+
+    assert diagnosis.memory.reason == "pieces-too-large"
+    assert diagnosis.cures[0].kind == "piece-size"
+    assert diagnosis.cures[0].change.startswith("frame = dd.from_pandas(rows, npartitions=")
+
+
+def test_results_that_fill_a_paused_worker_are_stored_results():
+    """What is stored is what the worker said at its last heartbeat."""
+    state = event(
+        "worker-state",
+        status="paused",
+        memory_bytes=520 * MIB,
+        limit_bytes=LIMIT,
+        stored_bytes=430 * MIB,
+        spilled_bytes=0,
+        nthreads=2,
+    )
+    diagnosis = found(state)
+
+    assert diagnosis.memory.reason == "results-stored"
+    assert diagnosis.memory.stored.bytes == 430 * MIB
+    assert diagnosis.cures[0].kind == "keep-less"
+
+
 def test_a_task_that_takes_very_many_inputs_brings_them_together():
     """The inputs are the scheduler's own numbers."""
     needs = event("task-needs", key="sum-1", kind="sum", inputs=40, inputs_bytes=900 * MIB)

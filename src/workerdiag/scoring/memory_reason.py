@@ -36,7 +36,7 @@ _MANY = 8
 #: How many tasks of a kind each worker finishes, at least, if it is not a single one that is too large.
 _FINISHED_BEFORE = 4
 _BRINGS_TOGETHER = ("finalize", "concat", "repartitiontofewer")
-_SHUFFLES = ("shuffle", "hash-join", "hashjoin", "p2p", "rearrange", "setindex", "set-index")
+_SHUFFLES = ("-transfer", "shuffle", "hash-join", "hashjoin", "p2p", "rearrange", "setindex", "set-index")
 
 
 def memory_reasons(account: MemoryAccount, work: Workload, deaths: int) -> MemoryAccount:
@@ -119,6 +119,9 @@ class _Judge:
 
     def _data_in_graph(self) -> Sign | None:
         account, killed = self._account, self._work.killed
+        if self._pieces_are_large and self._work.call.get("embedded_type") == "DataFrame":
+            # Partitions of a frame of this process: each goes to one task, so their size matters first.
+            return _MODERATE, f"{format_bytes(account.in_graph.bytes or 0)} of data travel inside the graph"
         spec = killed.spec_bytes if killed else 0
         if self._share(spec) >= _LARGE_SHARE:
             return _STRONG * 2, f"the task that was killed brings {format_bytes(spec)} of data with it"
