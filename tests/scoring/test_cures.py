@@ -130,6 +130,20 @@ def test_tasks_that_held_the_same_each_time_had_all_they_wanted():
     assert diagnosis.cures[1].value > 659 * MIB
 
 
+@pytest.mark.parametrize("kinds", ["delayed", "bag", "array"])
+def test_functions_of_ones_own_that_fill_the_memory_run_one_by_one(kinds):
+    """Their pieces are small, or have no size: what they need besides is not known."""
+    call = event("workload", gathered=True, kinds=kinds)
+    step = array_step("hungry", piece=MIB, inputs=MIB, count=1, is_opaque=True)
+    running = ("work-1", "work-2", "work-3", "work-4")
+    wide = event("cluster", type="LocalCluster", worker_limit_bytes=LIMIT, worker_threads=4)
+    evidence = [*deaths(610 * MIB, 640 * MIB, tasks=running), wide, LOCAL, call]
+    diagnosis = pipeline.diagnose([*evidence, *([step] if kinds == "array" else [])], BOOK)
+
+    assert diagnosis.memory.reason == "too-many-at-once"
+    assert [(each.kind, each.value) for each in diagnosis.cures[:1]] == [("threads", 1)]
+
+
 def test_one_task_whose_need_is_not_known_gets_no_number():
     """Who was ended while it still grew wanted more: 960 MiB would be a guess."""
     futures = event("workload", place="main (work.py:12)", gathered=True, futures=1)

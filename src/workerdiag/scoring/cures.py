@@ -257,6 +257,8 @@ def _threads(case: _Treatment) -> Iterator[Cure]:
     full, each = case.full, case.account.task_bytes
     if full and not case.work.governing:
         each = (full - case.floor) // case.tasks
+    if each and case.floor + case.tasks * each < END_SHARE * case.limit:  # then something else filled it
+        each = None
     fits = int((END_SHARE * 0.95 * case.limit - case.floor) // each) if each else 1
     if fits < 1:
         return

@@ -109,6 +109,15 @@ class _Judge:
         return self._step is not None and bool(self._limit) and self._need(self._step) > SPILL_SHARE * self._limit
 
     @property
+    def _has_pieces(self) -> bool:
+        """Whether an array or a frame was computed, and not only a function of one's own that fills the memory."""
+        can_be_cut = not {"array", "dataframe"}.isdisjoint(self._work.call.get("kinds", "").split(", "))
+        is_opaque = any(each.is_opaque for each in self._work.steps) and not any(
+            each.by_key for each in self._work.steps
+        )
+        return can_be_cut and (self._pieces_are_large or not is_opaque)
+
+    @property
     def _reads_pieces(self) -> bool:
         """Whether workers died of a task that makes or reads a piece."""
         source = self._work.source
@@ -227,10 +236,12 @@ class _Judge:
     def _too_many_at_once(self) -> Sign | None:
         if self._at_once < 2:
             return None
-        full, has_pieces = self._full, bool(self._work.call.get("kinds"))
-        if full is not None and not has_pieces:
-            return _STRONG, f"{self._at_once} tasks ran at once and held {format_bytes(full)} each time, no more"
-        if has_pieces or self._leak() is not None:  # which can be cut, or would only die later
+        if self._full is not None and not self._has_pieces:
+            return (
+                _STRONG,
+                f"{self._at_once} tasks ran at once and held {format_bytes(self._full)} each time, no more",
+            )
+        if self._has_pieces or self._leak() is not None:  # which can be cut, or would only die later
             return (_WEAK, f"{self._at_once} tasks ran at once") if not self._pieces_are_large else None
         if not self._work.call:
             return _WEAK, f"{self._at_once} tasks were assigned at once"
@@ -239,15 +250,14 @@ class _Judge:
     def _one_task_too_large(self) -> Sign | None:
         if self._at_once != 1 or self._pieces_are_large or self._leak() is not None:
             return None
-        if self._work.call.get("kinds") or not self._work.call:
+        if self._has_pieces or not self._work.call:
             return _WEAK, "the task ran alone"
         return _MODERATE, "the task ran alone, without large inputs, and needed more than a worker has"
 
     def _runaway(self) -> Sign | None:
         if self._at_once != 1 or self._pieces_are_large or self._full or self._leak() is not None:
             return None
-        is_plain = bool(self._work.call) and not self._work.call.get("kinds")
-        if is_plain and self._work.grew_slowly(self._limit):
+        if self._work.call and not self._has_pieces and self._work.grew_slowly(self._limit):
             return (
                 _MODERATE * 0.8,
                 "the task ran alone, and grew bit by bit until its worker was ended just above the limit",
