@@ -110,7 +110,6 @@ class TaskState(Protocol):
     nbytes: int
     run_spec: object
     processing_on: WorkerState | None
-    run_spec: object
     waiters: Collection[TaskState]
     who_wants: Collection[object]
 
