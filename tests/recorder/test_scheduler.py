@@ -528,9 +528,9 @@ def test_sizes_are_bounded_in_number_and_time(plugin):
     scheduler = with_sizes(plugin)
     inputs = {Task(f"input-{n}") for n in range(100_000)}
     scheduler.tasks["join-3"].dependencies = inputs
-    began = time.perf_counter()
+    began = time.thread_time()
     scheduler.remove(WORKER, ("join-3", "load-0", "wait", "load", "load-1", "load-2"))
-    assert time.perf_counter() - began < 0.5
+    assert time.thread_time() - began < 0.5
     (death,) = answer_of(plugin)["deaths"]
     facts = death["record"]["task_facts"]
     assert (len(facts), len(facts[0]["inputs"]), facts[0]["input_count"]) == (6, 8, 100_000)

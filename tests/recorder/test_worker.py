@@ -381,7 +381,14 @@ def test_what_holds_memory_is_looked_for_once_at_each_mark(notes, monkeypatch):
 
 def test_looking_for_objects_has_a_budget(notes, monkeypatch):
     """Where it takes long it is done less often, so that it takes a small share of the time."""
-    monkeypatch.setattr(sampler, "largest_objects", lambda *_: (time.sleep(0.06), ([], True))[1])
+
+    def slow(*_):
+        began = time.thread_time()
+        while time.thread_time() < began + 0.06:
+            pass
+        return [], True
+
+    monkeypatch.setattr(sampler, "largest_objects", slow)
     looked_at(notes, *(760, 400) * 20)
     assert len(notes.censuses) == 2
 

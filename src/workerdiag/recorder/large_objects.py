@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from inspect import CO_OPTIMIZED
-from itertools import islice
+from itertools import chain, islice
 from time import monotonic
 from types import (
     BuiltinFunctionType,
@@ -28,6 +28,7 @@ from types import (
     ModuleType,
 )
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from workerdiag.model.user_code import is_library
 from workerdiag.recorder.internals import frames_by_thread
@@ -39,7 +40,7 @@ BUDGET_S = 0.03
 LEAST_SHARE = 0.02
 #: Elements that are looked at of a container, and of one in a container, and so on; and of one object in all.
 _SAMPLES, _FEW = (40, 12, 6, 3), 16
-_MAX_LOOKS = 1500
+_MAX_LOOKS = 1000
 _MAX_ATTRIBUTES = 50
 _MAX_FRAMES, _MAX_MODULES, _MAX_NAMES = 60, 200, 500
 _NAME_CHARS, _PATH_CHARS = 64, 300
@@ -55,6 +56,8 @@ _OPAQUE: tuple[type, ...] = (
     *(GetSetDescriptorType, MemberDescriptorType),
 )
 _PLAIN = (int, float, complex, bool, type(None), range, slice)
+#: Name and descriptor of what a class has in slots.
+_SLOTS: WeakKeyDictionary[type, tuple[tuple[str, Any], ...]] = WeakKeyDictionary()
 _CACHED_FUNCTION: type = type(lru_cache(lambda: None))
 #: Columns of these types point to objects of Python, unless they are stored by Arrow.
 _PYTHON_DTYPES = ("object", "str", "string")
@@ -290,13 +293,19 @@ def _attributes(value: object) -> dict[str, object]:
     found: dict[str, object] = {}
     with suppress(AttributeError):
         found.update(islice(dict.items(object.__getattribute__(value, "__dict__")), _MAX_ATTRIBUTES))
-    for base in type(value).__mro__:
-        if "__slots__" in vars(base):
-            for name, slot in islice(vars(base).items(), _MAX_ATTRIBUTES):
-                if type(slot) is MemberDescriptorType:
-                    with suppress(AttributeError):
-                        found[name] = slot.__get__(value)
+    for name, slot in _slots_of(type(value)):
+        with suppress(AttributeError):
+            found[name] = slot.__get__(value)
     return found
+
+
+def _slots_of(kind: type) -> tuple[tuple[str, Any], ...]:
+    known = _SLOTS.get(kind)
+    if known is None:
+        names = chain.from_iterable(vars(base).items() for base in kind.__mro__ if "__slots__" in vars(base))
+        slots = ((name, slot) for name, slot in names if type(slot) is MemberDescriptorType)
+        known = _SLOTS[kind] = tuple(islice(slots, _MAX_ATTRIBUTES))
+    return known
 
 
 def _object_bytes(sizer: _Sizer, value: object, depth: int) -> int:

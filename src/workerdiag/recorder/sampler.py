@@ -66,7 +66,7 @@ class Sampler(threading.Thread):
         self._limit_bytes: int | None = None
         #: Memory at the last look, and at the last sample.
         self._looked = self._sampled = ProcessBytes(0, 0)
-        #: The highest mark that it is above, and seconds that looking for objects took so far.
+        #: The highest mark that it is above, and processor seconds that looking for objects took so far.
         self._mark = self._census_s = 0.0
         self._began = monotonic()
 
@@ -142,11 +142,11 @@ class Sampler(threading.Thread):
         return min(max((MARKS[0] * limit - process.rss) / _FILL_RATE, _NEAR_S), _FAR_S)
 
     def _note_objects(self, rss: int, limit: int) -> None:
-        began = monotonic()
+        began = time.thread_time()  # waiting for the GIL costs nobody anything
         objects, is_complete = largest_objects(internals.running_threads(self._worker), rss)
         numbers = {"at": time.time(), "rss_bytes": rss, "limit_bytes": limit, "is_complete": is_complete}
         self._box.census(encode_census(numbers, objects))
-        self._census_s += monotonic() - began
+        self._census_s += time.thread_time() - began
 
 
 def encode_census(numbers: Mapping[str, object], objects: Sequence[object]) -> bytes:

@@ -392,9 +392,9 @@ def removal_record(
 #: Noting sizes takes at most so many seconds at first, and this share of the time after them.
 _FACTS_S, _FACTS_SHARE = 0.1, 0.005
 #: Tasks whose sizes are told, largest inputs of each, and stored results that are looked at for those of its kind.
-_MAX_FACTS, _MAX_INPUTS, _MAX_STORED = 6, 8, 5000
-#: Inputs of one task that are looked at.
-_MAX_LOOKED_AT = 5000
+_MAX_FACTS, _MAX_INPUTS, _MAX_STORED = 6, 8, 2000
+#: Inputs of one task that are looked at; and tasks of which the most suspicious ones are chosen.
+_MAX_LOOKED_AT, _MAX_CHOSEN_FROM = 5000, 500
 
 
 def task_facts(scheduler: Scheduler, state: WorkerState, event: Reply) -> tuple[TaskFacts, ...]:
@@ -405,7 +405,7 @@ def task_facts(scheduler: Scheduler, state: WorkerState, event: Reply) -> tuple[
     """
     keys: Collection[object] = event.get("processing-tasks") or ()
     running = [task.key for task, _ in internals.executing_tasks(state) if task.key in keys]
-    suspects = _suspicious_counts(scheduler, keys)
+    suspects = _suspicious_counts(scheduler, list(islice(keys, _MAX_CHOSEN_FROM)))
     chosen = islice(dict.fromkeys((*running, *suspects)), _MAX_FACTS)
     tasks = list(filter(None, map(scheduler.tasks.get, chosen)))
     lost = map(scheduler.tasks.get, islice(event.get("lost-computed-tasks") or (), _MAX_STORED))
