@@ -25,6 +25,7 @@ from workerdiag.api.dask_errors import (
     is_of_cluster,
     is_surely_of_cluster,
 )
+from workerdiag.recorder import internals
 
 
 class NoWorkerError(Exception):
@@ -107,8 +108,8 @@ def test_dask_has_what_is_watched():
     for name in noted_calls._WAITING:
         assert any(iscoroutinefunction(getattr(home, name, None)) for home in homes), name
     assert iscoroutinefunction(Client._start)
-    assert iscoroutinefunction(ActorFuture._result)
-    assert not iscoroutinefunction(as_completed.__next__)
+    assert iscoroutinefunction(getattr(ActorFuture._result, internals._ORIGINAL, ActorFuture._result))
+    assert not iscoroutinefunction(getattr(as_completed.__next__, internals._ORIGINAL, as_completed.__next__))
 
     async def scene():
         loop = object()
