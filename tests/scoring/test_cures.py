@@ -145,14 +145,16 @@ def test_functions_of_ones_own_that_fill_the_memory_run_one_by_one(kinds):
 
 
 def test_one_task_whose_need_is_not_known_gets_no_number():
-    """Who was ended while it still grew wanted more: 960 MiB would be a guess."""
+    """Who was ended while it still grew wanted more: 960 MiB would be a guess. A program may try it, once."""
     futures = event("workload", place="main (work.py:12)", gathered=True, futures=1)
-    diagnosis = found(futures, tasks=("work-1",))
+    caught = ExceptionFacts(type="distributed.scheduler.KilledWorker", text="", threads=2, limit_bytes=LIMIT)
+    diagnosis = found(futures, caught, tasks=("work-1",))
 
     assert diagnosis.memory.reason == "one-task-too-large"
     assert diagnosis.cures == ()
-    assert diagnosis.decision.policy.memory_bytes is None
-    assert "960 MiB" not in render_text(diagnosis)
+    assert diagnosis.decision.needs_memory_bytes is None
+    assert diagnosis.decision.policy.max_tries == 1
+    assert "960" not in dict(outline(diagnosis).lead)["Do now"]
 
 
 def test_a_task_that_may_grow_for_ever_gets_no_number():
@@ -162,7 +164,7 @@ def test_a_task_that_may_grow_for_ever_gets_no_number():
 
     assert {each.reason for each in diagnosis.memory.reasons} >= {"runaway", "one-task-too-large"}
     assert diagnosis.cures == ()
-    assert diagnosis.decision.policy.memory_bytes is None
+    assert diagnosis.decision.needs_memory_bytes is None
 
 
 @pytest.mark.parametrize("status", ["paused", "running"])

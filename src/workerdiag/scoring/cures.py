@@ -83,6 +83,10 @@ def cure_advice(cure: Cure) -> Advice:
 def numbers_for_reason(numbers: MemoryNumbers, reason: MemoryReason, cures: Sequence[Cure]) -> MemoryNumbers:
     """The numbers for mitigations and policy where the reason is known: a size is enough, or it is not given."""
     enough = next((each.value for each in cures[:1] if each.kind == "worker-memory"), None)
+    if (
+        reason == "one-task-too-large" and not cures
+    ):  # more is right, and one try of a program shows whether it is enough
+        enough = numbers.worth_a_try_bytes
     words = {key: text for key, text in numbers.words.items() if key not in ("needs_memory", "pod_memory")}
     if cures or reason in _GROWING:
         words[MEMORY_REASON] = reason
