@@ -33,7 +33,7 @@ PACKAGE = ROOT / "src" / "workerdiag"
 #: Figure -> the most that it may be.
 LIMITS: Mapping[str, int] = {
     "modules": 275,
-    "lines": 59_800,
+    "lines": 59_850,
     "noqa: BLE001": 30,
     "repeated basenames": 0,
     "circles of modules": 0,
