@@ -302,7 +302,7 @@ def _task_modules_reader() -> Method:
         from sys import stdlib_module_names
         from types import SimpleNamespace
 
-        from cloudpickle import Pickler  # type: ignore[import-untyped]
+        from distributed.protocol.pickle import cloudpickle  # type: ignore[attr-defined]
 
         known = {*stdlib_module_names, "dask", "distributed", "cloudpickle", "__main__", "__mp_main__"}
         names: dict[str, None] = {}
@@ -316,7 +316,7 @@ def _task_modules_reader() -> Method:
             if seen[1] > most_bytes:
                 raise EnoughReadError
 
-        class NameReader(Pickler):  # type: ignore[misc]
+        class NameReader(cloudpickle.Pickler):  # type: ignore[misc]
             def persistent_id(self, thing: object) -> None:
                 seen[0] += 1
                 if seen[0] > most_objects:

@@ -30,7 +30,7 @@ _WAITS: Final[Mapping[tuple[str, str], str]] = {
     ("client.py", "gather"): "task",
     ("client.py", "wait"): "task",
 }
-_FRAME = re.compile(r'\s*File "(?P<file>[^"\n]*)", line (?P<line>\d+), in (?P<function>\S+)')
+_FRAME = re.compile(r'File "(?P<file>[^"\n]*)", line (?P<line>\d+), in (?P<function>\S+)')
 _SEPARATORS = re.compile(r"[/\\]")
 #: At most this many of each kind become evidence.
 _MAX_NAMED = 20
@@ -53,7 +53,7 @@ def wait_in(stack: Sequence[str]) -> Wait | None:
     """
     caller, kinds = "", []
     for frame in stack:
-        found = _FRAME.match(frame)
+        found = _FRAME.match(frame.lstrip())
         if found is None:
             continue
         *folders, name = _SEPARATORS.split(found["file"])

@@ -6,6 +6,7 @@ and a sample of the keys of a frame in this process. What cannot be worked out i
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -266,10 +267,9 @@ def _rows(node: Any, names: set[str], count: int) -> int | None:
     if "FromPandas" in names:
         return -(-len(_own_frame(node)) // max(count, 1))
     if "Timeseries" in names:
-        from pandas import Timedelta  # type: ignore[import-untyped]
-        from pandas.tseries.frequencies import to_offset  # type: ignore[import-untyped]
-
-        piece, row = (Timedelta(to_offset(node.operand(name))) for name in ("partition_freq", "freq"))
+        pandas = sys.modules["pandas"]  # which made the frame
+        periods = map(pandas.tseries.frequencies.to_offset, map(node.operand, ("partition_freq", "freq")))
+        piece, row = map(pandas.Timedelta, periods)
         return int(piece / row)
     if "FromArray" in names:
         size = node.operand("chunksize")
