@@ -186,6 +186,15 @@ def test_memory_that_stays_while_nothing_runs_and_nothing_is_stored_is_a_leak(st
     assert not [each for each in diagnosis.cures if each.kind == "worker-memory" and status == "paused"]
 
 
+def test_a_worker_that_is_full_of_rows_on_their_way_does_not_leak():
+    """A shuffle holds them outside the stored results, while no task runs."""
+    state = event("worker-state", status="paused", memory_bytes=530 * MIB, limit_bytes=LIMIT, stored_bytes=100)
+    step = event("workload-step", step="groupbyapply", by_key=True, key="user", pieces=10, is_opaque=True)
+    diagnosis = found(event("workload", gathered=True, kinds="dataframe"), step, state)
+
+    assert diagnosis.memory.reason == "skew"
+
+
 def test_many_finished_tasks_for_each_death_are_a_leak():
     """Each worker did many of the same kind before it was full."""
     needs = event("task-needs", key="remember-9", kind="remember", finished=90, began=100)

@@ -203,7 +203,9 @@ class _Judge:
         finished = max((each.finished for each in self._work.needs), default=0)
         if idle is not None:
             what = f"{format_bytes(idle)} stay in a worker that runs nothing and stores nothing"
-            return _STRONG, f"{what}, after {finished:,} finished tasks" if finished else what
+            # Rows on their way to other workers are no stored results either.
+            weight = _WEAK if any(each.by_key for each in self._work.steps) else _STRONG
+            return weight, f"{what}, after {finished:,} finished tasks" if finished else what
         killed = self._work.killed
         if self._pieces_are_large or not self._deaths or self._account.in_graph.bytes:
             return None
