@@ -188,7 +188,7 @@ def local_variables(frame: FrameType) -> list[tuple[str, object]]:
 def _user_modules() -> Iterator[dict[str, object]]:
     """The names of each module that is neither of a library nor ours."""
     count = 0
-    for name, module in list(sys.modules.items()):
+    for name, module in reversed(list(sys.modules.items())):  # the user's own come late
         if not issubclass(type(module), ModuleType) or name.partition(".")[0] == "workerdiag":
             continue
         names = object.__getattribute__(module, "__dict__")  # which loads no lazy module
