@@ -32,8 +32,8 @@ PACKAGE = ROOT / "src" / "workerdiag"
 
 #: Figure -> the most that it may be.
 LIMITS: Mapping[str, int] = {
-    "modules": 275,
-    "lines": 59_850,
+    "modules": 288,
+    "lines": 63_200,
     "noqa: BLE001": 30,
     "repeated basenames": 0,
     "circles of modules": 0,

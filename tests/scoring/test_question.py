@@ -216,3 +216,20 @@ def test_of_two_deaths_the_one_whose_work_waits_answers():
     found = diagnose((*lost(), *killed, state(), awaited()), BOOK)
     assert found.top.id == "signal.illegal-instruction"
     assert {each.cause for each in found.deaths} == {"signal.segfault", "signal.illegal-instruction"}
+
+
+@pytest.mark.parametrize(
+    ("type_", "text", "advised"),
+    [
+        ("BrokenProcessPool", "A process in the process pool was terminated abruptly.", "dmesg"),
+        ("CalledProcessError", "Command 'solve' died with <Signals.SIGKILL: 9>.", "dmesg"),
+        ("AssertionError", "daemonic processes are not allowed to have children", "DAEMON=False"),
+    ],
+)
+@pytest.mark.parametrize("before", [(), lost()], ids=["fresh", "after a death"])
+def test_a_failure_that_a_log_would_explain_is_explained_of_the_exception(type_, text, advised, before):
+    """What helps stands at the landmark of the same failure in a worker's log."""
+    caught = ExceptionFacts(type=type_, text=text, from_task=True, maybe_dask=False)
+    found = diagnose((caught, *before), BOOK)
+    assert found.top is None
+    assert advised in found.next_steps[0].command

@@ -177,6 +177,8 @@ def _error_problems(book: Rulebook) -> Iterator[str]:
             yield f"error {each.name}: fits every exception (expected types or pattern)"
         if each.pattern is not None:
             yield from _syntax_problems(f"error {each.name}", each.pattern)
+        if each.landmark is not None and each.landmark not in book.landmarks_by_id:
+            yield f"error {each.name}: no landmark {each.landmark}"
 
 
 def _landmark_step_problems(landmark: Landmark) -> Iterator[str]:

@@ -336,6 +336,8 @@ class ErrorRule:
     ends: tuple[CauseEnd, ...] = ()
     #: Further causes by id, or families as ``network.*``.
     causes: tuple[str, ...] = ()
+    #: The landmark of the same failure in a worker's log: its next steps are those of the exception too.
+    landmark: str | None = None
 
     def admits(self, cause: Cause) -> bool:
         """Whether *cause* can surface as this exception."""

@@ -144,7 +144,7 @@ def _hint(findings: Findings, whole_by: str) -> tuple[str, ...]:
         (len(findings.gaps), "gap"),
     )
     parts = ", ".join(pluralize(count, noun) for count, noun in counts if count)
-    whole = f"Full report ({parts}): {whole_by}"
+    whole = f"Full report{f' ({parts})' if parts else ''}: {whole_by}"
     if top is None or findings.outcome != "explained":
         return (whole,)
     page = page_item(top.id)

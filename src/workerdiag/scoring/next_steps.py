@@ -104,8 +104,11 @@ def _steps_at_obstacle(obstacles: AllClearObstacles, book: Rulebook) -> list[Nex
 
 
 def _steps_at_failure(incident: Incident, book: Rulebook) -> list[NextStep]:
-    """The steps of the first failure whose landmark has some, where nothing died."""
-    failures = (_steps_at_landmark(mark, book) for mark in incident.marks if mark.role == "failure")
+    """The steps of the first failure in a log whose landmark has some, else those of the caught one."""
+    failures = [_steps_at_landmark(mark, book) for mark in incident.marks if mark.role == "failure"]
+    if not any(failures) and incident.asked is not None and incident.asked.landmark is not None:
+        caught = Match(owner=incident.asked.landmark, sign="", origin="exception")
+        failures.append(_steps_at_landmark(caught, book))
     return next(filter(None, failures), [])
 
 
