@@ -233,6 +233,7 @@ def _unread_reader() -> Method:
     """
     forget, begin, topics_of, modules_of = forgetter(), pauses(), topics_reader(), _task_modules_reader()
     unread_of, most_tasks, most_modules = _unread_tasks_reader(), _MAX_TASKS, MAX_MODULES
+    telling_s = _TELLING_S
 
     async def workerdiag_looks_at_unread(
         addresses: list[str], told_ends: list[float], dask_scheduler: Scheduler
@@ -246,8 +247,18 @@ def _unread_reader() -> Method:
         await pause()
         unread: dict[object, None] = {}
         workers: list[str] = []
+        removed_at = [
+            when
+            for address in addresses
+            for when, message in list(topics[address].events if address in topics else ())
+            if isinstance(message, dict) and message.get("action") == "remove-worker"
+        ]
+        told_removals = set()  # by each nanny's word at most one, the nearest
+        for told in sorted(told_ends):
+            near = [when for when in removed_at if abs(when - told) <= telling_s and when not in told_removals]
+            told_removals |= set(sorted(near, key=lambda when: abs(when - told))[:1])
         for address in [each for each in addresses if each in topics]:
-            keys = unread_of(dask_scheduler, address, topics, given, told_ends)
+            keys = unread_of(dask_scheduler, address, topics, given, told_removals)
             workers += [address] if keys else []
             unread.update(dict.fromkeys(keys))
             await pause()
@@ -262,7 +273,7 @@ def _unread_reader() -> Method:
 
 
 def _unread_tasks_reader() -> Method:
-    most_held_s, telling_s = _MOST_HELD_S, _TELLING_S
+    most_held_s = _MOST_HELD_S
 
     def host_of(address: str) -> str:
         return address.rpartition(":")[0].rpartition("/")[2]
@@ -272,7 +283,7 @@ def _unread_tasks_reader() -> Method:
         address: str,
         topics: Mapping[str, Any],
         given: Mapping[object, list[float]],
-        told_ends: list[float],
+        told_removals: Collection[float],
     ) -> list[object]:
         """Return the tasks with which a worker left as soon as it got them, if none came in its place."""
         events = [each for each in list(topics[address].events) if isinstance(each[1], dict)]
@@ -288,8 +299,7 @@ def _unread_tasks_reader() -> Method:
             got = max([each for each in given.get(key, ()) if each <= when], default=0)
             if when - got > most_held_s or scheduler.tasks[key].prefix.duration_average >= 0:
                 return []
-        is_told = any(abs(when - each) <= telling_s for each in told_ends)
-        return [] if is_replaced or is_told else keys
+        return [] if is_replaced or when in told_removals else keys
 
     return unread_of
 
