@@ -143,7 +143,8 @@ class _Judge:
     def _brought_together(self) -> Sign | None:
         killed, result = self._work.killed, self._account.result.bytes
         if (refused := self._work.refused_inputs_bytes) is not None:
-            return _STRONG, f"one task takes inputs of {format_bytes(refused)}, more than a worker may hold"
+            inputs = f"one task takes inputs of {format_bytes(refused)}, more than a worker may hold"
+            return _STRONG, f"{inputs}: the scheduler refused it, and it never ran"
         if killed and killed.inputs >= _MANY and self._share(killed.inputs_bytes) >= SPILL_SHARE / 2:
             inputs = f"{killed.inputs:,} inputs of {format_bytes(killed.inputs_bytes)} in all"
             return _STRONG * 2, f"the task that was killed takes {inputs}"
