@@ -636,6 +636,7 @@ def too_few_workers(stage: Stage) -> Asked:
 
 
 @natural(
+    "standstill.none-wanted",
     "exit.scheduler-retired",
     "exit.scheduler-closed",
     "standstill.no-workers",
