@@ -7,7 +7,7 @@ from attrs import evolve
 
 from workerdiag import load_rulebook
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import Event, ExceptionFacts, Gap, LogChunk, ProcessExit
+from workerdiag.model.evidence import Event, ExceptionFacts, Gap, Inspected, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Case, Incident
 from workerdiag.model.process_end import ProcessEnd
@@ -233,3 +233,28 @@ def test_a_failure_that_a_log_would_explain_is_explained_of_the_exception(type_,
     found = diagnose((caught, *before), BOOK)
     assert found.top is None
     assert advised in found.next_steps[0].command
+
+
+def test_a_call_that_waits_for_itself_is_no_all_clear():
+    """No task is there, every worker is well, and reading what a thread of the program computes does not end."""
+    gap = Gap(source="the caller's collections", place="workload", reason="timed-out", detail="it did not return")
+    looked = [Inspected(place="scheduler events"), Inspected(place="task states"), state()]
+    assert diagnose(looked, BOOK).outcome == "no-death"
+    found = diagnose([*looked, gap], BOOK)
+    assert found.outcome == "unknown"
+    assert "waits in a call of its own" in found.summary
+    assert "repartition" in found.next_steps[0].inspect
+
+
+def test_workers_that_left_as_asked_after_a_death_are_why_there_are_none():
+    """A worker crashed and others did its work; later all reached their lifetime, and new work waits."""
+    second = Identity(worker="tcp://10.0.0.4:3003", pid=3003)
+    reason = {"action": "closing-worker", "worker": second.worker, "reason": "worker-lifetime-reached"}
+    removed = {"action": "remove-worker", "worker": second.worker, "expected": True}
+    left = (
+        Event(topic=second.worker, fields=reason, when=1e9 + 90, identity=second),
+        Event(topic="all", fields=removed, when=1e9 + 90, identity=second),
+    )
+    waits = awaited(state="no-worker", worker=None, runs="nothing")
+    found = diagnose((*lost(), *left, state(workers=0, running_workers=0, waiting_tasks=1), waits), BOOK)
+    assert (found.top.id, found.deaths_are_separate) == ("exit.lifetime", True)

@@ -26,6 +26,7 @@ Place = Literal[
     "worker states",
     "task states",
     "versions",
+    "workload",
     "flight recorder",
     "workerdiag",
     "other",

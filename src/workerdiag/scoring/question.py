@@ -139,7 +139,11 @@ def is_about_now(incident: Incident) -> bool:
     if not (wants_workers or _has_work(incident)):
         return False
     lacks_workers = wants_workers or not _has_workers(incident)
-    return all(_is_made_good(end, incident) and (_is_replaced(end) or not lacks_workers) for end in lost)
+    return all(
+        _is_made_good(end, incident)
+        and (not lacks_workers or _is_replaced(end) or _others_left_later(end, incident))
+        for end in lost
+    )
 
 
 def _states(incident: Incident) -> list[Mapping[str, str]]:
@@ -152,6 +156,12 @@ def _has_workers(incident: Incident) -> bool:
 
 def _is_replaced(end: ProcessEnd) -> bool:
     return any(mark.role == "restart" for mark in end.marks)
+
+
+def _others_left_later(end: ProcessEnd, incident: Incident) -> bool:
+    """Whether workers lived on after a death and then left as asked: that is why there are none."""
+    stops = [case.end.when for case in incident.cases if case.end and case.end.stop_requested]
+    return any(end.when is not None and when is not None and when > end.when for when in stops)
 
 
 def _class_name(facts: ExceptionFacts) -> str:

@@ -228,6 +228,11 @@ def _obstacle_sentence(obstacles: AllClearObstacles) -> str:
             "The cluster could not be queried, so the state of its workers is unknown.",
         ),
         (
+            obstacles.waits_itself,
+            "The program waits in a call of its own before any task runs, and reading what it computes waits too: "
+            + "it may have to compute something first, such as sizes, with a scheduler in this process.",
+        ),
+        (
             obstacles.has_unread_log,
             "Part of the input could not be read; nothing in the rest points to a death.",
         ),

@@ -32,7 +32,7 @@ def workload_evidence(exc: BaseException | None, client: object, deadline: Deadl
     except CALL_FAILURES as problem:
         reason: GapReason = "timed-out" if isinstance(problem, TimeoutError) else "malformed"
         detail = f"what was computed could not be read: {error_text(problem)}"[:500]
-        return [Gap(source="the caller's collections", reason=reason, detail=detail)]
+        return [Gap(source="the caller's collections", place="workload", reason=reason, detail=detail)]
 
 
 def _evidence(exc: BaseException | None, client: object) -> list[Evidence]:
