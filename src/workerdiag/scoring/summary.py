@@ -229,8 +229,7 @@ def _obstacle_sentence(obstacles: AllClearObstacles) -> str:
         ),
         (
             obstacles.waits_itself,
-            "The program waits in a call of its own before any task runs, and reading what it computes waits too: "
-            + "it may have to compute something first, such as sizes, with a scheduler in this process.",
+            "The program waits in a call of its own before any task runs, perhaps for itself: it cannot be read.",
         ),
         (
             obstacles.has_unread_log,

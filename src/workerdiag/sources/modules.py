@@ -35,7 +35,7 @@ _MAX_LOST, _MAX_TASKS = 50, 10
 #: A task's modules are read until its pickle has this many objects or bytes.
 _MAX_OBJECTS, _MAX_BYTES = 5000, 2**18
 #: A worker that leaves at most this many seconds after it got its tasks may not have been able to read them.
-_MOST_HELD_S = 1.0
+_MOST_HELD_S = 0.4
 #: A nanny tells of a process that ended by itself, or starts another one in its place, with the time in UTC.
 _TOLD_END = re.compile(
     rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[^\n]{0,60} - "
@@ -180,6 +180,7 @@ def unread_events(unread: Reply, here: Mapping[str, Reply], *, is_local: bool) -
         "importable": is_local and not late,
         "local": is_local,
         "only_dask": not names,
+        "workers": len(unread.get("workers", ())),
     }
     for worker in unread.get("workers", ()):
         yield Event(topic="unread-task", fields=fields, identity=identity_of(worker=worker))
