@@ -45,6 +45,10 @@ class MemoryAccount:
     spilled: MemoryTerm = MemoryTerm()
     #: What a worker holds before it does anything.
     floor: MemoryTerm = MemoryTerm()
+    #: What was left while no task ran, without stored results.
+    left: MemoryTerm = MemoryTerm()
+    #: What the tasks that ran at the end had asked for since they began, filled or not.
+    asked: MemoryTerm = MemoryTerm()
     #: What one task takes, gives, and needs besides while it runs.
     inputs: MemoryTerm = MemoryTerm()
     output: MemoryTerm = MemoryTerm()

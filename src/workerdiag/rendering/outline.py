@@ -506,6 +506,8 @@ def account_items(account: MemoryAccount | None) -> list[Item]:
         ("Stored results", account.stored),
         ("Spilled to disk", account.spilled),
         ("Before any task", account.floor),
+        ("Left between tasks", account.left),
+        ("Asked for by running tasks", account.asked),
         ("One task takes", account.inputs),
         ("One task gives", account.output),
         ("Copies while it runs", account.copies),

@@ -82,7 +82,7 @@ def conclude(
     unexpected = [each for each in in_question if each.is_unexpected]
     lost = [death_of[id(each.case)] for each in unexpected]
     account = _memory(incident, chances, lost, numbers, book)
-    cures = suggested_cures(account, Workload.of(incident.marks), setting.deployment) if account else ()
+    cures = suggested_cures(account, Workload.of(incident), setting.deployment) if account else ()
     if account and account.reason:
         numbers = numbers_for_reason(numbers, account.reason, cures)
     ranked: tuple[RankedCause, ...] = ()
@@ -133,7 +133,7 @@ def _memory(
     is_refused = incident.asked is not None and incident.asked.name == _REFUSED_INPUTS
     if not is_refused and (cause is None or not is_of_memory(cause)):
         return None
-    work = Workload.of(incident.marks)
+    work = Workload.of(incident)
     return memory_reasons(memory_account(incident, work, numbers, lost), work, len(lost))
 
 

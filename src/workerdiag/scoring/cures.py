@@ -42,6 +42,8 @@ _LEAST_PIECE_BYTES = 2**20
 #: How likely a change suffices once its reason is right.
 _PIECES_HELP, _THREADS_HELP, _MEMORY_HELPS, _CODE_HELPS = 0.85, 0.8, 0.8, 0.85
 
+#: Reasons for which the memory that running tasks have asked for is what they need.
+_OF_ASKED: tuple[MemoryReason, ...] = ("too-many-at-once", "one-task-too-large")
 #: Reasons against which no amount of memory helps.
 _GROWING: tuple[MemoryReason, ...] = ("leak", "runaway")
 
@@ -111,6 +113,9 @@ class _Treatment:
         self.limit = account.limit.bytes or 0
         self.floor = account.floor.bytes or 0
         self.tasks = account.tasks_at_once or 1
+        asked = work.asked if reason in _OF_ASKED and not work.governing else None
+        #: What the running tasks asked for, where that passes the limit.
+        self.asked = asked if asked and self.floor + (asked.asked_bytes or 0) >= END_SHARE * self.limit else None
         self.full = work.full_need_bytes(self.limit)
         #: How many will run at once when there are more of them.
         self.threads = max(work.threads or 1, self.tasks)
@@ -261,6 +266,8 @@ def _threads(case: _Treatment) -> Iterator[Cure]:
     full, each = case.full, case.account.task_bytes
     if full and not case.work.governing:
         each = (full - case.floor) // case.tasks
+    if case.asked:
+        each = case.asked.each_bytes
     if each and case.floor + case.tasks * each < END_SHARE * case.limit:  # then something else filled it
         each = None
     fits = int((END_SHARE * 0.95 * case.limit - case.floor) // each) if each else 1
@@ -283,7 +290,11 @@ def _more_memory(case: _Treatment) -> Iterator[Cure]:
     full, each = case.full, case.account.task_bytes
     if not case.is_first:  # it is the last to try, and only for a reason that is likely
         return
-    if full and not case.work.governing:
+    if case.asked and case.asked.is_unfilled:
+        need = case.floor + case.tasks * (case.asked.each_bytes or 0)
+        size = format_bytes(case.asked.each_bytes or 0)
+        why = f"{format_bytes(case.floor)} + {case.tasks} x {size} asked for = {format_bytes(need)}"
+    elif full and not case.work.governing:
         need, why = full, f"workers held {format_bytes(full)} each time and wanted no more"
     elif each and case.work.governing:
         need, why = case.floor + case.tasks * each, account_sum(case.account, case.tasks)
@@ -356,9 +367,13 @@ def _leak(case: _Treatment) -> Iterator[Cure]:
     why = next(each.why for each in case.account.reasons if each.reason == "leak")
     kind = max(case.work.needs, key=lambda each: each.finished, default=None)
     where = f" in {kind.kind}" if kind and kind.kind else ""
+    kept = next((each.kept for each in case.work.recorded if each.kept), None)
+    change = f"# look{where} for what is kept from task to task: a cache, a global list, a library's pool"
+    if kept:
+        change = f"# {kept.name} grows from task to task ({kept.where}): empty it, or give it a limit"
     yield case.cure(
         "fix-leak",
-        f"# look{where} for what is kept from task to task: a cache, a global list, a library's pool",
+        change,
         why,
         _CODE_HELPS,
     )

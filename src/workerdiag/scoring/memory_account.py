@@ -6,15 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import median_low
 from typing import Self
 
-from attrs import field, frozen
+from attrs import asdict, evolve, field, frozen
 
 from workerdiag.model.diagnosis import Death, Match
+from workerdiag.model.evidence import TaskFacts, TasksAtLoss
 from workerdiag.model.incident import Incident
 from workerdiag.model.memory import MemoryAccount, MemoryTerm
 from workerdiag.model.normalize import whole
 from workerdiag.scoring.advice import MemoryNumbers, captured_rss
+from workerdiag.scoring.findings import kind_of_task
+from workerdiag.scoring.recorded_memory import LastMemory, last_memories
 from workerdiag.units import format_bytes, parse_bytes
 
 #: The client warns of a graph with data in it; the scheduler refuses a task whose inputs no worker may hold.
@@ -31,6 +35,7 @@ END_SHARE, _CAUGHT_SHARE = 0.95, 0.02
 #: Readings that differ by less than this share are of the same need: it was all there, and above the limit.
 _SAME_SHARE = 0.01
 _SMALL_BYTES, _LOWER_SHARE = 2**20, 0.9
+_SAMPLES = "the flight recorder's samples"
 _RECORDER = "the flight recorder (workerdiag.install(client)) before the next run"
 
 
@@ -143,6 +148,26 @@ class TaskNeeds:
         }
         return cls(key=known.get("key", ""), kind=known.get("kind", ""), **numbers)
 
+    @classmethod
+    def of_facts(cls, facts: TaskFacts) -> Self:
+        """The needs as the recorder has them from the moment of the loss; the scheduler forgets them soon."""
+        sizes = [each.size_bytes for each in facts.inputs if each.size_bytes is not None]
+        return cls(
+            key=facts.key,
+            kind=kind_of_task(facts.key),
+            finished=facts.siblings.count,
+            inputs=facts.input_count,
+            inputs_bytes=facts.input_bytes or 0,
+            largest_input_bytes=max(sizes, default=0),
+            median_input_bytes=median_low(sizes) if sizes and len(sizes) == facts.input_count else 0,
+            spec_bytes=facts.spec_bytes or 0,
+        )
+
+    def joined(self, other: Self) -> Self:
+        """The same task with the larger of each number: one that is not known is 0."""
+        numbers = {name: value for name, value in asdict(other).items() if isinstance(value, int)}
+        return evolve(self, **{name: max(value, getattr(self, name)) for name, value in numbers.items()})
+
 
 @frozen(kw_only=True)
 class WorkerMemory:
@@ -175,10 +200,18 @@ class Workload:
     graph_bytes: int | None = None
     refused_inputs_bytes: int | None = None
     refused_limit_bytes: int | None = None
+    #: The last memory of each process that the flight recorder saw end.
+    recorded: tuple[LastMemory, ...] = ()
 
     @classmethod
-    def of(cls, marks: Iterable[Match]) -> Self:
-        """What the marks of an incident have of it."""
+    def of(cls, incident: Incident) -> Self:
+        """What the evidence of an incident has of it."""
+        work = cls._of_marks(incident.marks)
+        needs = _with_facts(work.needs, incident.tasks_at_loss)
+        return evolve(work, needs=needs, recorded=last_memories(incident))
+
+    @classmethod
+    def _of_marks(cls, marks: Iterable[Match]) -> Self:
         by_owner: dict[str, list[Mapping[str, str]]] = {}
         for each in marks:
             by_owner.setdefault(each.owner, []).append(each.captures)
@@ -229,6 +262,20 @@ class Workload:
         """The task that workers died of."""
         return next((each for each in self.needs if each.key), None)
 
+    @property
+    def paused(self) -> tuple[WorkerMemory, ...]:
+        """The living workers that take no new tasks."""
+        return tuple(each for each in self.workers if each.status == "paused")
+
+    @property
+    def asked(self) -> LastMemory | None:
+        """The end of the process whose running tasks asked for most."""
+        return max(
+            (each for each in self.recorded if each.asked_bytes),
+            key=lambda each: each.asked_bytes or 0,
+            default=None,
+        )
+
     def full_need_bytes(self, limit: int) -> int | None:
         """What a worker held that died several times with all that it wanted; None if it wanted more each time.
 
@@ -256,31 +303,38 @@ def memory_account(
     if exact and limit and limit < _LOWER_SHARE * exact:  # that of a container or a job ends it first
         exact = limit
     step, killed = work.governing, work.killed
-    held = max(work.held_bytes, default=None) or parse_bytes(numbers.words.get("rss", ""))
-    paused = [each for each in work.workers if each.status == "paused"]
-    stored = max((each.stored_bytes or 0 for each in paused), default=None)
-    spilled = max((each.spilled_bytes for each in paused), default=None)
+    recorded = max((each.held_bytes or 0 for each in work.recorded), default=0)
+    held = max(work.held_bytes, default=None) or recorded or parse_bytes(numbers.words.get("rss", ""))
+    stored = max((each.stored_bytes or 0 for each in work.paused), default=None)
+    spilled = max((each.spilled_bytes for each in work.paused), default=None)
+    seen = "last heartbeat of a paused worker"
+    if stored is None and work.recorded:
+        stored = max((each.stored_bytes for each in work.recorded if each.stored_bytes is not None), default=None)
+        spilled = max(
+            (each.spilled_bytes for each in work.recorded if each.spilled_bytes is not None), default=None
+        )
+        seen = _SAMPLES
+    asked, left = work.asked, max((each.left_bytes or 0 for each in work.recorded), default=0)
     in_graph = max(work.number("embedded_bytes") or 0, work.graph_bytes or 0) or None
     result = work.number("result_bytes") if work.call.get("gathered") == "True" else None
     result = result if result and result > _SMALL_BYTES else None
     inputs, inputs_origin = _inputs(work)
+    unseen = MemoryTerm() if work.recorded else _missing(_RECORDER)
     return MemoryAccount(
         limit=MemoryTerm(bytes=exact, origin="the worker's memory limit") if exact else _missing("a worker's log"),
         held=MemoryTerm(
-            bytes=held, origin="the nanny, when it ended the worker" if work.held_bytes else "last seen"
+            bytes=held, origin="the nanny, when it ended the worker" if work.held_bytes or recorded else "last seen"
         )
         if held
-        else _missing(_RECORDER),
-        stored=_missing(_RECORDER)
-        if stored is None
-        else MemoryTerm(bytes=stored, origin="last heartbeat of a paused worker"),
-        spilled=_missing(_RECORDER)
-        if spilled is None
-        else MemoryTerm(bytes=spilled, origin="last heartbeat of a paused worker"),
+        else unseen,
+        stored=unseen if stored is None else MemoryTerm(bytes=stored, origin=seen),
+        spilled=unseen if spilled is None else MemoryTerm(bytes=spilled, origin=seen),
         floor=_floor(work),
-        inputs=_missing(_RECORDER) if inputs is None else MemoryTerm(bytes=inputs, origin=inputs_origin),
-        output=MemoryTerm(bytes=step.piece_bytes, origin=step.describe) if step else _missing(_RECORDER),
-        copies=MemoryTerm(bytes=step.copies_bytes, origin=_copies_origin(step)) if step else _missing(_RECORDER),
+        left=MemoryTerm(bytes=left, origin=f"{_SAMPLES}, while no task ran") if left else MemoryTerm(),
+        asked=MemoryTerm(bytes=asked.asked_bytes, origin=_asked_origin(asked)) if asked else MemoryTerm(),
+        inputs=unseen if inputs is None else MemoryTerm(bytes=inputs, origin=inputs_origin),
+        output=MemoryTerm(bytes=step.piece_bytes, origin=step.describe) if step else unseen,
+        copies=MemoryTerm(bytes=step.copies_bytes, origin=_copies_origin(step)) if step else unseen,
         in_graph=MemoryTerm(bytes=in_graph, origin=_graph_origin(work)) if in_graph else MemoryTerm(),
         result=MemoryTerm(bytes=result, origin="shape and type of what was computed") if result else MemoryTerm(),
         tasks_at_once=_tasks_at_once(incident, work, lost),
@@ -304,6 +358,23 @@ def _inputs(work: Workload) -> tuple[int | None, str]:
     return None, ""
 
 
+def _asked_origin(asked: LastMemory) -> str:
+    tasks = f"{asked.running} task{'s' if asked.running != 1 else ''} since they began"
+    return f"{tasks}; filled of it: {format_bytes(max(0, asked.filled_bytes or 0))}"
+
+
+def _with_facts(needs: Sequence[TaskNeeds], losses: Iterable[TasksAtLoss]) -> tuple[TaskNeeds, ...]:
+    """The needs with what the recorder has of the tasks that ran at each loss."""
+    found = {each.key or f" {each.kind}": each for each in needs}
+    for loss in losses:
+        for facts in loss.facts:
+            if facts.ran or facts.key in found:
+                recorded = TaskNeeds.of_facts(facts)
+                known = found.get(facts.key)
+                found[facts.key] = known.joined(recorded) if known else recorded
+    return tuple(found.values())
+
+
 def _copies_origin(step: Step) -> str:
     if step.is_opaque:
         return f"assumed: {_UNKNOWN_COPIES} copies in a function of your own"
@@ -319,6 +390,9 @@ def _graph_origin(work: Workload) -> str:
 
 
 def _floor(work: Workload) -> MemoryTerm:
+    recorded = [each.floor_bytes for each in work.recorded if each.floor_bytes]
+    if recorded and (most := max(recorded)) <= _MOST_FLOOR_BYTES:
+        return MemoryTerm(bytes=most, origin=f"{_SAMPLES}, before the first task")
     idle = [each.memory_bytes for each in work.workers if not each.executing and not each.stored_bytes]
     least = min((each for each in idle if 0 < each <= _MOST_FLOOR_BYTES), default=None)
     if least:

@@ -13,6 +13,7 @@ from attrs import evolve
 from workerdiag.model.memory import MemoryAccount, ReasonChance
 from workerdiag.model.vocabulary import MemoryReason
 from workerdiag.scoring.memory_account import END_SHARE, Step, Workload
+from workerdiag.scoring.recorded_memory import MUCH_SHARE
 from workerdiag.units import format_bytes
 
 #: A weight and the sentence for it.
@@ -62,10 +63,11 @@ def memory_reasons(account: MemoryAccount, work: Workload, deaths: int) -> Memor
 
 def _would_tell(work: Workload) -> str:
     if not work.call:
-        return (
-            "explain(exc, client) in the program's own except block: its frames show what was computed; "
-            "and the flight recorder, workerdiag.install(client), before the next run"
+        return "explain(exc, client) in the program's own except block: its frames show what was computed" + (
+            "" if work.recorded else "; and the flight recorder, workerdiag.install(client), before the next run"
         )
+    if work.recorded:  # it has told what it saw
+        return ""
     return "the flight recorder, workerdiag.install(client), before the next run: it sees what tasks hold"
 
 
@@ -122,6 +124,14 @@ class _Judge:
         """Whether workers died of a task that makes or reads a piece."""
         source = self._work.source
         return source is not None and self._killed_kind.startswith(source.name.lower())
+
+    @property
+    def _one_asked_for_too_much(self) -> bool:
+        """Whether a function of one's own asked for more than a worker has, and had not filled it yet."""
+        asked = self._work.asked
+        if asked is None or not asked.is_unfilled or self._has_pieces:
+            return False
+        return self._floor + (asked.each_bytes or 0) >= END_SHARE * self._limit
 
     def _need(self, step: Step) -> int:
         return self._floor + max(self._at_once, 1) * step.task_bytes
@@ -180,8 +190,10 @@ class _Judge:
         return weight, f"{kind} exchanges rows between workers, whose buffers are no stored results"
 
     def _results_stored(self) -> Sign | None:
-        stored = self._account.stored.bytes
-        if stored and self._share(stored) >= SPILL_SHARE / 2:
+        stored = self._account.stored.bytes or 0
+        if not self._work.paused:  # then it is what was there at the end, with the inputs of what ran
+            stored -= max(self._at_once, 1) * (self._account.inputs.bytes or 0)
+        if self._share(stored) >= SPILL_SHARE / 2 and (self._work.paused or not self._pieces_are_large):
             return _STRONG, f"{format_bytes(stored)} of the memory are results that the worker stores"
         kept = sum(each.kept_bytes for each in self._work.needs if not each.key)
         workers = max(len(self._work.workers), 1)
@@ -199,7 +211,27 @@ class _Judge:
         most = max(held, default=0)
         return most if self._share(most) >= SPILL_SHARE else None
 
+    def _recorded_leak(self) -> Sign | None:
+        """Memory that is older than the task that ran, or was there while none did."""
+        by_key = any(each.by_key for each in self._work.steps)
+        if kept := next((each.kept for each in self._work.recorded if each.kept), None):
+            return _STRONG * 2, f"{kept} is kept from task to task"
+        left = max(
+            (each for each in self._work.recorded if each.ended),
+            key=lambda each: each.left_bytes or 0,
+            default=None,
+        )
+        stays = (left.left_bytes or 0) - self._floor if left else 0
+        if left is None or self._share(stays) < MUCH_SHARE:
+            return None
+        what = (
+            f"{format_bytes(stays)} were left while no task ran, without stored results, after {left.ended:,} tasks"
+        )
+        return (_WEAK if by_key else _STRONG), what
+
     def _leak(self) -> Sign | None:
+        if recorded := self._recorded_leak():
+            return recorded
         idle = self._idle_memory()
         finished = max((each.finished for each in self._work.needs), default=0)
         if idle is not None:
@@ -221,7 +253,7 @@ class _Judge:
 
     def _not_returned(self) -> Sign | None:
         leak = self._leak()
-        if leak is None:
+        if leak is None or any(each.kept for each in self._work.recorded):
             return None
         has_churn = any(each.piece_bytes for each in self._work.steps)
         return (_MODERATE if has_churn else _WEAK), "freed memory may not have been given back to the system"
@@ -237,8 +269,14 @@ class _Judge:
         return weight, f"{step.describe}: {needs}"
 
     def _too_many_at_once(self) -> Sign | None:
-        if self._at_once < 2:
+        if self._at_once < 2 or self._one_asked_for_too_much:
             return None
+        asked = self._work.asked
+        is_all = asked is not None and asked.running > 1 and not asked.is_steady and not self._has_pieces
+        total = (asked.asked_bytes or 0) if asked and is_all else 0
+        if asked and self._floor + total >= END_SHARE * self._limit and self._leak() is None:
+            each = f"asked for {format_bytes(total)}, {format_bytes(asked.each_bytes or 0)} each"
+            return _STRONG, f"{asked.running} tasks ran at once and {each}"
         if self._full is not None and not self._has_pieces:
             return (
                 _STRONG,
@@ -251,15 +289,30 @@ class _Judge:
         return _MODERATE, f"{self._at_once} tasks ran at once, and nothing else shows what filled the memory"
 
     def _one_task_too_large(self) -> Sign | None:
-        if self._at_once != 1 or self._pieces_are_large or self._leak() is not None:
+        if self._pieces_are_large or self._leak() is not None:
             return None
-        if self._has_pieces or not self._work.call:
+        asked = self._work.asked
+        if asked and self._one_asked_for_too_much:
+            size = format_bytes(asked.each_bytes or 0)
+            return _STRONG, f"one task asked for {size} since it began, the limit is {format_bytes(self._limit)}"
+        if self._at_once != 1:
+            return None
+        if self._has_pieces or not self._work.call or (asked and asked.is_steady):
             return _WEAK, "the task ran alone"
         return _MODERATE, "the task ran alone, without large inputs, and needed more than a worker has"
 
     def _runaway(self) -> Sign | None:
         if self._at_once != 1 or self._pieces_are_large or self._full or self._leak() is not None:
             return None
+        asked = self._work.asked
+        if asked and asked.is_unfilled:
+            return None
+        if asked and asked.is_steady and all(each.is_steady for each in self._work.recorded if each.asked_bytes):
+            size = format_bytes(asked.asked_bytes or 0)
+            return (
+                _MODERATE * 0.8,
+                f"the task ran alone, and grew bit by bit, by {size}, until its worker was ended",
+            )
         if self._work.call and not self._has_pieces and self._work.grew_slowly(self._limit):
             return (
                 _MODERATE * 0.8,
