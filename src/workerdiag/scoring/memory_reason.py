@@ -216,16 +216,12 @@ class _Judge:
         by_key = any(each.by_key for each in self._work.steps)
         if kept := next((each.kept for each in self._work.recorded if each.kept), None):
             return _STRONG * 2, f"{kept} is kept from task to task"
-        left = max(
-            (each for each in self._work.recorded if each.ended),
-            key=lambda each: each.left_bytes or 0,
-            default=None,
-        )
-        stays = (left.left_bytes or 0) - self._floor if left else 0
-        if left is None or self._share(stays) < MUCH_SHARE:
+        left = max(self._work.recorded, key=lambda each: each.left_rise_bytes, default=None)
+        if left is None or self._share(left.left_rise_bytes) < MUCH_SHARE:
             return None
+        size = f"{format_bytes(left.left_bytes or 0)} were left while no task ran"
         what = (
-            f"{format_bytes(stays)} were left while no task ran, without stored results, after {left.ended:,} tasks"
+            f"{size}, without stored results: {format_bytes(left.left_rise_bytes)} more than after the first task"
         )
         return (_WEAK if by_key else _STRONG), what
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from attrs import frozen
@@ -49,9 +49,9 @@ class LastMemory:
     #: Results that it stored, and those on disk, at the last sample.
     stored_bytes: int | None = None
     spilled_bytes: int | None = None
-    #: What was left while no task ran, without stored results; and how many tasks had ended by then.
+    #: The most that was left while no task ran, without stored results, and by how much that rose.
     left_bytes: int | None = None
-    ended: int = 0
+    left_rise_bytes: int = 0
     #: Tasks that ran at the end, and what they asked for and filled since they began.
     running: int = 0
     asked_bytes: int | None = None
@@ -73,19 +73,17 @@ class LastMemory:
 
 def last_memories(incident: Incident) -> tuple[LastMemory, ...]:
     """One for each process whose end the flight recorder saw."""
-    return tuple(
-        _last_memory(each, incident.histories) for each in incident.histories if each.recorded and each.samples
-    )
+    return tuple(_last_memory(each) for each in incident.histories if each.recorded and each.samples)
 
 
-def _last_memory(history: ProcessHistory, others: Sequence[ProcessHistory]) -> LastMemory:
+def _last_memory(history: ProcessHistory) -> LastMemory:
     samples = [each for each in history.samples if each.process_bytes is not None]
     begun = min((each.started_at for each in history.tasks), default=None)
     running = [each.started_at for each in history.tasks if each.ended_at is None]
     before = [each for each in samples if begun is not None and each.at <= begun]
     stored = next((each for each in reversed(samples) if each.managed_bytes is not None), None)
     idle = [each for each in samples if _is_idle(each.at, history) and each not in before]
-    left = max((each for each in idle), key=_not_stored, default=None)
+    left = [_not_stored(each) for each in idle]
     base = next((each for each in reversed(samples) if running and each.at <= min(running)), None)
     if base is not None and not _is_idle(base.at, history):  # then it holds what others gave back later
         base = None
@@ -101,13 +99,13 @@ def _last_memory(history: ProcessHistory, others: Sequence[ProcessHistory]) -> L
         floor_bytes=min((each.process_bytes or 0 for each in before if not each.managed_bytes), default=None),
         stored_bytes=stored.managed_bytes if stored else None,
         spilled_bytes=stored.spilled_bytes if stored else None,
-        left_bytes=_not_stored(left) if left else None,
-        ended=sum(each.ended_at is not None for each in history.tasks),
+        left_bytes=max(left, default=None),
+        left_rise_bytes=max(left) - left[0] if left else 0,
         running=len(running),
         asked_bytes=rise,
         filled_bytes=filled,
         is_steady=rise is not None and filled is not None and _is_steady(asked, filled),
-        kept=_kept(history, samples, others),
+        kept=_kept(history, samples),
     )
 
 
@@ -125,49 +123,44 @@ def _is_steady(asked: Sequence[int], filled: int) -> bool:
     return len(steps) >= _STEPS and max(steps) <= _STEP_SHARE * rise and filled >= (1 - _UNFILLED_SHARE) * rise
 
 
-def _kept(
-    history: ProcessHistory, samples: Sequence[MemorySample], others: Sequence[ProcessHistory]
-) -> KeptObject | None:
-    """The variable of a module that has grown, or what a task's own variable held before the task began."""
+def _kept(history: ProcessHistory, samples: Sequence[MemorySample]) -> KeptObject | None:
+    """What was there before the tasks that ran, and grows: a table that is loaded once stays as it is."""
+    seen = [each for census in history.censuses for each in census.objects]
     for census in reversed(history.censuses):
         rss = census.rss_bytes or 0
         for each in census.objects:
-            if not rss or each.size_bytes < _MOST_SHARE * rss:
+            if not rss or each.size_bytes < _MOST_SHARE * rss or not _has_grown(each, seen):
                 continue
-            if each.module and _has_grown(each, others):
-                return KeptObject(
-                    name=each.name, size_bytes=each.size_bytes, count=each.count, where=f"module {each.module}"
-                )
-            older = _older_bytes(each, rss, history, samples)
-            if older is not None and older >= MUCH_SHARE * (census.limit_bytes or rss):
-                return KeptObject(
-                    name=each.name, size_bytes=each.size_bytes, count=each.count, where=str(each.line)
-                )
+            if _older_bytes(each, rss, history, samples) >= MUCH_SHARE * (census.limit_bytes or rss):
+                where = str(each.line) if each.line else f"module {each.module}"
+                return KeptObject(name=each.name, size_bytes=each.size_bytes, count=each.count, where=where)
     return None
 
 
-def _has_grown(held: HeldObject, histories: Sequence[ProcessHistory]) -> bool:
-    """Whether a variable was seen with another size; a table that is loaded once stays as it is."""
+def _has_grown(held: HeldObject, seen: Sequence[HeldObject]) -> bool:
+    """Whether the same variable of this process was seen smaller, in this task or another one."""
     return any(
-        abs(each.size_bytes - held.size_bytes) > _CHANGED_SHARE * held.size_bytes
-        for each in _seen(histories)
-        if (each.name, each.module) == (held.name, held.module)
+        held.size_bytes - each.size_bytes > _CHANGED_SHARE * held.size_bytes
+        for each in seen
+        if _variable(each) == _variable(held)
     )
 
 
-def _seen(histories: Sequence[ProcessHistory]) -> Iterator[HeldObject]:
-    for history in histories:
-        for census in history.censuses:
-            yield from census.objects
+def _variable(held: HeldObject) -> tuple[str, str, str, str]:
+    return held.name, held.type, held.module, f"{held.line.file}:{held.line.function}" if held.line else ""
 
 
-def _older_bytes(
-    held: HeldObject, rss: int, history: ProcessHistory, samples: Sequence[MemorySample]
-) -> int | None:
-    """How much of what a task's variable holds was there before the task, and was no stored result."""
-    span = next((each for each in history.tasks if held.line and each.key == held.line.task), None)
-    before = next((each for each in reversed(samples) if span and each.at <= span.started_at), None)
+def _older_bytes(held: HeldObject, rss: int, history: ProcessHistory, samples: Sequence[MemorySample]) -> int:
+    """How much of what a variable holds was there before the task, or those that ran, and was no stored result."""
+    running = [
+        each.started_at
+        for each in history.tasks
+        if (each.key == held.line.task if held.line else each.ended_at is None)
+    ]
+    if not running:
+        return 0 if held.line else held.size_bytes
+    before = next((each for each in reversed(samples) if each.at <= min(running)), None)
     if before is None:
-        return None
+        return 0
     gained = max(0, rss - (before.process_bytes or 0))
     return min(held.size_bytes - gained, _not_stored(before))
