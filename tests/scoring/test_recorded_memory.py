@@ -226,3 +226,13 @@ def test_data_that_a_task_brought_with_it_are_data_in_the_graph():
     diagnosis = diagnosed(course((9, 90, 0, 120), (11, 960, 0, 1000)), CALL, facts=(facts,))
 
     assert diagnosis.memory.reason == "data-in-graph"
+
+
+def test_data_that_wait_with_their_tasks_do_not_leak():
+    """They are in the worker while no task runs, and are no stored results."""
+    facts = TaskFacts(key="load-7", ran=True, is_source=True, spec_bytes=400 * MIB)
+    spans = (("load-1", 1.0, 3.0), ("load-2", 4.0, 6.0), ("load-7", 10.0, None))
+    samples = ((0.5, 90, 0, 120), (3.5, 450, 0, 500), (7, 850, 0, 900), (11, 960, 0, 1000))
+    diagnosis = diagnosed(course(*samples, spans=spans), CALL, facts=(facts,))
+
+    assert {each.reason for each in diagnosis.memory.reasons}.isdisjoint({"leak", "not-returned"})

@@ -216,6 +216,9 @@ class _Judge:
         by_key = any(each.by_key for each in self._work.steps)
         if kept := next((each.kept for each in self._work.recorded if each.kept), None):
             return _STRONG * 2, f"{kept} is kept from task to task"
+        brought = self._work.killed.spec_bytes if self._work.killed else 0
+        if self._account.in_graph.bytes or self._share(brought) >= _LARGE_SHARE:
+            return None  # data that wait with their tasks are no stored results either
         left = max(self._work.recorded, key=lambda each: each.left_rise_bytes, default=None)
         if left is None or self._share(left.left_rise_bytes) < MUCH_SHARE:
             return None
