@@ -156,10 +156,17 @@ def all_workers_lost(lab: Lab) -> Aftermath:
     futures = [client.submit(tasks.nap, 60, lab.mark(str(each)), key=f"nap-{each}") for each in range(2)]
     for each in range(2):
         lab.running(str(each))
+    # Until a heartbeat says that they run them, these workers look like some that cannot read their tasks.
+    wait_until(lambda: all(_executing(client)), "the scheduler to hear that both run")
     for daemon in daemons:
         daemon.send(signal.SIGKILL)
     wait_until(lambda: not client.scheduler_info(n_workers=-1)["workers"], "the workers to be missed")
     return Aftermath(client=client, facts={"futures": futures})
+
+
+def _executing(client: Client) -> list[bool]:
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    return [bool(each["metrics"].get("task_counts", {}).get("executing")) for each in workers]
 
 
 @fault

@@ -35,7 +35,7 @@ _MAX_LOST, _MAX_TASKS = 50, 10
 #: A task's modules are read until its pickle has this many objects or bytes.
 _MAX_OBJECTS, _MAX_BYTES = 5000, 2**18
 #: A worker that leaves at most this many seconds after it got its tasks may not have been able to read them.
-_MOST_HELD_S = 0.4
+_MOST_HELD_S = 0.15
 #: A nanny tells of a process that ended by itself, or starts another one in its place, with the time in UTC.
 _TOLD_END = re.compile(
     rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[^\n]{0,60} - "
