@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from distributed import Future
+from distributed import Client, Future
 
 from . import tasks
 from .catalogue import Aftermath, fault
