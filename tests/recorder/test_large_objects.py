@@ -13,8 +13,9 @@ from typing import ClassVar, NamedTuple
 
 import pytest
 
+from workerdiag.model.user_code import local_variables
 from workerdiag.recorder import large_objects
-from workerdiag.recorder.large_objects import estimated_bytes, largest_objects, local_variables
+from workerdiag.recorder.large_objects import estimated_bytes, largest_objects
 
 MB = 10**6
 

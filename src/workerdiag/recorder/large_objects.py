@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
-from inspect import CO_OPTIMIZED
 from itertools import chain, islice
 from time import monotonic
 from types import (
@@ -30,7 +29,7 @@ from types import (
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from workerdiag.model.user_code import is_library
+from workerdiag.model.user_code import is_library, local_variables
 from workerdiag.recorder.internals import frames_by_thread
 
 #: Objects that are told of at most, and seconds that looking for them may take.
@@ -48,9 +47,6 @@ _NAME_CHARS, _PATH_CHARS = 64, 300
 _MOST = 0.8
 #: What runs a task: the frames that it called are the task's.
 _RUNNER = ("distributed/worker.py", "distributed\\worker.py")
-#: Before Python 3.13 a frame's locals are one dictionary that all who ask get; code with these names may keep it.
-_ASKING = frozenset({"locals", "vars", "dir", "eval", "exec"})
-_KEPT_BY_FRAME_AND_US = 3
 _OPAQUE: tuple[type, ...] = (
     *(type, ModuleType, FunctionType, BuiltinFunctionType, MethodType, CodeType, FrameType),
     *(GetSetDescriptorType, MemberDescriptorType),
@@ -165,24 +161,6 @@ class _Census:
 
 def _file(frame: FrameType) -> str:
     return frame.f_code.co_filename
-
-
-def local_variables(frame: FrameType) -> list[tuple[str, object]]:
-    """The variables of a frame that may be running in another thread, without a trace of us.
-
-    Before Python 3.13 asking makes the frame keep what the variables hold now, until it ends; so that is taken
-    from it again, unless somebody else has the dictionary too (PEP 667).
-    """
-    code = frame.f_code
-    if sys.version_info >= (3, 13) or not code.co_flags & CO_OPTIMIZED:
-        return list(frame.f_locals.items())
-    if frame.f_trace is not None or not _ASKING.isdisjoint(code.co_names):
-        return []
-    shared = frame.f_locals
-    found = list(shared.items())
-    if sys.getrefcount(shared) == _KEPT_BY_FRAME_AND_US:
-        shared.clear()
-    return found
 
 
 def _user_modules() -> Iterator[dict[str, object]]:

@@ -36,6 +36,8 @@ _MAX_LOST, _MAX_TASKS = 50, 10
 _MAX_OBJECTS, _MAX_BYTES = 5000, 2**18
 #: A worker that leaves at most this many seconds after it got its tasks may not have been able to read them.
 _MOST_HELD_S = 0.15
+#: So many workers must have left so: one alone may as well have been killed.
+_LEAST_UNREAD = 2
 #: A nanny tells of a process that ended by itself, or starts another one in its place, with the time in UTC.
 _TOLD_END = re.compile(
     rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[^\n]{0,60} - "
@@ -170,6 +172,8 @@ def unread_events(unread: Reply, here: Mapping[str, Reply], *, is_local: bool) -
     Workers of a LocalCluster find what this program found when it started them: ``module`` is one that it found
     later. Of other workers that are gone, nothing is known.
     """
+    if len(unread.get("workers", ())) < _LEAST_UNREAD:
+        return
     names = unread.get("modules", ())
     late = [name for name in names if name not in here or here[name].get("late")] if is_local else []
     fields: dict[str, EventValue] = {
@@ -180,7 +184,6 @@ def unread_events(unread: Reply, here: Mapping[str, Reply], *, is_local: bool) -
         "importable": is_local and not late,
         "local": is_local,
         "only_dask": not names,
-        "workers": len(unread.get("workers", ())),
     }
     for worker in unread.get("workers", ()):
         yield Event(topic="unread-task", fields=fields, identity=identity_of(worker=worker))

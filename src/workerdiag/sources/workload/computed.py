@@ -16,7 +16,7 @@ from typing import Any, Literal
 from attrs import field, frozen
 
 from workerdiag.guard import guarded
-from workerdiag.model.user_code import is_library
+from workerdiag.model.user_code import is_library, local_variables
 from workerdiag.sources.internals import array_variables, expression_part, frames_of_threads, variable_data
 
 CollectionKind = Literal["array", "dataframe", "bag", "delayed"]
@@ -89,7 +89,7 @@ def waiting_frames(client: object) -> Iterator[list[tuple[FrameType, int]]]:
 
 
 def _belongs_to(frame: FrameType, client: object) -> bool:
-    owner = frame.f_locals.get("self")
+    owner = dict(local_variables(frame)).get("self")
     owner = getattr(owner, "client", owner)
     return type(owner).__name__ != "Client" or owner is client
 
@@ -109,7 +109,8 @@ def find_computed(frames: Iterable[tuple[FrameType, int]]) -> Computed | None:
     found: dict[int, tuple[CollectionKind, Any]] = {}
     keys: dict[str, None] = {}
     for frame in computing:
-        values = [frame.f_locals.get(name) for name in ("collections", "args", "self", "futures")]
+        held = dict(local_variables(frame))
+        values = [held.get(name) for name in ("collections", "args", "self", "futures")]
         for each in islice(_members(values), _MAX_MEMBERS):
             kind = collection_kind(each)
             if kind is not None and len(found) < _MAX_COLLECTIONS:
@@ -155,7 +156,7 @@ def caller_names(
     for frame, line in frames:
         with guarded("reading the names of a frame"):  # values of any class
             used = set(frame.f_code.co_names)
-            values = [*islice(frame.f_locals.items(), _MAX_NAMES)]
+            values = [*islice(local_variables(frame), _MAX_NAMES)]
             values += [(key, frame.f_globals[key]) for key in used if key in frame.f_globals]
             for name, value in values:
                 for token, value_dims in _tokens(value):
