@@ -35,11 +35,18 @@ def test_work_that_no_worker_may_take(provoke, explain):
     assert diagnosis.deaths == ()
 
 
-@pytest.mark.parametrize("fault", ["no-workers", "no-workers-local", "all-workers-retired"])
-def test_work_without_workers_is_told_at_once(provoke, explain, fault):
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        ("no-workers", "standstill.no-workers"),
+        ("no-workers-local", "standstill.none-wanted"),  # a LocalCluster of none
+        ("all-workers-retired", "standstill.no-workers"),
+    ],
+)
+def test_work_without_workers_is_told_at_once(provoke, explain, fault, cause):
     """The scheduler has tasks and nobody to run them: that is sure, and says what to do about it."""
     diagnosis = explain(provoke(fault))
-    assert named_cause(diagnosis) == "standstill.no-workers"
+    assert named_cause(diagnosis) == cause
     assert diagnosis.top.probability > 0.9
 
 

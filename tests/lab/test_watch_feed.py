@@ -115,6 +115,7 @@ def test_a_watcher_that_was_away_gets_what_it_missed_and_nothing_twice(lab, reco
     first = follower.until(bool, "the first death")
     client.wait_for_workers(1, timeout=PATIENCE_S)
     (address,) = client.scheduler_info(n_workers=-1)["workers"]
+    follower.poll()  # more may have become known of the first
     raised(client.submit(*KILL, mark=lab.mark("two"), key="two"))
     with Follower(lab.address) as other:
         other.cursor = follower.cursor
