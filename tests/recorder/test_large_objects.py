@@ -260,6 +260,7 @@ class Registry:
 
 def test_what_modules_of_the_user_hold_is_named_with_the_module(monkeypatch):
     """A cache in a global, or at a class, is found whether or not a task runs."""
+    monkeypatch.setattr("workerdiag.recorder.large_objects._MAX_MODULES", 10_000)  # pytest has hundreds
     monkeypatch.setitem(CACHE, 1, bytearray(5 * MB))
     monkeypatch.setattr(Registry, "kept", [bytearray(5 * MB)])
     found, _ = largest_objects({}, 10 * MB)
