@@ -54,7 +54,7 @@ def found(*evidence, held=(610 * MIB, 640 * MIB, 620 * MIB), tasks=("work-1", "w
 def array_step(name="random_sample", piece=488 * MIB, inputs=0, count=0, **more):
     return event(
         "workload-step",
-        step=name,
+        name=name,
         piece_bytes=piece,
         pieces=4,
         inputs_bytes=inputs,
@@ -189,7 +189,7 @@ def test_memory_that_stays_while_nothing_runs_and_nothing_is_stored_is_a_leak(st
 def test_a_worker_that_is_full_of_rows_on_their_way_does_not_leak():
     """A shuffle holds them outside the stored results, while no task runs."""
     state = event("worker-state", status="paused", memory_bytes=530 * MIB, limit_bytes=LIMIT, stored_bytes=100)
-    step = event("workload-step", step="groupbyapply", by_key=True, key="user", pieces=10, is_opaque=True)
+    step = event("workload-step", name="groupbyapply", by_key=True, key="user", pieces=10, is_opaque=True)
     diagnosis = found(event("workload", gathered=True, kinds="dataframe"), step, state)
 
     assert diagnosis.memory.reason == "skew"
@@ -237,7 +237,7 @@ def test_large_partitions_of_a_frame_of_ones_own_are_first_made_smaller():
     )
     step = event(
         "workload-step",
-        step="frompandas",
+        name="frompandas",
         variable="frame",
         made_by="frame = dd.from_pandas(rows, npartitions=4)",
         piece_bytes=300 * MIB,
@@ -285,7 +285,7 @@ def test_a_task_that_takes_very_many_inputs_brings_them_together():
 def test_a_key_with_most_of_the_rows_is_skew():
     """The share is of a sample in the caller's process."""
     step = event(
-        "workload-step", step="groupbyapply", by_key=True, key="user", key_share=0.97, pieces=10, is_opaque=True
+        "workload-step", name="groupbyapply", by_key=True, key="user", key_share=0.97, pieces=10, is_opaque=True
     )
     diagnosis = found(event("workload", gathered=True, kinds="dataframe"), step)
 

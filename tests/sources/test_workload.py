@@ -33,7 +33,7 @@ def computed(work):
         work()
     evidence = workload_evidence(caught.value, None, Deadline.after(5))
     assert all(isinstance(each, Event) for each in evidence)
-    steps = {each.fields["step"]: each.fields for each in evidence[1:]}
+    steps = {each.fields["name"]: each.fields for each in evidence[1:]}
     return evidence[0].fields, steps
 
 

@@ -119,8 +119,8 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
     said = last_output_line([each for each in findings.deaths if not each.stop_requested])
     known = (("Where", place), ("At line", line), ("Last line", said))
     where = tuple((label, text) for label, text in known if text)
-    cures = findings.cures if not top else ()  # else they are the first of its mitigations
-    step = cure_item(cures[0]).text if cures else one_line(_first_step(findings))
+    cure = next(iter(findings.cures), None)  # its sum stands in the reason
+    step = f"{one_line(cure.do)}." if cure else one_line(_first_step(findings))
     return (what, ("How sure", sure), *_reason(findings), *where, ("Do now", step))
 
 

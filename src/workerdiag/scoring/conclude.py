@@ -10,7 +10,7 @@ from workerdiag.deadline import NO_DEADLINE, Deadline
 from workerdiag.model.diagnosis import Death, Findings, RankedCause, UnlistedDeaths
 from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Incident
-from workerdiag.model.memory import MemoryAccount
+from workerdiag.model.memory import Cure, MemoryAccount
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import Outcome
@@ -81,8 +81,7 @@ def conclude(
     lost_beyond = losses_beyond_cases(incident, gaps)
     unexpected = [each for each in in_question if each.is_unexpected]
     lost = [death_of[id(each.case)] for each in unexpected]
-    account = _memory(incident, chances, lost, numbers, book)
-    cures = suggested_cures(account, Workload.of(incident), setting.deployment) if account else ()
+    account, cures = _memory_and_cures(incident, chances, lost, numbers, book, setting)
     if account and account.reason:
         numbers = numbers_for_reason(numbers, account.reason, cures)
     ranked: tuple[RankedCause, ...] = ()
@@ -125,16 +124,22 @@ def conclude(
     return evolve(findings, gaps=tuple(first_gaps.values())[::-1])
 
 
-def _memory(
-    incident: Incident, chances: Distribution, lost: Sequence[Death], numbers: MemoryNumbers, book: Rulebook
-) -> MemoryAccount | None:
-    """The memory account, if memory was the matter."""
+def _memory_and_cures(
+    incident: Incident,
+    chances: Distribution,
+    lost: Sequence[Death],
+    numbers: MemoryNumbers,
+    book: Rulebook,
+    setting: ClusterSetup,
+) -> tuple[MemoryAccount | None, tuple[Cure, ...]]:
+    """The memory account and the changes that help, if memory was the matter."""
     cause = book.cause(chances.explanation[0]) if chances.explanation else None
     is_refused = incident.asked is not None and incident.asked.name == _REFUSED_INPUTS
     if not is_refused and (cause is None or not is_of_memory(cause)):
-        return None
+        return None, ()
     work = Workload.of(incident)
-    return memory_reasons(memory_account(incident, work, numbers, lost), work, len(lost))
+    account = memory_reasons(memory_account(incident, work, numbers, lost), work, len(lost))
+    return account, suggested_cures(account, work, setting.deployment)
 
 
 def _ends(in_question: Sequence[EvaluatedCase], evaluated: Sequence[EvaluatedCase]) -> list[ProcessEnd]:

@@ -47,6 +47,8 @@ _OF_ASKED: tuple[MemoryReason, ...] = ("too-many-at-once", "one-task-too-large")
 #: Reasons against which no amount of memory helps.
 _GROWING: tuple[MemoryReason, ...] = ("leak", "runaway")
 
+#: How workers read what was made in the caller's process, by what was computed.
+_READS = {"array": "da.from_zarr(path)", "dataframe": "dd.read_parquet(path)", "bag": "db.read_text(paths)"}
 _THREADS: Mapping[Deployment | None, str] = {
     "local": "LocalCluster(threads_per_worker={value})",
     "batch": "SLURMCluster(cores={value}, processes=1)",
@@ -311,10 +313,10 @@ def _more_memory(case: _Treatment) -> Iterator[Cure]:
 def _data_in_graph(case: _Treatment) -> Iterator[Cure]:
     name = case.variable("data")
     why = next(each.why for each in case.account.reasons if each.reason == "data-in-graph")
-    if case.work.call.get("kinds") in ("", None):
-        change = f"[{name}] = client.scatter([{name}], broadcast=True)   # and pass that future to the tasks"
-    else:
-        change = f"{name} = dd.read_parquet(path)   # da.from_zarr(path), delayed(load)(path): not made here"
+    read = _READS.get(case.work.call.get("kinds", ""))
+    change = f"[{name}] = client.scatter([{name}], broadcast=True)   # and pass that future to the tasks"
+    if read:
+        change = f"{name} = {read}   # read by the tasks, not made here"
     yield case.cure("data-in-tasks", change, why, _CODE_HELPS, cost="The data must be where workers can read them.")
 
 

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self, TypeVar
 
-from attrs import asdict, evolve, field, frozen
+from attrs import AttrsInstance, asdict, evolve, field, fields, frozen
 
 from workerdiag.model.diagnosis import Death, Match
 from workerdiag.model.evidence import TaskFacts, TasksAtLoss
@@ -36,11 +36,12 @@ _SAME_SHARE = 0.01
 _SMALL_BYTES, _LOWER_SHARE = 2**20, 0.9
 _SAMPLES = "the flight recorder's samples"
 _RECORDER = "the flight recorder (workerdiag.install(client)) before the next run"
+_T = TypeVar("_T", bound=AttrsInstance)
 
 
 @frozen(kw_only=True)
 class Step:
-    """A step of what was computed (`sources.workload.pieces.Layer`), as far as evidence has it."""
+    """A step of what was computed: an event ``workload-step`` of `sources.workload`, field by field."""
 
     name: str
     variable: str = ""
@@ -62,32 +63,6 @@ class Step:
     by_key: bool = False
     key: str = ""
     key_share: float | None = None
-
-    @classmethod
-    def of(cls, known: Mapping[str, str]) -> Self:
-        """The step in an event ``workload-step``."""
-        return cls(
-            name=known.get("step", ""),
-            variable=known.get("variable", ""),
-            made_by=known.get("made_by", ""),
-            made_at_line=whole(known.get("made_at_line")),
-            piece_bytes=whole(known.get("piece_bytes")),
-            pieces=whole(known.get("pieces")) or 0,
-            inputs_bytes=whole(known.get("inputs_bytes")) or 0,
-            inputs=whole(known.get("inputs")) or 0,
-            shape=_numbers(known.get("shape", "")),
-            chunk=_numbers(known.get("chunk", "")),
-            dims=tuple(filter(None, known.get("dims", "").split(", "))),
-            dtype=known.get("dtype", ""),
-            rows=whole(known.get("rows")),
-            row_bytes=whole(known.get("row_bytes")),
-            is_source=known.get("is_source") == "True",
-            is_opaque=known.get("is_opaque") == "True",
-            argument=known.get("argument", ""),
-            by_key=known.get("by_key") == "True",
-            key=known.get("key", ""),
-            key_share=float(known["key_share"]) if known.get("key_share") else None,
-        )
 
     @property
     def copies_bytes(self) -> int:
@@ -114,7 +89,7 @@ class Step:
 
 @frozen(kw_only=True)
 class TaskNeeds:
-    """What the scheduler knows of a task that workers died of, or of its kind."""
+    """What the scheduler knows of a task that workers died of, or of its kind: an event ``task-needs``."""
 
     key: str = ""
     kind: str = ""
@@ -127,25 +102,6 @@ class TaskNeeds:
     largest_input_bytes: int = 0
     median_input_bytes: int = 0
     spec_bytes: int = 0
-
-    @classmethod
-    def of(cls, known: Mapping[str, str]) -> Self:
-        """The needs in an event ``task-needs``."""
-        numbers = {
-            name: whole(known.get(name)) or 0
-            for name in (
-                "finished",
-                "began",
-                "kept",
-                "kept_bytes",
-                "inputs",
-                "inputs_bytes",
-                "largest_input_bytes",
-                "median_input_bytes",
-                "spec_bytes",
-            )
-        }
-        return cls(key=known.get("key", ""), kind=known.get("kind", ""), **numbers)
 
     @classmethod
     def of_facts(cls, facts: TaskFacts) -> Self:
@@ -220,8 +176,8 @@ class Workload:
         cluster = next(iter(by_owner.get("event.cluster", ())), {})
         return cls(
             call=next(iter(by_owner.get("event.workload", ())), {}),
-            steps=tuple(map(Step.of, by_owner.get("event.workload-step", ()))),
-            needs=tuple(map(TaskNeeds.of, by_owner.get("event.task-needs", ()))),
+            steps=tuple(_typed(Step, each) for each in by_owner.get("event.workload-step", ())),
+            needs=tuple(_typed(TaskNeeds, each) for each in by_owner.get("event.task-needs", ())),
             workers=tuple(filter(None, map(_worker, by_owner.get("event.worker-state", ())))),
             given_limit_bytes=whole(cluster.get("worker_limit_bytes")),
             given_threads=whole(cluster.get("worker_threads")),
@@ -302,8 +258,7 @@ def memory_account(
     if exact and limit and limit < _LOWER_SHARE * exact:  # that of a container or a job ends it first
         exact = limit
     step, killed = work.governing, work.killed
-    recorded = max((each.held_bytes or 0 for each in work.recorded), default=0)
-    held = max(work.held_bytes, default=None) or recorded or parse_bytes(numbers.words.get("rss", ""))
+    held, held_origin = _held(work, numbers)
     stored = max((each.stored_bytes or 0 for each in work.paused), default=None)
     spilled = max((each.spilled_bytes for each in work.paused), default=None)
     seen = "last heartbeat of a paused worker"
@@ -321,11 +276,7 @@ def memory_account(
     unseen = MemoryTerm() if work.recorded else _missing(_RECORDER)
     return MemoryAccount(
         limit=MemoryTerm(bytes=exact, origin="the worker's memory limit") if exact else _missing("a worker's log"),
-        held=MemoryTerm(
-            bytes=held, origin="the nanny, when it ended the worker" if work.held_bytes or recorded else "last seen"
-        )
-        if held
-        else unseen,
+        held=MemoryTerm(bytes=held, origin=held_origin) if held else unseen,
         stored=unseen if stored is None else MemoryTerm(bytes=stored, origin=seen),
         spilled=unseen if spilled is None else MemoryTerm(bytes=spilled, origin=seen),
         floor=_floor(work),
@@ -340,6 +291,15 @@ def memory_account(
         step=step.describe if step else (killed.kind if killed else ""),
         line=work.call.get("place", ""),
     )
+
+
+def _held(work: Workload, numbers: MemoryNumbers) -> tuple[int | None, str]:
+    """The most that a worker held at its end, and who saw it."""
+    if work.held_bytes:
+        return max(work.held_bytes), "the nanny, when it ended the worker"
+    if recorded := max((each.held_bytes or 0 for each in work.recorded), default=0):
+        return recorded, "the flight recorder's last look"
+    return parse_bytes(numbers.words.get("rss", "")), "last seen"
 
 
 def _missing(what: str) -> MemoryTerm:
@@ -424,8 +384,23 @@ def _worker(known: Mapping[str, str]) -> WorkerMemory | None:
     )
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(number for part in text.split(" x ") if (number := whole(part)) is not None)
+#: How a capture is read, by the type of its field.
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    "str": str,
+    "bool": lambda text: text == "True",
+    "int": lambda text: whole(text) or 0,
+    "int | None": whole,
+    "float | None": lambda text: float(text) if text else None,
+    "tuple[int, ...]": lambda text: tuple(each for part in text.split(" x ") if (each := whole(part)) is not None),
+    "tuple[str, ...]": lambda text: tuple(filter(None, text.split(", "))),
+}
+
+
+def _typed(kind: type[_T], known: Mapping[str, str]) -> _T:
+    """The fields of an event, which are text in a mark, as a class has them; others keep their defaults."""
+    return kind(
+        **{each.name: _READERS[str(each.type)](known[each.name]) for each in fields(kind) if each.name in known}
+    )
 
 
 def _median(values: Iterable[int]) -> int:

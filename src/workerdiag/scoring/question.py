@@ -129,7 +129,8 @@ def is_about_now(incident: Incident) -> bool:
     """Whether what runs and waits now is in question, and no longer those who died.
 
     It is if nobody handed in more than the end of a wait, work is unfinished, and others have done whatever the
-    dead were to do. Where workers are missing, a nanny must have replaced each of the dead as well.
+    dead were to do. Where workers are missing, a nanny must have replaced each of the dead as well, or others
+    have left later, as asked.
     """
     raised = incident.exceptions[:1]
     if incident.about or not _states(incident) or (raised and not _is_end_of_wait(raised[0])):

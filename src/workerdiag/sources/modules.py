@@ -1,7 +1,7 @@
 """What client, scheduler and workers have of the modules that an error or lost work is about.
 
 An ImportError names its module. Work that workers could not unpickle names its modules in the scheduler: such
-workers leave within a second of their first task of the kind, with their nannies, and none comes in their place.
+workers leave within milliseconds of their first task of the kind, and none comes in their place.
 """
 
 from __future__ import annotations

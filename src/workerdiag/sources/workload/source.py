@@ -114,7 +114,7 @@ def _chosen(layers: Iterable[Layer]) -> list[Layer]:
 def _step_fields(layer: Layer, computed: Computed) -> dict[str, EventValue]:
     assigned = _assignment(layer.token, computed)
     return {
-        "step": layer.name,
+        "name": layer.name,
         "variable": assigned.name if assigned else None,
         "made_by": (assigned.code or None) if assigned else None,
         "made_at_line": (assigned.line or None) if assigned else None,
