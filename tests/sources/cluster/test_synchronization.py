@@ -94,9 +94,17 @@ def test_only_the_one_that_is_waited_for_is_named():
     assert wait_fields(wait, [one, one | {"name": "other"}]) == {"waits_for": "lock", "waits_at": wait.at}
 
 
-@pytest.mark.parametrize(("running_s", "cause"), [(9.0, "standstill.coordination"), (0.5, None)])
-def test_a_task_that_waits_for_long_is_told_with_its_line_and_the_locks_name(running_s, cause):
-    """A lock that is merely busy for a moment is no standstill."""
+@pytest.mark.parametrize(
+    ("running_s", "other", "cause"),
+    [
+        (9.0, Wait(kind="lock", at="update (jobs.py:12)"), "standstill.coordination"),
+        (0.5, Wait(kind="lock", at="update (jobs.py:12)"), None),
+        (9.0, None, None),
+    ],
+    ids=["all wait", "for a moment", "another computes"],
+)
+def test_a_task_that_waits_for_long_is_told_with_its_line_and_the_locks_name(running_s, other, cause):
+    """A lock that is merely busy for a moment is no standstill, nor is one whose holder computes."""
     task = {"key": "update-1", "state": "processing", "worker": WORKER, "running_s": running_s, "awaited": True}
     lock = {"kind": "lock", "name": "database", "waiting": 1, "held": 1, "silent_s": 2.0, "freed_after_s": 30.0}
     state = ClusterState(
@@ -104,7 +112,7 @@ def test_a_task_that_waits_for_long_is_told_with_its_line_and_the_locks_name(run
         counts={"tasks": [task], "contention": [lock]},
         now=100.0,
     )
-    waits = {"update-1": Wait(kind="lock", at="update (jobs.py:12)")}
+    waits = {"update-1": Wait(kind="lock", at="update (jobs.py:12)"), "update-2": other}
     found = diagnose(state_events(state, silent=(), known={}, waits=waits), BOOK)
     assert (found.causes[0].id if found.causes else None) == cause
     if cause:

@@ -46,10 +46,10 @@ from workerdiag.sources.cluster.state import (
 )
 from workerdiag.sources.cluster.synchronization import Wait, fetch_stacks, wait_in
 from workerdiag.sources.cluster.task_needs import need_events
-from workerdiag.sources.cluster.workers import fetch_workers
+from workerdiag.sources.cluster.workers import KEY_CHARS, fetch_workers
 
-#: Time for the call stacks of running tasks, in seconds.
-_STACKS_S = 1.0
+#: Time for the call stacks of running tasks, in seconds, and their number.
+_STACKS_S, _MAX_STACKS = 1.0, 20
 #: Time that a nanny takes to start a new worker, in seconds.
 _RESTART_S = 1.5
 
@@ -267,11 +267,19 @@ class ClusterSession:
         await self._add_environment(in_trouble=bool(self._about) or state.in_trouble)
 
     async def _ask_what_tasks_wait_for(self, silent: Collection[str]) -> dict[str, Wait | None]:
-        """Return what those tasks wait for that run and whose workers answer, by their stacks."""
+        """Return what those tasks wait for that run and whose workers answer, by their stacks.
+
+        Besides those that the client waits for, some others: one of them may do what these wait for.
+        """
         running = [each for each in awaited_tasks(self._snapshot) if each["running_s"] is not None]
-        keys = [parsed_key(each["key"]) for each in running if each["worker"] not in silent]
-        if not keys:
+        if not running:
             return {}
+        awaited = [each["key"] for each in running if each["worker"] not in silent]
+        lists = [
+            worker.get("executing") or () for address, worker in self._workers.items() if address not in silent
+        ]
+        others = [key for listed in lists for key, _ in listed if len(key) < KEY_CHARS]
+        keys = [parsed_key(each) for each in list(dict.fromkeys([*awaited, *others]))[:_MAX_STACKS]]
         call = partial(fetch_stacks, self._client, keys)
         with guarded("asking for call stacks"):  # a worker that does not answer says nothing of its scheduler
             stacks = await answer_in_time(call, self._asker.request_deadline().share(at_most_s=_STACKS_S))

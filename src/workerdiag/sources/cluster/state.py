@@ -129,7 +129,7 @@ def state_events(
     """Yield one event for the whole cluster, and one for each task that the client waits for.
 
     *silent* are the addresses of silent workers, *known* the identities by worker address, and *waits* what
-    tasks wait for themselves, by key.
+    running tasks wait for themselves, by key; None: they do not.
     """
     running = state.counts.get("running_count")
     if running is None:
@@ -153,6 +153,7 @@ def state_events(
             "threads_taken_s": _round_or_none(state.counts.get("threads_taken_s")),
         },  # without a time: it belongs to no single death, not even the last
     )
+    all_wait = bool(waits) and None not in waits.values()
     for each in awaited_tasks(state.counts):
         address = each.get("worker")
         yield Event(
@@ -165,6 +166,7 @@ def state_events(
                 "runs": _what_runs(each, state),
                 "running_s": _running_s(each, state),
                 "heard_s": _round_or_none(state.ages_s.get(str(address))),
+                "all_wait": all_wait or None,
                 "caller": "gave-up" if state.gave_up else "waits",
                 "worker_answers": None if address is None else address not in silent,
             },

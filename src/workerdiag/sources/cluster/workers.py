@@ -21,6 +21,8 @@ from workerdiag.units import parse_bytes
 #: At most this many workers are described. In a larger cluster at most `_MAX_OF_A_KIND` unhealthy ones, and
 #: as many on the hosts in question, come first.
 MAX_DESCRIBED = 500
+#: A task's key is cut to this length.
+KEY_CHARS = 200
 _MAX_OF_A_KIND = 200
 
 
@@ -130,6 +132,7 @@ def workers_reader() -> Method:
 
 def _worker_describer() -> Method:
     reported = ("memory", "task_counts", "managed_bytes", "spilled_bytes")
+    most_chars = KEY_CHARS
 
     def describe(each: WorkerState) -> dict[str, object]:
         from itertools import islice
@@ -144,8 +147,8 @@ def _worker_describer() -> Method:
             "last_seen": each.last_seen,
             "metrics": {name: each.metrics.get(name) for name in reported},
             "processing_count": len(each.processing),
-            "processing": [str(task.key)[:200] for task in islice(each.processing, 3)],
-            "executing": [(str(task.key)[:200], ran_s) for task, ran_s in islice(each.executing.items(), 3)],
+            "processing": [str(task.key)[:most_chars] for task in islice(each.processing, 3)],
+            "executing": [(str(task.key)[:most_chars], ran_s) for task, ran_s in islice(each.executing.items(), 3)],
         }
 
     return describe
