@@ -258,3 +258,12 @@ def test_workers_that_left_as_asked_after_a_death_are_why_there_are_none():
     waits = awaited(state="no-worker", worker=None, runs="nothing")
     found = diagnose((*lost(), *left, state(workers=0, running_workers=0, waiting_tasks=1), waits), BOOK)
     assert (found.top.id, found.deaths_are_separate) == ("exit.lifetime", True)
+
+
+def test_a_job_that_waits_in_its_queue_is_why_no_worker_came():
+    """Whatever a batch system says of it counts, though no scheduler of Dask's says it."""
+    late = ExceptionFacts(type="WorkerStartTimeoutError", text="Only 0/1 workers arrived after 3")
+    said = b"   JobState=PENDING Reason=Resources Dependency=(null)\n"
+    job = LogChunk(origin="scontrol show job 17", data=said, stream="batch")
+    found = diagnose((late, state(workers=0, running_workers=0, waiting_tasks=0, lost_unasked=0), job), BOOK)
+    assert found.top.id == "hpc.queued"

@@ -86,12 +86,17 @@ def _with_work_left(ends: Sequence[EvaluatedCase], incident: Incident) -> Sequen
 
 
 def _signs_of_now(incident: Incident, book: Rulebook) -> Iterator[Match]:
-    """Signs of what keeps work from going on now, and those that name a worker which still lives."""
+    """Signs of what keeps work from going on now, and those that name a worker which still lives.
+
+    Where workers are missing, whatever is known of those that did not start counts, from any platform or log.
+    """
     ended = {address for case in incident.cases if case.end for address in case.end.addresses}
+    lacks_workers = _lacks_workers(incident)
     for each in incident.all_signs:
         cause = book.cause(each.owner)
         names_living = each.identity.worker is not None and each.identity.worker not in ended
-        if names_living or (each.origin in _PRESENT and cause is not None and cause.ends in _WITHOUT_DEATH):
+        is_present = lacks_workers or each.origin in _PRESENT
+        if names_living or (is_present and cause is not None and cause.ends in _WITHOUT_DEATH):
             yield each
 
 
@@ -136,10 +141,9 @@ def is_about_now(incident: Incident) -> bool:
     if incident.about or not _states(incident) or (raised and not _is_end_of_wait(raised[0])):
         return False
     lost = [case.end for case in incident.cases if case.end and case.end.unexpected]
-    wants_workers = bool(raised) and _class_name(raised[0]) == _WAITS_FOR_WORKERS
-    if not (wants_workers or _has_work(incident)):
+    if not (_wants_workers(incident) or _has_work(incident)):
         return False
-    lacks_workers = wants_workers or not _has_workers(incident)
+    lacks_workers = _lacks_workers(incident)
     return all(
         _is_made_good(end, incident)
         and (not lacks_workers or _is_replaced(end) or _others_left_later(end, incident))
@@ -153,6 +157,14 @@ def _states(incident: Incident) -> list[Mapping[str, str]]:
 
 def _has_workers(incident: Incident) -> bool:
     return all(whole(each.get("workers")) for each in _states(incident))
+
+
+def _wants_workers(incident: Incident) -> bool:
+    return any(_class_name(each) == _WAITS_FOR_WORKERS for each in incident.exceptions[:1])
+
+
+def _lacks_workers(incident: Incident) -> bool:
+    return _wants_workers(incident) or not _has_workers(incident)
 
 
 def _is_replaced(end: ProcessEnd) -> bool:
