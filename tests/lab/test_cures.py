@@ -9,7 +9,7 @@ import pytest
 
 from .processes import LabError
 
-pytest.importorskip("dask.array")
+pytest.importorskip("dask.array", exc_type=ImportError)
 from .cures import PROGRAMS, attempt, turned
 
 pytestmark = [pytest.mark.lab, pytest.mark.natural]
