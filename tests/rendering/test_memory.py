@@ -10,9 +10,10 @@ from attrs import evolve
 
 from support.findings import NOON_ISH, dead, drawn, explained, history, no_death, several_victims, unknown
 from workerdiag.model.identity import Identity
+from workerdiag.model.memory import MemoryAccount, MemoryTerm
 from workerdiag.model.timeline import MemoryLimits, MemorySample, Moment, Timeline
 from workerdiag.rendering.html import render_html
-from workerdiag.rendering.memory import memory_figure
+from workerdiag.rendering.memory import account_figure, memory_figure
 
 
 def of(**changes):
@@ -184,3 +185,24 @@ def test_a_size_below_zero_is_none():
     assert MemorySample(at=0.0, process_bytes=-5) == MemorySample(at=0.0)
     figure = of(samples=(MemorySample(at=NOON_ISH - 5, process_bytes=-5),))
     assert figure.rows == (("0 s", "3.82 GiB", "", "", ""),)
+
+
+def test_no_bar_of_the_account_covers_the_next_label_and_the_limit_can_be_seen():
+    """A label stands above its bar, which ends before the next label; a line without a kind has no colour."""
+    account = MemoryAccount(
+        limit=MemoryTerm(bytes=600 * 2**20),
+        floor=MemoryTerm(bytes=80 * 2**20),
+        inputs=MemoryTerm(bytes=2**30),
+        output=MemoryTerm(bytes=2**29),
+    )
+    svg = account_figure(account).svg
+    labels = [float(y) for y in re.findall(r'<text[^>]* y="([\d.]+)"', svg)]
+    bars = [
+        (float(y), float(height)) for y, height in re.findall(r'<rect y="([\d.]+)"[^>]* height="([\d.]+)"', svg)
+    ]
+    assert len(labels) == 5
+    assert svg.count("wd-limit wd-hard") == 1
+    for at, height in bars:
+        below = [label for label in labels if label > at]
+        assert all(at + height < label - 12 for label in below)
+    assert max(at + height for at, height in bars) <= float(re.search(r'height="([\d.]+)"', svg)[1])

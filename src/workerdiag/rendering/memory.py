@@ -70,7 +70,7 @@ def memory_figure(findings: Findings) -> Figure | None:
 
 
 #: Height of a row of the account, of its bar, and of the line of text above the bar.
-_ROW_PX, _BAR_PX, _TEXT_PX = 36, 10, 14
+_ROW_PX, _PART_PX, _TEXT_PX = 36, 10, 14
 
 
 def account_figure(account: MemoryAccount | None) -> Figure | None:
@@ -96,18 +96,18 @@ def account_figure(account: MemoryAccount | None) -> Figure | None:
         for number, (name, size) in enumerate(rows)
         for each in (
             element("text", f"{name}: {format_bytes(size)}", x=0, y=number * _ROW_PX + _TEXT_PX),
-            element("rect", y=number * _ROW_PX + 20, width="100%", height=_BAR_PX, rx=2, class_="wd-track"),
+            element("rect", y=number * _ROW_PX + 20, width="100%", height=_PART_PX, rx=2, class_="wd-track"),
             element(
                 "rect",
                 y=number * _ROW_PX + 20,
                 width=percent(size / most),
-                height=_BAR_PX,
+                height=_PART_PX,
                 rx=2,
                 class_=f"wd-chance wd-{'top' if name == 'in all' else 'other'}",
             ),
         )
     ]
-    drawn.append(element("line", x1=at_limit, x2=at_limit, y1=0, y2=height, class_="wd-limit"))
+    drawn.append(element("line", x1=at_limit, x2=at_limit, y1=0, y2=height, class_="wd-limit wd-hard"))
     return Figure(
         title="What filled the limit",
         svg=drawing(text, "A bar for each part, and a line at the limit", height, drawn),
