@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 import workerdiag
 from workerdiag.authoring.lint import lint
-from workerdiag.model.diagnosis import NextStep
+from workerdiag.correlation.assemble import assemble
+from workerdiag.model.diagnosis import NextStep, RankedCause
+from workerdiag.model.identity import Identity
+from workerdiag.model.incident import Case
+from workerdiag.model.process_end import ProcessEnd
+from workerdiag.rulebook.load import load_rulebook
 from workerdiag.rulebook.toml_folder import read_folder
+from workerdiag.scoring.advice import UNKNOWN_SETUP
+from workerdiag.scoring.all_clear import AllClearObstacles
+from workerdiag.scoring.next_steps import next_steps
 
 WAITING = "2026-05-04 11:22:33,444 - distributed.worker - INFO - Waiting to connect to: {}\n"
 LANDMARK = """
@@ -20,6 +29,10 @@ seen = ["the house waits for rain"]
 [[landmark.next_step]]
 inspect = "the {weather} over {scheduler}"
 """
+
+
+def steps_of(text: str) -> tuple[NextStep, ...]:
+    return workerdiag.explain(logs=workerdiag.LogText(text)).next_steps
 
 
 def first_step(text: str) -> NextStep:
@@ -61,3 +74,14 @@ def test_a_step_that_quotes_what_a_landmark_never_captures_is_a_mistake(tmp_path
     assert "house.waits: a next step quotes what not every pattern captures: {weather}" in lint(
         read_folder(tmp_path)
     )
+
+
+@pytest.mark.parametrize(("pids", "typed"), [((4711,), "gdb 4711"), ((4711, 4712), "gdb <pid>")])
+def test_the_process_that_died_is_named_in_a_command(pids, typed):
+    """A core dump is found by its pid; of two deaths the reader chooses."""
+    book = load_rulebook()
+    ends = [ProcessEnd(identity=Identity(pid=pid), signal=11) for pid in pids]
+    incident = evolve(assemble([], []), cases=tuple(Case(end=end) for end in ends))
+    crash = RankedCause(id="signal.segfault", revision=1, title="", family="signal", why="", probability=0.5)
+    steps = next_steps("explained", [crash], book, incident, UNKNOWN_SETUP, AllClearObstacles())
+    assert any(typed in step.command for step in steps)

@@ -78,6 +78,7 @@ def next_steps(
         asked_for = _steps_at_failure(incident, book)
         return (*asked_for, *_advised_steps(book.task_advice if failed_tasks(incident) else (), setting))
     steps: dict[str, NextStep] = {}
+    words = _process_words(incident)
     if not ranked or ranked[0].probability < SETTLED_CHANCE:
         for each in ranked[:4]:
             cause = book.cause(each.id)
@@ -86,7 +87,7 @@ def next_steps(
                 settles = (*(known.distinguishes if known else ()), each.id)
                 steps[step.inspect] = NextStep(
                     inspect=step.inspect,
-                    command=step.command,
+                    command=fill_example(step.command, words),
                     permission=step.permission,
                     until=step.until,
                     distinguishes=settles,
@@ -106,6 +107,14 @@ def next_steps(
         advised.append(_RECORD_NEXT_DEATH)
     first = _senders(incident) if is_unknown else ()
     return (*[*first, *asked_at, *ordered_steps, *fallback][: MAX_STEPS - len(advised)], *advised)
+
+
+def _process_words(incident: Incident) -> Mapping[str, str]:
+    """The pid of the process in question, dead or silent, if it is known and the only one."""
+    dead = {each.end.identity.pid for each in incident.cases if each.end}
+    silent = {sign.captures.get("pid") for each in incident.cases if each.end is None for sign in each.signs}
+    pids = {str(pid) for pid in dead | silent if pid}
+    return {"pid": pids.pop()} if len(pids) == 1 else {}
 
 
 def _steps_at_obstacle(obstacles: AllClearObstacles, book: Rulebook) -> list[NextStep]:
