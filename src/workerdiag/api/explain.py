@@ -315,6 +315,8 @@ def _workload(arguments: ExplainArguments, facts: Sequence[Evidence]) -> list[Ev
     is_separate = caught is not None and (caught.in_caller or (caught.from_task and not caught.maybe_dask))
     if arguments.sources is not None or (is_separate and not str(caught and caught.type).endswith("MemoryError")):
         return []
+    if arguments.exc is None and arguments.client is None:
+        return []
     from workerdiag.sources.workload.source import workload_evidence
 
     return workload_evidence(arguments.exc, arguments.client, arguments.plan.exception)
