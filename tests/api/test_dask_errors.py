@@ -48,6 +48,7 @@ def failed_shuffle(cause):
         (P2PConsistencyError("inconsistent"), True),
         (ShuffleClosedError("closed"), True),
         (OSError("Unable to contact Actor's worker"), True),
+        (ValueError("Worker holding Actor was lost.  Status: cancelled"), True),
         (failed_shuffle(None), True),
         (failed_shuffle(ConnectionResetError("lost")), True),
         (failed_shuffle(CommClosedError("closed")), True),

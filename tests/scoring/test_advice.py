@@ -472,3 +472,17 @@ def test_a_process_that_is_known_is_named_in_commands():
     assert "py-spy dump --native --pid 4711" in text
     assert "client.restart_workers(['tcp://10.0.0.4:1'])" in text
     assert "PID" not in text
+
+
+def test_an_actor_whose_worker_died_is_to_be_created_again(book):
+    """Dask restores no actor, whatever ended its worker; without an actor nothing is said of one."""
+    lost = ExceptionFacts(
+        type="builtins.OSError",
+        text="Unable to contact Actor's worker",
+        task="counter",
+        identity=Identity(worker="tcp://10.0.0.4:4002"),
+    )
+    for facts, is_said in (([lost], True), (killed_worker(6), False)):
+        setting = cluster_setup(assemble([], facts))
+        told = mitigations(book.cause("signal.segfault"), MemoryNumbers(), [], setting)
+        assert any("Create the actor counter again" in each.do for each in told) == is_said

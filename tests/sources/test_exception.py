@@ -15,6 +15,7 @@ from types import ModuleType
 from unittest.mock import Mock
 
 import pytest
+from distributed.actor import Actor
 from distributed.client import CancelledFuturesGroup, FutureCancelledError, FuturesCancelledError
 from distributed.core import Status, clean_exception, error_message
 from distributed.scheduler import KilledWorker, WorkerState
@@ -590,3 +591,36 @@ def test_what_we_said_ourselves_is_no_evidence():
     *_, chunk = exception_facts(exc, Deadline.after(5))
     assert b"tile 7" in chunk.data
     assert b"SIGBUS" not in chunk.data
+
+
+def actor_on(worker, key="counter"):
+    """An actor as a client has it, without a client."""
+    actor = object.__new__(Actor)
+    vars(actor).update(_key=key, _address=worker)
+    return actor
+
+
+@pytest.mark.parametrize(
+    "said", ["Unable to contact Actor's worker", "Worker holding Actor was lost.  Status: lost"]
+)
+def test_the_worker_of_the_actor_that_was_called_is_named(said):
+    """The text names neither; the variables of the caller do."""
+
+    def call(counter):
+        raise OSError(said)
+
+    with pytest.raises(OSError, match="Actor") as caught:
+        call(actor_on(WORKER))
+    facts = facts_of(caught.value)[0]
+    assert (facts.task, facts.identity.worker) == ("counter", WORKER)
+
+
+def test_of_two_actors_none_is_named():
+    """Either of them may have been called."""
+
+    def call(first, second):
+        raise OSError("Unable to contact Actor's worker")
+
+    with pytest.raises(OSError, match="Actor") as caught:
+        call(actor_on(WORKER), actor_on("tcp://10.0.0.9:1"))
+    assert facts_of(caught.value)[0].identity.worker is None

@@ -28,6 +28,7 @@ _CLASSES = frozenset(
 #: a task, and where it cannot read a graph.
 _TEXTS = (
     "Unable to contact Actor's worker",
+    "Worker holding Actor was lost",
     " worth of input dependencies, but worker ",
     "Error during deserialization of the task graph",
 )

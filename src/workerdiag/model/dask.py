@@ -30,6 +30,8 @@ KILLED_WORKER = re.compile(
 KILLED_WORKER_OLD = re.compile(
     r"\s*\('?(?P<task>.{1,2000}?)'?, <Worker(?:State)? '?(?P<worker>\w{1,20}://[^',\s>]{1,300})"
 )
+#: How the errors begin that an actor raises whose worker is lost (actor.py).
+LOST_ACTOR = ("Unable to contact Actor's worker", "Worker holding Actor was lost")
 #: A method of Dask whose arguments and result have no types there.
 Method = Callable[..., Any]
 #: Plain data in a reply or an event of a server; its values have no types.

@@ -200,7 +200,7 @@ MEMORY_REASON = "memory_reason"
 STACK_CAPTURE = "stack"
 CRASH_PLACEHOLDERS = ("frame", "package")
 #: ... data of the cluster and of a task that Dask gave up on, ...
-CLUSTER_PLACEHOLDERS = ("dashboard", "cluster", "gave_up", "losses", "allowed_failures", "no_nanny")
+CLUSTER_PLACEHOLDERS = ("dashboard", "cluster", "gave_up", "losses", "allowed_failures", "no_nanny", "actor")
 #: ... and captures of these names in the cause's own patterns.
 CAPTURE_PLACEHOLDERS = ("module", "task", "seconds", "path", "port", "address", "pid")
 #: A scheduler registers a new worker.

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from attrs import field, frozen
 
+from workerdiag.model.dask import LOST_ACTOR
 from workerdiag.model.diagnosis import Advice, Match
 from workerdiag.model.evidence import ExceptionFacts, MemoryReading, TasksAtLoss
 from workerdiag.model.incident import Incident
@@ -91,7 +92,12 @@ def cluster_setup(incident: Incident) -> ClusterSetup:
                 None,
             ),
         ),
-        words={**setup_words, **_given_up_task(incident), **_lack_of_nannies(incident.marks)},
+        words={
+            **setup_words,
+            **_given_up_task(incident),
+            **_lack_of_nannies(incident.marks),
+            **_lost_actor(incident),
+        },
     )
 
 
@@ -108,6 +114,13 @@ def _lack_of_nannies(marks: Iterable[Match]) -> Mapping[str, str]:
     """Whether the scheduler knows workers, and none with a nanny that could restart it."""
     states = [mark.captures for mark in marks if mark.owner == _WORKER_STATE]
     return {"no_nanny": "no nanny"} if states and not any(each.get("nanny") for each in states) else {}
+
+
+def _lost_actor(incident: Incident) -> Mapping[str, str]:
+    """The key of the actor that was called, if its worker is gone."""
+    called = (each.task for each in incident.exceptions if each.text.startswith(LOST_ACTOR) and each.task)
+    task = next(called, None)
+    return {"actor": redact_text(task).strip(_QUOTES)[:120]} if task else {}
 
 
 def _given_up_task(incident: Incident) -> Mapping[str, str]:

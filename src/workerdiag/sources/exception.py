@@ -17,7 +17,7 @@ from attrs import evolve, frozen
 from workerdiag.deadline import CALL_FAILURES, NO_DEADLINE, Deadline, call_in_time
 from workerdiag.errors import error_text, utf8_safe
 from workerdiag.guard import guarded
-from workerdiag.model.dask import KILLED_WORKER, KILLED_WORKER_OLD
+from workerdiag.model.dask import KILLED_WORKER, KILLED_WORKER_OLD, LOST_ACTOR
 from workerdiag.model.evidence import Evidence, ExceptionFacts, Gap, LogChunk
 from workerdiag.model.identity import NO_IDENTITY, Identity, identity_of
 from workerdiag.model.vocabulary import NOTE_START, ExceptionRelation
@@ -197,6 +197,9 @@ def _make_facts(relation: ExceptionRelation, exc: BaseException, *, from_task: b
     if "KilledWorker" in names:
         return _killed_worker_facts(relation, exc, text)
     task: object = None
+    identity = NO_IDENTITY
+    if text.startswith(LOST_ACTOR) and (actor := tracebacks.called_actor(tracebacks.traceback_of(exc))):
+        task, identity = actor[0], identity_of(worker=actor[1])
     if not tracebacks.packages_of(exc).isdisjoint(("distributed", "dask")):
         task = _attribute_or(exc, "key", None) or _attribute_or(exc, "task", None)
     return ExceptionFacts(
@@ -205,6 +208,7 @@ def _make_facts(relation: ExceptionRelation, exc: BaseException, *, from_task: b
         relation=relation,
         from_task=from_task,
         task=_task_key(task),
+        identity=identity,
     )
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from workerdiag.errors import error_text, utf8_safe
 from workerdiag.guard import guarded
-from workerdiag.model.user_code import is_library
+from workerdiag.model.user_code import is_library, local_variables
 
 #: At most this many outermost frames of a traceback are walked, and the innermost of those printed.
 _MAX_DEPTH, _PRINTED_FRAMES = 20_000, 40
@@ -269,6 +269,23 @@ def caller_line(raised_at: TracebackType | None) -> tuple[str, tuple[str, ...]]:
     """Return the innermost line of the caller's own code, as ``function (file:line)``, and its neighbours."""
     walked = islice(_walk(raised_at), _MAX_DEPTH)
     return _own_line([(frame, line) for frame, line in walked if not _file_of(frame).endswith(".pyx")])
+
+
+def called_actor(raised_at: TracebackType | None) -> tuple[str, str] | None:
+    """The key of the only actor among the innermost variables that are actors, and its worker's address.
+
+    An attribute that an actor lacks is a call to its worker, so none is looked up.
+    """
+    for frame, _ in reversed(list(islice(_walk(raised_at), _MAX_DEPTH))):
+        actors = [
+            object.__getattribute__(value, "__dict__")
+            for _, value in local_variables(frame)
+            if (type(value).__module__, type(value).__name__) == ("distributed.actor", "Actor")
+        ]
+        held = {(str(each.get("_key")), str(each.get("_address"))) for each in actors}
+        if held:
+            return held.pop() if len(held) == 1 else None
+    return None
 
 
 def _own_line(walked: list[tuple[FrameType, int]]) -> tuple[str, tuple[str, ...]]:
