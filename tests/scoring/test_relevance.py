@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import workerdiag
 from support.diagnoses import FixedSource
 from support.simulated_cluster import REQUESTED, WAYS, SimulatedCluster
 from workerdiag import Diagnosis, LogText, explain
@@ -399,3 +400,17 @@ def test_an_error_that_a_worker_lived_to_report_is_not_its_end_by_a_signal(error
         at(1800, "nanny", f"Worker process 7001 was killed by signal {number}"),
     ]
     assert explained((None, log)).top.id == cause
+
+
+def test_what_a_nanny_says_of_another_process_is_absent_for_this_one():
+    """Nannies of one LocalCluster share a log: that one of them ended a worker for its memory clears no other signal."""
+    at = "2026-05-04 11:22:{},444 - distributed.nanny - {} - {}\n"
+    over = at.format(
+        30, "WARNING", "Worker tcp://127.0.0.1:4001 (pid=4545) exceeded 95% memory budget. Restarting..."
+    )
+    ended = at.format(31, "INFO", "Worker process 4545 was killed by signal 15")
+    other = at.format(55, "INFO", "Worker process 5458 was killed by signal 15")
+    alone = workerdiag.explain(logs=workerdiag.LogText(other)).deaths[0]
+    deaths = workerdiag.explain(logs=workerdiag.LogText(over + ended + other)).deaths
+    assert [each.cause for each in deaths] == ["nanny.memory-terminate", "exit.sigterm"]
+    assert deaths[1].probability == alone.probability

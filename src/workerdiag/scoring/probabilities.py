@@ -212,6 +212,10 @@ _SHOWN_BY_OTHERS = (ExitSign, AbsentSign, TogetherSign)
 MarksByOwner = Mapping[str, Sequence[Match]]
 
 
+#: With more marks than this they are not compared with each death, of which there may be thousands.
+_MOST_COMPARED = 50
+
+
 def by_owner(matches: Iterable[Match]) -> dict[str, list[Match]]:
     """The *matches* by the id of their cause or landmark."""
     found: dict[str, list[Match]] = {}
@@ -290,11 +294,17 @@ class CauseScoring:
             shown = _exit_marks(sign, end) if "process" in sign.by else None
             return own.get(sign.name) if shown is None else [*shown, *own.get(sign.name, ())]
         if isinstance(sign, AbsentSign):
-            is_absent = sign.inspected in self._inspected and self._marks.keys().isdisjoint(sign.landmarks)
-            return [] if is_absent and end is not None else None
+            is_absent = end is not None and sign.inspected in self._inspected and not self._tells(sign, end)
+            return [] if is_absent else None
         if isinstance(sign, TogetherSign):
             return _joint_matches(sign, own, self._marks)
         return own.get(sign.name)
+
+
+    def _tells(self, sign: AbsentSign, end: ProcessEnd) -> bool:
+        """Whether a landmark of *sign* shows that may be of this process; of very many, one always may."""
+        marks = [each for landmark in sign.landmarks for each in self._marks.get(landmark, ())]
+        return len(marks) > _MOST_COMPARED or any(not end.conflicts_with(each.identity) for each in marks)
 
 
 def _suggests(sign: Sign) -> bool:
