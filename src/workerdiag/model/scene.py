@@ -54,6 +54,8 @@ class Scene:
 
     #: The dead workers, latest first.
     victims: tuple[Victim, ...] = ()
+    #: Living workers that take no new tasks.
+    paused: tuple[Identity, ...] = ()
     #: Locations that a surviving process speaks for: victims' nannies, scheduler, this process.
     locations: tuple[Location, ...] = ()
     #: Start of the time of interest, in seconds since the epoch; None: not known.

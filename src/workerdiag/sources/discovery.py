@@ -159,7 +159,7 @@ class Discovery:
         found = list(take_in_time("location", lambda: chain(*find()), deadline))
         locations = [each for each in found if isinstance(each, Location)]
         evidence: list[Evidence] = [each for each in found if isinstance(each, Gap)]
-        scene = make_scene(victims, locations, self._client)
+        scene = make_scene(victims, locations, self._client, pieces)
         evidence += _setup_events(scene)
         platforms: list[EvidenceSource] = []
         deadline = self._deadline.share(_REGISTRY_SHARE)

@@ -161,13 +161,22 @@ def _names_of_removed(pieces: Iterable[Evidence]) -> Iterator[tuple[str, str]]:
                     yield found[0], found[1][:200]
 
 
-def make_scene(victims: Sequence[Victim], places: Sequence[Location], client: object) -> Scene:
+def make_scene(
+    victims: Sequence[Victim], places: Sequence[Location], client: object, pieces: Iterable[Evidence] = ()
+) -> Scene:
     """Return the scene of *victims*; if no removal has a time, the last quarter of an hour is relevant."""
     times = [each.when for each in victims if each.when is not None] or [time.time()]
     return Scene(
         victims=tuple(victims),
+        paused=tuple(_paused_workers(pieces)),
         locations=tuple(places),
         since=min(times) - BEFORE_S,
         until=max(times) + AFTER_S,
         client=client,
     )
+
+
+def _paused_workers(pieces: Iterable[Evidence]) -> Iterator[Identity]:
+    for each in pieces:
+        if isinstance(each, Event) and each.topic == "worker-state" and each.fields.get("status") == "paused":
+            yield each.identity

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from ipaddress import ip_address
+from itertools import islice
 
 from attrs import evolve, frozen
 
@@ -130,12 +131,18 @@ async def live_respondents(scene: Scene, deadline: Deadline) -> list[Respondent]
     for address in sorted(workers, key=lambda each: (workers[each].get("status") != "paused", each)):
         nanny = workers[address].get("nanny")
         if isinstance(nanny, str) and host_of(nanny) not in found and len(found) < MAX_RESPONDENTS:
-            found[host_of(nanny)] = _live_respondent(address, workers[address])
+            identity = identity_of(worker=address, nanny=nanny, name=workers[address].get("name"))
+            found[host_of(nanny)] = _live_respondent(identity)
     return list(found.values())
 
 
-def _live_respondent(address: str, worker: Mapping[str, object]) -> Respondent:
-    identity = identity_of(worker=address, nanny=worker.get("nanny"), name=worker.get("name"))
+def paused_respondents(scene: Scene) -> list[Respondent]:
+    """Return the nanny of one paused worker of each host, at most four: its disk may be full."""
+    nannies = {host_of(each.nanny): each for each in scene.paused if each.nanny is not None}
+    return [_live_respondent(each) for each in islice(nannies.values(), MAX_RESPONDENTS)]
+
+
+def _live_respondent(identity: Identity) -> Respondent:
     is_here = identity.nanny in local_nannies()
     pid = os.getpid() if is_here else None
     respondent_identity = Identity(pid=pid, nanny=identity.nanny, host=host_of(identity.nanny))

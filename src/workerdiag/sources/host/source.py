@@ -22,7 +22,7 @@ from workerdiag.sources.host.remote_call import (
     gather_answers,
     run_in_client_loop,
 )
-from workerdiag.sources.host.respondents import Respondent, live_respondents, respondents
+from workerdiag.sources.host.respondents import Respondent, live_respondents, paused_respondents, respondents
 from workerdiag.sources.runner import gap_on_error
 
 #: Time-out of a machine's answer, and minimum time of each step, in seconds.
@@ -65,6 +65,8 @@ class HostSource:
         """Yield the machines' evidence, and a gap for each that cannot be probed."""
         self._deadline = Deadline.of_budget(budget_s)
         targets, left = respondents(self._scene) if self._scene.victims else (self._live_respondents(), [])
+        if self._scene.victims:
+            targets = [*targets, *paused_respondents(self._scene)]
         answers = self._answers(targets)
         yielded: set[tuple[str, bytes]] = set()  # two nannies of one machine return the same
         for each, answer in zip(targets, answers, strict=True):
@@ -133,16 +135,13 @@ class HostSource:
         self, targets: Sequence[Respondent], answers: Sequence[object], left: Sequence[Victim]
     ) -> Iterator[Evidence]:
         """Yield gaps of kernel logs, or `Inspected` if all were read completely."""
-        pairs = [
-            (each, answer)
-            for each, answer in zip(targets, answers, strict=True)
-            if isinstance(answer, dict) and each.is_about_dead
-        ]
+        told = [(each, answer) for each, answer in zip(targets, answers, strict=True) if each.is_about_dead]
+        pairs = [(each, answer) for each, answer in told if isinstance(answer, dict)]
         gaps = [found for each, answer in pairs if (found := kernel_gap(answer, each)) is not None]
         yield from gaps
-        sure = bool(pairs) and len(pairs) == len(targets) and all(each.same_machine for each in targets)
+        sure = bool(pairs) and len(pairs) == len(told) and all(each.same_machine for each, _ in told)
         if sure and not left and not gaps and not any(is_doubtful(answer, each) for each, answer in pairs):
-            for each in targets:
+            for each, _ in pairs:
                 for subject in each.subjects:
                     yield Inspected(place="kernel log", identity=subject.identity)
 
