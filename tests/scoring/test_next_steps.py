@@ -9,9 +9,11 @@ import workerdiag
 from workerdiag.authoring.lint import lint
 from workerdiag.correlation.assemble import assemble
 from workerdiag.model.diagnosis import NextStep, RankedCause
+from workerdiag.model.evidence import ExceptionFacts
 from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Case
 from workerdiag.model.process_end import ProcessEnd
+from workerdiag.pipeline import diagnose
 from workerdiag.rulebook.load import load_rulebook
 from workerdiag.rulebook.toml_folder import read_folder
 from workerdiag.scoring.advice import UNKNOWN_SETUP
@@ -85,3 +87,13 @@ def test_the_process_that_died_is_named_in_a_command(pids, typed):
     crash = RankedCause(id="signal.segfault", revision=1, title="", family="signal", why="", probability=0.5)
     steps = next_steps("explained", [crash], book, incident, UNKNOWN_SETUP, AllClearObstacles())
     assert any(typed in step.command for step in steps)
+
+
+def test_a_future_that_somebody_cancelled_leads_to_whoever_calls_cancel():
+    """Dask gives a reason for what it cancels itself; the kernel has nothing to say of it."""
+    caught = ExceptionFacts(
+        type="distributed.client.FutureCancelledError", text="simulate cancelled for reason: unknown."
+    )
+    findings = diagnose([caught], load_rulebook())
+    assert "called cancel()" in findings.next_steps[0].inspect
+    assert not any("kernel" in each.inspect for each in findings.next_steps)

@@ -96,7 +96,9 @@ def next_steps(
     is_unknown = outcome in ("unknown", "no-evidence")
     asked_at: list[NextStep] = []
     if is_unknown:
-        asked_at = _steps_at_untold_end(incident, book) if incident.cases else _steps_at_obstacle(obstacles, book)
+        asked_at = (
+            _steps_at_untold_end(incident, book) if incident.cases else _steps_at_trouble(incident, obstacles, book)
+        )
     fallback = (
         _fallback_steps(incident, waits_itself=obstacles.waits_itself)
         if is_unknown and not (ordered_steps or asked_at)
@@ -117,7 +119,9 @@ def _process_words(incident: Incident) -> Mapping[str, str]:
     return {"pid": pids.pop()} if len(pids) == 1 else {}
 
 
-def _steps_at_obstacle(obstacles: AllClearObstacles, book: Rulebook) -> list[NextStep]:
+def _steps_at_trouble(incident: Incident, obstacles: AllClearObstacles, book: Rulebook) -> list[NextStep]:
+    if incident.asked is not None and incident.asked.landmark is not None:
+        return _steps_at_failure(incident, book)
     quoted = obstacles.troubles[-1] if obstacles.troubles else obstacles.unknown_error
     return _steps_at_landmark(quoted, book) if quoted else []
 

@@ -300,7 +300,6 @@ class CauseScoring:
             return _joint_matches(sign, own, self._marks)
         return own.get(sign.name)
 
-
     def _tells(self, sign: AbsentSign, end: ProcessEnd) -> bool:
         """Whether a landmark of *sign* shows that may be of this process; of very many, one always may."""
         marks = [each for landmark in sign.landmarks for each in self._marks.get(landmark, ())]
