@@ -154,7 +154,7 @@ def lab_natural(session: nox.Session) -> None:
 def cures(session: nox.Session) -> None:
     """Follow the first suggestion about programs that die of memory, and see whether they then succeed."""
     session.install(".", "dask[array,dataframe]", *groups("lab"))
-    session.run("pytest", "tests/sources/test_workload.py")
+    session.run("pytest", "tests/sources/test_workload.py", "tests/recorder/test_large_objects.py")
     session.run("pytest", "tests/lab/test_cures.py", "-m", "lab", *RETRY_LAB_ERRORS, *session.posargs)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Event, Gap
+from workerdiag.sources.workload.pieces import frame_layers
 from workerdiag.sources.workload.source import workload_evidence
 
 da = pytest.importorskip("dask.array")
@@ -186,3 +187,19 @@ def test_what_takes_too_long_is_a_gap(monkeypatch):
 
     assert isinstance(gap, Gap)
     assert gap.reason == "timed-out"
+
+
+@pytest.mark.parametrize(
+    ("made", "steps"),
+    [
+        (
+            lambda frame: frame.groupby("k").v.std(),
+            ["frompandas"],
+        ),  # a square root of what was reduced to one piece
+        (lambda frame: frame.repartition(npartitions=1).v + 1, ["frompandas", "repartition"]),
+    ],
+)
+def test_what_was_reduced_is_not_taken_for_rows_brought_together(made, steps):
+    """Both end in one piece: one of few rows, the other of all."""
+    frame = dd.from_pandas(pd.DataFrame({"k": range(1000), "v": range(1000)}), npartitions=4)
+    assert [each.name for each in frame_layers(made(frame))] == steps

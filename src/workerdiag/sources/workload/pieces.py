@@ -159,6 +159,10 @@ def _is_opaque(layer: Any) -> bool:
     return func is not None and not str(module).startswith(_KNOWN_PACKAGES)
 
 
+#: Expressions that make few rows of many (dask-expr).
+_REDUCTIONS = {"ApplyConcatApply", "Reduction", "TreeReduce"}
+
+
 def frame_layers(frame: Any) -> Iterator[Layer]:
     """The steps of a Dask dataframe that read, and those that bring rows together."""
     nodes = _expressions(frame)
@@ -178,7 +182,7 @@ def frame_layers(frame: Any) -> Iterator[Layer]:
         with guarded("reading an expression"):
             names = _class_names(node)
             by = next((operands for name, operands in _BY_KEY.items() if name in names), None)
-            is_joined = int(node.npartitions) == 1 < most and not names & {"Reduction", "ApplyConcatApply"}
+            is_joined = int(node.npartitions) == 1 < most and _brings_rows_together(node, names)
             if _is_source(node) or not (by or is_joined or _has_own_function(node)):
                 continue
             row_bytes = _row_bytes(expression_part(node, "_meta"))
@@ -201,6 +205,12 @@ def frame_layers(frame: Any) -> Iterator[Layer]:
                 )
             )
     yield from found
+
+
+def _brings_rows_together(node: Any, names: set[str]) -> bool:
+    """Whether the rows of several pieces become one piece, and are not reduced on the way."""
+    pieces = (getattr(each, "npartitions", 1) for each in node.dependencies())
+    return not names & _REDUCTIONS and any(int(each) > 1 for each in pieces)
 
 
 def result_bytes(kind: str, value: Any) -> int | None:
