@@ -1,6 +1,6 @@
 """The first change that is suggested makes the work succeed.
 
-`nox -s cures` runs this; it takes some minutes, so CI does not.
+`nox -s cures` runs this; it takes some minutes, so CI follows two of them.
 """
 
 from __future__ import annotations
