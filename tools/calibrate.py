@@ -25,7 +25,7 @@ from calibration_page import (
     support_table,
     with_release,
 )
-from grading import graded, supporting, tellable
+from grading import graded, shown_grades, supporting, tellable
 
 import workerdiag
 from workerdiag.authoring.rule_tests import KnownIncident, explain_logs, read_incidents
@@ -82,7 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     matcher = Matcher(book)
     incidents = [each for folder in FOLDERS for each in read_incidents(folder)]
     found = answers(incidents, book, matcher)
-    grades = grade_table(graded(incidents, book, matcher), len(tellable(incidents)))
+    shown = [(each, shown_grades(each, book, matcher)) for each in tellable(incidents)]
+    grades = grade_table(graded(shown, book), len(shown))
     tables = f"{support_table(found)}\n\n{grades}"
     before = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     page = with_release(before, book.release, found, tables)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from attrs import frozen
-from grading import Counted, RestsOn
+from grading import Counted, GradeCounts, RestsOn
 
 from workerdiag.model.odds import GRADES
 
@@ -132,21 +132,30 @@ def support_table(answers: Sequence[Answer]) -> str:
     return "\n".join(rows)
 
 
-def grade_table(grades: Mapping[str, Counted], incident_count: int) -> str:
+def grade_table(grades: Mapping[str, GradeCounts], incident_count: int) -> str:
     """What each grade claims, and what was measured of it."""
     rows = [
-        "| grade | ratio used | counted where it was the cause | where it was not | origin |",
-        "|---|---|---|---|---|",
+        f"Likelihood ratios, measured on {incident_count} incidents, each with the interval that holds the true",
+        "one 95 times in 100. Alone: no stronger sign of that cause shows. Beside: one does.",
+        "",
+        "| grade | ratio used | measured | cause, and it counted | not the cause | all pairs | alone | beside |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    for grade, counted in grades.items():
-        ratio = counted.ratio
-        note = f"measured {ratio.value:.0f} ({ratio.low:.0f} to {ratio.high:.0f})"
+    for grade, counts in grades.items():
+        used, every, ratio = GRADES[grade], counts.all, counts.ratio
+        place = "inside" if ratio.low <= used <= ratio.high else "OUTSIDE"
         rows.append(
-            f"| {grade} | {GRADES[grade]:.0f} | {counted.true_shown} of {counted.true_pairs} "
-            f"| {counted.false_shown} of {counted.false_pairs} "
-            f"| judgement, checked: {note} on {incident_count} incidents |"
+            f"| {grade} | {used:.0f} | {ratio}: {place} | {every.true_shown} of {every.true_pairs} "
+            f"| {every.false_shown} of {every.false_pairs} | {every.ratio} "
+            f"| {_ratio_cell(counts.alone)} | {_ratio_cell(counts.beside)} |"
         )
     return "\n".join(rows)
+
+
+def _ratio_cell(counted: Counted) -> str:
+    """The ratio, if such a sign counted at all."""
+    shown = counted.true_shown + counted.false_shown
+    return f"{counted.true_shown} and {counted.false_shown}: {counted.ratio}" if shown else "never"
 
 
 def in_order(release: str) -> tuple[tuple[int, str], ...]:

@@ -1,15 +1,16 @@
 """How much a sign of each grade really speaks for its cause, on incidents whose cause is known.
 
 In how many incidents of a cause a sign of that grade counted for it, against how many of the other
-incidents: their ratio is what the grade claims to be (`workerdiag.model.odds.GRADES`).
+incidents: their ratio is what the grade claims to be (`workerdiag.model.odds.GRADES`). What stands beside a
+stronger sign of its cause is counted apart: there the company says most of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import exp, log, sqrt
 
-from attrs import define, frozen
+from attrs import Factory, define, frozen
 
 from workerdiag.authoring.rule_tests import KnownIncident, evidence_of
 from workerdiag.correlation.assemble import assemble
@@ -31,8 +32,22 @@ class Ratio:
     """A measured likelihood ratio, and the interval that holds the true one 95 times in 100."""
 
     value: float
-    low: float
-    high: float
+    #: The standard error of its logarithm.
+    error: float
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval."""
+        return self.value * exp(-_WIDTH * self.error)
+
+    @property
+    def high(self) -> float:
+        """The upper end of the interval."""
+        return self.value * exp(_WIDTH * self.error)
+
+    def __str__(self) -> str:
+        digits = int(self.value < 10)  # of small ratios the first decimal tells
+        return f"{self.value:.{digits}f} ({self.low:.{digits}f} to {self.high:.{digits}f})"
 
 
 @frozen(kw_only=True)
@@ -73,25 +88,60 @@ class Counted:
         true, false = self.true_shown + 0.5, self.false_shown + 0.5
         value = (true / (self.true_pairs + 1)) / (false / (self.false_pairs + 1))
         error = sqrt(1 / true - 1 / (self.true_pairs + 1) + 1 / false - 1 / (self.false_pairs + 1))
-        return Ratio(value=value, low=value * exp(-_WIDTH * error), high=value * exp(_WIDTH * error))
+        return Ratio(value=value, error=error)
 
 
-def graded(incidents: Sequence[KnownIncident], book: Rulebook, matcher: Matcher) -> dict[str, Counted]:
-    """The counts for each grade, over all *incidents* whose cause can be told.
+@define
+class GradeCounts:
+    """How often signs of one grade counted: in all pairs, and by whether a stronger sign of the cause showed."""
+
+    grade: str
+    all: Counted = Factory(Counted)
+    alone: Counted = Factory(Counted)
+    beside: Counted = Factory(Counted)
+
+    def add(self, *, true: bool, shown: Iterable[str]) -> None:
+        """Count one pair, given the grades that counted for the cause."""
+        has_stronger = any(GRADES[each] > GRADES[self.grade] for each in shown)
+        for counted in (self.all, self.beside if has_stronger else self.alone):
+            counted.add(true=true, shown=self.grade in shown)
+
+    @property
+    def ratio(self) -> Ratio:
+        """What a sign of this grade is worth by itself.
+
+        A hint never stands alone. A weak sign does so now and then: one number stands for both, their
+        geometric mean. Of the others nearly all that count are the strongest of their cause.
+        """
+        if self.grade == "hint":
+            return self.beside.ratio
+        if self.grade == "weak":
+            alone, beside = self.alone.ratio, self.beside.ratio
+            return Ratio(value=sqrt(alone.value * beside.value), error=sqrt(alone.error**2 + beside.error**2) / 2)
+        return self.all.ratio
+
+
+#: For each cause that shows in an incident, the grades of the signs that counted for it.
+Shown = Mapping[str, set[str]]
+
+
+def graded(shown: Sequence[tuple[KnownIncident, Shown]], book: Rulebook) -> dict[str, GradeCounts]:
+    """The counts for each grade, over all incidents whose cause can be told, with what `shown_grades` says.
 
     What the true cause explains (`explains` in its rule) is left out: its signs are expected there.
     """
-    counts = {grade: Counted() for grade in GRADES}
+    counts = {grade: GradeCounts(grade=grade) for grade in GRADES}
     causes = [cause for cause in book.causes if cause.status != "deprecated"]
-    for incident in tellable(incidents):
+    for incident, grades in shown:
         true = set(incident.expected)
+        if "unknown" in true:
+            continue
         expected = explained_by(true, book)
-        shown = _grades_that_counted(incident, book, matcher)
         for cause in causes:
             if cause.id in expected - true:
                 continue
             for grade in {sign.grade for sign in cause.signs}:
-                counts[grade].add(true=cause.id in true, shown=grade in shown.get(cause.id, ()))
+                counts[grade].add(true=cause.id in true, shown=grades.get(cause.id, ()))
     return counts
 
 
@@ -125,7 +175,7 @@ def supporting(cause_id: str, incident: KnownIncident, book: Rulebook, matcher: 
     )
 
 
-def _grades_that_counted(incident: KnownIncident, book: Rulebook, matcher: Matcher) -> dict[str, set[str]]:
+def shown_grades(incident: KnownIncident, book: Rulebook, matcher: Matcher) -> Shown:
     """For each cause, the grades of signs that counted for it in any death of *incident*."""
     shown: dict[str, set[str]] = {}
     for support in _supports(incident, book, matcher):

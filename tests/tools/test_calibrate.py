@@ -16,10 +16,11 @@ from calibration_page import (
     read_measures,
     with_release,
 )
-from grading import Counted, explained_by, graded, tellable
+from grading import Counted, GradeCounts, explained_by, graded, shown_grades, tellable
 
 from workerdiag.authoring.rule_tests import read_incidents
 from workerdiag.matching.scan import Matcher
+from workerdiag.model.odds import GRADES
 from workerdiag.model.rules import Cause, LogSign, Rulebook
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +67,16 @@ def test_the_page_of_the_docs_is_one_that_can_be_read_back():
     release = calibrate.workerdiag.load_rulebook(packs=False).release
 
     assert release in read_measures(page)
-    assert page.index(f"## {release}") < page.index("judgement, checked: measured")
+    assert page.index(f"## {release}") < page.index("Likelihood ratios, measured on")
+
+
+def test_each_ratio_in_use_lies_inside_what_was_measured():
+    """The newest section of the page has a row for each grade, and none is outside of its interval."""
+    page = (ROOT / "docs" / "calibration.md").read_text(encoding="utf-8")
+    newest = page.split("\n## ")[1]
+
+    assert newest.count(": inside |") == len(GRADES)
+    assert "OUTSIDE" not in newest
 
 
 def test_releases_sort_by_calendar():
@@ -157,10 +167,29 @@ def test_signs_are_counted_by_grade_where_they_are_right_and_where_not(tmp_path)
         (tmp_path / name / "meta.toml").write_text(f"expected = {expected}")
         (tmp_path / name / "worker.log").write_text(text)
     incidents = read_incidents(tmp_path)
-    strong = graded(incidents, book, Matcher(book))["strong"]
+    matcher = Matcher(book)
+    counts = graded([(each, shown_grades(each, book, matcher)) for each in incidents], book)["strong"]
+    strong = counts.all
 
     assert len(tellable(incidents)) == 2
     assert explained_by(["house.fell"], book) == {"house.dust"}
     assert (strong.true_shown, strong.true_pairs) == (2, 2)
     assert (strong.false_shown, strong.false_pairs) == (1, 3)  # burnt in "fell"; fell and dust in "both"
-    assert "judgement, checked: measured" in grade_table({"strong": strong}, 2)
+    assert f"| strong | 2000 | {counts.ratio}: " in grade_table({"strong": counts}, 2)
+
+
+def test_what_a_sign_is_worth_beside_a_stronger_one_is_not_the_worth_of_its_company():
+    """Hints that come with every strong sign, right or wrong, measure much over all pairs and one by themselves."""
+    counts = GradeCounts(grade="hint")
+    for true, shown, times in (
+        (True, {"strong", "hint"}, 60),
+        (True, {"strong"}, 60),
+        (False, {"strong", "hint"}, 10),
+        (False, {"strong"}, 10),
+        (False, set(), 9_980),
+    ):
+        for _ in range(times):
+            counts.add(true=true, shown=shown)
+
+    assert counts.all.ratio.low > 200
+    assert counts.ratio.low < 1 < counts.ratio.high < 2

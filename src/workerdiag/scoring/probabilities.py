@@ -31,13 +31,9 @@ EXIT_FACT = "exit"
 #: The best odds of all causes together against unknown: some doubt always remains.
 MAX_ODDS = 180.0
 #: Probability from which an end has no rival in a stop on request, which was another worker's or came later.
-#: Measured on labelled incidents with the lines of an orderly stop added: below it, true stops lose.
-CERTAIN = 0.93
-#: Evidence that a cause needs to explain a fact away, by the strength of the fact: at most one grade less.
-_NEEDED = {
-    log(GRADES["decisive"]): log(GRADES["strong"]),
-    log(GRADES["strong"]): log(min(LONE_GRADES.values())),
-}
+#: One moderate sign of a usual cause reaches it (5 to 1). Measured on labelled incidents with the lines of an
+#: orderly stop added: below it, true stops lose.
+CERTAIN = 0.83
 _UNEXPECTED_ENDS = ("killed", "crashed", "raised", "never-started")
 
 
@@ -127,7 +123,7 @@ class CauseScore:
         for fact in self.facts:
             unexplained = 1.0
             for chance, strongest in explainers:
-                unexplained *= 1.0 - chance if strongest >= _NEEDED.get(fact, 0.0) else 1.0
+                unexplained *= 1.0 - chance if strongest >= _needed_evidence(fact) else 1.0
             gained += unexplained * fact
         return exp(log(FREQUENCIES[self.cause.frequency]) + gained - sum(fact_weights(self.against)))
 
@@ -135,6 +131,13 @@ class CauseScore:
         """The probability of this cause if there were no other."""
         odds = min(self.odds(), MAX_ODDS)
         return odds / (1.0 + odds)
+
+
+def _needed_evidence(fact: float) -> float:
+    """The evidence that a cause needs to explain such a fact away: at most one grade less."""
+    if fact >= log(GRADES["decisive"]):
+        return log(GRADES["strong"])
+    return log(min(LONE_GRADES.values())) if fact >= log(GRADES["strong"]) else 0.0
 
 
 @frozen(kw_only=True)
