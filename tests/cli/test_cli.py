@@ -591,6 +591,18 @@ def test_a_mixed_folder_says_which_files_it_read():
     assert "Note: run: read as logs: worker.log; not read: model.bin" in result.stderr
 
 
+def test_every_factor_of_a_probability_is_one_option_away():
+    """What the number rests on is printed on demand; programs find it in the JSON."""
+    assert "Factors of" not in run("explain", "worker.log").stdout
+    shown = run("explain", "worker.log", "--factors")
+    assert shown.exit_code == 0
+    assert "\nFactors of nanny.memory-terminate, " in shown.stdout
+    assert "\n  x 8,000 " in shown.stdout
+    refused = run("explain", "worker.log", "--factors", "--format", "html")
+    assert refused.exit_code == 2
+    assert "--format json has them" in refused.stderr
+
+
 def test_the_whole_report_is_one_option_away():
     """The first screen leaves out why; --full has it."""
     assert "\nWhy\n" not in run("explain", "worker.log").stdout

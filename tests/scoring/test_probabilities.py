@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isclose, log
+from math import isclose, log, prod
 from typing import get_args
 
 import pytest
@@ -15,6 +15,7 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.odds import FREQUENCIES, GRADES, LONE_GRADES
 from workerdiag.model.rules import EVERYDAY_ENDS, Cause, LogSign
 from workerdiag.model.vocabulary import CauseEnd
+from workerdiag.scoring.findings import factors
 from workerdiag.scoring.probabilities import (
     MAX_ODDS,
     CauseScore,
@@ -225,6 +226,17 @@ def test_a_mixture_is_still_a_distribution(parts):
     result = weighted_mean([(weight, distribution(supports)) for weight, supports in parts])
 
     assert isclose(sum(result.chances.values()) + result.unknown, 1.0)
+
+
+@pytest.mark.slow
+@given(support_lists(), st.floats(0.01, 1.0))
+def test_the_factors_of_a_probability_multiply_to_it(supports, chance):
+    """Whatever explains it, speaks against it or was seen of others: no factor is hidden."""
+    own = distribution(supports).chances
+    for support in supports:
+        found = factors(support, supports, own[support.cause.id], chance)
+
+        assert prod(each.value for each in found) == pytest.approx(chance, rel=1e-6)
 
 
 def test_nothing_seen_is_unknown():

@@ -48,6 +48,15 @@ class Diagnosis(Findings):
 
         return render_text(self, width=width, full=full)
 
+    def factors_text(self, *, width: int = 80) -> str:
+        """Return how the probabilities of the first causes come about: each factor on a line, and the product.
+
+        For programs each cause has its `factors`.
+        """
+        from workerdiag.rendering.text import render_factors
+
+        return render_factors(self, width=width)
+
     def to_markdown(self) -> str:
         """Return the report as Markdown, with everything untrusted escaped."""
         from workerdiag.rendering.markdown import render_markdown

@@ -72,6 +72,7 @@ _MAX_NAMES = 5
 )
 @format_option(*REPORT_FORMATS, text="What to print.")
 @click.option("--full", is_flag=True, help="Print the whole report as text, not only the first screen.")
+@click.option("--factors", is_flag=True, help="Also print every factor of the first three probabilities.")
 @knowledge_option
 @click.option(
     "--save",
@@ -91,6 +92,7 @@ def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
     stream: Stream | None,
     form: ReportFormat,
     full: bool,  # noqa: FBT001  click passes each option by its name
+    factors: bool,  # noqa: FBT001
     knowledge: tuple[str, ...],
     save: str | None,
     timeout: float,
@@ -109,6 +111,8 @@ def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
     """
     if not inputs and not scheduler:
         raise click.UsageError("Give a log file, - for standard input, or --scheduler ADDRESS.")
+    if factors and form != "text":
+        raise click.UsageError("--factors is for text; --format json has them under causes.")
     for each in inputs:
         _tell_files_of_folder(each)
         _tell_unreadable_zip(each)
@@ -124,6 +128,10 @@ def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
     if save is not None:
         found.diagnosis.save(save)
     click.echo(_render(found.diagnosis, form, full=full), color=True)
+    if factors:
+        from workerdiag.rendering.text import render_factors
+
+        click.echo(f"\n{render_factors(found.diagnosis, width=text_width())}")
     return _exit_status(found.diagnosis.outcome)
 
 

@@ -16,7 +16,7 @@ from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.memory import Cure, MemoryAccount
 from workerdiag.model.normalize import normalize_fields
 from workerdiag.model.timeline import CodeLine, Timeline
-from workerdiag.model.vocabulary import Grade, MatchRole, Outcome, RetryAction, Stream, Verdict
+from workerdiag.model.vocabulary import FactorKind, Grade, MatchRole, Outcome, RetryAction, Stream, Verdict
 
 #: Shape of the JSON form; one more whenever a reader could notice.
 JSON_SCHEMA = 1
@@ -87,6 +87,18 @@ class Advice:
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
+class Factor:
+    """One factor of the probability of a cause, which is the product of all of them."""
+
+    kind: FactorKind
+    value: float
+    #: The frequency, the sign, or the causes that explain it or share with it, with commas.
+    name: str = ""
+    #: The place of the sign, as in its `Clue`.
+    where: str = ""
+
+
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class RankedCause:
     """A cause with its probability and its evidence."""
 
@@ -103,6 +115,8 @@ class RankedCause:
     unchecked: tuple[str, ...] = ()
     mitigations: tuple[Advice, ...] = ()
     references: tuple[str, ...] = ()
+    #: How its probability comes about, where most of it comes from.
+    factors: tuple[Factor, ...] = field(default=(), metadata=ADDED_LATER)
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)

@@ -57,6 +57,9 @@ RetryVerdict = Literal["safe", "unsafe", "unknown"]
 #: What a program may do with the same work: run it again unchanged; on workers with more memory; on other
 #: machines or a new cluster (``retry-elsewhere``); not run it unchanged; or leave it to a person (``ask``).
 RetryAction = Literal["retry", "retry-with-memory", "retry-elsewhere", "do-not-retry", "ask"]
+#: A factor of a probability: how common the cause is, a sign, an absence, a sign against it, what other causes
+#: explain of its signs, what all causes and unknown add up to, and the other deaths of the incident.
+FactorKind = Literal["frequency", "sign", "absence", "against", "explained", "rivals", "deaths"]
 RuleStatus = Literal["experimental", "stable", "deprecated"]
 #: Where a rule was learned: from documentation, from source code, from deaths that were provoked and
 #: recorded, or from reports of users.

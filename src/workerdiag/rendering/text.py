@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 
 from attrs import evolve
 
-from workerdiag.model.diagnosis import Clue, Findings
-from workerdiag.model.vocabulary import NO_ANSWER, NOTE_START, Outcome
+from workerdiag.model.diagnosis import Clue, Findings, RankedCause
+from workerdiag.model.vocabulary import NO_ANSWER, NOTE_START, FactorKind, Outcome
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.outline import (
     GUESS_CHANCE,
@@ -38,6 +38,7 @@ from workerdiag.rendering.wording import (
     clip,
     death_count_text,
     death_lines,
+    format_percent,
     one_line,
     plain_punctuation,
     pluralize,
@@ -276,6 +277,45 @@ def _widen(text: str) -> str:
     if text.isascii():
         return text
     return "".join(char + _SECOND_COLUMN if unicodedata.east_asian_width(char) in "WF" else char for char in text)
+
+
+#: Causes whose factors are shown, and columns of a factor.
+_MAX_FACTORED, _FACTOR_COLUMNS = 3, 12
+_FACTOR_TEXTS: Mapping[FactorKind, str] = {
+    "frequency": "odds against unknown before anything is seen: {}",
+    "sign": "{}",
+    "absence": "looked for and absent: {}",
+    "against": "against it: {}",
+    "explained": "its signs are explained by: {}",
+    "rivals": "a share of all odds, with unknown and: {}",
+    "deaths": "mean over the deaths of the incident",
+}
+
+
+def render_factors(findings: Findings, *, width: int = 80) -> str:
+    """How the probabilities of the first causes come about: each factor, and their product."""
+    causes = printable_object(findings.causes[:_MAX_FACTORED])
+    texts = ("\n".join(_factored_cause(each, max(width, _MIN_WIDTH))) for each in causes)
+    return "\n\n".join(texts) or "No cause has evidence, so there is nothing to multiply."
+
+
+def _factored_cause(cause: RankedCause, width: int) -> Iterator[str]:
+    yield f"Factors of {cause.id}, {format_percent(cause.probability)}"
+    words = {each.sign: clip(one_line(each.text), _MAX_QUOTED_CHARS) for each in (*cause.evidence, *cause.against)}
+    for factor in cause.factors:
+        parts = [factor.name]
+        if factor.kind in ("sign", "absence", "against"):
+            counted = "counted above" if factor.value == 1.0 else words.get(factor.name, "")
+            parts += filter(None, (factor.where, counted))
+        sign = " " if factor is cause.factors[0] else "x"
+        first = f"  {sign} {_factor_text(factor.value):<{_FACTOR_COLUMNS}}"
+        text = _FACTOR_TEXTS[factor.kind].format(", ".join(parts)).removesuffix(" and: ")
+        yield from wrap_text(text, width, first=first, rest=" " * len(first))
+    yield f"  = {_factor_text(cause.probability)}"
+
+
+def _factor_text(value: float) -> str:
+    return f"1/{1 / value:,.0f}" if 0 < value < 0.002 else f"{value:,.0f}" if value >= 10 else f"{value:.3g}"
 
 
 #: Characters of a line, and of the certainty in the first one.

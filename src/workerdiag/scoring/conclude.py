@@ -21,7 +21,7 @@ from workerdiag.scoring.blame_and_retry import blame, decision, is_of_memory, re
 from workerdiag.scoring.cures import cure_advice, numbers_for_reason, suggested_cures
 from workerdiag.scoring.evaluate import EvaluatedCase, deciding_cases, evaluate_cases
 from workerdiag.scoring.failures import is_callers_own, split_exception, task_failure
-from workerdiag.scoring.findings import clues, death_of_end, fingerprint, ranked_cause, unchecked_absences
+from workerdiag.scoring.findings import clues, death_of_end, factors, fingerprint, ranked_cause, unchecked_absences
 from workerdiag.scoring.memory_account import Workload, memory_account
 from workerdiag.scoring.memory_reason import memory_reasons
 from workerdiag.scoring.next_steps import next_steps
@@ -178,6 +178,8 @@ def _rank_causes(
         if cause is None:
             continue
         own = [each for evaluated in deciding for each in evaluated.cause_scores if each.cause.id == cause_id]
+        likeliest = max(deciding, key=lambda each: each.chances.chances.get(cause_id, 0.0))
+        score = next(each for each in likeliest.cause_scores if each.cause.id == cause_id)
         ranked.append(
             evolve(
                 ranked_cause(cause, chance, own),
@@ -185,6 +187,7 @@ def _rank_causes(
                 unchecked=unchecked_absences(cause, incident),
                 mitigations=mitigations(cause, numbers, [m for each in own for m in each.matches], setting),
                 references=cause.references,
+                factors=factors(score, likeliest.cause_scores, likeliest.chances.chances[cause_id], chance),
             )
         )
     return tuple(ranked)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
+from math import exp
 
-from workerdiag.model.diagnosis import SURE_ENOUGH, Clue, Death, Match, RankedCause
+from workerdiag.model.diagnosis import SURE_ENOUGH, Clue, Death, Factor, Match, RankedCause
 from workerdiag.model.evidence import ExceptionFacts, TasksAtLoss
 from workerdiag.model.incident import Incident
+from workerdiag.model.odds import FREQUENCIES, GRADES
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import AbsentSign, Cause
 from workerdiag.model.signals import signal_of_status
-from workerdiag.model.vocabulary import Outcome
+from workerdiag.model.vocabulary import FactorKind, Outcome
 from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.advice import crash_site, reading_of
-from workerdiag.scoring.probabilities import CauseScore, SignEvidence
+from workerdiag.scoring.probabilities import CauseScore, SignEvidence, explainers, weighed_facts
 
 MAX_CLUES = 12
 _MAX_KEYS = 20
@@ -33,6 +35,49 @@ def ranked_cause(cause: Cause, chance: float, scores: Iterable[CauseScore]) -> R
         probability=chance,
         evidence=clues([seen for each in scores for seen in each.evidence]),
     )
+
+
+def factors(score: CauseScore, scores: Sequence[CauseScore], own: float, chance: float) -> tuple[Factor, ...]:
+    """The factors of a probability.
+
+    Args:
+        score: The evidence for the cause in the case where it is likeliest.
+        scores: That of all causes there.
+        own: Its probability there.
+        chance: Its probability in the whole incident.
+    """
+    explaining = explainers(scores)[score.cause.id]
+    plain, odds = score.odds(), score.odds(explaining.values())
+    rivals = ", ".join(sorted(each.cause.id for each in scores if each is not score))
+    found = [
+        Factor(kind="frequency", value=FREQUENCIES[score.cause.frequency], name=score.cause.frequency),
+        *_fact_factors(weighed_facts(score.evidence, is_everyday=score.is_everyday)),
+        Factor(kind="explained", value=_ratio(odds, plain), name=", ".join(sorted(explaining))),
+        *_fact_factors(weighed_facts(score.against), is_against=True),
+        Factor(kind="rivals", value=_ratio(own, odds), name=rivals),
+        Factor(kind="deaths", value=_ratio(chance, own)),
+    ]
+    return tuple(each for each in found if each.value != 1.0 or each.kind not in ("explained", "deaths"))
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0  # many signs against it leave no odds at all
+
+
+def _fact_factors(
+    facts: Iterable[tuple[float, Sequence[SignEvidence]]], *, is_against: bool = False
+) -> Iterable[Factor]:
+    """A factor for each sign: the strongest of a fact has its ratio, the others count no further."""
+    for weight, seen in facts:
+        for index, each in enumerate(sorted(seen, key=lambda one: -GRADES[one.sign.grade])):
+            clue = _sign_clue(each, each.matches)
+            kind: FactorKind = "absence" if isinstance(each.sign, AbsentSign) else "sign"
+            yield Factor(
+                kind="against" if is_against else kind,
+                value=1.0 if index else exp(-weight if is_against else weight),
+                name=clue.sign,
+                where=clue.where,
+            )
 
 
 def clues(seen: Sequence[SignEvidence]) -> tuple[Clue, ...]:

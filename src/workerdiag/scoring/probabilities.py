@@ -46,7 +46,14 @@ class SignEvidence:
 
 
 def fact_weights(seen: Iterable[SignEvidence], *, is_everyday: bool = False) -> tuple[float, ...]:
-    """The logarithm of the likelihood ratio of each fact.
+    """The logarithm of the likelihood ratio of each fact."""
+    return tuple(weight for weight, _ in weighed_facts(seen, is_everyday=is_everyday))
+
+
+def weighed_facts(
+    seen: Iterable[SignEvidence], *, is_everyday: bool = False
+) -> list[tuple[float, list[SignEvidence]]]:
+    """Each fact: the logarithm of its likelihood ratio, and the signs that show it.
 
     With *is_everyday* the cause ends as every run does (`EVERYDAY_ENDS`) and no process is known to have
     ended; a sign that stands alone then counts less (`LONE_GRADES`).
@@ -59,7 +66,8 @@ def fact_weights(seen: Iterable[SignEvidence], *, is_everyday: bool = False) -> 
     is_exit_seen = any(each.sign.fact == EXIT_FACT for some in by_fact.values() for each in some)
     is_alone = sum(grade != "hint" for grade in strongest) == 1
     is_doubtful = is_everyday and is_alone and not is_exit_seen
-    return tuple(log(LONE_GRADES.get(each, GRADES[each]) if is_doubtful else GRADES[each]) for each in strongest)
+    weights = (log(LONE_GRADES.get(each, GRADES[each]) if is_doubtful else GRADES[each]) for each in strongest)
+    return list(zip(weights, groups, strict=True))
 
 
 def _distinct_groups(groups: Sequence[list[SignEvidence]]) -> list[list[SignEvidence]]:
@@ -104,8 +112,12 @@ class CauseScore:
 
     @facts.default
     def _facts(self) -> tuple[float, ...]:
-        is_everyday = self.cause.ends in EVERYDAY_ENDS and not self.is_end_known
-        return fact_weights(self.evidence, is_everyday=is_everyday)
+        return fact_weights(self.evidence, is_everyday=self.is_everyday)
+
+    @property
+    def is_everyday(self) -> bool:
+        """Whether every run ends so, and no end is known."""
+        return self.cause.ends in EVERYDAY_ENDS and not self.is_end_known
 
     @property
     def matches(self) -> list[Match]:
@@ -160,21 +172,27 @@ class Distribution:
 
 def distribution(scores: Sequence[CauseScore]) -> Distribution:
     """The probabilities of all causes with evidence, and of unknown. Order does not matter."""
-    known = {each.cause.id: (each.alone(), max(each.facts, default=0.0)) for each in scores}
-    reach = _explained_causes(scores)
-    odds = {}
-    for each in scores:
-        explainers = [
-            known[other.cause.id]
-            for other in scores
-            if each.cause.id in reach[other.cause.id]
-            or (known[other.cause.id][0] >= CERTAIN and _is_stop_beside_crash(each.cause, other.cause, reach))
-        ]
-        odds[each.cause.id] = each.odds(explainers)
+    explained_by = explainers(scores)
+    odds = {each.cause.id: each.odds(explained_by[each.cause.id].values()) for each in scores}
     whole = sum(odds.values())
     scale = min(1.0, MAX_ODDS / whole) if whole else 1.0  # some doubt stays, whatever was seen
     total = 1.0 + scale * whole
     return Distribution(chances={key: scale * value / total for key, value in odds.items()}, unknown=1.0 / total)
+
+
+def explainers(scores: Sequence[CauseScore]) -> dict[str, dict[str, tuple[float, float]]]:
+    """For each cause those that explain it, each with its probability alone and its strongest fact."""
+    known = {each.cause.id: (each.alone(), max(each.facts, default=0.0)) for each in scores}
+    reach = _explained_causes(scores)
+    return {
+        each.cause.id: {
+            other.cause.id: known[other.cause.id]
+            for other in scores
+            if each.cause.id in reach[other.cause.id]
+            or (known[other.cause.id][0] >= CERTAIN and _is_stop_beside_crash(each.cause, other.cause, reach))
+        }
+        for each in scores
+    }
 
 
 def _is_stop_beside_crash(stop: Cause, other: Cause, reach: Mapping[str, frozenset[str]]) -> bool:
