@@ -274,6 +274,40 @@ class Present:
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
+class CountTerm:
+    """A number of tasks."""
+
+    #: None if it is not known.
+    count: int | None = None
+    #: Where it was seen; empty if it is not known.
+    origin: str = ""
+    #: What would show it; empty if it is known.
+    missing: str = ""
+
+
+@frozen(kw_only=True, field_transformer=normalize_fields)
+class Churn:
+    """Workers that die, are replaced and die again while work waits, so that nothing is ever raised."""
+
+    #: The likeliest cause of the newest deaths; None if it is not known.
+    cause: str | None = None
+    #: Deaths of that cause, and whether there may be more.
+    deaths: int = field(validator=ge(1))
+    maybe_more: bool = False
+    #: Seconds from the first of them to the last, and since the last.
+    period_s: float = 0.0
+    ago_s: float = 0.0
+    #: How many of the dead had taken the place of another one.
+    replacements: int = 0
+    #: Finished results that were lost with the dead, and are computed again.
+    lost_results: CountTerm = CountTerm()
+    #: All results that were finished, those computed again too.
+    finished: CountTerm = CountTerm()
+    #: Tasks that ran when their worker died, and begin again.
+    interrupted: CountTerm = CountTerm()
+
+
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class Findings:
     """All findings about one incident."""
 
@@ -302,6 +336,8 @@ class Findings:
     timeline: Timeline = field(default=Timeline(), metadata=ADDED_LATER)
     #: What ran and waited when the question was asked; None if nothing did, or nobody could be asked.
     present: Present | None = field(default=None, metadata=ADDED_LATER)
+    #: How workers die and are replaced again and again while work waits; None if they do not.
+    churn: Churn | None = field(default=None, metadata=ADDED_LATER)
     #: Deaths beyond those in ``deaths``, of which only the first and the last hundreds are listed.
     unlisted_deaths: UnlistedDeaths = field(default=UnlistedDeaths(), metadata=ADDED_LATER)
     #: What filled the limit, and why, if memory was the cause; else None.

@@ -30,7 +30,7 @@ _STOP_REQUESTS = tuple(_REQUESTERS)
 #: The default reason: code, or a signal handler, called ``close()`` without a reason.
 DEFAULT_REASON = "worker-close"
 #: Reasons without signals. A death by a signal is investigated, because its sender and reason are unknown.
-_DASK_REQUESTS = tuple(reason for reason, who in _REQUESTERS.items() if who != "signal")
+DASK_REQUESTS = tuple(reason for reason, who in _REQUESTERS.items() if who != "signal")
 #: Reasons that the work itself cannot cause. It can close its worker, restart the cluster, or use so much
 #: memory that a nanny kills the worker.
 _REQUESTS_BEYOND_TASKS = (
@@ -78,7 +78,7 @@ def is_stop_request(reason: str) -> bool:
 
 def is_dask_stop_request(reason: str) -> bool:
     """Whether a part of Dask asked for the stop, and certainly not a signal; the default reason does not count."""
-    return reason != DEFAULT_REASON and reason.startswith(_DASK_REQUESTS)
+    return reason != DEFAULT_REASON and reason.startswith(DASK_REQUESTS)
 
 
 def is_stop_request_beyond_tasks(reason: str) -> bool:

@@ -31,6 +31,7 @@ from workerdiag.rendering.wording import (
     VERDICT_TEXTS,
     capitalize,
     certainty_text,
+    churn_lines,
     clip,
     crash_line,
     death_count_text,
@@ -121,7 +122,10 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
     where = tuple((label, text) for label, text in known if text)
     cure = next(iter(findings.cures), None)  # its sum stands in the reason
     step = f"{one_line(cure.do)}." if cure else one_line(_first_step(findings))
-    return (what, ("How sure", sure), *_reason(findings), *where, ("Do now", step))
+    churn = (
+        [("Churn", " ".join(f"{each}." for each in lines[:2]))] if (lines := churn_lines(findings.churn)) else []
+    )
+    return (what, ("How sure", sure), *churn, *_reason(findings), *where, ("Do now", step))
 
 
 def _reason(findings: Findings) -> Iterator[tuple[str, str]]:
@@ -216,7 +220,9 @@ def _sections(findings: Findings) -> Iterator[Section]:
         yield _bounded_section("advice", "What to do", map(cure_item, findings.cures), numbered=True)
     yield _bounded_section("memory", "Memory account", account_items(findings.memory), most=2 * MAX_ITEMS)
     yield _candidate_section(findings)
-    yield _bounded_section("now", "Now", (Item(text=each) for each in present_lines(findings.present)))
+    yield _bounded_section(
+        "now", "Now", (Item(text=each) for each in (*churn_lines(findings.churn), *present_lines(findings.present)))
+    )
     lines, more = death_lines(findings)
     yield Section(
         topic="deaths",

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from attrs import AttrsInstance, evolve, fields, has
 
-from workerdiag.model.diagnosis import Death, Findings, Present, RetryPolicy
+from workerdiag.model.diagnosis import Churn, Death, Findings, Present, RetryPolicy
 from workerdiag.model.identity import Identity
 from workerdiag.model.signals import UNREADABLE_STATUS, signal_name
 from workerdiag.model.timeline import HeldObject, ProcessHistory
@@ -305,6 +305,24 @@ def death_lines(findings: Findings, most: int = MAX_DEATHS) -> tuple[tuple[str, 
         if len(lines) > room:
             left_out += len(group) if len(group) > MAX_ALIKE else len(lines) - room
     return tuple(lines_shown), f"and {left_out:,} more" if left_out else ""
+
+
+def churn_lines(churn: Churn | None) -> tuple[str, ...]:
+    """That workers die and are replaced again and again, and how much work is done twice; a sentence each."""
+    if churn is None:
+        return ()
+    least = "at least " if churn.maybe_more else ""
+    deaths = f"{least}{pluralize(churn.deaths, 'death')} in {format_duration(churn.period_s)}"
+    lines = [f"Workers die and are replaced again and again: {deaths}, the last {format_duration(churn.ago_s)} ago"]
+    lost, finished = churn.lost_results.count, churn.finished.count
+    if lost:
+        share = f" of {finished:,} finished results ({lost / finished:.0%})" if finished else " finished results"
+        lines.append(f"Work is done twice: {lost:,}{share} were lost with their workers")
+    elif lost == 0:
+        lines.append("No finished result was lost; what ran on them begins again")
+    if churn.interrupted.count:
+        lines.append(f"{pluralize(churn.interrupted.count, 'task')} ran when their workers died, and begin again")
+    return (*lines, "Nothing will be raised while tasks finish between the deaths")
 
 
 def present_lines(present: Present | None) -> tuple[str, ...]:

@@ -114,6 +114,7 @@ def conclude(
         failure=task_failure(incident),
         deaths_are_separate=incident.deaths_are_separate or (is_own and outcome == "unknown"),
         present=None if is_own else present_of(incident),
+        churn=question.churn,
         timeline=make_timeline(_ends(in_question, evaluated), incident),
         unlisted_deaths=evolve(beyond, count=beyond.count + len(death_of) - len(deaths)),
         memory=account,

@@ -15,6 +15,7 @@ from workerdiag.model.evidence import TaskFacts, TasksAtLoss
 from workerdiag.model.incident import Incident
 from workerdiag.model.memory import MemoryAccount, MemoryTerm
 from workerdiag.model.normalize import whole
+from workerdiag.model.rules import SCHEDULER_STATE
 from workerdiag.scoring.advice import MemoryNumbers, captured_rss
 from workerdiag.scoring.findings import kind_of_task
 from workerdiag.scoring.recorded_memory import LastMemory, last_memories
@@ -146,7 +147,7 @@ class Workload:
     steps: tuple[Step, ...] = ()
     needs: tuple[TaskNeeds, ...] = ()
     workers: tuple[WorkerMemory, ...] = ()
-    #: The limit and the threads that the cluster object gives each worker.
+    #: The limit and the threads that the cluster object gives each worker; or the threads of one that was lost.
     given_limit_bytes: int | None = None
     given_threads: int | None = None
     #: Memory of each process that its nanny ended, when it did, in bytes.
@@ -174,13 +175,14 @@ class Workload:
         refused = by_owner.get(REFUSED_INPUTS, ())
         restarts = by_owner.get("event.worker-restart-memory", ())
         cluster = next(iter(by_owner.get("event.cluster", ())), {})
+        scheduler = next(iter(by_owner.get(SCHEDULER_STATE, ())), {})
         return cls(
             call=next(iter(by_owner.get("event.workload", ())), {}),
             steps=tuple(_typed(Step, each) for each in by_owner.get("event.workload-step", ())),
             needs=tuple(_typed(TaskNeeds, each) for each in by_owner.get("event.task-needs", ())),
             workers=tuple(filter(None, map(_worker, by_owner.get("event.worker-state", ())))),
             given_limit_bytes=whole(cluster.get("worker_limit_bytes")),
-            given_threads=whole(cluster.get("worker_threads")),
+            given_threads=whole(cluster.get("worker_threads")) or whole(scheduler.get("lost_threads")),
             held_bytes=tuple(filter(None, map(captured_rss, restarts))),
             graph_bytes=max(filter(None, graphs), default=None),
             refused_inputs_bytes=max(

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import evolve, frozen
 
-from workerdiag.model.diagnosis import Match
+from workerdiag.model.diagnosis import Churn, Match
 from workerdiag.model.evidence import ExceptionFacts
 from workerdiag.model.incident import Case, Incident
 from workerdiag.model.normalize import whole
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import SCHEDULER_STATE, ErrorRule, Rulebook
 from workerdiag.model.vocabulary import CauseEnd
+from workerdiag.scoring.churn import churn_of
 from workerdiag.scoring.evaluate import EvaluatedCase, deaths_in_question, evaluate_cases, narrowed_case
 from workerdiag.scoring.failures import EXCEPTION_ORIGIN, is_own_error, split_exception
 
@@ -51,6 +52,8 @@ class Question:
     ends: Sequence[EvaluatedCase]
     #: Whether workers died that have nothing to do with it.
     deaths_are_separate: bool = False
+    #: How workers die and are replaced again and again, if that is what happens now.
+    churn: Churn | None = None
 
 
 def split_cases(incident: Incident) -> Incident:
@@ -65,6 +68,9 @@ def question_of(incident: Incident, evaluated: Sequence[EvaluatedCase], book: Ru
         return _question_of_error(incident, incident.asked, evaluated, book)
     if _has_separate_error(incident):
         return Question(scope=split_exception(incident)[0], ends=(), deaths_are_separate=True)
+    if not incident.about and _is_of_waiting_work(incident) and (found := churn_of(incident, evaluated)):
+        churn, ends = found
+        return Question(scope=incident, ends=ends, churn=churn)
     if is_about_now(incident):
         is_asked = (case.end is not None and case.end.stop_requested for case in incident.cases)
         stopped = [each for each, asked in zip(evaluated, is_asked, strict=True) if asked]
@@ -72,7 +78,7 @@ def question_of(incident: Incident, evaluated: Sequence[EvaluatedCase], book: Ru
         are_separate = _has_unexpected(incident.cases)
         stands_still = bool(evaluate_cases([Case(end=None)], scope, book)[0].chances.explanation)
         if stands_still or are_separate:
-            ends = () if _has_workers(incident) else stopped
+            ends = () if _has_workers(incident) else tuple(stopped)
             return Question(scope=scope, ends=ends, deaths_are_separate=are_separate)
     return Question(scope=incident, ends=_with_work_left(deaths_in_question(evaluated, incident), incident))
 
@@ -137,18 +143,23 @@ def is_about_now(incident: Incident) -> bool:
     dead were to do. Where workers are missing, a nanny must have replaced each of the dead as well, or others
     have left later, as asked.
     """
-    raised = incident.exceptions[:1]
-    if incident.about or not _states(incident) or (raised and not _is_end_of_wait(raised[0])):
+    if incident.about or not _is_of_waiting_work(incident):
         return False
     lost = [case.end for case in incident.cases if case.end and case.end.unexpected]
-    if not (_wants_workers(incident) or _has_work(incident)):
-        return False
     lacks_workers = _lacks_workers(incident)
     return all(
         _is_made_good(end, incident)
         and (not lacks_workers or _is_replaced(end) or _others_left_later(end, incident))
         for end in lost
     )
+
+
+def _is_of_waiting_work(incident: Incident) -> bool:
+    """Whether nobody handed in more than the end of a wait, and the scheduler says that work is unfinished."""
+    raised = incident.exceptions[:1]
+    if not _states(incident) or (raised and not _is_end_of_wait(raised[0])):
+        return False
+    return _wants_workers(incident) or _has_work(incident)
 
 
 def _states(incident: Incident) -> list[Mapping[str, str]]:

@@ -16,7 +16,7 @@ from workerdiag.model.dask import Method, Reply, Scheduler
 from workerdiag.model.identity import Identity, host_of, identity_of
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.process_end import RECENT_S
-from workerdiag.model.stop_reasons import is_dask_stop_request
+from workerdiag.model.stop_reasons import DASK_REQUESTS, DEFAULT_REASON, is_dask_stop_request
 from workerdiag.sources.cluster.scheduler_functions import pauses
 from workerdiag.sources.internals import topics_reader
 
@@ -28,8 +28,8 @@ _MAX_EVENTS_OF_ONE, _MAX_EVENTS = 50, 500_000
 _MAX_FATES = 1000
 #: Maximum number of distinct kinds of removals; times in reasons are stripped first.
 _MAX_KINDS = 100
-#: When a worker was removed, whether expected, its close reason, whether its life was brief, and the event.
-_RemovalInTopic = tuple[float, bool, str, bool, dict[str, object]]
+#: When a worker was removed, whether expected, its close reason, when it had joined, and the event.
+_RemovalInTopic = tuple[float, bool, str, float, dict[str, Any]]
 
 
 @frozen(kw_only=True)
@@ -43,6 +43,14 @@ class Losses:
     within_s: float | None = None
     #: How many of them had joined at most `SHORT_LIFE_S` seconds before.
     left_at_once: int = 0
+    #: How many of them had joined after another of them was lost: they had taken its place.
+    replacements: int = 0
+    #: How many finished results were lost with them.
+    results: int = 0
+    #: When the last of them was lost, by the scheduler's clock; None without one.
+    last_when: float | None = None
+    #: Threads of one of them, at most; None if not known.
+    threads: int | None = None
 
 
 def count_losses(snapshot: Reply, entries: TimedEvents, *, since: float, asked_to_close: Collection[str]) -> Losses:
@@ -62,26 +70,32 @@ def losses_in_snapshot(removals: Reply) -> Losses:
     lost = [numbers for reason, *numbers in unexpected if not is_dask_stop_request(reason)]
     return _losses(
         sum(int(number) for number, *_ in lost),
-        [when for _, _, first, last in lost for when in (first, last)],
-        left_at_once=sum(int(brief) for _, brief, _, _ in lost),
+        [when for _, _, first, last, *_ in lost for when in (first, last)],
+        left_at_once=sum(int(brief) for _, brief, *_ in lost),
         is_lower_bound=not removals["whole"],
+        replacements=sum(int(each[4]) for each in lost),
+        results=sum(int(each[5]) for each in lost),
+        threads=removals["threads"] or None,
     )
 
 
 def losses_in_events(removals: Sequence[Removal], entries: TimedEvents, *, is_lower_bound: bool) -> Losses:
     """Return the losses among *removals*; *entries* of the topic ``all`` also show when workers joined."""
     lost = [each for each in removals if not each.expected]
+    came, first = _joined(entries), min((each.when for each in lost), default=0.0)
     return _losses(
         len(lost),
         [each.when for each in lost],
         left_at_once=count_left_at_once(entries, lost),
         is_lower_bound=is_lower_bound,
+        replacements=sum(first < came.get(each.worker, first) <= each.when for each in lost),
+        results=sum(each.lost_results for each in lost),
     )
 
 
-def _losses(count: int, moments: Sequence[float], *, left_at_once: int, is_lower_bound: bool) -> Losses:
+def _losses(count: int, moments: Sequence[float], **numbers: Any) -> Losses:
     within_s = round(max(moments) - min(moments), 1) if count > 1 else None
-    return Losses(count=count, is_lower_bound=is_lower_bound, within_s=within_s, left_at_once=left_at_once)
+    return Losses(count=count, within_s=within_s, last_when=max(moments, default=None), **numbers)
 
 
 def removals_reader(cut: Method) -> Method:
@@ -92,16 +106,35 @@ def removals_reader(cut: Method) -> Method:
     """
     begin, of_topic, topics_of, fate = pauses(), _topic_reader(), topics_reader(), _fate_reader()
     per_end, most_events, most_kinds = MAX_PER_END, _MAX_EVENTS, _MAX_KINDS
+    short_life_s, requests, default_reason = SHORT_LIFE_S, DASK_REQUESTS, DEFAULT_REASON
 
     def last_noted(scheduler: Scheduler, noted: Sequence[tuple[float, object]]) -> float:
         heard = (each.last_seen for each in scheduler.workers.values())
         return float(max([*heard, *(when for when, _ in [*noted][-1:])], default=0.0))
 
-    def count(kinds: dict[tuple[bool, str], list[float]], removal: _RemovalInTopic) -> None:
-        when, expected, reason, is_brief, _ = removal
+    def count(kinds: dict[tuple[bool, str], list[float]], removal: _RemovalInTopic, begun: float) -> None:
+        when, expected, reason, came, message = removal
         key = (expected, reason if len(kinds) < most_kinds else "")
-        number, brief, first, last = kinds.get(key, (0, 0, when, when))
-        kinds[key] = [number + 1, brief + is_brief, min(first, when), max(last, when)]
+        number, brief, first, last, replacements, results = kinds.get(key, (0, 0, when, when, 0, 0))
+        kinds[key] = [
+            number + 1,
+            brief + (when - came <= short_life_s),
+            min(first, when),
+            max(last, when),
+            replacements + (came > begun),
+            results + len(message.get("lost-computed-tasks") or ()),
+        ]
+
+    def threads_of_removed(scheduler: Scheduler) -> int:
+        """Return how many threads went with one worker, at most: the scheduler forgets the worker itself."""
+        from itertools import islice, pairwise
+
+        totals = [total for _, total in islice(reversed(getattr(scheduler, "total_nthreads_history", ())), 200)]
+        return max((before - after for after, before in pairwise(totals)), default=0)
+
+    def is_loss(removal: _RemovalInTopic) -> bool:
+        is_asked = removal[2] != default_reason and removal[2].startswith(requests)
+        return not removal[1] and not is_asked
 
     async def removals(
         scheduler: Scheduler, addresses: list[str], recent_s: float, keys: list[object]
@@ -114,19 +147,21 @@ def removals_reader(cut: Method) -> Method:
         noted = topics["all"].events if "all" in topics else ()
         since = min([last_noted(scheduler, noted), *gone]) - recent_s
         kinds: dict[tuple[bool, str], list[float]] = {}
-        found: list[tuple[float, str, dict[str, object]]] = []
+        gone_since: list[tuple[str, _RemovalInTopic]] = []
         left = most_events
         for name in [each for each in topics if "://" in each]:
             if left <= 0:
                 break
             topic = topics.get(name)
             left -= 1 if topic is None else len(topic.events)
-            for removal in () if topic is None else of_topic(topic.events):
-                if removal[0] >= since:
-                    count(kinds, removal)
-                    if not removal[1]:
-                        found.append((removal[0], name, removal[4]))
+            of_this = () if topic is None else of_topic(topic.events)
+            gone_since += ((name, removal) for removal in of_this if removal[0] >= since)
             await pause()
+        begun = min((removal[0] for _, removal in gone_since if is_loss(removal)), default=float("inf"))
+        for _, removal in gone_since:
+            count(kinds, removal, begun)
+            await pause()
+        found = [(removal[0], name, removal[4]) for name, removal in gone_since if not removal[1]]
         found.sort(key=lambda each: each[0])
         some = found if len(found) <= 2 * per_end else [*found[:per_end], *found[-per_end:]]
         return {
@@ -135,6 +170,7 @@ def removals_reader(cut: Method) -> Method:
             "some": [(when, *cut({**message, "worker": name}, keys, 20)) for when, name, message in some],
             "fates": [(name, *await fate(scheduler, message)) for _, name, message in some],
             "whole": left > 0,
+            "threads": threads_of_removed(scheduler),
         }
 
     return removals
@@ -161,7 +197,6 @@ def _fate_reader() -> Method:
 
 def _topic_reader() -> Method:
     most = _MAX_EVENTS_OF_ONE
-    short_life_s = SHORT_LIFE_S
 
     def of_topic(events: deque[tuple[float, Any]]) -> Iterable[_RemovalInTopic]:
         """Yield the removals in a worker's own topic."""
@@ -176,7 +211,7 @@ def _topic_reader() -> Method:
             elif action == "closing-worker":
                 reason = sub(r"-\d+(\.\d+)?$", "", str(message.get("reason"))[:100])
             elif action == "remove-worker":
-                yield when, bool(message.get("expected")), reason, when - came <= short_life_s, message
+                yield when, bool(message.get("expected")), reason, came, message
 
     return of_topic
 
@@ -202,6 +237,7 @@ class Removal:
     when: float
     expected: bool
     tasks: frozenset[object]
+    lost_results: int = 0
 
 
 def find_removals(entries: TimedEvents) -> list[Removal]:
@@ -212,6 +248,7 @@ def find_removals(entries: TimedEvents) -> list[Removal]:
             when=when,
             expected=bool(message.get("expected")),
             tasks=frozenset(message.get("processing-tasks") or ()),
+            lost_results=_whole_size(message.get("lost-computed-tasks") or ()),
         )
         for when, message in with_action(entries, "remove-worker")
     ]
@@ -326,6 +363,10 @@ def select_nannies(dead: Sequence[Identity], workers: Mapping[str, Reply], entri
         found = (workers[each].get("nanny") for each in sorted(workers, key=rank))
         nannies |= dict.fromkeys(each for each in found if isinstance(each, str))
     return list(nannies)[:MAX_NANNIES]
+
+
+def _whole_size(members: Collection[object]) -> int:
+    return getattr(members, "whole", len(members))
 
 
 def _joined(entries: TimedEvents) -> dict[object, float]:

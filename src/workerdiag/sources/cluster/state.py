@@ -144,6 +144,10 @@ def state_events(
             "lost_unasked": state.losses.count,
             "lost_unasked_is_lower_bound": state.losses.is_lower_bound,
             "lost_within_s": state.losses.within_s,
+            "lost_replacements": state.losses.replacements,
+            "lost_results": state.losses.results,
+            "lost_last_s": _seconds_since(state.losses.last_when, state.now),
+            "lost_threads": state.losses.threads,
             "nannies": state.nannies,
             "left_at_once": state.losses.left_at_once,
             "worker_plugins": int(state.counts.get("plugins", 0)),
@@ -198,6 +202,10 @@ def describe_executing(worker: Reply) -> str | None:
     if not isinstance(listed, list | tuple):
         return None
     return ", ".join(f"{key} for {ran_s:.1f} s" for key, ran_s in listed) or "nothing yet"
+
+
+def _seconds_since(when: float | None, now: float | None) -> float | None:
+    return None if when is None or now is None else round(max(0.0, now - when), 1)
 
 
 def _round_or_none(seconds: float | None) -> float | None:

@@ -19,6 +19,7 @@ MAX_TASKS = 20
 def needs_reader() -> Method:
     """Return a function for ``needs``: a dictionary for each of some tasks, and for each of some kinds of task."""
     begin, spec_bytes, most, most_inputs = pauses(), _spec_sizer(), MAX_TASKS, 5000
+    present = ("memory", "processing", "queued", "no-worker", "waiting")
 
     def of_kind(name: str, prefix: Any) -> dict[str, object]:
         from itertools import islice
@@ -67,7 +68,7 @@ def needs_reader() -> Method:
         for name, prefix in list(islice(scheduler.task_prefixes.items(), 2000)):
             if len(found) >= 2 * most:
                 break
-            if prefix.states.get("processing") or prefix.states.get("memory"):
+            if any(prefix.states.get(each) for each in present):
                 found.append(of_kind(str(name), prefix))
             await pause()
         return found

@@ -252,6 +252,7 @@ def _removal_event(record: RemovalRecord, death: RecordedDeath, identity: Identi
         "action": "remove-worker",
         "processing": ", ".join(sorted(record.assigned_keys)[:_MAX_NAMED])[:4000],
         "processing_count": record.assigned_count,
+        "lost-computed-tasks_count": record.lost_result_count,
         "stimulus_id": record.stimulus_id,
         "expected": record.is_expected,
     }
