@@ -6,16 +6,23 @@ time-out, or Ctrl-C while work stands still. All calls that wait go through ``Cl
 
 Time-outs are often polls. So a time-out says something only if nothing finished meanwhile, the cluster is queried
 at most once in half a minute, and a short one never waits for the answer.
+
+A cluster that only churns raises nothing. So while calls wait, the scheduler is asked twice a minute how many
+workers it lost, and only if there are some, for the rest.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+import warnings
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from contextlib import nullcontext
 from functools import partial
 from inspect import isawaitable
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from workerdiag.api.dask_errors import (
@@ -62,6 +69,11 @@ _BETWEEN_LOOKS_S = 30.0
 _POLL_S = 0.5
 #: Seconds without a finished future after which polls count as a standstill.
 _STANDSTILL_S = 5.0
+#: Seconds after which a call that waits is looked after, and deaths below which there is nothing to look at.
+_WAITS_S, _MIN_DEATHS = 10.0, 3
+#: Seconds for the answer about a churn, and between two calls that are one wait.
+_CHURN_S, _ONE_WAIT_S = 10.0, 5.0
+_MAX_WARNED = 1000
 #: Dask hides frames of files that match, between those of the user and of the task (``dask.utils``). Ours are of
 #: no more use to him than Dask's own.
 _SHORTEN, _OUR_FRAMES = "admin.traceback.shorten", r"workerdiag[\\/]api[\\/](auto_notes|noted_calls)\.py"
@@ -104,6 +116,7 @@ class NotedCalls:
         self._looked_s = -_BETWEEN_LOOKS_S
         #: What the last look at a standstill found, until a future finishes or there is another look.
         self._found: Diagnosis | None = None
+        self._churn = ChurnWatch(client, answers)
 
     def finish(self) -> None:
         """Take note that work goes on."""
@@ -141,14 +154,16 @@ class NotedCalls:
             result = run()
             return self._awaited(result, began_s) if isawaitable(result) else result
         try:
-            return run()
+            with self._churn if is_wait else nullcontext():
+                return run()
         except (Exception, KeyboardInterrupt) as exc:
             self._add_note(exc, began_s)
             raise
 
     async def _awaited(self, result: Awaitable[Any], began_s: float | None) -> Any:
         try:
-            return await result
+            with nullcontext() if began_s is None else self._churn:
+                return await result
         except Exception as exc:
             with guarded("adding a note"):
                 if (asked := self._begin(exc, began_s)) is not None:
@@ -266,6 +281,88 @@ class NotedCalls:
         if asked.kind in ("late", "polled") and self._finished_s < began_s:
             self._found = diagnosis
         return diagnosis
+
+
+class ChurnWatch:
+    """Warns, once for each computation, of a cluster that only churns while calls of a client wait.
+
+    A ``with`` block is such a call. It costs some microseconds, and starts a timer in the client's loop that ends
+    when nothing waits any more.
+    """
+
+    def __init__(self, client: Any, answers: Callable[[], Answers]) -> None:
+        self._client = client
+        self._answers = answers
+        self._lock = threading.Lock()
+        #: Calls that wait now, since when there has been one, and when the last one ended.
+        self._inside, self._since_s, self._left_s = 0, 0.0, -_BETWEEN_LOOKS_S
+        self._is_timed = False
+        self._looked_s, self._deaths = -_BETWEEN_LOOKS_S, 0
+        #: Some keys that were pending at the last warning: while one still is, it is the same computation.
+        self._warned: tuple[object, ...] = ()
+        #: Whether the scheduler can run our function; None if that is not known yet.
+        self._can_look: bool | None = None
+        self._look: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> None:
+        now_s = time.monotonic()
+        with self._lock:
+            if not self._inside and now_s - self._left_s > _ONE_WAIT_S:
+                self._since_s = now_s
+            self._inside += 1
+            is_timed, self._is_timed = self._is_timed, True
+        if not is_timed:
+            self._after(_WAITS_S)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            self._left_s = time.monotonic()
+
+    def _after(self, delay_s: float) -> None:
+        with guarded("watching over a wait"):
+            self._client.loop.asyncio_loop.call_soon_threadsafe(
+                self._client.loop.asyncio_loop.call_later, delay_s, self._tick
+            )
+
+    def _tick(self) -> None:
+        """Begin a look if a call waits for long, and go on while there is one."""
+        now_s = time.monotonic()
+        with self._lock:
+            self._is_timed = bool(self._inside) or now_s - self._left_s <= _ONE_WAIT_S
+        if not self._is_timed or self._client.status != "running":
+            self._is_timed = False
+            return
+        is_due = now_s - self._since_s >= _WAITS_S and now_s - self._looked_s >= _BETWEEN_LOOKS_S
+        if is_due and not any(map(self._is_pending, self._warned)):
+            self._looked_s = now_s
+            self._look = asyncio.get_running_loop().create_task(self._look_after())
+        self._after(_WAITS_S)
+
+    def _is_pending(self, key: object) -> bool:
+        return getattr(self._client.futures.get(key), "status", "") == "pending"
+
+    async def _look_after(self) -> None:
+        with guarded("looking for a churn"):
+            from workerdiag.sources.cluster.snapshot import count_recent_losses
+            from workerdiag.sources.cluster.workers import fetch_versions, has_same_python
+
+            if self._can_look is None:
+                self._can_look = has_same_python(await asyncio.wait_for(fetch_versions(self._client), _CHURN_S))
+            if not self._can_look:
+                return
+            deaths = await asyncio.wait_for(count_recent_losses(self._client), _CHURN_S)
+            if deaths < _MIN_DEATHS or deaths == self._deaths:
+                return
+            until_s = asyncio.get_running_loop().time() + _CHURN_S
+            diagnosis = await self._answers().ask(None, until_s)
+            self._deaths = deaths
+            if diagnosis.churn is not None:
+                from workerdiag.rendering.text import churn_warning
+
+                newest = islice(reversed(tuple(self._client.futures)), _MAX_KEYS)
+                self._warned = tuple(islice(filter(self._is_pending, newest), _MAX_WARNED))
+                warnings.warn(churn_warning(diagnosis), RuntimeWarning, stacklevel=1)
 
 
 async def note_failed_start(exc: OSError) -> None:

@@ -292,7 +292,7 @@ class Churn:
     #: The likeliest cause of the newest deaths; None if it is not known.
     cause: str | None = None
     #: Deaths of that cause, and whether there may be more.
-    deaths: int = field(validator=ge(1))
+    deaths: int = 0
     maybe_more: bool = False
     #: Seconds from the first of them to the last, and since the last.
     period_s: float = 0.0

@@ -318,6 +318,8 @@ def _factor_text(value: float) -> str:
     return f"1/{1 / value:,.0f}" if 0 < value < 0.002 else f"{value:,.0f}" if value >= 10 else f"{value:.3g}"
 
 
+#: Lines of the lead that a warning of a churn has.
+_WARNED = ("Cause", "Because", "Do now")
 #: Characters of a line, and of the certainty in the first one.
 _LINE_CHARS, _CERTAINTY_CHARS = 200, 100
 
@@ -337,6 +339,15 @@ def render_note(findings: Findings) -> str:
         f"{again}More: print(workerdiag.explain(exc, client))",
     )
     return "\n".join(lines)
+
+
+def churn_warning(findings: Findings) -> str:
+    """A churn in one paragraph: deaths, work done twice, cause, reason, what to do; empty without one."""
+    if findings.churn is None:
+        return ""
+    lead = {label: _to_ascii(text.rstrip(".")) for label, text in outline(findings).lead}
+    known = (lead.get("Churn", ""), *(f"{each}: {lead[each]}" for each in _WARNED if each in lead))
+    return f"{NOTE_START}{'. '.join(known)}. More: print(workerdiag.explain(client=client))"
 
 
 def failure_note(problem: str) -> str:
