@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 import threading
 import time
+import warnings
 from types import SimpleNamespace
 
 import dask
@@ -18,6 +20,7 @@ from distributed.comm import CommClosedError
 from support.findings import explained, no_death, unknown
 from workerdiag.api import noted_calls
 from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.model.diagnosis import Churn, CountTerm
 from workerdiag.model.vocabulary import LATE_NOTE, NOTE_START
 
 
@@ -337,3 +340,79 @@ def test_what_explain_itself_asks_is_not_noted(scene):
     """Its questions to the scheduler may fail, and must not ask again."""
     assert not raised(scene, CommClosedError("closed"), name="ask_all")
     assert not scene.answers.asked
+
+
+CHURN = Churn(deaths=6, period_s=30.0, lost_results=CountTerm(count=36, origin="events"))
+
+
+@pytest.fixture
+def churning(scene, monkeypatch):
+    """A client whose workers die again and again, and which is looked after much sooner than a real one."""
+    for name, value_s in (("_WAITS_S", 0.1), ("_BETWEEN_LOOKS_S", 0.3), ("_ONE_WAIT_S", 0.05)):
+        monkeypatch.setattr(noted_calls, name, value_s)
+    scene.deaths, scene.counted = 6, 0
+
+    async def count(_client):
+        scene.counted += 1
+        return scene.deaths
+
+    async def versions(_client):
+        return {"python": ".".join(map(str, sys.version_info[:3]))}
+
+    monkeypatch.setattr("workerdiag.sources.cluster.snapshot.count_recent_losses", count)
+    monkeypatch.setattr("workerdiag.sources.cluster.workers.fetch_versions", versions)
+    scene.answers.found = evolve(diagnosis(explained()), churn=CHURN)
+    scene.calls = noted_calls.NotedCalls(scene.client, lambda: scene.answers)
+    scene.client.futures = {"load-1": SimpleNamespace(status="pending")}
+    return scene
+
+
+def waited(scene, seconds):
+    """The warnings while a call waits, as many short calls do."""
+
+    def _wait(until_s):
+        time.sleep(until_s)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        scene.calls.sync(_wait, seconds)
+        time.sleep(0.1)
+    return [str(each.message) for each in caught if each.category is RuntimeWarning]
+
+
+def test_a_churn_is_warned_of_once_while_a_call_waits(churning):
+    """Nothing is raised, so it cannot be a note; the same computation is warned of once, another again."""
+    (told,) = waited(churning, 1.2)
+    assert told.startswith(f"{NOTE_START}Workers die and are replaced again and again: 6 deaths in 30 seconds")
+    assert "Work is done twice: 36 finished results" in told
+    churning.deaths = 12
+    assert not waited(churning, 0.6)
+    churning.client.futures = {"load-2": SimpleNamespace(status="pending")}
+    assert len(waited(churning, 0.6)) == 1
+
+
+@pytest.mark.parametrize(("deaths", "churn", "asked"), [(2, CHURN, 0), (6, None, 1)])
+def test_a_wait_without_a_churn_gets_no_warning(churning, deaths, churn, asked):
+    """Below three deaths the cluster is not even queried, and no more than once for the same deaths."""
+    churning.deaths = deaths
+    churning.answers.found = evolve(churning.answers.found, churn=churn)
+    assert not waited(churning, 1.2)
+    assert (len(churning.answers.asked), churning.counted <= 4) == (asked, True)
+
+
+def test_short_calls_are_not_looked_after(churning):
+    """A poll costs next to nothing, and nobody is asked."""
+    assert not waited(churning, 0.0)
+    time.sleep(0.4)
+    assert churning.counted == 0
+    began_s = time.perf_counter()
+    for _ in range(1000):
+        churning.calls.sync(_nothing)
+    assert (time.perf_counter() - began_s) / 1000 < 0.001
+
+
+def _nothing():
+    """A call that does not wait long."""
+
+
+_nothing.__name__ = "_wait"

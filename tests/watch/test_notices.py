@@ -19,6 +19,7 @@ from support.alerts import (
 )
 from support.findings import HOSTILE, hostile
 from support.sample_secrets import WORD
+from workerdiag.model.evidence import Event
 from workerdiag.model.identity import Identity
 from workerdiag.watch.case import blind_case, ended, with_incident, with_time
 from workerdiag.watch.notices import TITLE_CHARS, notice_of
@@ -134,3 +135,27 @@ def test_names_bring_no_secret_out():
     notice = notice_of(case, "new", START)
     said = (notice.title, notice.text, notice.cluster, notice.first_victim, *notice.links.values())
     assert WORD not in " ".join(said)
+
+
+def test_workers_that_die_again_and_again_are_told_with_the_work_that_is_done_twice():
+    """A case whose deaths take finished results with them gets worse once, and its notices say how much."""
+    case, said = opened(watched(1)), []
+    for number in range(2, 6):
+        at = START + 400 * number
+        lost = {"action": "remove-worker", "lost-computed-tasks_count": 12}
+        death = evolve(watched(number, when=at), evidence=(Event(topic="all", fields=lost),))
+        case, reason = with_incident(case, incident(death), CLUSTER, at, SETTINGS)
+        said.append(reason)
+    assert said == [None, None, "escalating", None]
+    assert (
+        "\nAgain and again: 5 deaths in 33 minutes; 48 finished results lost with them, to be computed again\n"
+        in notice_of(case, "escalating", START).text
+    )
+
+
+def test_workers_that_die_without_results_do_no_work_twice():
+    """As machines that are taken back one after the other."""
+    case = opened(watched(1))
+    for number in range(2, 8):
+        case, _ = with_incident(case, incident(watched(number)), CLUSTER, START + 400 * number, SETTINGS)
+    assert "Again and again" not in notice_of(case, "reminder", START).text

@@ -27,6 +27,7 @@ from workerdiag.incidents.incident import (
 )
 from workerdiag.incidents.state_file_reader import BLIND_KEY
 from workerdiag.model.diagnosis import SURE_ENOUGH, Advice
+from workerdiag.model.evidence import Event
 from workerdiag.model.identity import host_of
 from workerdiag.model.vocabulary import CaseState, NoticeReason, Verdict
 from workerdiag.rendering.outline import outline
@@ -54,6 +55,9 @@ class CaseProgress:
     window_at: float = 0.0
     window_count: int = 0
     peak_count: int = 0
+    #: How often workers died again after the first time, and how many finished results were lost in all.
+    rounds: int = 0
+    lost_results: int = 0
     #: The escalation level of the last notice.
     told_level: int = 0
     #: The certain causes in notices, in order.
@@ -143,6 +147,8 @@ class Notice:
 #: Key of the case for deaths that are not judged yet.
 SETTLING_KEY = "settling"
 _MAX_NAME_CHARS, _MAX_ADVICE, _MAX_HOSTS = 100, 5, 1000
+#: So many times workers die after the first time before it is said that they do so again and again.
+_CHURN_ROUNDS = 3
 #: A case, and the reason for a notice now; None: there is nothing to say.
 Step = tuple[WatchedCase, NoticeReason | None]
 
@@ -164,7 +170,8 @@ def with_incident(
         return _spoken(_opened(None, incident, cluster, now), "new", now)
     if case.is_open:
         grown = with_diagnosis(with_deaths(case, incident.deaths, settings), incident.diagnosis)
-        progress = evolve(grown.progress, quiet_s=0.0, seen_at=now)
+        rounds = grown.progress.rounds + bool(incident.deaths)
+        progress = evolve(grown.progress, quiet_s=0.0, seen_at=now, rounds=rounds)
         last_at = max(case.last_death_at, incident.when, *(each.when for each in incident.deaths))
         return _news(evolve(grown, progress=progress, last_death_at=last_at), now, settings)
     closed_at = case.progress.closed_at
@@ -279,6 +286,7 @@ def _opened(case: WatchedCase | None, incident: WatchedIncident, cluster: str, n
             window_at=incident.when,
             window_count=len(deaths),
             peak_count=len(deaths),
+            lost_results=sum(map(_lost_results, deaths)),
         ),
     )
     return with_diagnosis(opened, incident.diagnosis)
@@ -367,16 +375,32 @@ def with_deaths(case: WatchedCase, deaths: Sequence[WatchedDeath], settings: Wat
         count += 1
         peak = max(peak, count)
     hosts = frozenset(sorted(case.hosts | hosts_of(deaths))[:_MAX_HOSTS])
-    progress = evolve(case.progress, window_at=begin, window_count=count, peak_count=peak)
+    lost = case.progress.lost_results + sum(map(_lost_results, deaths))
+    progress = evolve(case.progress, window_at=begin, window_count=count, peak_count=peak, lost_results=lost)
     return evolve(case, death_count=case.death_count + len(deaths), hosts=hosts, progress=progress)
 
 
 def escalation_level(case: WatchedCase, settings: WatchSettings) -> int:
-    """Return the number of multiples of its first incident that a case has reached in deaths and hosts."""
+    """Return the number of multiples of its first incident that a case has reached in deaths and hosts.
+
+    That workers die again and again, and work is done twice, is one level more.
+    """
     progress = case.progress
-    return _powers(progress.peak_count, progress.first_death_count, settings.escalate_factor) + _powers(
-        len(case.hosts), progress.first_host_count, settings.escalate_hosts
-    )
+    worse = _powers(progress.peak_count, progress.first_death_count, settings.escalate_factor)
+    return worse + _powers(len(case.hosts), progress.first_host_count, settings.escalate_hosts) + is_churn(case)
+
+
+def is_churn(case: WatchedCase) -> bool:
+    """Whether workers of a case died again and again and took finished results with them: work is done twice."""
+    return case.progress.rounds >= _CHURN_ROUNDS and case.progress.lost_results > 0
+
+
+def _lost_results(death: WatchedDeath) -> int:
+    """Return how many finished results were lost with a worker, as the scheduler's event says."""
+    removals = (each.fields for each in death.evidence if isinstance(each, Event))
+    name = "lost-computed-tasks"
+    counts = (fields.get(f"{name}_count", fields.get(name)) for fields in removals)
+    return max((each for each in counts if isinstance(each, int)), default=0)
 
 
 def hosts_of(deaths: Sequence[WatchedDeath]) -> frozenset[str]:

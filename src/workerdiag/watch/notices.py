@@ -20,7 +20,7 @@ from workerdiag.rendering.wording import (
 )
 from workerdiag.settings import documentation_url
 from workerdiag.units import format_duration, format_time
-from workerdiag.watch.case import Notice, WatchedCase
+from workerdiag.watch.case import Notice, WatchedCase, is_churn
 
 #: Characters of a title, and of one line of the text.
 TITLE_CHARS, _LINE_CHARS = 120, 500
@@ -154,6 +154,7 @@ def _change_lines(case: WatchedCase, reason: NoticeReason, now: float) -> Iterat
 
 def _case_lines(case: WatchedCase, reason: NoticeReason) -> Iterator[str]:
     yield f"When: {times_text(case)}"
+    yield from _churn_lines(case)
     if case.hosts:
         yield f"Where: {_hosts(case)}"
     if case.death_count > 1 and case.first_victim:
@@ -174,6 +175,13 @@ def _case_lines(case: WatchedCase, reason: NoticeReason) -> Iterator[str]:
         yield f"More: {links['cause']}"
     if "bundle" in links:
         yield f"Evidence: {links['bundle']}"
+
+
+def _churn_lines(case: WatchedCase) -> Iterator[str]:
+    if is_churn(case):
+        span = format_duration(max(0.0, case.last_death_at - case.opened_at))
+        lost = f"{pluralize(case.progress.lost_results, 'finished result')} lost with them, to be computed again"
+        yield f"Again and again: {pluralize(case.death_count, 'death')} in {span}; {lost}"
 
 
 def _advice_lines(case: WatchedCase) -> Iterator[str]:
