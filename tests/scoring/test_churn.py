@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from workerdiag import load_rulebook
 from workerdiag.api.diagnosis import Diagnosis
@@ -174,3 +175,17 @@ def test_no_churn_without_work():
 def test_a_churn_is_not_over_when_no_worker_is_left():
     """A cluster that gave up its nannies has nobody left to die, and its work waits for ever."""
     assert found(*deaths(6), state(6, replacements=4, last_s=90.0, workers=0)).churn is not None
+
+
+@pytest.mark.parametrize(("finished", "reason"), [(42, "leak"), (9, "too-many-at-once")])
+def test_workers_that_finish_several_tasks_each_time_fill_up_over_them(finished, reason):
+    """Six fresh workers that did seven tasks each before they died did not die of two that ran at once."""
+    kind = Event(topic="task-needs", fields={"kind": "load", "finished": finished, "kept": 0})
+    known = Event(topic="worker-state", fields={"status": "running", "memory_bytes": 1, "nthreads": 2})
+    two = [
+        evolve(each, fields=each.fields | {"processing": "load-1, load-2"}) if each.topic == "all" else each
+        for each in deaths(6)
+    ]
+    call = Event(topic="workload", fields={"kinds": "delayed", "place": "main (a.py:1)"})
+    found_so = diagnose([*two, state(6, replacements=4, lost_results=0), QUEUED, kind, known, call], BOOK)
+    assert found_so.memory.reasons[0].reason == reason

@@ -334,7 +334,8 @@ class ChurnWatch:
             self._is_timed = False
             return
         is_due = now_s - self._since_s >= _WAITS_S and now_s - self._looked_s >= _BETWEEN_LOOKS_S
-        if is_due and not any(map(self._is_pending, self._warned)):
+        is_looking = self._look is not None and not self._look.done()
+        if is_due and not is_looking and not any(map(self._is_pending, self._warned)):
             self._looked_s = now_s
             self._look = asyncio.get_running_loop().create_task(self._look_after())
         self._after(_WAITS_S)

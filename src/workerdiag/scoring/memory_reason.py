@@ -35,7 +35,8 @@ _SKEWED_TIMES = 8
 #: Inputs of this number are brought together; fewer belong to one operation.
 _MANY = 8
 #: How many tasks of a kind each worker finishes, at least, if it is not a single one that is too large.
-_FINISHED_BEFORE = 4
+#: After several deaths, each of a fresh worker, fewer show it.
+_FINISHED_BEFORE, _FINISHED_BEFORE_EACH, _SEVERAL_DEATHS = 4, 2, 4
 _BRINGS_TOGETHER = ("finalize", "concat", "repartitiontofewer")
 _SHUFFLES = ("-transfer", "shuffle", "hash-join", "hashjoin", "p2p", "rearrange", "setindex", "set-index")
 
@@ -245,7 +246,8 @@ class _Judge:
         if kind is None or kind.inputs_bytes or any(each.by_key for each in self._work.steps):
             return None
         each_worker = kind.finished / self._deaths
-        if each_worker < _FINISHED_BEFORE * max(self._at_once, 1):
+        least = _FINISHED_BEFORE_EACH if self._deaths >= _SEVERAL_DEATHS else _FINISHED_BEFORE
+        if each_worker < least * max(self._at_once, 1):
             return None
         tasks = f"{kind.finished:,} tasks of the kind {kind.kind} finished for {self._deaths} deaths"
         return _STRONG, f"{tasks}: workers fill up over many tasks, none of which is too large alone"
