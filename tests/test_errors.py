@@ -21,9 +21,6 @@ GIVEN = {
     "ClusterEndedError": {"address": "tcp://10.0.0.1:8786"},
     "StateFileError": {"name": "state.db", "why": "it is full", "remedy": "make room"},
     "StateInUseError": {"name": "state.db", "holder": "pid 7 on host-a"},
-    "SilenceError": {"why": "it has no reason"},
-    "NoSuchCaseError": {"case_id": "c1"},
-    "QuietHoursError": {"why": "no zone"},
     "TableError": {"name": "deaths.csv", "why": "it is full", "remedy": "make room"},
     "TriageError": {"why": "no worker", "remedy": "start one"},
 }

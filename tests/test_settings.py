@@ -28,7 +28,6 @@ from workerdiag.settings import (
     setting,
     shipped_text,
 )
-from workerdiag.watch.policy import NoticePolicy
 from workerdiag.watch.settings import WatchSettings
 
 PACKAGE = Path(workerdiag.__file__).parent
@@ -197,18 +196,15 @@ def test_reports_link_to_the_documentation():
 
 
 def test_the_watcher_is_configured():
-    """What a `WatchSettings`, or `NoticePolicy`, is not given is as Dask's configuration says."""
+    """What a `WatchSettings` is not given is as Dask's configuration says."""
     assert WatchSettings() == WatchSettings(settle_s=10, collect_s=300, resolve_s=900, recur_s=7 * 86400)
     ours = {
         "watch.settle": "3s",
-        "watch.quiet-hours": "22:00-07:00 Europe/Berlin",
         "watch.bundles": "/deaths",
     }
     with dask.config.set({f"workerdiag.{key}": value for key, value in ours.items()}):
         assert WatchSettings(blind_s=5).settle_s == 3
         assert WatchSettings().bundle_folder == Path("/deaths")
-        assert NoticePolicy().quiet_hours.zone == "Europe/Berlin"
-        assert NoticePolicy(quiet_hours=None).quiet_hours is None
 
 
 @pytest.mark.slow

@@ -140,21 +140,9 @@ class TriageError(UnusableRequestError):
     """Triage cannot continue, or a part of it is not possible."""
 
 
-class SilenceError(UnusableRequestError):
-    """A silence is not valid."""
-
-    _sentence = "cannot silence: {why}"
-
-
-class QuietHoursError(UnusableRequestError):
-    """Quiet hours cannot be understood."""
-
-    _sentence = "cannot keep quiet hours: {why}"
-
-
 @define(eq=False)
 class RuleFileError(WorkerdiagError):
-    """Files of rules, or of known issues, do not say what we can understand."""
+    """Files of rules do not say what we can understand."""
 
     #: The folder or file that was being loaded.
     place: str
@@ -219,11 +207,3 @@ class StateInUseError(WorkerdiagError):
     #: The process that has it: ``pid 4711 on host-a``.
     holder: str
     _sentence = "another watcher uses {name}: {holder} (end that one, or give this one a state file of its own)"
-
-
-@define(eq=False)
-class NoSuchCaseError(WorkerdiagError):
-    """A case is not open, or not known."""
-
-    case_id: str
-    _sentence = "there is no open case {case_id} (workerdiag watch status lists them)"

@@ -161,14 +161,12 @@ def test_a_scheduler_that_was_seen_before_is_waited_for(run, simulated, monkeypa
     [
         ("--slack", "#dask"),
         ("--webhook", "https://bots.example.org"),
-        ("--pagerduty", "env:NO_SUCH_VARIABLE"),
-        ("--quiet-hours", "at night"),
-        ("--known-issues", "no-such-file.toml"),
+        ("--notify", "env:NO_SUCH_VARIABLE"),
         ("--webhook", "https://a.example.org/hook", "--webhook", "https://a.example.org/hook"),
     ],
 )
 def test_what_cannot_work_is_said_before_anything_starts(run, arguments, monkeypatch):
-    """A missing token, hours that are none, a file that is not there: exit status 2."""
+    """A missing token, a variable that is not set, two sinks of one name: exit status 2."""
     monkeypatch.delenv("SLACK_TOKEN", raising=False)
     result = run(ADDRESS, *arguments)
     assert result.exit_code == 2
@@ -261,41 +259,6 @@ def test_status_without_a_state_says_where_it_looked(run):
     assert "no-such.db" in result.stderr
 
 
-def test_silences_are_made_listed_and_ended(run, state):
-    """From another terminal, while a watcher runs."""
-    made = run("silence", "nanny.*", "--for", "4h", "--reason", "the loader", "--state", state)
-    assert made.exit_code == 0
-    id_ = made.stdout.split()[1]
-    assert f"{id_}: nanny.*" in run("status", "--state", state).stdout
-    assert run("unsilence", id_, "--state", state).exit_code == 0
-    assert run("unsilence", id_, "--state", state).exit_code == 2
-
-
-def test_who_is_at_work_on_a_case_is_noted_and_listed(run, state):
-    """By the name of the user, if none is given; a case that is not open is an error."""
-    (case,) = Store.open(state).cases()
-    assert run("confirm", case.id, "--by", "Ada", "--state", state).exit_code == 0
-    assert "Ada is handling it" in run("status", "--state", state).stdout
-    assert run("confirm", case.id, "--state", state).exit_code == 0
-    result = run("confirm", "no-such-case", "--state", state)
-    assert (result.exit_code, "no open case no-such-case" in result.stderr) == (2, True)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("--reason", "why"),
-        ("--for", "4h"),
-        ("--for", "soon", "--reason", "why"),
-        ("--for", "4h", "--until", "2099-01-01T00:00:00Z", "--reason", "why"),
-        ("--for", "4h", "--reason", " "),
-    ],
-)
-def test_a_silence_needs_an_end_and_a_reason(run, state, options):
-    """Nothing is silent for ever, or nobody knows why."""
-    assert run("silence", "nanny.*", *options, "--state", state).exit_code == 2
-
-
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_notice_fits_the_terminal(monkeypatch, width):
     """Lines are wrapped, and nothing in them acts upon the terminal."""
@@ -304,19 +267,3 @@ def test_a_notice_fits_the_terminal(monkeypatch, width):
     lines = list(notice_lines(evolve(notice, title=HOSTILE)))
     assert max(map(len, lines)) <= min(width, 100)
     assert "\x1b" not in "".join(lines)
-
-
-def test_a_silence_of_a_cause_that_there_is_not_is_warned_of(run, state):
-    """A misspelt id would hold nothing back; a pattern of several causes, or the name of a cluster, is none."""
-    options = ("--for", "1h", "--reason", "known", "--state", state)
-    assert "did you mean memory.paused" in run("silence", "memory.pausd", *options).stderr
-    assert run("silence", "memory.*", *options).stderr == ""
-    assert run("silence", "climate.example", *options).stderr == ""
-
-
-def test_a_silence_of_a_case_that_there_is_not_is_warned_of(run, state):
-    """A mistyped id would hold nothing back."""
-    options = ("--for", "1h", "--reason", "known", "--state", state)
-    (case,) = Store.open(state).cases()
-    assert run("silence", case.id, *options).stderr == ""
-    assert "there is no case 0123456789ab" in run("silence", "0123456789ab", *options).stderr

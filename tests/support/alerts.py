@@ -65,7 +65,6 @@ REASONS_OF_A_CASE: tuple[NoticeReason, ...] = (
     "recurring",
     "escalating",
     "changed",
-    "reminder",
     "resolved",
     "ended",
 )

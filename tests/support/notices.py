@@ -57,7 +57,7 @@ def delivery_of(
 texts = st.text(max_size=300) | st.just(HOSTILE) | st.sampled_from(["\ud800", "\U0001f525" * 4000, "<" * 9000])
 notices = st.builds(
     sample_notice,
-    st.sampled_from(["new", "recurring", "escalating", "resolved", "ended", "digest", "blind"]),
+    st.sampled_from(["new", "recurring", "escalating", "resolved", "ended", "blind"]),
     id=texts,
     case_id=texts,
     cluster=texts,

@@ -24,7 +24,6 @@ from workerdiag.watch.feed.feed import Cursor, FeedBatch
 from workerdiag.watch.lease import Lease
 from workerdiag.watch.loop import WatcherProgress, WatchLoop
 from workerdiag.watch.outbox import Outbox
-from workerdiag.watch.policy import NoticePolicy
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks.base import DeliveryError
 from workerdiag.watch.store import Store
@@ -149,7 +148,6 @@ def write_in_rounds(store: Store, journal: Journal, most: int, wake) -> None:
             sink_names=lambda: SINKS,
             wake=wake,
             cluster=CLUSTER,
-            policy=NoticePolicy(most_notices=10**9),
         ),
         judge=judge,
         judge_standstill=lambda *_, **__: None,

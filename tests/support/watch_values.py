@@ -61,7 +61,7 @@ def make_notice(case_id: str = "case-a", sequence: int = 1, **changes) -> Notice
     return Notice(
         **{
             "id": f"{case_id}-{sequence}",
-            "reason": "new" if sequence == 1 else "reminder",
+            "reason": "new" if sequence == 1 else "escalating",
             "case_id": case_id,
             "key": f"key of {case_id}",
             "cluster": "prod",

@@ -14,7 +14,6 @@ import time
 import distributed  # noqa: F401  for forked processes
 
 import workerdiag
-from workerdiag.watch.policy import NoticePolicy
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks.webhook import WebhookSink
 
@@ -22,8 +21,7 @@ SECRET = "known-to-both"
 #: Time-out of the sender, in seconds; shorter than the longest delay of the receiver.
 TIMEOUT_S = 0.3
 #: Intervals so short that a case fires, is resolved and recurs within seconds.
-SETTINGS = WatchSettings(settle_s=0.05, collect_s=0.3, resolve_s=1.0, remind_s=0.7)
-POLICY = NoticePolicy(most_notices=10**9)
+SETTINGS = WatchSettings(settle_s=0.05, collect_s=0.3, resolve_s=1.0)
 _LOOK_S = 0.2
 
 
@@ -36,7 +34,7 @@ def is_all_said(watcher: workerdiag.Watcher) -> bool:
 def main(address: str, state: str, url: str, *words: str) -> None:
     """Watch until killed or finished."""
     sink = WebhookSink(url, SECRET, name="hook", timeout_s=TIMEOUT_S)
-    with workerdiag.watch(address, sink, state=state, name="prod", settings=SETTINGS, policy=POLICY) as watcher:
+    with workerdiag.watch(address, sink, state=state, name="prod", settings=SETTINGS) as watcher:
         print("ready", flush=True)  # noqa: T201  it is a program
         while "finish" not in words or watcher.status().seen_at is None or not is_all_said(watcher):
             time.sleep(_LOOK_S)

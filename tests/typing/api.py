@@ -92,7 +92,6 @@ def watching_a_cluster(client: Client, seen: list[Notice]) -> tuple[str, ...]:
     """A callback, a sink, and the loop."""
     with workerdiag.watch(client, seen.append, SlackSink("#dask", "token"), state=Path("state.db")) as watcher:
         assert_type(watcher, Watcher)
-        watcher.silence("nanny.*", until="4h", reason="the loader is being mended")
         assert_type(watcher.status().state, WatcherState)
         for notice in watcher:
             assert_type(notice, Notice)

@@ -9,7 +9,6 @@ from support.alerts import CLUSTER, SETTINGS, START, incident, opened, sure_of, 
 from workerdiag.watch.case import (
     blind_case,
     case_id,
-    confirmed,
     ended,
     rejudged,
     settling_case,
@@ -62,7 +61,7 @@ def test_a_quiet_quarter_of_an_hour_resolves():
 
 
 def test_silence_of_a_cluster_that_is_not_seen_resolves_nothing():
-    """While nobody can see, nothing is resolved, and nobody is reminded of what may be over."""
+    """While nobody can see, nothing is resolved."""
     case, said, now = let_pass(opened(), 24 * 3600, begin=START, seen=False)
     assert said == []
     _, said, _ = let_pass(case, 1000, begin=now)
@@ -116,33 +115,6 @@ def test_twice_the_hosts_escalate():
     assert reason is None
     _, said, _ = let_pass(case, 600, begin=START + 60)
     assert said == ["escalating"]
-
-
-def test_what_goes_on_is_told_every_four_hours():
-    """A case in which deaths go on is reminded of every four hours."""
-    case, now, said = opened(), START, []
-    while now < START + 13 * 3600:
-        now += 600
-        case, _ = with_incident(case, incident(watched(2, when=now)), CLUSTER, now, SETTINGS)
-        case, reason = with_time(case, now, seen_at=now, settings=SETTINGS)
-        said += [reason] if reason else []
-    assert said == ["reminder"] * 3
-
-
-def test_nobody_is_reminded_of_what_somebody_is_at_work_on():
-    """That it gets worse is told as before; when it comes back, somebody has to be at work on it again."""
-    settings = evolve(SETTINGS, resolve_s=float("inf"))
-    case, said, now = confirmed(opened(), "Ada\n" + "x" * 1000), [], START
-    while now < START + 24 * 3600:
-        now += TICK_S
-        case, reason = with_time(case, now, seen_at=now, settings=settings)
-        said += [reason] if reason else []
-    assert (said, case.progress.confirmed_by[:5], len(case.progress.confirmed_by)) == ([], "Ada x", 100)
-    many = incident(*(watched(number) for number in range(2, 30)))
-    case, reason = with_incident(case, many, CLUSTER, now, settings)
-    assert reason == "escalating"
-    again, _ = with_incident(ended(case, now)[0], incident(watched(99)), CLUSTER, now, settings)
-    assert again.progress.confirmed_by == ""
 
 
 def test_late_evidence_that_makes_another_cause_sure_is_told_once():

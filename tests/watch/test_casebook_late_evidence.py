@@ -127,13 +127,10 @@ def test_a_death_without_exit_and_cause_is_counted_beside_a_firing_case():
     watcher.learn(3, later_s=5)
     watcher.judge(unsure(), is_unexplained=True)
     assert watcher.counted == {FIRST.fingerprint: (2, 1)}
-    watcher.book.pass_time(watcher.now + 6 * 3600, seen_at=watcher.now + 6 * 3600, problem=None)
-    watcher.learn(4, later_s=7 * 3600)
-    watcher.judge(FIRST)
-    (_, *others) = [each.notice for each in watcher.store.deliveries()]
-    assert others
-    assert (others[0].death_count, others[0].unexplained_count) == (2, 1)
-    assert "Also: 1 worker died of an unknown cause" in others[0].text
+    watcher.book.end(watcher.now)
+    (_, last) = [each.notice for each in watcher.store.deliveries()]
+    assert (last.death_count, last.unexplained_count) == (2, 1)
+    assert "Also: 1 worker died of an unknown cause" in last.text
 
 
 def test_a_cause_that_comes_late_takes_the_death_to_its_own_case():

@@ -16,7 +16,6 @@ from workerdiag.model.evidence import Event
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.feed.feed import Cursor
 from workerdiag.watch.loop import WatcherProgress, WatchLoop
-from workerdiag.watch.policy import NoticePolicy, new_silence
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.store import Store
 
@@ -349,13 +348,3 @@ def test_secrets_in_what_failed_are_hidden(seconds):
     progress = WatcherProgress()
     progress.note("ask", RuntimeError("postgres://me:hunter2@db/state"), NOON + seconds)
     assert "hunter2" not in str(progress.status().notes[0])
-
-
-def test_what_is_silenced_is_listed_in_a_digest():
-    """Nobody is told of the case, neither that it is new nor that it is over; later it is listed."""
-    feed = SimulatedFeed([death(1, 100.0)], until=2400.0)
-    store = Store.open(None, clock=feed.now)
-    store.policy_table.add_silence(new_silence("prod", until=NOON + 3600, reason="we move it", now=NOON))
-    watched = Watched(feed, store=store, policy=NoticePolicy(silent_digest_s=1800.0))
-    assert [reason for reason, _ in watched.said] == ["digest"]
-    assert "we move it" in watched.notices[0].text

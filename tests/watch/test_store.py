@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from support.watch_values import NOW, FakeClock, make_notice, watched_case, watched_death
-from workerdiag.errors import NoSuchCaseError, StateFileError
+from workerdiag.errors import StateFileError
 from workerdiag.model.evidence import Gap, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.watch.feed.feed import Cursor
@@ -171,17 +171,6 @@ def test_what_is_over_is_forgotten(tmp_path):
     store.close()
     assert (tmp_path / "state.db").stat().st_size < size
     assert clock.now > NOW
-
-
-def test_only_an_open_case_is_confirmed(store):
-    """Who is at work on it is in the case; of what is over, or not known, that is an error that says where to look."""
-    for each in (watched_case("open"), watched_case("over", state="resolved")):
-        store.put_case(each)
-    assert store.confirm("open", "Ada").progress.confirmed_by == "Ada"
-    assert store.case("open").progress.confirmed_by == "Ada"
-    for id_ in ("over", "never"):
-        with pytest.raises(NoSuchCaseError, match="watch status"):
-            store.confirm(id_, "Ada")
 
 
 def test_a_closed_store_says_so(store):

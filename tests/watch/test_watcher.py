@@ -16,7 +16,7 @@ from attrs import define, evolve, field
 
 import workerdiag
 from support.simulated_feed import NOON, SimulatedFeed, death
-from workerdiag.errors import SilenceError, StateFileError, StateInUseError
+from workerdiag.errors import StateFileError, StateInUseError
 from workerdiag.watch.deliveries import DeliveryTable, SinkStatus
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks.base import DeliveryError, SinkSetupError, as_sink
@@ -234,17 +234,6 @@ def test_cases_are_there_to_look_at():
         list(watcher)
         (case,) = watcher.cases()
         assert (case.state, case.death_count, case.opened_at) == ("ended", 1, NOON + 100)
-
-
-def test_a_silence_holds_notices_back():
-    """It needs an end and a reason; nobody is told of what it matches."""
-    heard = []
-    feed = SimulatedFeed(until=10.0)
-    with watching(feed, heard.append) as watcher:
-        silence = watcher.silence("prod", until="4h", reason="we move the cluster")
-        assert silence.until == pytest.approx(NOON + 4 * 3600, abs=20)
-        with pytest.raises(SilenceError):
-            watcher.silence("prod", until="4h", reason="")
 
 
 def test_two_watchers_do_not_share_a_state(tmp_path):

@@ -1,12 +1,11 @@
 """``workerdiag watch``: follow a cluster, and say why its workers die.
 
-``workerdiag watch status|confirm|silence|unsilence|resend`` read and change a watcher's state file.
+``workerdiag watch status`` and ``resend`` read and change a watcher's state file.
 """
 
 from __future__ import annotations
 
 import difflib
-import getpass
 import json
 import os
 import re
@@ -14,9 +13,8 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -28,12 +26,10 @@ from workerdiag.cli.commands import (
     command,
     format_option,
     is_colored,
-    load_checked_rulebook,
     note,
     warn,
     wrapped,
 )
-from workerdiag.cli.knowledge import similar_ids
 from workerdiag.deadline import Deadline
 from workerdiag.model.vocabulary import DeliveryState
 from workerdiag.rendering.wording import format_percent, pluralize
@@ -44,7 +40,6 @@ if TYPE_CHECKING:
     from workerdiag.model.vocabulary import NoticeReason
     from workerdiag.watch.case import Notice, WatchedCase
     from workerdiag.watch.deliveries import SinkStatus, StoredDelivery
-    from workerdiag.watch.policy import NoticePolicy
     from workerdiag.watch.store import Store
     from workerdiag.watch.watcher import Watcher
 
@@ -87,7 +82,6 @@ def make_state_folder(given: str | None) -> Path:
 
 #: At most this many closed cases, and deliveries that were given up, are listed.
 _MAX_OVER, _MAX_DEAD = 5, 10
-_CASE_ID = re.compile("[0-9a-f]{12}")
 #: A sink that takes longer for one notice, in seconds, is reported as hanging.
 _LONG_S = 60.0
 _STATES: Mapping[DeliveryState, str] = {
@@ -110,7 +104,7 @@ def _open(state: str | None) -> Store:
 )
 @state_option
 def status(state: str | None) -> int:
-    """Show the watcher, cases, sinks and silences.
+    """Show the watcher, cases and sinks.
 
     Also lists the notices that could not be delivered.
 
@@ -124,81 +118,6 @@ def status(state: str | None) -> int:
     for each in problems:
         warn(each)
     return EXIT_NOT_OK if problems else EXIT_OK
-
-
-@command(
-    "workerdiag watch silence 3f9a1c2b4d5e --for 4h --reason 'the loader is being mended'",
-    "workerdiag watch silence 'nanny.*' --until 2026-11-23T08:00:00+01:00 --reason 'known, DASK-123'",
-)
-@click.argument("matches", metavar="CASE")
-@click.option("--for", "length", metavar="DURATION", help="How long, such as 4h.")
-@click.option("--until", metavar="TIME", help="Until when, a time with a zone.")
-@click.option("--reason", required=True, metavar="TEXT", help="Why, for later readers.")
-@state_option
-def silence(matches: str, length: str | None, until: str | None, reason: str, state: str | None) -> None:
-    """Hold back the notices of a case for a while.
-
-    CASE is the id or the key of a case, the id of a cause, or the name of a cluster; or a pattern, such as
-    'nanny.*'. The next digest lists what was held back.
-    """
-    from workerdiag.watch.policy import new_silence, parse_until
-
-    end = length or until
-    if end is None or (length and until):
-        raise click.UsageError("Give either --for DURATION or --until TIME.")
-    now = time.time()
-    made = new_silence(matches, until=parse_until(end, now), reason=reason, now=now)
-    with closing(_open(state)) as store:
-        store.policy_table.add_silence(made)
-        known = {name for case in store.cases() for name in (case.id, case.key, case.cluster)}
-    click.echo(f"Silence {made.id} until {format_time(made.until)} UTC")
-    _warn_of_unknown_cause(matches)
-    if _CASE_ID.fullmatch(matches) and matches not in known:
-        warn(f"there is no case {matches}; `workerdiag watch status` lists them")
-
-
-def _warn_of_unknown_cause(matches: str) -> None:
-    """Warn if *matches* begins as the id of a cause and fits none."""
-    family, dot, _ = matches.partition(".")
-    ids = [each.id for each in load_checked_rulebook(()).causes] if dot else []
-    is_of_family = any(each.startswith(f"{family}.") for each in ids)
-    if is_of_family and not any(fnmatchcase(each, matches) for each in ids):
-        warn(f"there is no cause {matches}{similar_ids(matches, ids)}")
-
-
-@command(
-    "workerdiag watch confirm 3f9a1c2b4d5e",
-    "workerdiag watch confirm 3f9a1c2b4d5e --by 'Ada, DASK-123'",
-)
-@click.argument("case_id", metavar="CASE")
-@click.option("--by", metavar="NAME", help="Who is handling it. By default the user of this process.")
-@state_option
-def confirm(case_id: str, by: str | None, state: str | None) -> None:
-    """Record that somebody is handling a case.
-
-    It gets no more reminders. Notices that it gets worse, changes or ends are sent as before.
-    """
-    with closing(_open(state)) as store:
-        case = store.confirm(case_id, by or _user())
-    click.echo(f"Case {case.id}: {case.progress.confirmed_by} is handling it")
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # containers have users without names
-        return f"user {os.getuid()}"
-
-
-@command("workerdiag watch unsilence 1f2e3d4c")
-@click.argument("silence_id", metavar="ID")
-@state_option
-def unsilence(silence_id: str, state: str | None) -> None:
-    """End a silence at once; `workerdiag watch status` lists them."""
-    with closing(_open(state)) as store:
-        if not store.policy_table.remove_silence(silence_id):
-            raise UnusableError(f"there is no silence {silence_id} (workerdiag watch status lists them)")
-    click.echo(f"Ended silence {silence_id}")
 
 
 @command(
@@ -256,10 +175,6 @@ def _status_lines(store: Store, now: float) -> Iterator[str]:
         yield from _field("Sink", _sink_text(sink, now))
     for each in store.deliveries("dead")[-_MAX_DEAD:]:
         yield from _field("Failed", _dead_text(each))
-    for silent in store.policy_table.silences():
-        if silent.until > now:
-            until = format_time(silent.until)
-            yield from _field("Silence", f"{silent.id}: {silent.matches} until {until} UTC: {silent.reason}")
 
 
 def _field(name: str, text: str) -> list[str]:
@@ -274,8 +189,6 @@ def _case_lines(name: str, case: WatchedCase) -> Iterator[str]:
     last = format_time(case.last_death_at)
     yield from _field(name, f"{case.id}  {case.state} on {case.cluster}{died}{hosts}, last {last} UTC")
     yield from _field("", f"{case.title}{sure}")
-    if case.is_open and case.progress.confirmed_by:
-        yield from _field("", f"{case.progress.confirmed_by} is handling it")
 
 
 def _sink_text(sink: SinkStatus, now: float) -> str:
@@ -377,10 +290,9 @@ def watch() -> None:
 
 @command(
     "workerdiag watch tcp://10.0.0.1:8786",
-    "workerdiag watch tcp://10.0.0.1:8786 --slack '#dask' --pagerduty env:PAGERDUTY_KEY",
+    "workerdiag watch tcp://10.0.0.1:8786 --slack '#dask'",
     "workerdiag watch scheduler.json --name prod --state prod.db --format json",
     "workerdiag watch status",
-    "workerdiag watch silence 3f9a1c2b4d5e --for 4h --reason 'the loader is being mended'",
     name=_START,
     group=watch,
     hidden=True,
@@ -390,27 +302,20 @@ def watch() -> None:
 @state_option
 @click.option("--bundles", metavar="FOLDER", help="Save a death bundle of each case in this folder.")
 @click.option("--name", metavar="NAME", help="Name of the cluster in notices. By default its address.")
-@click.option(
-    "--known-issues", metavar="FILE", type=click.Path(dir_okay=False), help="A TOML file of known issues."
-)
-@click.option("--quiet-hours", metavar="HOURS", help="Hold notices back: '22:00-07:00 Europe/Berlin'.")
 @format_option("text", "json", text="How to print notices; json is one object per line.")
-def start(  # noqa: PLR0913, PLR0917  click gives one for each option
+def start(
     address: str,
     state: str | None,
     bundles: str | None,
     name: str | None,
-    known_issues: str | None,
-    quiet_hours: str | None,
     form: NoticeFormat,
     **sinks: tuple[str, ...],
 ) -> int:
     """Follow a cluster, and say why its workers die: here, and wherever the options say.
 
     ADDRESS is that of the scheduler, or the path of a scheduler file, which is read again each time.
-    Tokens and passwords come from the environment: SLACK_TOKEN, WORKERDIAG_WEBHOOK_SECRET,
-    WORKERDIAG_MAIL_SERVER (smtp://USER:PASSWORD@HOST:587), WORKERDIAG_MAIL_SENDER. A value env:NAME is read
-    from the variable NAME.
+    Secrets come from the environment: SLACK_TOKEN, WORKERDIAG_WEBHOOK_SECRET. A value env:NAME is read from
+    the variable NAME.
 
     Exit status: 0 the cluster was closed, or SIGTERM; 2 bad usage, a scheduler that was never seen, or a
     state file that cannot be used.
@@ -420,27 +325,15 @@ def start(  # noqa: PLR0913, PLR0917  click gives one for each option
     from workerdiag.watch.watch_function import watch as start_watching
 
     given = sinks_of({kind: values for kind, values in sinks.items() if values})
-    policy = _policy(known_issues, quiet_hours)
     path = make_state_folder(state)
     with (
         quiet_dask(),
         _ended_by_sigterm(),
-        start_watching(address, *given, state=path, bundles=bundles, name=name, policy=policy) as watcher,
+        start_watching(address, *given, state=path, bundles=bundles, name=name) as watcher,
     ):
         click.echo(f"Watching {name or address}; the state is in {path}", err=True)
         _follow(watcher, address, form)
     return EXIT_OK
-
-
-def _policy(known_issues: str | None, quiet_hours: str | None) -> NoticePolicy:
-    from workerdiag.watch.policy import NoticePolicy, QuietHours, read_known_issues
-
-    given: dict[str, Any] = {}  # what is not given is as configured
-    if known_issues:
-        given["known_issues"] = read_known_issues(known_issues)
-    if quiet_hours:
-        given["quiet_hours"] = QuietHours.parse(quiet_hours)
-    return NoticePolicy(**given)
 
 
 def _follow(watcher: Watcher, address: str, form: NoticeFormat) -> None:
@@ -509,5 +402,5 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-for each in (status, confirm, silence, unsilence, resend):
+for each in (status, resend):
     watch.add_command(each)

@@ -122,14 +122,8 @@ Deployment = Literal[
 Outcome = Literal["explained", "no-death", "unknown", "no-evidence"]
 #: Why the watcher sends a notice: a case is ``new``; returns after it was ``resolved`` (``recurring``); kills
 #: ten times as often or on twice the hosts (``escalating``); now has a different likely cause (``changed``);
-#: continues for hours (``reminder``); its cluster is gone (``ended``). ``digest`` lists notices that were
-#: held back. ``blind``: the watcher cannot see the cluster.
-NoticeReason = Literal[
-    "new", "recurring", "escalating", "changed", "reminder", "resolved", "ended", "digest", "blind"
-]
-#: Why a notice is held back: somebody ``silenced`` it, a ``known-issue`` says so, too many were sent
-#: (``rate-limit``), people sleep (``quiet-hours``), or it closes a case that was never reported (``untold``).
-HoldReason = Literal["silenced", "known-issue", "rate-limit", "quiet-hours", "untold"]
+#: is over (``resolved``); its cluster is gone (``ended``). ``blind``: the watcher cannot see the cluster.
+NoticeReason = Literal["new", "recurring", "escalating", "changed", "resolved", "ended", "blind"]
 #: The state of a case: evidence still arrives (``settling``); deaths continue (``firing``, ``escalating``,
 #: ``recurring``); no deaths for a while on a cluster that is seen alive (``resolved``); the cluster is gone
 #: (``ended``).

@@ -62,8 +62,6 @@ class CaseProgress:
     told_level: int = 0
     #: The certain causes in notices, in order.
     told_causes: tuple[str, ...] = ()
-    #: Who confirmed that somebody works on it; empty: nobody.
-    confirmed_by: str = ""
 
 
 @frozen(kw_only=True)
@@ -140,7 +138,7 @@ class Notice:
     #: By name: ``cause`` the address of the cause's page, or the command that shows it; ``bundle`` where the
     #: evidence is.
     links: Mapping[str, str] = field(factory=dict, hash=False)
-    #: `Diagnosis.to_json`; empty where there is none (blind, digest).
+    #: `Diagnosis.to_json`; empty where there is none (blind).
     diagnosis_json: str = field(default="", repr=False)
 
 
@@ -190,7 +188,7 @@ def rejudged(case: WatchedCase, incident: WatchedIncident, now: float, settings:
 
 
 def with_time(case: WatchedCase, now: float, *, seen_at: float, settings: WatchSettings) -> Step:
-    """Return the case as time passes: resolved, with a reminder, or with news that had to wait.
+    """Return the case as time passes: resolved, or with news that had to wait.
 
     The scheduler last answered at *seen_at*, by the watcher's clock.
     """
@@ -201,15 +199,7 @@ def with_time(case: WatchedCase, now: float, *, seen_at: float, settings: WatchS
     if seen.progress.quiet_s >= settings.resolve_s or (is_blind_case and seen_at > _last_seen(case)):
         progress = evolve(seen.progress, closed_at=now)
         return _spoken(evolve(seen, state="resolved", progress=progress), "resolved", now)
-    is_seen = is_blind_case or now - seen_at <= settings.blind_s
-    if is_seen and not seen.progress.confirmed_by and now - _last_word(case) >= settings.remind_s:
-        return _spoken(seen, "reminder", now)
     return _news(seen, now, settings)
-
-
-def confirmed(case: WatchedCase, by: str) -> WatchedCase:
-    """Return the case with somebody at work on it: no reminders until it is opened again."""
-    return evolve(case, progress=evolve(case.progress, confirmed_by=one_line(by)[:_MAX_NAME_CHARS]))
 
 
 def ended(case: WatchedCase, now: float) -> Step:

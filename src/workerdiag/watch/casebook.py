@@ -33,7 +33,6 @@ from workerdiag.watch.case import (
 )
 from workerdiag.watch.feed.feed import Cursor, FeedBatch
 from workerdiag.watch.notices import notice_of
-from workerdiag.watch.policy import NoticePolicy, PolicyDecision, apply_policy, due_digest
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.store import Store
 
@@ -94,8 +93,6 @@ class Casebook:
     #: Called when there is something to deliver.
     wake: Callable[[], None]
     cluster: str
-    #: Decides what people want to hear, and when.
-    policy: NoticePolicy = field(factory=NoticePolicy)
     #: Folder for evidence; None: evidence is not kept.
     bundles: BundleFolder | None = field(init=False)
     #: Evidence about deaths that are in a case already.
@@ -156,17 +153,15 @@ class Casebook:
             for case in self._open_cases():
                 if seen_at is not None and not (case.key == BLIND_KEY and problem is not None):
                     self._keep(case, *with_time(case, now, seen_at=seen_at, settings=self.settings), now)
-            self._say_digest(now)
         if not 0 <= now - self._pruned_at < _PRUNE_S:
             self.store.prune()
             self._pruned_at = now
 
     def end(self, now: float) -> None:
-        """Say for each open case that its cluster is gone, and list the notices that were held back."""
+        """Say for each open case that its cluster is gone."""
         with self._transaction():
             for case in self._open_cases():
                 self._keep(case, *ended(case, now), now)
-            self._say_digest(now, is_last=True)
 
     def cases(self) -> tuple[WatchedCase, ...]:
         """Return all cases of the cluster, the last one for deaths that settle."""
@@ -240,23 +235,8 @@ class Casebook:
         if case != before:
             self.store.put_case(case)
         if reason is not None:
-            state = self.store.policy_table.state(self.cluster)
-            self._say(apply_policy(notice_of(case, reason, now), state, self._current_policy(), now))
-
-    def _say(self, decided: PolicyDecision) -> None:
-        self.store.policy_table.set_state(self.cluster, decided.state)
-        if decided.notice is not None:
             self._has_said = True
-            self.store.enqueue(decided.notice, self.sink_names())
-
-    def _say_digest(self, now: float, *, is_last: bool = False) -> None:
-        state = self.store.policy_table.state(self.cluster)
-        if state.held:
-            self._say(due_digest(self.cluster, state, self._current_policy(), now, is_last=is_last))
-
-    def _current_policy(self) -> NoticePolicy:
-        """Return the policy with the current silences, which others may add at any time."""
-        return evolve(self.policy, silences=(*self.policy.silences, *self.store.policy_table.silences()))
+            self.store.enqueue(notice_of(case, reason, now), self.sink_names())
 
 
 def made_folder(path: Path) -> Path:

@@ -35,10 +35,8 @@ _BEGINNINGS: Mapping[NoticeReason, str] = {
     "recurring": "Again: ",
     "escalating": "Getting worse: ",
     "changed": "Another cause: ",
-    "reminder": "Still: ",
     "resolved": "Resolved: ",
     "ended": "Cluster ended: ",
-    "digest": "",
     "blind": "",
 }
 
@@ -112,12 +110,11 @@ def _blind_title(case: WatchedCase, reason: NoticeReason, cluster: str) -> str:
         return f"The watcher sees {cluster} again"
     if reason == "ended":
         return f"{cluster} ended while the watcher could not see it"
-    still = " still" if reason == "reminder" else ""
-    return f"The watcher{still} cannot see {cluster}: {case.title}"
+    return f"The watcher cannot see {cluster}: {case.title}"
 
 
 def _certainty(case: WatchedCase, reason: NoticeReason) -> str:
-    known = case.cause is not None and reason not in ("blind", "digest")
+    known = case.cause is not None and reason != "blind"
     return f" ({format_percent(case.probability)})" if known else ""
 
 
@@ -126,7 +123,7 @@ def _notice_lines(case: WatchedCase, reason: NoticeReason, now: float) -> Iterat
     if case.key == BLIND_KEY:
         yield from _blind_lines(case, reason, now)
     else:
-        yield from _change_lines(case, reason, now)
+        yield from _change_lines(case, reason)
         yield from _case_lines(case, reason)
     yield f"Case: {case.id}, notice {case.sequence}"
 
@@ -139,7 +136,7 @@ def _blind_lines(case: WatchedCase, reason: NoticeReason, now: float) -> Iterato
         yield "Until the watcher sees the cluster again, silence does not mean health."
 
 
-def _change_lines(case: WatchedCase, reason: NoticeReason, now: float) -> Iterator[str]:
+def _change_lines(case: WatchedCase, reason: NoticeReason) -> Iterator[str]:
     told = case.progress.told_causes
     if reason == "changed" and len(told) > 1:
         yield f"The cause reported before: {told[-2]}."
@@ -148,8 +145,6 @@ def _change_lines(case: WatchedCase, reason: NoticeReason, now: float) -> Iterat
         yield f"It has not happened for {quiet}, while the cluster was seen alive."
     if reason == "ended":
         yield ENDED_TEXT
-    if reason == "reminder":
-        yield f"Ongoing for {format_duration(max(0.0, now - case.opened_at))}."
 
 
 def _case_lines(case: WatchedCase, reason: NoticeReason) -> Iterator[str]:
@@ -187,8 +182,6 @@ def _churn_lines(case: WatchedCase) -> Iterator[str]:
 def _advice_lines(case: WatchedCase) -> Iterator[str]:
     for number, each in enumerate(case.advice[:_MAX_ADVICE]):
         yield f"{'Or' if number else 'Do now'}: {clip(each, _ADVICE_CHARS)}"
-    if case.progress.confirmed_by:
-        yield f"Being handled by: {case.progress.confirmed_by}"
 
 
 def times_text(about: WatchedCase | Notice) -> str:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from attrs import Attribute, field, frozen
+from attrs import field, frozen
 from attrs.validators import ge
 
 from workerdiag.settings import seconds, setting
 
 
-def duration_setting(
-    key: str, validator: Callable[[object, Attribute[float], float], object] | None = None
-) -> float:
-    """Return a field with its default from Dask's configuration, in seconds."""
-    return field(factory=lambda: seconds(key), validator=validator)
+def _duration(key: str) -> float:
+    return field(factory=lambda: seconds(key))
 
 
 def _configured_folder() -> Path | None:
@@ -25,24 +21,19 @@ def _configured_folder() -> Path | None:
 
 @frozen(kw_only=True)
 class WatchSettings:
-    """The settings of a watcher. Defaults come from ``workerdiag.watch`` in Dask's configuration.
-
-    They are similar to those of Alertmanager.
-    """
+    """The settings of a watcher. Defaults come from ``workerdiag.watch`` in Dask's configuration."""
 
     #: Seconds that deaths wait for more evidence before they are judged.
-    settle_s: float = duration_setting("watch.settle")
+    settle_s: float = _duration("watch.settle")
     #: Minimum seconds between a notice and one that only adds to it (escalating, changed), and the length of
-    #: the windows in which deaths are counted (Alertmanager's ``group_interval``).
-    collect_s: float = duration_setting("watch.collect")
+    #: the windows in which deaths are counted.
+    collect_s: float = _duration("watch.collect")
     #: Seconds without a death of its key, on a cluster seen alive, after which a case is resolved.
-    resolve_s: float = duration_setting("watch.resolve")
+    resolve_s: float = _duration("watch.resolve")
     #: Seconds after its resolution within which a case recurs; later it is new.
-    recur_s: float = duration_setting("watch.recur")
-    #: Seconds between reminders of an open case (Alertmanager's ``repeat_interval``).
-    remind_s: float = duration_setting("watch.remind")
+    recur_s: float = _duration("watch.recur")
     #: Seconds without seeing the cluster after which the watcher is blind.
-    blind_s: float = duration_setting("watch.blind")
+    blind_s: float = _duration("watch.blind")
     #: Escalate when the deaths within one window exceed this multiple of those of the first incident, ...
     escalate_factor: float = field(factory=lambda: float(setting("watch.escalate-factor")), validator=ge(1.1))
     #: ... or when the hosts do so; each power of these numbers is one more level.

@@ -1,4 +1,4 @@
-"""The store: deaths, cursors, cases, silences and the outbox in one SQLite file.
+"""The store: deaths, cursors, cases and the outbox in one SQLite file.
 
 Related changes are written in one `Store.transaction`. After a kill the watcher resumes at the last commit,
 which has both a death and the notice about it.
@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
-from workerdiag.errors import NoSuchCaseError, StateFileError, describe_error, utf8_safe
+from workerdiag.errors import StateFileError, describe_error, utf8_safe
 from workerdiag.incidents.incident import WatchedDeath
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import DeliveryState
-from workerdiag.watch.case import Notice, WatchedCase, confirmed
+from workerdiag.watch.case import Notice, WatchedCase
 from workerdiag.watch.deliveries import DeliveryTable, StoredDelivery
 from workerdiag.watch.feed.feed import Cursor
-from workerdiag.watch.policy import PolicyTable
 from workerdiag.watch.state_file import (
     CHANGED_REMEDY,
     StateFile,
@@ -46,8 +45,6 @@ class Store:
         self.file = file
         self.clock = clock
         self.outbox = DeliveryTable(file, clock=clock)
-        #: Silences and held-back notices.
-        self.policy_table = PolicyTable(file)
 
     @classmethod
     def open(
@@ -146,19 +143,6 @@ class Store:
         values = (case.id, case.cluster, case.state, value_to_json(case), self.clock())
         self._rows("INSERT OR REPLACE INTO watch_case VALUES (?, ?, ?, ?, ?)", *values)
 
-    def confirm(self, case_id: str, by: str) -> WatchedCase:
-        """Note that somebody works on a case, even while a watcher runs.
-
-        Raises:
-            NoSuchCaseError: There is no such open case.
-        """
-        with self.transaction():
-            case = self.case(case_id)
-            if case is None or not case.is_open:
-                raise NoSuchCaseError(utf8_safe(case_id)[:200])
-            self.put_case(seen := confirmed(case, by))
-        return seen
-
     def enqueue(self, notice: Notice, sink_names: Iterable[str]) -> None:
         """Put a notice into the outbox, once for each sink. An existing one stays unchanged."""
         self.outbox.enqueue(notice, sink_names)
@@ -181,7 +165,6 @@ class Store:
                 before,
             )
             self.outbox.prune(before)
-            self.policy_table.prune(before)
         self.file.shrink()
 
     def _add_death(self, cluster: str, death: WatchedDeath) -> bool:

@@ -13,7 +13,6 @@ from workerdiag.watch.case import Notice
 from workerdiag.watch.casebook import made_folder
 from workerdiag.watch.feed import open_feed
 from workerdiag.watch.outbox import INBOX_NAME
-from workerdiag.watch.policy import NoticePolicy
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks.base import Sink, SinkSetupError, as_sink
 from workerdiag.watch.store import Store
@@ -30,7 +29,6 @@ def watch(
     bundles: str | os.PathLike[str] | None = None,
     name: str | None = None,
     settings: WatchSettings | None = None,
-    policy: NoticePolicy | None = None,
 ) -> Watcher:
     """Watch a cluster, and say why its workers die: to *sinks*, and to ``for notice in watcher``.
 
@@ -47,7 +45,6 @@ def watch(
             folder of *settings*, if that has one.
         name: What people call the cluster; None: the name of its cluster object, else its address.
         settings: After how long, and from which numbers on, it speaks; None: as Dask's configuration says.
-        policy: What is held back: known issues, quiet hours, the rate limit; None: as for *settings*.
 
     Raises:
         TypeError: An argument is of a wrong type.
@@ -55,10 +52,8 @@ def watch(
         StateFileError: The state file cannot be used: it is of another version, or of another program.
         StateInUseError: Another watcher uses it.
         BundleError: The folder for bundles cannot be made.
-        UnreadableInputError, RuleFileError, QuietHoursError: As of `NoticePolicy`.
     """
     settings = settings or WatchSettings()
-    policy = policy or NoticePolicy()
     if folder := bundles or settings.bundle_folder:
         settings = evolve(settings, bundle_folder=made_folder(Path(folder)))
     feed = open_feed(client_or_address, name=name)
@@ -73,7 +68,6 @@ def watch(
             sinks=taken,
             store=store,
             settings=settings,
-            policy=policy,
         ).start()
     except BaseException:
         store.close()

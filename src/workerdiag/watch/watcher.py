@@ -23,7 +23,6 @@ from workerdiag.watch.feed.feed import DeathFeed
 from workerdiag.watch.lease import Lease
 from workerdiag.watch.loop import WatcherProgress, WatcherStatus, WatchLoop
 from workerdiag.watch.outbox import INBOX_NAME, Inbox, Outbox
-from workerdiag.watch.policy import NoticePolicy, Silence, new_silence, parse_until
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks.base import Sink
 from workerdiag.watch.store import Store
@@ -52,7 +51,6 @@ class Watcher:
     _sinks: Sequence[Sink]
     _store: Store
     _settings: WatchSettings = field(factory=WatchSettings)
-    _policy: NoticePolicy = field(factory=NoticePolicy)
     _clock: Callable[[], float] = time.time
     _pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     _inbox: Inbox = field(factory=Inbox, init=False)
@@ -80,7 +78,6 @@ class Watcher:
         self._book = Casebook(
             store=self._store,
             settings=self._settings,
-            policy=self._policy,
             sink_names=self._sink_names,
             wake=self._wake,
             cluster=self._cluster,
@@ -175,29 +172,6 @@ class Watcher:
         with contextlib.suppress(WorkerdiagError):  # it is closed, or its file is broken, which is noted
             return evolve(self._progress.status(), sinks=self._outbox.status())
         return self._progress.status()
-
-    def silence(self, matches: str, *, until: str, reason: str) -> Silence:
-        """Hold back the notices of a case, a key, a cause or a cluster, or of a pattern such as ``memory.*``.
-
-        *until* is how long (``4h``), or a time with a zone (``2026-11-23T08:00:00+01:00``).
-
-        Raises:
-            SilenceError: One of these is missing or cannot be understood.
-            StateFileError: The state cannot be written.
-        """
-        now = self._clock()
-        silence = new_silence(matches, until=parse_until(until, now), reason=reason, now=now)
-        self._store.policy_table.add_silence(silence)
-        return silence
-
-    def confirm(self, case_id: str, *, by: str) -> None:
-        """Note who works on an open case: there are no reminders of it until it is opened again.
-
-        Raises:
-            NoSuchCaseError: There is no such open case.
-            StateFileError: The state cannot be written.
-        """
-        self._store.confirm(case_id, by)
 
     def close(self, *, timeout_s: float = CLOSE_S) -> None:
         """Stop watching within *timeout_s*: look once more, judge all deaths, and deliver what is due.

@@ -18,9 +18,6 @@ class SinkKind(NamedTuple):
 
 SHIPPED = (
     SinkKind("slack", "CHANNEL", "Post to a Slack channel, or to the URL of an incoming webhook.", "slack"),
-    SinkKind("pagerduty", "KEY", "Alert PagerDuty by an integration key (Events API v2).", "pagerduty"),
     SinkKind("webhook", "URL", "Post signed JSON.", "webhook"),
-    SinkKind("teams", "URL", "Post to a Microsoft Teams workflow.", "teams"),
-    SinkKind("mail", "ADDRESS", "Send mails.", "mail"),
     SinkKind("notify", "URL", "Send through Apprise: workerdiag[notify].", "apprise_url"),
 )

@@ -110,11 +110,11 @@ def _type_of(reason: NoticeReason) -> NotifyType:
     match reason:
         case "new" | "recurring" | "escalating":
             return NotifyType.FAILURE
-        case "changed" | "reminder" | "blind":
+        case "changed" | "blind":
             return NotifyType.WARNING
         case "resolved":
             return NotifyType.SUCCESS
-        case "ended" | "digest":
+        case "ended":
             return NotifyType.INFO
         case _:
             assert_never(reason)

@@ -23,10 +23,8 @@ REASON_WORDS: Mapping[NoticeReason, str] = {
     "recurring": "Back again",
     "escalating": "Getting worse",
     "changed": "Another cause",
-    "reminder": "Still going on",
     "resolved": "Resolved",
     "ended": "Cluster shut down",
-    "digest": "Digest",
     "blind": "The watcher cannot see",
 }
 _LINK_WORDS = {"cause": "About this cause", "bundle": "Saved evidence"}
@@ -37,7 +35,7 @@ _MAX_TEXT = 2_900
 _MAX_ADVICE = 5
 _MAX_LINKS = 5
 #: Longer addresses are shown by no service: https://www.rfc-editor.org/rfc/rfc9110#section-4.1 names 8,000,
-#: Slack takes 3,000, Teams' cards are 28 kB in all.
+#: Slack takes 3,000.
 _MAX_URL = 2_000
 
 
@@ -73,7 +71,7 @@ class Card:
 
 def card_of(notice: Notice) -> Card:
     """The parts of a notice."""
-    is_about_deaths = notice.death_count > 0 and notice.reason != "digest"
+    is_about_deaths = notice.death_count > 0
     return Card(
         reason=REASON_WORDS[notice.reason],
         title=line(notice.title, _MAX_TITLE) or "(no title)",
@@ -126,11 +124,7 @@ def _web_links(notice: Notice) -> Iterator[tuple[str, str]]:
 
 
 def _commands(notice: Notice) -> Iterator[tuple[str, str]]:
-    """What to type in a shell: where the watcher runs for the first, anywhere for the others."""
-    if notice.reason not in {"resolved", "ended", "digest"}:
-        case = shlex.quote(line(notice.case_id, 200))
-        yield "Confirm", f"workerdiag watch confirm {case}"
-        yield "Silence", f'workerdiag watch silence {case} --for 4h --reason "known, being fixed"'
+    """What to type in a shell."""
     if notice.cause and not is_web_address(notice.links.get("cause", "")):
         yield "Read more", f"workerdiag knowledge show {shlex.quote(line(notice.cause, 200))}"
     if (bundle := _local_bundle(notice)) and not bundle.endswith("..."):

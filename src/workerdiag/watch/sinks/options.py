@@ -9,7 +9,7 @@ from importlib import import_module
 from workerdiag.watch.sinks import SHIPPED
 from workerdiag.watch.sinks.base import Sink, SinkSetupError, environment_variable
 
-#: Before the name of a variable that holds the value: ``env:PAGERDUTY_KEY`` keeps a key out of ``ps``.
+#: Before the name of a variable that holds the value: ``env:HOOK_URL`` keeps a token out of ``ps``.
 _FROM_ENVIRONMENT = "env:"
 
 
