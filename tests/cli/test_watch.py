@@ -17,7 +17,6 @@ from workerdiag.cli import commands, main
 from workerdiag.cli.watch import notice_lines
 from workerdiag.watch import loop, watch_function
 from workerdiag.watch.case import blind_case
-from workerdiag.watch.lease import Lease
 from workerdiag.watch.loop import WatcherStatus
 from workerdiag.watch.store import Store
 
@@ -189,7 +188,7 @@ def test_a_state_of_another_version_is_left_alone(run, tmp_path):
 def test_a_second_watcher_is_told_who_has_the_state(run, state):
     """And the first one goes on."""
     store = Store.open(state)
-    Lease(store.file).acquire()
+    store.file.take()
     result = run(ADDRESS, "--state", state)
     assert result.exit_code == 2
     assert "another watcher uses" in result.stderr
@@ -206,7 +205,7 @@ def test_status_lists_cases_and_says_that_nobody_watches(run, state):
 def test_status_of_a_watcher_at_work_is_a_success(run, state):
     """A health check may ask for it."""
     store = Store.open(state)
-    Lease(store.file).acquire()
+    store.file.take()
     assert run("status", "--state", state).exit_code == 0
 
 

@@ -21,7 +21,6 @@ from workerdiag.watch.case import case_id
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.deliveries import RetrySettings
 from workerdiag.watch.feed.feed import Cursor, FeedBatch
-from workerdiag.watch.lease import Lease
 from workerdiag.watch.loop import WatcherProgress, WatchLoop
 from workerdiag.watch.outbox import Outbox
 from workerdiag.watch.settings import WatchSettings
@@ -161,7 +160,7 @@ def write_in_rounds(store: Store, journal: Journal, most: int, wake) -> None:
 def main(way: str, state: str, journal_path: str, url: str, most: str) -> None:
     journal = Journal(journal_path)
     store = Store.open(state)
-    Lease(store.file).acquire()
+    store.file.take()
 
     def deliver() -> Outbox:
         started = Outbox(store, [HttpSink(name, url, journal) for name in SINKS], retry=RETRY)

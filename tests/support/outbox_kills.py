@@ -86,7 +86,7 @@ def kill_again_and_again(folder: Path, kills: int, *, way: Way) -> KillResult:
     with receiver.serving():
         for _ in range(kills):
             with start(10**9) as child:
-                if random.random() < 0.8:  # else even while it imports, opens the file or takes the lease
+                if random.random() < 0.8:  # else even while it imports, opens the file or takes it
                     assert child.stdout.readline() == "ready\n"
                 time.sleep(random.uniform(0, 0.4))
                 child.kill()

@@ -209,7 +209,7 @@ def kill_the_watcher(folder: Path, kills: int) -> WatchKillResult:
 
 
 def _wait_for_a_moment(child: subprocess.Popen[str], receiver: BadReceiver[Request]) -> None:
-    """Wait, mostly until it sends; sometimes only until it imports, opens the file, takes the lease or judges."""
+    """Wait, mostly until it sends; sometimes only until it imports, opens the file, takes it or judges."""
     said_before, dice = len(receiver.requests), random.random()
     if dice < 0.9:
         assert child.stdout is not None

@@ -17,7 +17,6 @@ from support.watch_values import NOW, FakeClock, make_notice
 from workerdiag.errors import StateFileError
 from workerdiag.watch import outbox as outbox_module
 from workerdiag.watch.deliveries import RetrySettings, delivery_id
-from workerdiag.watch.lease import Lease
 from workerdiag.watch.outbox import Outbox
 from workerdiag.watch.sinks.base import Delivery, DeliveryError, SinkSetupError
 from workerdiag.watch.store import Store
@@ -429,32 +428,6 @@ def test_two_sinks_of_one_name_are_refused(store):
     """Each would get what is the other's."""
     with pytest.raises(SinkSetupError, match="cannot use the fake sink: several sinks have this name"):
         Outbox(store, [FakeSink(), FakeSink()])
-
-
-def test_who_lost_the_lease_delivers_no_more(tmp_path, clock):
-    """The other watcher goes on with all of it."""
-    first, second = (Store.open(tmp_path / "state.db") for _ in range(2))
-    sink = FakeSink()
-    lease = Lease(first.file)
-    lease.acquire()
-    running = Outbox(first, [sink])
-    running.start()
-    with second.transaction(), second.file.transaction() as connection:
-        connection.execute("UPDATE lease SET holder = 'another'")
-        second.enqueue(make_notice(), ["fake"])
-    running.wake()
-    wait_until(running._threads[0]._has_ended.is_set)
-    assert "another watcher" in running._threads[0].problem
-    assert sink.seen == []
-    lease.release()
-    running.close(0)
-    other = FakeSink()
-    resumed = Outbox(second, [other])
-    resumed.start()
-    assert resumed.close(LONG_S) == ()
-    assert other.notices == ["case-a-1"]
-    first.close()
-    second.close()
 
 
 def test_two_watchers_without_a_common_file_send_the_same_ids(outbox, clock):

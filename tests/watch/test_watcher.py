@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -242,21 +241,6 @@ def test_two_watchers_do_not_share_a_state(tmp_path):
     with watching(SimulatedFeed(), state=state), pytest.raises(StateInUseError, match=f"pid {os.getpid()}"):
         watching(SimulatedFeed(), state=state)
     watching(SimulatedFeed(), state=state).close()
-
-
-def test_a_watcher_whose_state_was_taken_over_ends(tmp_path):
-    """It was stopped for long, and another one goes on; its loop ends, and it says who has the state."""
-    state = tmp_path / "state.db"
-    feed = SimulatedFeed(until=1e9)
-    with watching(feed, state=state) as watcher:
-        other = sqlite3.connect(state, timeout=PATIENCE_S)
-        other.execute("UPDATE lease SET holder = 'another'")
-        other.commit()
-        other.close()
-        assert list(watcher) == []
-        found = watcher.status()
-    assert found.state == "closed"
-    assert "another watcher uses" in found.problem
 
 
 def test_thousand_deaths_of_three_causes_are_three_notices():

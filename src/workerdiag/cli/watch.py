@@ -112,7 +112,7 @@ def status(state: str | None) -> int:
     be used.
     """
     with closing(_open(state)) as store:
-        problems = list(_problems(store, time.time()))
+        problems = list(_problems(store))
         for line in _status_lines(store, time.time()):
             click.echo(line)
     for each in problems:
@@ -140,12 +140,10 @@ def resend(delivery_id: str | None, sink: str | None, state: str | None) -> None
     click.echo(f"{pluralize(count, 'notice')} will be sent again")
 
 
-def _problems(store: Store, now: float) -> Iterator[str]:
+def _problems(store: Store) -> Iterator[str]:
     from workerdiag.incidents.state_file_reader import BLIND_KEY
-    from workerdiag.watch.lease import lease_holder
 
-    holder = lease_holder(store.file)
-    if holder is None or holder.expires_at <= now or holder.is_seen_running() is False:
+    if store.file.watcher() is None:
         yield "no watcher is running (start one: workerdiag watch ADDRESS, with the same --state)"
     for case in store.cases():
         if case.key == BLIND_KEY and case.is_open:
@@ -155,11 +153,8 @@ def _problems(store: Store, now: float) -> Iterator[str]:
 
 
 def _status_lines(store: Store, now: float) -> Iterator[str]:
-    from workerdiag.watch.lease import lease_holder
-
     yield from _field("State", store.file.name)
-    holder = lease_holder(store.file)
-    yield from _field("Watcher", holder.describe() if holder else "none")
+    yield from _field("Watcher", store.file.watcher() or "none")
     for cluster, seen_at in store.clusters().items():
         ago = format_duration(max(0.0, now - seen_at))
         yield from _field("Cluster", f"{cluster}, read {ago} ago ({format_time(seen_at)} UTC)")

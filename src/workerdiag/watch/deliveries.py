@@ -181,7 +181,7 @@ class DeliveryTable:
             )
 
     def recover(self, sink: str, *, on_doubt: OnDoubt = "resend", longest_wait_s: float) -> None:
-        """Recover the deliveries of an earlier process. The caller must hold the lease.
+        """Recover the deliveries of an earlier process. The caller must have taken the state.
 
         None waits longer than *longest_wait_s* from now, for example after the clock was set back.
         """

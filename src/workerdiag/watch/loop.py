@@ -18,7 +18,7 @@ from typing import Literal, TypeVar
 from attrs import define, evolve, field, frozen
 
 from workerdiag.deadline import in_thread
-from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError, StateInUseError, describe_error
+from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError, describe_error
 from workerdiag.guard import guarded
 from workerdiag.incidents.incident import SettleWindow, WatchedIncident
 from workerdiag.model.evidence import Evidence
@@ -69,8 +69,6 @@ class WatchLoop:
     _failures: int = field(default=0, init=False)
     _stop: asyncio.Event = field(factory=asyncio.Event, init=False)
     _is_ended: bool = field(default=False, init=False)
-    #: The other watcher that has the state now, if any.
-    _usurper: str = field(default="", init=False)
     _is_resumed: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -95,10 +93,7 @@ class WatchLoop:
         try:
             while not self._stop.is_set() and not self._is_ended:
                 await self._round()
-            if self._usurper:
-                self.progress.changed("closed", self._usurper)
-            else:
-                await self._finish()
+            await self._finish()
         finally:
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(self.feed.close(), _LAST_LOOK_S)
@@ -246,11 +241,7 @@ class WatchLoop:
         return guarded(f"trying to {doing}", partial(self._failed, doing))
 
     def _failed(self, doing: str, problem: Exception) -> None:
-        """Note a failure. The loop continues unless another watcher has the state now."""
         self.progress.note(doing, problem, self.clock())
-        if isinstance(problem, StateInUseError):
-            self._usurper = str(problem)
-            self._stop.set()
 
 
 async def _judging(judge: Callable[[], _T], timeout_s: float) -> _T:

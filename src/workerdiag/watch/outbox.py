@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from attrs import define, evolve, field, frozen
 
 from workerdiag.deadline import NO_DEADLINE, Deadline, start_thread
-from workerdiag.errors import StateFileError, StateInUseError, describe_error, error_text
+from workerdiag.errors import StateFileError, describe_error, error_text
 from workerdiag.guard import guarded
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.watch.case import Notice
@@ -36,7 +36,7 @@ from workerdiag.watch.store import Store
 
 
 class Outbox:
-    """Delivers the notices in the outbox of *store*. Acquire the `Lease` first: only one may run at a time.
+    """Delivers the notices in the outbox of *store*. Take the state first: only one may run at a time.
 
     The sinks have distinct names. *on_doubt* says how to treat a delivery that was interrupted by a kill.
     """
@@ -66,7 +66,6 @@ class Outbox:
 
         Raises:
             StateFileError: The state cannot be read or written.
-            StateInUseError: Another watcher has it.
             RuntimeError: The system cannot start another thread.
         """
         for each in self._threads:
@@ -182,14 +181,8 @@ class SinkThread:
                 wait_s: float | None = _POLL_S
                 with guarded("delivering notices") as delivering:
                     wait_s = self._deliver_next()
-                match delivering.problem:
-                    case None:
-                        self.problem = ""
-                    case StateInUseError() as problem:  # the other watcher continues with all of it
-                        self.problem = str(problem)
-                        return
-                    case problem:
-                        self.problem = describe_error(problem, most_chars=_MAX_PROBLEM_CHARS)
+                problem = delivering.problem
+                self.problem = "" if problem is None else describe_error(problem, most_chars=_MAX_PROBLEM_CHARS)
                 if wait_s is None:
                     return
                 self._sleep(wait_s)
@@ -224,8 +217,6 @@ class SinkThread:
         outcome = self._attempt(claim.delivery)
         with guarded("noting the outcome of a delivery") as noting:
             self._note(claim, outcome)
-        if isinstance(noting.problem, StateInUseError):
-            raise noting.problem
         if noting.problem is not None:  # a delivery that is left "sending" holds back its case
             text = describe_error(noting.problem, most_chars=_MAX_READ_CHARS)
             self._note(claim, _Failure(problem=_shown(f"the outcome could not be noted: {text}")))

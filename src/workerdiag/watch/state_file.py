@@ -9,10 +9,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import socket
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from workerdiag.bundle.evidence_json import any_piece_from_dict, any_piece_to_dict
-from workerdiag.errors import StateFileError, describe_error, error_text, utf8_safe
+from workerdiag.errors import StateFileError, StateInUseError, describe_error, error_text, utf8_safe
 from workerdiag.guard import guarded
 from workerdiag.incidents.state_file_reader import APPLICATION_ID, SCHEMA_VERSION
 from workerdiag.model.evidence import Evidence, Gap
@@ -53,7 +54,7 @@ CREATE INDEX unsent_of_sink ON delivery (sink, number) WHERE state IN ('pending'
 CREATE INDEX unsent_of_case ON delivery (sink, case_id, number) WHERE state IN ('pending', 'sending');
 CREATE INDEX delivery_of_case ON delivery (case_id, sink, number);
 CREATE INDEX delivery_of_notice ON delivery (notice_id);
-CREATE TABLE lease (holder TEXT NOT NULL, process TEXT NOT NULL, expires_at REAL NOT NULL);
+CREATE TABLE watcher (process TEXT NOT NULL);
 """  # noqa: E501  one table, one statement
 
 #: Advice by SQLite's primary result code (https://sqlite.org/rescode.html).
@@ -79,10 +80,10 @@ class StateFile:
 
     def __init__(self, path: str | os.PathLike[str] | None, *, must_exist: bool = False) -> None:
         self.name = "memory" if path is None else utf8_safe(str(path))
-        #: Called first in each transaction: the lease raises here if another watcher has it.
-        self.guard: Callable[[sqlite3.Connection], None] | None = None
         self._path = None if path is None else Path(path)
         self._lock = threading.RLock()
+        #: Holds the lock of a watcher, in a database of its own beside the file.
+        self._own: sqlite3.Connection | None = None
         self._depth = 0
         self._inode: tuple[int, int] | None = None
         is_new = self._path is not None and self._is_new(self._path, must_exist=must_exist)
@@ -105,7 +106,6 @@ class StateFile:
 
         Raises:
             StateFileError: SQLite failed; nothing was written.
-            StateInUseError: Another watcher has taken the lease over.
         """
         with self._lock, self._naming_errors():
             begin, commit, rollback = _statements(self._depth)
@@ -113,8 +113,6 @@ class StateFile:
             self._connection.execute(begin)
             self._depth += 1
             try:
-                if self._depth == 1 and self.guard is not None:
-                    self.guard(self._connection)
                 yield self._connection
                 self._connection.execute(commit)
             except BaseException:
@@ -125,6 +123,51 @@ class StateFile:
             finally:
                 self._depth -= 1
 
+    def take(self) -> None:
+        """Take the state for this watcher alone, until `close` or the end of the process, however it ends.
+
+        Raises:
+            StateInUseError: Another watcher has it.
+            StateFileError: It cannot be written.
+        """
+        with self._naming_errors():
+            self._own = self._lock_file()
+        if self._own is None:
+            raise StateInUseError(self.name, self._last_watcher())
+        with self.transaction() as connection:
+            connection.execute("DELETE FROM watcher")
+            connection.execute("INSERT INTO watcher VALUES (?)", (f"pid {os.getpid()} on {socket.gethostname()}",))
+
+    def watcher(self) -> str | None:
+        """Return the watcher that has the state, ``pid 4711 on host-a``; None if none is running."""
+        with self._naming_errors():
+            lock = self._lock_file()
+        if lock is None:
+            return self._last_watcher()
+        lock.close()
+        return None
+
+    def _lock_file(self) -> sqlite3.Connection | None:
+        """Return a connection that holds the lock; None if another one does.
+
+        The system releases it with the process. Nothing is ever written to that database.
+        """
+        path = ":memory:" if self._path is None else f"{self._path}-lock"
+        lock = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+        try:
+            lock.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as problem:
+            lock.close()
+            if _result_code(problem) == sqlite3.SQLITE_BUSY:
+                return None
+            raise
+        return lock
+
+    def _last_watcher(self) -> str:
+        with self.transaction() as connection:
+            row = connection.execute("SELECT process FROM watcher").fetchone()
+        return str(row[0]) if row else "one that is just starting"
+
     def shrink(self) -> None:
         """Return free pages to the file system."""
         with self._lock, self._naming_errors():
@@ -134,6 +177,8 @@ class StateFile:
         """Close it. Every later call raises `StateFileError`."""
         with self._lock, self._naming_errors():
             self._connection.close()
+            if self._own is not None:
+                self._own.close()
 
     def _is_new(self, path: Path, *, must_exist: bool) -> bool:
         """Whether the file does not exist yet. Raises if it cannot be created.
@@ -199,8 +244,12 @@ class StateFile:
         try:
             yield
         except sqlite3.Error as problem:
-            code = getattr(problem, "sqlite_errorcode", 0) & 0xFF  # the higher bits are the extended code
-            raise StateFileError(self.name, error_text(problem), _REMEDIES.get(code, "")) from problem
+            remedy = _REMEDIES.get(_result_code(problem), "")
+            raise StateFileError(self.name, error_text(problem), remedy) from problem
+
+
+def _result_code(problem: sqlite3.Error) -> int:
+    return getattr(problem, "sqlite_errorcode", 0) & 0xFF  # the higher bits are the extended code
 
 
 def _statements(depth: int) -> tuple[str, str, tuple[str, ...]]:

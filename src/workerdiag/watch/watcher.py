@@ -20,7 +20,6 @@ from workerdiag.incidents.judge import judge, judge_standstill
 from workerdiag.watch.case import Notice, WatchedCase
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.feed.feed import DeathFeed
-from workerdiag.watch.lease import Lease
 from workerdiag.watch.loop import WatcherProgress, WatcherStatus, WatchLoop
 from workerdiag.watch.outbox import INBOX_NAME, Inbox, Outbox
 from workerdiag.watch.settings import WatchSettings
@@ -56,7 +55,6 @@ class Watcher:
     _inbox: Inbox = field(factory=Inbox, init=False)
     _progress: WatcherProgress = field(factory=WatcherProgress, init=False)
     _is_iterated: bool = field(init=False)
-    _lease: Lease = field(init=False)
     _outbox: Outbox = field(init=False)
     #: The outbox for the loop over this watcher only: it is closed at once.
     _loop_outbox: Outbox = field(init=False)
@@ -72,7 +70,6 @@ class Watcher:
 
     def __attrs_post_init__(self) -> None:
         self._is_iterated = not self._sinks
-        self._lease = Lease(self._store.file, clock=self._clock)
         self._outbox = Outbox(self._store, self._sinks, clock=self._clock)
         self._loop_outbox = Outbox(self._store, [self._inbox], clock=self._clock)
         self._book = Casebook(
@@ -100,7 +97,7 @@ class Watcher:
             StateFileError: The state cannot be written.
             RuntimeError: The system cannot start another thread.
         """
-        self._lease.acquire()
+        self._store.file.take()
         try:
             self._outbox.start()
             self._loop_outbox.start()
@@ -238,10 +235,7 @@ class Watcher:
 
     def _close_outboxes(self, deadline: Deadline) -> None:
         """Deliver what is possible; the rest stays in the state for the next watcher."""
-        for close in (
-            lambda: self._loop_outbox.close(0.0, noting_s=deadline.left_s),
-            lambda: self._outbox.close(deadline.left_s),
-            self._lease.release,
-        ):
-            with contextlib.suppress(WorkerdiagError):  # the state is broken, or another watcher has it
-                close()
+        with contextlib.suppress(WorkerdiagError):  # the state is broken
+            self._loop_outbox.close(0.0, noting_s=deadline.left_s)
+        with contextlib.suppress(WorkerdiagError):
+            self._outbox.close(deadline.left_s)
