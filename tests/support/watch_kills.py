@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from attrs import field, frozen
 from distributed import LocalCluster
@@ -62,6 +62,14 @@ def read_request(body: bytes, headers: Mapping[str, str], behaviour: str) -> Req
     )
 
 
+class Receiver(Protocol):
+    """Somebody who keeps what was received."""
+
+    @property
+    def requests(self) -> Sequence[object]:
+        """Everything until now."""
+
+
 class DyingCluster:
     """A scheduler whose recorder has ever more deaths, of three causes."""
 
@@ -69,7 +77,7 @@ class DyingCluster:
         self.count = 0
         self._cluster = LocalCluster(n_workers=0, dashboard_address=":0")
         self.address = self._cluster.scheduler_address
-        self._ring = DeathRing()
+        self._ring = DeathRing(most=2000, most_bytes=2**26)
         self._watch = DeathWatch(self._cluster.scheduler, self._ring, is_report_due=lambda _: False)
         self._cluster.scheduler.handlers[HANDLER] = self._watch.answer
 
@@ -163,7 +171,7 @@ class Watchers:
         """Run a watcher that ends when nothing is left to send."""
         assert self._started(*self._arguments, "finish").wait(LONG_S) == 0
 
-    def kill_one(self, receiver: BadReceiver[Request], *, is_new: bool) -> None:
+    def kill_one(self, receiver: Receiver, *, is_new: bool) -> None:
         """Start a watcher, and kill it at a random moment."""
         if is_new:
             with self._started(*self._arguments) as child:
@@ -208,7 +216,7 @@ def kill_the_watcher(folder: Path, kills: int) -> WatchKillResult:
     return _result(state, cluster.count, receiver.requests, kills)
 
 
-def _wait_for_a_moment(child: subprocess.Popen[str], receiver: BadReceiver[Request]) -> None:
+def _wait_for_a_moment(child: subprocess.Popen[str], receiver: Receiver) -> None:
     """Wait, mostly until it sends; sometimes only until it imports, opens the file, takes it or judges."""
     said_before, dice = len(receiver.requests), random.random()
     if dice < 0.9:

@@ -1,6 +1,7 @@
 """A program that watches a cluster with the public API and notifies a webhook, to be killed.
 
-Run as ``watched_program.py ADDRESS STATE URL [finish]``: with ``finish`` it ends when all is sent.
+Run as ``watched_program.py ADDRESS STATE URL [alertmanager] [finish]``: with ``alertmanager`` it notifies one
+instead, and with ``finish`` it ends when all is sent.
 Run without arguments it imports everything, then reads such arguments, one line per watcher. Each watcher is
 a process forked from it, so that many can be killed in a short time.
 """
@@ -15,6 +16,7 @@ import distributed  # noqa: F401  for forked processes
 
 import workerdiag
 from workerdiag.watch.settings import WatchSettings
+from workerdiag.watch.sinks.alertmanager import AlertmanagerSink
 from workerdiag.watch.sinks.webhook import WebhookSink
 
 SECRET = "known-to-both"
@@ -34,6 +36,8 @@ def is_all_said(watcher: workerdiag.Watcher) -> bool:
 def main(address: str, state: str, url: str, *words: str) -> None:
     """Watch until killed or finished."""
     sink = WebhookSink(url, SECRET, name="hook", timeout_s=TIMEOUT_S)
+    if "alertmanager" in words:
+        sink = AlertmanagerSink(url, repeat_s=2.0)
     with workerdiag.watch(address, sink, state=state, name="prod", settings=SETTINGS) as watcher:
         print("ready", flush=True)  # noqa: T201  it is a program
         while "finish" not in words or watcher.status().seen_at is None or not is_all_said(watcher):

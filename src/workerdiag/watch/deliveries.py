@@ -126,6 +126,15 @@ _LAST_RECEIPT = """
     SELECT receipt FROM delivery WHERE case_id = ? AND sink = ? AND state = 'sent'
     ORDER BY changed_at DESC, number DESC LIMIT 1
 """
+#: The last notices of open cases that a sink has taken.
+_CURRENT = """
+    SELECT d.id, d.attempts, d.receipt, n.body
+    FROM delivery AS d JOIN notice AS n ON n.id = d.notice_id JOIN watch_case AS c ON c.id = d.case_id
+    WHERE d.sink = ? AND d.state = 'sent' AND c.state NOT IN ('resolved', 'ended') AND NOT EXISTS (
+        SELECT 1 FROM delivery AS later WHERE later.case_id = d.case_id AND later.sink = d.sink
+        AND later.state = 'sent' AND later.number > d.number)
+    ORDER BY d.number
+"""
 _STORED = """
     SELECT d.id, d.sink, d.state, d.attempts, d.problem, d.due_at, d.changed_at, n.body
     FROM delivery AS d JOIN notice AS n ON n.id = d.notice_id
@@ -217,6 +226,16 @@ class DeliveryTable:
                     delivery = Delivery(id=id_, notice=notice, attempt=attempt, receipt=receipt)
                     return Claim(delivery=delivery, tries=tries)
         return None
+
+    def current(self, sink: str) -> tuple[Delivery, ...]:
+        """Return the last delivery of each open case that a sink has taken, to deliver it again."""
+        with self._file.transaction() as connection:
+            rows = connection.execute(_CURRENT, (utf8_safe(sink),)).fetchall()
+        return tuple(
+            Delivery(id=id_, notice=notice, attempt=attempts + 1, receipt=json.loads(receipt))
+            for id_, attempts, receipt, body in rows
+            if (notice := _notice(body)) is not None
+        )
 
     def next_due_at(self, sink: str) -> float | None:
         """Return when the next delivery of a sink is due; None if none waits."""

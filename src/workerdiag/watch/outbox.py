@@ -31,7 +31,7 @@ from workerdiag.watch.deliveries import (
     SinkStatus,
     StoredDelivery,
 )
-from workerdiag.watch.sinks.base import Delivery, DeliveryError, Sink, SinkSetupError
+from workerdiag.watch.sinks.base import Delivery, DeliveryError, RepeatingSink, Sink, SinkSetupError
 from workerdiag.watch.store import Store
 
 
@@ -147,6 +147,9 @@ class SinkThread:
         self._random = random
         self._wakes = threading.Event()
         self._has_ended = threading.Event()
+        self._repeat_s = sink.repeat_s if isinstance(sink, RepeatingSink) else None
+        #: When a sink that forgets was last told what is open.
+        self._repeated_at = 0.0
         #: End of the pause that the sink asked for.
         self._resumes_at = 0.0
         #: Deadline for its end, once it is to end.
@@ -196,10 +199,21 @@ class SinkThread:
             return self._wait_s(resumes_in_s)
         claim = self._table.claim(self.name)
         if claim is None:
+            self._repeat()
             due_at = self._table.next_due_at(self.name)
             return self._wait_s(None if due_at is None else due_at - self._clock())
         self._deliver(claim)
         return 0.0
+
+    def _repeat(self) -> None:
+        """Deliver again what is open, to a receiver that forgets; if that fails, at the next look."""
+        now = self._clock()
+        if self._repeat_s is None or self._deadline is not None or 0 <= now - self._repeated_at < self._repeat_s:
+            return
+        for delivery in self._table.current(self.name):
+            if isinstance(failure := self._attempt(delivery), _Failure):
+                raise DeliveryError(failure.problem)
+        self._repeated_at = now
 
     def _wait_s(self, due_in_s: float | None) -> float | None:
         if self._deadline is not None and (due_in_s is None or due_in_s > self._deadline.left_s):

@@ -22,12 +22,13 @@ def test_each_option_is_its_sink():
     """What can be typed has a sink, with secrets from the environment."""
     options = {
         "slack": ("#dask", "https://hooks.slack.com/services/T0/B0/x"),
+        "alertmanager": ("http://127.0.0.1:9093",),
         "webhook": ("https://a.example/hook",),
         "notify": ("json://127.0.0.1/",),
     }
     assert options.keys() == {each.name for each in SHIPPED}
     made = sinks_of(options, ENVIRONMENT)
-    kinds = "SlackSink SlackUrlSink WebhookSink AppriseSink".split()
+    kinds = "SlackSink SlackUrlSink AlertmanagerSink WebhookSink AppriseSink".split()
     assert [type(each).__name__ for each in made] == kinds
     assert all(isinstance(each, Sink) for each in made)
     assert len({each.name for each in made}) == len(made)

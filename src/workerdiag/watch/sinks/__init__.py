@@ -18,6 +18,7 @@ class SinkKind(NamedTuple):
 
 SHIPPED = (
     SinkKind("slack", "CHANNEL", "Post to a Slack channel, or to the URL of an incoming webhook.", "slack"),
+    SinkKind("alertmanager", "URL", "Alert through Prometheus' Alertmanager.", "alertmanager"),
     SinkKind("webhook", "URL", "Post signed JSON.", "webhook"),
     SinkKind("notify", "URL", "Send through Apprise: workerdiag[notify].", "apprise_url"),
 )

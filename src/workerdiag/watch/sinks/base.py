@@ -57,6 +57,15 @@ class Sink(Protocol):
         """
 
 
+@runtime_checkable
+class RepeatingSink(Sink, Protocol):
+    """A sink whose receiver forgets: the last notice of each open case is delivered again and again."""
+
+    @property
+    def repeat_s(self) -> float:
+        """Seconds between two such deliveries."""
+
+
 @define
 class SinkSetupError(WorkerdiagError):
     """A sink cannot work as it was set up: a token is empty, an address is invalid."""

@@ -1,0 +1,105 @@
+"""Prometheus' Alertmanager by its API v2: a case is an alert, which fires until it is resolved.
+
+Routing, silences, grouping in time, repeats and receivers are what Alertmanager is configured to do.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from math import isfinite
+
+from attrs import field, frozen
+
+from workerdiag.errors import utf8_safe
+from workerdiag.incidents.state_file_reader import BLIND_KEY
+from workerdiag.watch.case import Notice
+from workerdiag.watch.sinks.base import Delivery, Endpoint, name_field, sink_name, timeout_field, url_given
+from workerdiag.watch.sinks.notice_parts import is_web_address, line
+
+#: Alertmanager keeps alerts in memory only: they are sent again after this time, in seconds.
+REPEAT_S = 60.0
+#: An alert that nobody sends any more ends after this time, in seconds: that its watcher is gone is no good news.
+LASTS_S = 86_400.0
+_REMEDY = "give the address of Alertmanager, http://alertmanager:9093"
+
+
+@frozen
+class AlertmanagerSink:
+    """Alerts of one Alertmanager. Of a cluster of them, each one needs a sink.
+
+    The labels are the identity of an alert: when they change, the alert with the old ones is resolved.
+    """
+
+    url: str = field(repr=False, validator=url_given("alertmanager", _REMEDY))
+    name: str = name_field("alertmanager", lambda sink: sink_name("alertmanager", sink.url))
+    timeout_s: float = timeout_field("alertmanager")
+    #: Seconds after which the last notice of each open case is delivered again.
+    repeat_s: float = REPEAT_S
+    #: Seconds since the epoch.
+    clock: Callable[[], float] = field(default=time.time, repr=False)
+
+    def deliver(self, delivery: Delivery) -> Mapping[str, str]:
+        """Send the alert, and the end of the one that it replaces; note its labels."""
+        labels = labels_of(delivery.notice)
+        before = json.loads(delivery.receipt.get("labels", "null"))
+        alerts = [alert_of(delivery.notice, labels, self.clock())]
+        if before and before != labels:
+            alerts.append(_ended(alerts[0], before, self.clock()))
+        endpoint = Endpoint(
+            sink=self.name,
+            url=f"{self.url.rstrip('/')}/api/v2/alerts",
+            timeout_s=self.timeout_s,
+            remedy=_REMEDY,
+            secrets=(self.url,),
+        )
+        endpoint.post(json.dumps(alerts).encode(), {"Content-Type": "application/json"})
+        return {"labels": json.dumps(labels)}
+
+
+def labels_of(notice: Notice) -> Mapping[str, str]:
+    """The labels, by which Alertmanager routes, groups, silences and inhibits."""
+    is_blind = notice.key == BLIND_KEY
+    cause = notice.cause or ("watcher.blind" if is_blind else "unknown")
+    labels = {
+        "alertname": "DaskUnwatched" if is_blind else "DaskTrouble",
+        "fingerprint": notice.key,
+        "cause": cause,
+        "family": cause.partition(".")[0],
+        "blame": notice.blame,
+        "cluster": notice.cluster,
+    }
+    return {name: line(utf8_safe(value), 200) or "-" for name, value in labels.items()}
+
+
+def alert_of(notice: Notice, labels: Mapping[str, str], now: float) -> Mapping[str, object]:
+    """The alert as JSON: it ends in the past if the case is over."""
+    is_over = notice.state in ("resolved", "ended")
+    begin = notice.opened_at if isfinite(notice.opened_at) else now
+    links = {name: target for name, target in notice.links.items() if is_web_address(target)}
+    return {
+        "labels": labels,
+        "annotations": {
+            "summary": utf8_safe(notice.title),
+            "description": utf8_safe(notice.text),
+            **({"runbook_url": links["cause"]} if "cause" in links else {}),
+        },
+        "startsAt": _time(min(begin, now)),
+        "endsAt": _time(now if is_over else now + LASTS_S),
+        **({"generatorURL": links["bundle"]} if "bundle" in links else {}),
+    }
+
+
+def _ended(alert: Mapping[str, object], labels: object, now: float) -> Mapping[str, object]:
+    return {**alert, "labels": labels, "endsAt": _time(now)}
+
+
+def _time(when: float) -> str:
+    return datetime.fromtimestamp(max(0.0, when), UTC).isoformat(timespec="milliseconds")
+
+
+def from_option(value: str, _: Mapping[str, str]) -> AlertmanagerSink:
+    """Return the sink for the address of an Alertmanager."""
+    return AlertmanagerSink(value)
