@@ -36,10 +36,6 @@ class SimulatedScheduler:
         self.workers, self.running, self.unrunnable, self.queued = {}, [], {}, []
         self.status = SimpleNamespace(name="running")
         self.handlers, self.plugins, self.ran = {}, {}, []
-        #: Its log: time, level and text, oldest first; nothing is kept while `is_logging` is False.
-        self.log, self.is_logging = [], True
-        #: Topics of events that were requested.
-        self.asked_topics = []
         self._broker = SimpleNamespace(_topics=defaultdict(lambda: Topic(most_events)))
         self.ring = self.watch = None
         if has_recorder:
@@ -71,14 +67,8 @@ class SimulatedScheduler:
         found.events.append((when, message))
         found.count += 1
 
-    def note(self, text, *, when=NOW):
-        """Write a line to the log."""
-        if self.is_logging:
-            self.log.append((when, "INFO", f"distributed.scheduler - INFO - {text}"))
-
     def join(self, address, *, pid=7, nanny="tcp://10.0.0.4:9001", name="w", when=NOW - 100):
         """Let a worker join."""
-        self.note(f"Register worker addr: {address} name: {name}", when=when)
         worker = SimpleNamespace(pid=pid, nanny=nanny, name=name, processing={}, executing={})
         self.workers[address] = worker
         self.running.append(worker)
@@ -92,7 +82,6 @@ class SimulatedScheduler:
         if worker in self.running:
             self.running.remove(worker)
         stimulus = f"handle-worker-cleanup-{when}"
-        self.note(f"Remove worker addr: {address} name: w (stimulus_id={stimulus!r})", when=when)
         message = {"action": "remove-worker", "processing-tasks": set(keys), "expected": expected}
         message["stimulus_id"] = stimulus
         self.log_event(address, message, when=when)
@@ -146,15 +135,7 @@ class SimulatedConnection:
 
     async def events(self, topic):
         """Return the events of a topic."""
-        scheduler = self._reached()
-        scheduler.asked_topics.append(topic)
-        return tuple(scheduler._broker._topics[topic].events)
-
-    async def logs(self, *, start, n, timestamps):
-        """Return at most *n* log records from *start* on, newest first."""
-        assert timestamps
-        found = [each for each in self._reached().log if each[0] >= start]
-        return found[::-1][:n]
+        return tuple(self._reached()._broker._topics[topic].events)
 
     async def identity(self, n_workers):
         """Return its identity, and some of its workers."""

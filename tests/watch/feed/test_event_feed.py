@@ -52,7 +52,7 @@ def inside(monkeypatch):
         scheduler_feed, "Connection", lambda address, *_: SimulatedConnection({ADDRESS: scheduler}, address)
     )
     monkeypatch.setattr(events, "ClusterSource", Cluster)
-    monkeypatch.setattr("workerdiag.watch.feed.plain_events._POLL_S", 0.01)
+    monkeypatch.setattr("workerdiag.watch.feed.events._PLAIN_POLL_S", 0.01)
     monkeypatch.setattr("time.time", lambda: NOW)
     Cluster.asked = ()
     return scheduler

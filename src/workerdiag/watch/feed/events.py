@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 
 from attrs import evolve, field, frozen
 
@@ -14,13 +16,16 @@ from workerdiag.model.dask import Client, Method, Reply, is_disallowed
 from workerdiag.model.evidence import Event, Evidence, LogChunk
 from workerdiag.model.identity import NO_IDENTITY, Identity, identity_of
 from workerdiag.model.stop_reasons import is_deliberate
-from workerdiag.sources.cluster import ClusterSource
+from workerdiag.sources.cluster import ClusterSource, queries, state
 from workerdiag.sources.cluster.event_evidence import event_evidence
+from workerdiag.sources.cluster.losses import last_noted, with_action
 from workerdiag.sources.cluster.queries import Asker, answer_in_time
+from workerdiag.sources.cluster.workers import fetch_identity
+from workerdiag.sources.recorder.source import is_recording
 from workerdiag.watch.feed.connection import LATE_S, Connection
 from workerdiag.watch.feed.feed import LISTEN_S, Cursor, Look, with_farewell
 from workerdiag.watch.feed.look_handler import LOOK, LookReply, LookRequest, look_installer
-from workerdiag.watch.feed.plain_events import PlainEvents
+from workerdiag.wire import DEATH_TOPIC
 from workerdiag.wire.recorded_death import ClusterFigures, removal_id
 
 #: Maximum removals in a batch, which are shortened in one step on the scheduler's event loop.
@@ -159,6 +164,91 @@ class EventReader:
             most=_MOST,
             lookback_s=self._lookback_s if after is None else None,
         )
+
+
+#: Seconds between two questions to a scheduler without `LOOK`.
+_PLAIN_POLL_S = 5.0
+#: Maximum number of workers that the scheduler describes (an argument since 2025.4.0).
+_MOST_WORKERS = 50
+_MAX_KNOWN = 20_000
+
+
+class PlainEvents:
+    """Reads the removals of one scheduler with handlers that every scheduler has.
+
+    For another Python there, or forbidden functions. It is asked every five seconds, for all its events; their
+    times, in microseconds, replace their numbers. Whether it closes, and which workers are paused, is not known.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        #: The events of ``all`` at the last question, oldest first; empty before that.
+        self.entries: Sequence[tuple[float, object]] = ()
+        #: Process (not known here), nanny and name of workers, by address, including lost ones.
+        self._known: dict[str, tuple[object, object, object]] = {}
+
+    async def ask(self, wanted: LookRequest) -> LookReply:
+        """Return the removals after a time, at once if there are any, else after ``wait_s`` seconds."""
+        deadline = Deadline.after(wanted["wait_s"])
+        while True:
+            reply = await self._ask_once(wanted)
+            if reply["removals"] or reply["has_recorder"] or deadline.is_over:
+                return reply
+            await asyncio.sleep(deadline.share(at_most_s=_PLAIN_POLL_S).left_s)
+
+    async def _ask_once(self, wanted: LookRequest) -> LookReply:
+        identity = await fetch_identity(self._client, most_workers=_MOST_WORKERS)
+        since = wanted["since"] if wanted["scheduler_id"] == identity["id"] else 0
+        self._remember(identity["workers"])
+        worker_count = int(identity.get("n_workers", len(identity["workers"])))
+        self.entries = entries = await queries.fetch_events(self._client, "all")
+        now = last_noted(identity["workers"], entries)
+        new = [(when, each) for when, each in entries if _position(when) > since]
+        ages_s = wanted["lookback_s"]
+        not_before = 0.0 if ages_s is None else now - ages_s
+        recent = (each for each in with_action(new, "remove-worker") if each[0] >= not_before)
+        removals = list(islice(recent, wanted["most"]))
+        last = removals[-1][0] if len(removals) == wanted["most"] else max([since / 1e6, *(at for at, _ in new)])
+        states: Mapping[str, int] = (await state.count_states(self._client))["states"]
+        return {
+            "scheduler_id": str(identity["id"]),
+            "position": max(since, _position(last)),
+            "now": now,
+            "removals": [
+                (when, await _close_reason(self._client, each), self._known.get(str(each["worker"])), each)
+                for when, each in removals
+            ],
+            # the event of the cursor is kept, unless others have replaced it
+            "missed_count": int(bool(since and entries and _position(entries[0][0]) > since)),
+            "figures": {
+                "worker_count": worker_count,
+                "running_worker_count": worker_count,
+                "waiting_count": sum(states.get(each, 0) for each in ("no-worker", "queued")),
+                "assigned_count": states.get("processing", 0),
+            },
+            "closing_reason": None,
+            "has_recorder": is_recording(await queries.fetch_events(self._client, DEATH_TOPIC)),
+        }
+
+    def _remember(self, workers: Mapping[str, Reply]) -> None:
+        for address, each in workers.items():
+            self._known.pop(address, None)  # the newest last
+            self._known[address] = (None, each.get("nanny"), each.get("name"))
+        while len(self._known) > _MAX_KNOWN:
+            del self._known[next(iter(self._known))]
+
+
+async def _close_reason(client: Client, removal: Reply) -> str | None:
+    """Return why the worker closes, in its own words; None if it did not say."""
+    if removal.get("expected"):
+        return None
+    events: Sequence[tuple[float, object]] = await queries.fetch_events(client, str(removal.get("worker")))
+    reasons = [str(each.get("reason")) for _, each in with_action(events, "closing-worker")]
+    return reasons[-1] if reasons else None
+
+
+def _position(when: float) -> int:
+    return round(when * 1e6)
 
 
 #: Deaths per question: at most this many nannies are asked (`selection.MAX_NANNIES`).
