@@ -6,10 +6,10 @@ python examples/function_bot.py tcp://scheduler:8786
 import sys
 
 import workerdiag
-from workerdiag.watch.case import Notice
+from workerdiag.watch.case import WatchedCase
 
 
-def tell(notice: Notice) -> None:
+def tell(notice: WatchedCase) -> None:
     """Whatever you like: open an issue, ring a bell, scale the cluster."""
     print(notice.title, *notice.advice[:1], sep="\n  ", flush=True)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hypothesis import strategies as st
 
 from workerdiag.model.vocabulary import NoticeReason
-from workerdiag.watch.case import Notice
+from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.sinks.base import Delivery
 
 #: Texts that act on a reader in some service unless they are shown as text.
@@ -18,15 +18,16 @@ HOSTILE = (
 )
 
 
-def sample_notice(reason: NoticeReason = "new", **changes: object) -> Notice:
+def sample_notice(reason: NoticeReason = "new", **changes: object) -> WatchedCase:
     """Return a notice: three workers were killed at the memory limit."""
     given: dict[str, object] = {
-        "id": "case-1:1",
+        "notice_id": "case-1:1",
         "reason": reason,
-        "case_id": "case-1",
+        "id": "case-1",
         "key": "nanny.memory-terminate",
         "cluster": "prod",
         "state": "firing",
+        "what": "memory limit",
         "title": "3 workers of prod died: memory limit (93%)",
         "text": "3 workers of prod died\nGive each worker more memory.",
         "cause": "nanny.memory-terminate",
@@ -34,7 +35,7 @@ def sample_notice(reason: NoticeReason = "new", **changes: object) -> Notice:
         "blame": "task",
         "advice": ("Give each worker at least 4 GiB.", "Split the partitions."),
         "death_count": 3,
-        "hosts": ("host-a", "host-b"),
+        "hosts": frozenset({"host-a", "host-b"}),
         "first_victim": "tcp://10.0.0.1:34937",
         "at": 1_700_000_100.0,
         "opened_at": 1_700_000_000.0,
@@ -42,15 +43,15 @@ def sample_notice(reason: NoticeReason = "new", **changes: object) -> Notice:
         "links": {"cause": "https://docs.example.org/causes/nanny", "bundle": "/var/lib/deaths/1.zip"},
         **changes,
     }
-    return Notice(**given)
+    return WatchedCase(**given)
 
 
 def delivery_of(
-    notice: Notice | None = None, *, receipt: Mapping[str, str] | None = None, attempt: int = 1
+    notice: WatchedCase | None = None, *, receipt: Mapping[str, str] | None = None, attempt: int = 1
 ) -> Delivery:
     """Return a delivery of *notice* to some sink."""
     notice = notice or sample_notice()
-    return Delivery(id=f"{notice.id}:sink", notice=notice, receipt=receipt or {}, attempt=attempt)
+    return Delivery(id=f"{notice.notice_id}:sink", notice=notice, receipt=receipt or {}, attempt=attempt)
 
 
 #: Any text, including lone surrogates and control characters, as in names of clusters and hosts.
@@ -58,15 +59,15 @@ texts = st.text(max_size=300) | st.just(HOSTILE) | st.sampled_from(["\ud800", "\
 notices = st.builds(
     sample_notice,
     st.sampled_from(["new", "recurring", "escalating", "resolved", "ended", "blind"]),
+    notice_id=texts,
     id=texts,
-    case_id=texts,
     cluster=texts,
     title=texts,
     text=texts,
     cause=st.none() | texts,
     first_victim=texts,
     advice=st.lists(texts, max_size=8).map(tuple),
-    hosts=st.lists(texts, max_size=8).map(tuple),
+    hosts=st.frozensets(texts, max_size=8),
     links=st.dictionaries(texts | st.just("bundle"), texts | st.just("https://a.example/"), max_size=8),
     probability=st.floats(),
     at=st.floats(),

@@ -74,7 +74,7 @@ class HttpSink:
         body = json.dumps(
             {
                 "delivery": delivery.id,
-                "notice": delivery.notice.id,
+                "notice": delivery.notice.notice_id,
                 "sink": self.name,
                 "attempt": delivery.attempt,
                 "process": os.getpid(),
@@ -84,7 +84,7 @@ class HttpSink:
         try:
             with urllib.request.urlopen(urllib.request.Request(self._url, body), timeout=TIMEOUT_S):
                 self._journal.write(f"answered {delivery.id} {os.getpid()}")
-                return {"last": delivery.notice.id}
+                return {"last": delivery.notice.notice_id}
         except urllib.error.HTTPError as problem:
             asked = problem.headers.get("Retry-After")
             raise DeliveryError(str(problem), retry_after_s=float(asked) if asked else None) from problem

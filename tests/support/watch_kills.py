@@ -237,7 +237,7 @@ def _result(state: Path, death_count: int, requests: Sequence[Request], kills: i
     taken = [each for each in requests if is_taken(each.behaviour)]
     for each in taken:
         effects.setdefault(each.delivery, each)
-    arrived = Counter(each.notice["id"] for each in effects.values())
+    arrived = Counter(each.notice["notice_id"] for each in effects.values())
     known = {each.id for each in stored}
     lost = [f"{death_count - in_cases} deaths"] if in_cases != death_count else []
     return WatchKillResult(
@@ -262,12 +262,12 @@ def _result(state: Path, death_count: int, requests: Sequence[Request], kills: i
 
 
 def _count_of(case: WatchedCase, effects: Mapping[str, Request]) -> int:
-    return sum(each.notice["case_id"] == case.id for each in effects.values())
+    return sum(each.notice["id"] == case.id for each in effects.values())
 
 
 def _disorder(case: WatchedCase, effects: Sequence[Request]) -> Iterator[str]:
-    own = [each.notice for each in effects if each.notice["case_id"] == case.id]
-    numbers = [int(each["id"].rpartition("-")[2]) for each in own]
+    own = [each.notice for each in effects if each.notice["id"] == case.id]
+    numbers = [int(each["notice_id"].rpartition("-")[2]) for each in own]
     if numbers != list(range(1, len(own) + 1)):
         yield f"{case.id}: {numbers}"
     lives = [each["reason"] for each in own if each["reason"] in {"new", "recurring", "resolved"}]

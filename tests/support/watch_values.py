@@ -7,7 +7,7 @@ from attrs import define
 from workerdiag.incidents.incident import WatchedDeath
 from workerdiag.model.evidence import Event, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
-from workerdiag.watch.case import Notice, WatchedCase
+from workerdiag.watch.case import WatchedCase
 
 #: Time of everything here, in seconds since the epoch.
 NOW = 1_800_000_000.0
@@ -47,7 +47,7 @@ def watched_case(id_: str = "case-a", **changes) -> WatchedCase:
             "key": f"key of {id_}",
             "cluster": "prod",
             "state": "firing",
-            "title": "Memory limit",
+            "what": "Memory limit",
             "opened_at": NOW,
             "last_death_at": NOW,
             "hosts": frozenset({"host-b", "host-a"}),
@@ -57,21 +57,17 @@ def watched_case(id_: str = "case-a", **changes) -> WatchedCase:
     )
 
 
-def make_notice(case_id: str = "case-a", sequence: int = 1, **changes) -> Notice:
-    return Notice(
+def make_notice(case_id: str = "case-a", sequence: int = 1, **changes) -> WatchedCase:
+    return watched_case(
+        case_id,
         **{
-            "id": f"{case_id}-{sequence}",
+            "notice_id": f"{case_id}-{sequence}",
             "reason": "new" if sequence == 1 else "escalating",
-            "case_id": case_id,
-            "key": f"key of {case_id}",
-            "cluster": "prod",
-            "state": "firing",
+            "sequence": sequence,
             "title": f"3 workers of prod died ({sequence})",
             "text": "what, how sure, how many",
             "at": NOW,
-            "opened_at": NOW,
-            "last_death_at": NOW,
             "links": {"cause": "https://example.org/cause"},
             **changes,
-        }
+        },
     )

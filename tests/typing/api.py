@@ -13,7 +13,7 @@ from workerdiag.model.diagnosis import Blame, Death, Decision, NextStep, RankedC
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import GapReason, NoticeReason, Outcome, RetryAction, Verdict, WatcherState
 from workerdiag.plugins import Evidence, EvidenceSource, Gap
-from workerdiag.watch.case import Notice
+from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.sinks.slack import SlackSink
 from workerdiag.watch.watcher import Watcher
 
@@ -88,13 +88,13 @@ def with_rules_and_sources_of_ones_own() -> Rulebook:
     return book
 
 
-def watching_a_cluster(client: Client, seen: list[Notice]) -> tuple[str, ...]:
+def watching_a_cluster(client: Client, seen: list[WatchedCase]) -> tuple[str, ...]:
     """A callback, a sink, and the loop."""
     with workerdiag.watch(client, seen.append, SlackSink("#dask", "token"), state=Path("state.db")) as watcher:
         assert_type(watcher, Watcher)
         assert_type(watcher.status().state, WatcherState)
         for notice in watcher:
-            assert_type(notice, Notice)
+            assert_type(notice, WatchedCase)
             assert_type(notice.reason, NoticeReason)
     return tuple(each.title for each in watcher.cases())
 

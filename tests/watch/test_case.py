@@ -140,7 +140,7 @@ def test_the_first_cause_that_late_evidence_makes_sure_is_told():
 def test_doubt_is_no_change():
     """A sure cause that becomes unsure is not told."""
     case, reason = rejudged(opened(), incident(watched(), diagnosis=unsure()), START + 4000, SETTINGS)
-    assert (reason, case.title[:13]) == (None, "cause unknown")
+    assert (reason, case.what[:13]) == (None, "cause unknown")
 
 
 def test_deaths_that_settle_move_before_the_first_word():

@@ -187,7 +187,7 @@ def test_what_a_scheduler_wrote_down_before_it_went_is_read():
     )
     watched = Watched(feed)
     assert sum(each.death_count for each in watched.notices[:1]) == 1
-    assert {each.id for each in watched.store.cases()} == {watched.notices[0].case_id}
+    assert {each.id for each in watched.store.cases()} == {watched.notices[0].id}
     assert watched.store.cases()[0].death_count == 2
 
 

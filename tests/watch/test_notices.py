@@ -46,7 +46,7 @@ def test_a_notice_says_what_died_why_how_sure_and_what_to_do():
         "Evidence: /b/death.zip",
         f"Case: {case.id}, notice 1",
     ]
-    assert (notice.id, notice.links["bundle"]) == (f"{case.id}-{START:.0f}-1", "/b/death.zip")
+    assert (notice.notice_id, notice.links["bundle"]) == (f"{case.id}-{START:.0f}-1", "/b/death.zip")
 
 
 def test_doubt_is_said():

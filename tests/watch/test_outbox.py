@@ -39,7 +39,7 @@ class FakeSink:
 
     @property
     def notices(self) -> list[str]:
-        return [each.notice.id for each in self.seen]
+        return [each.notice.notice_id for each in self.seen]
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_a_final_error_is_a_dead_letter_at_once(store, outbox):
     final = DeliveryError("the token is wrong", is_final=True)
 
     def answer(delivery):
-        if delivery.notice.id == "case-a-1":
+        if delivery.notice.notice_id == "case-a-1":
             raise final
 
     sink = FakeSink(answer=answer)
@@ -150,8 +150,8 @@ def test_a_final_error_is_a_dead_letter_at_once(store, outbox):
     store.enqueue(make_notice(sequence=2), ["fake"])
     outbox(sink).close(LONG_S)
     (dead,) = store.deliveries("dead")
-    assert (dead.notice.id, dead.problem, dead.attempts) == ("case-a-1", "the token is wrong", 1)
-    assert [each.notice.id for each in store.deliveries("sent")] == ["case-a-2"]
+    assert (dead.notice.notice_id, dead.problem, dead.attempts) == ("case-a-1", "the token is wrong", 1)
+    assert [each.notice.notice_id for each in store.deliveries("sent")] == ["case-a-2"]
 
 
 def test_too_many_attempts_are_a_dead_letter(store, outbox, clock):
@@ -210,7 +210,7 @@ def test_retry_after_is_honoured_by_the_whole_sink(store, outbox, clock):
     """A receiver that asks for a pause gets nothing of other cases meanwhile, but other sinks go on."""
     limited = DeliveryError("too many", retry_after_s=100.0)
     once = fail(1, limited)
-    sink = FakeSink(answer=lambda each: once(each) if each.notice.case_id == "case-a" else None)
+    sink = FakeSink(answer=lambda each: once(each) if each.notice.id == "case-a" else None)
     other = FakeSink("other")
     store.enqueue(make_notice("case-a"), ["fake", "other"])
     running = outbox(sink, other)
@@ -291,7 +291,7 @@ def test_an_outcome_that_cannot_be_noted_is_a_failed_attempt(store, outbox, cloc
 
 def test_the_last_receipt_of_a_case_is_handed_on(store, outbox):
     """To the next delivery of that case at that sink, and to no other."""
-    one = FakeSink("one", answer=lambda each: {"ts": f"one-{each.notice.id}"})
+    one = FakeSink("one", answer=lambda each: {"ts": f"one-{each.notice.notice_id}"})
     two = FakeSink("two", answer=lambda _: None)
     for case, sequence in [("a", 1), ("b", 1), ("a", 2), ("a", 3)]:
         store.enqueue(make_notice(case, sequence), ["one", "two"])
@@ -464,7 +464,7 @@ def test_a_case_keeps_its_order_and_loses_nothing(notices, failures, restarts):
                 raise DeliveryError("slow down", retry_after_s=0.001)
 
     sent: list[str] = []
-    sink = FakeSink(answer=lambda each: (answer(each), sent.append(each.notice.id))[0])
+    sink = FakeSink(answer=lambda each: (answer(each), sent.append(each.notice.notice_id))[0])
     running = Outbox(store, [sink], retry=QUICK)
     running.start()
     for number, case in enumerate(notices):
@@ -476,8 +476,8 @@ def test_a_case_keeps_its_order_and_loses_nothing(notices, failures, restarts):
             running = Outbox(store, [sink], retry=QUICK)
             running.start()
     assert running.close(LONG_S) == ()
-    dead = [each.notice.id for each in store.deliveries("dead")]
-    assert sorted(sent + dead) == sorted({each.notice.id for each in store.deliveries()})
+    dead = [each.notice.notice_id for each in store.deliveries("dead")]
+    assert sorted(sent + dead) == sorted({each.notice.notice_id for each in store.deliveries()})
     for case in set(notices):
         numbers = [int(each.split("-")[1]) for each in sent if each.startswith(case)]
         assert numbers == sorted(numbers)

@@ -136,11 +136,11 @@ def test_text_that_is_no_utf_8_is_kept(store):
     odd = "worker-\udcff"
     store.add_deaths(odd, [watched_death(1, id=odd, identity=Identity(name=odd), evidence=())])
     store.set_cursor(odd, Cursor(epoch=odd, position=1))
-    store.put_case(watched_case(odd, cluster=odd, title=odd))
-    store.enqueue(make_notice(id=odd, case_id=odd, text=odd), [odd])
+    store.put_case(watched_case(odd, cluster=odd, what=odd))
+    store.enqueue(make_notice(odd, notice_id=odd, text=odd), [odd])
     store.assign([odd], odd)
     assert store.pending_deaths(odd) == ()
-    assert store.case(odd).title == odd
+    assert store.case(odd).what == odd
     assert store.deliveries()[0].notice.text == odd
 
 
@@ -167,7 +167,7 @@ def test_what_is_over_is_forgotten(tmp_path):
     store.prune()
     assert [each.id for each in store.pending_deaths()] == ["epoch-3", "epoch-9"]
     assert [each.id for each in store.cases()] == ["goes-on", "waits"]
-    assert [each.notice.id for each in store.deliveries()] == ["goes-on-2", "waits-1"]
+    assert [each.notice.notice_id for each in store.deliveries()] == ["goes-on-2", "waits-1"]
     store.close()
     assert (tmp_path / "state.db").stat().st_size < size
     assert clock.now > NOW

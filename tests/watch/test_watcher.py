@@ -143,13 +143,13 @@ def test_a_loop_that_fails_gets_the_notice_again(tmp_path):
     def fail_on_the_first():
         with watching(ended(), state=state) as watcher:
             for notice in watcher:
-                seen.append(notice.id)
+                seen.append(notice.notice_id)
                 raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail_on_the_first()
     with watching(ended(), state=state) as watcher:
-        again = [each.id for each in watcher]
+        again = [each.notice_id for each in watcher]
     assert again[0] == seen[0]
     assert len(again) == len(set(again))
 
@@ -160,7 +160,7 @@ def test_a_loop_that_is_left_has_worked_on_its_notice(tmp_path):
     with watching(ended(), state=state) as watcher:
         first = next(watcher)
     with watching(ended(), state=state) as watcher:
-        assert first.id not in [each.id for each in watcher]
+        assert first.notice_id not in [each.notice_id for each in watcher]
 
 
 def test_a_notice_that_was_worked_on_is_noted_however_slow_the_state_is(tmp_path, monkeypatch):
@@ -176,7 +176,7 @@ def test_a_notice_that_was_worked_on_is_noted_however_slow_the_state_is(tmp_path
     with watching(ended(), state=state) as watcher:
         first = next(watcher)
     with watching(ended(), state=state) as watcher:
-        assert first.id not in [each.id for each in watcher]
+        assert first.notice_id not in [each.notice_id for each in watcher]
 
 
 def test_what_was_not_judged_is_judged_by_the_next_watcher(tmp_path):
@@ -254,7 +254,7 @@ def test_thousand_deaths_of_three_causes_are_three_notices():
     reasons = [each.reason for each in heard]
     assert reasons.count("new") == 3
     assert len(reasons) <= 6
-    assert len({each.case_id for each in heard}) == 3
+    assert len({each.id for each in heard}) == 3
 
 
 def test_an_hour_without_scheduler_is_two_notices():

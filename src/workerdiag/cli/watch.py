@@ -38,7 +38,7 @@ from workerdiag.watch.sinks import SHIPPED
 
 if TYPE_CHECKING:
     from workerdiag.model.vocabulary import NoticeReason
-    from workerdiag.watch.case import Notice, WatchedCase
+    from workerdiag.watch.case import WatchedCase
     from workerdiag.watch.deliveries import SinkStatus, StoredDelivery
     from workerdiag.watch.store import Store
     from workerdiag.watch.watcher import Watcher
@@ -147,7 +147,7 @@ def _problems(store: Store) -> Iterator[str]:
         yield "no watcher is running (start one: workerdiag watch ADDRESS, with the same --state)"
     for case in store.cases():
         if case.key == BLIND_KEY and case.is_open:
-            yield f"the watcher does not see {case.cluster}: {case.title}"
+            yield f"the watcher does not see {case.cluster}: {case.what}"
     if dead := len(store.deliveries("dead")):
         yield f"{pluralize(dead, 'notice')} could not be delivered"
 
@@ -183,7 +183,7 @@ def _case_lines(name: str, case: WatchedCase) -> Iterator[str]:
     hosts = f" on {pluralize(len(case.hosts), 'host')}" if len(case.hosts) > 1 else ""
     last = format_time(case.last_death_at)
     yield from _field(name, f"{case.id}  {case.state} on {case.cluster}{died}{hosts}, last {last} UTC")
-    yield from _field("", f"{case.title}{sure}")
+    yield from _field("", f"{case.what}{sure}")
 
 
 def _sink_text(sink: SinkStatus, now: float) -> str:
@@ -213,7 +213,7 @@ _CONNECT_S = 30.0
 NoticeFormat = Literal["text", "json"]
 
 
-def notice_lines(notice: Notice) -> Iterator[str]:
+def notice_lines(notice: WatchedCase) -> Iterator[str]:
     """Time and reason of a notice, its title, the rest of it, and an empty line."""
     yield _styled(f"{format_time(notice.at)} UTC  {notice.reason}", dim=True)
     title, *others = notice.text.splitlines() or [notice.title]
@@ -363,7 +363,7 @@ def _follow(watcher: Watcher, address: str, form: NoticeFormat) -> None:
     click.echo("The cluster was closed.", err=True)
 
 
-def _print(notice: Notice, form: NoticeFormat) -> None:
+def _print(notice: WatchedCase, form: NoticeFormat) -> None:
     if form == "json":
         from workerdiag.watch.sinks.webhook import notice_json
 

@@ -89,7 +89,7 @@ def blind_clusters(path: str | os.PathLike[str]) -> tuple[tuple[str, str], ...]:
     """
     with _reading(path) as connection:
         rows = connection.execute(
-            "SELECT cluster, json_extract(body, '$.title') FROM watch_case"
+            "SELECT cluster, json_extract(body, '$.what') FROM watch_case"
             " WHERE json_valid(body) AND json_extract(body, '$.key') = ? ORDER BY cluster",
             (BLIND_KEY,),
         )

@@ -1,4 +1,4 @@
-"""Cases, notices, and the life of a case: how incidents, time and the end of a cluster change it.
+"""Cases, and the life of a case: how incidents, time and the end of a cluster change it.
 
 Pure functions without a clock. *now* is a time by the watcher's clock; deaths have times by the scheduler's
 clock, and the two are never compared.
@@ -66,7 +66,10 @@ class CaseProgress:
 
 @frozen(kw_only=True)
 class WatchedCase:
-    """All incidents of one key on one cluster, and the notices about them."""
+    """All incidents of one key on one cluster. A notice is a case as it was when the watcher spoke of it.
+
+    In a notice, texts are free of secrets and of characters that act on a terminal.
+    """
 
     #: The same for the same key and cluster, for all watchers.
     id: str
@@ -75,7 +78,8 @@ class WatchedCase:
     state: CaseState
     #: The likeliest cause of the last judgement. The key stays when it changes.
     cause: str | None = None
-    title: str
+    #: The title of the cause, or what else is wrong.
+    what: str
     probability: float = 0.0
     blame: Verdict = "unknown"
     #: What to do, one sentence each, most helpful first.
@@ -94,52 +98,34 @@ class WatchedCase:
     task: str = ""
     #: Number of the last notice, from 1; 0: none yet.
     sequence: int = field(default=0, validator=ge(0))
-    last_notice_at: float | None = None
+    #: When that was, in seconds since the epoch.
+    at: float = 0.0
     #: Path or URL of the death bundle, if one was saved.
     bundle: str = ""
+    #: What follows has the value of its default but in a notice. Case, opening time and number, the same in every
+    #: delivery to any sink.
+    notice_id: str = ""
+    reason: NoticeReason = "new"
+    #: One line of at most 120 characters: ``3 workers of prod died: memory limit (93%)``.
+    title: str = ""
+    #: Several lines for a terminal or a chat: what, how sure, how many, where, what to do.
+    text: str = ""
+    #: By name: ``cause`` the address of the cause's page, or the command that shows it; ``bundle`` where the
+    #: evidence is.
+    links: Mapping[str, str] = field(factory=dict, hash=False)
     progress: CaseProgress = CaseProgress()
     #: `Diagnosis.to_json` of the last incident.
     diagnosis_json: str = field(default="", repr=False)
 
     @property
+    def unexplained_count(self) -> int:
+        """Number of deaths without a known cause that came with these."""
+        return len(self.unexplained_ids)
+
+    @property
     def is_open(self) -> bool:
         """Whether it may have further notices without another incident."""
         return self.state not in ("resolved", "ended")
-
-
-@frozen(kw_only=True)
-class Notice:
-    """One notice of the watcher about a case, self-contained and free of secrets."""
-
-    #: Case, opening time and number, the same in every delivery to any sink.
-    id: str
-    reason: NoticeReason
-    case_id: str
-    key: str
-    cluster: str
-    state: CaseState
-    #: One line of at most 120 characters: ``3 workers of prod died: memory limit (93%)``.
-    title: str
-    #: Several lines for a terminal or a chat: what, how sure, how many, where, what to do.
-    text: str
-    cause: str | None = None
-    probability: float = 0.0
-    blame: Verdict = "unknown"
-    advice: tuple[str, ...] = ()
-    death_count: int = 0
-    #: Number of deaths without a known cause that came with these.
-    unexplained_count: int = 0
-    hosts: tuple[str, ...] = ()
-    first_victim: str = ""
-    #: Seconds since the epoch.
-    at: float
-    opened_at: float
-    last_death_at: float
-    #: By name: ``cause`` the address of the cause's page, or the command that shows it; ``bundle`` where the
-    #: evidence is.
-    links: Mapping[str, str] = field(factory=dict, hash=False)
-    #: `Diagnosis.to_json`; empty where there is none (blind).
-    diagnosis_json: str = field(default="", repr=False)
 
 
 #: Key of the case for deaths that are not judged yet.
@@ -224,7 +210,7 @@ def blind_case(cluster: str, now: float, problem: str, previous: WatchedCase | N
         key=BLIND_KEY,
         cluster=cluster,
         state="firing",
-        title=one_line(problem),
+        what=one_line(problem),
         opened_at=now,
         last_death_at=now,
         sequence=previous.sequence if previous is not None else 0,
@@ -243,7 +229,7 @@ def settling_case(cluster: str, deaths: Sequence[WatchedDeath]) -> WatchedCase |
         key=SETTLING_KEY,
         cluster=cluster,
         state="settling",
-        title="not diagnosed yet, evidence is still arriving",
+        what="not diagnosed yet, evidence is still arriving",
         opened_at=min(each.when for each in lost),
         last_death_at=max(each.when for each in lost),
         death_count=len(lost),
@@ -261,7 +247,7 @@ def _opened(case: WatchedCase | None, incident: WatchedIncident, cluster: str, n
         key=case.key if case is not None else incident.key,
         cluster=cluster,
         state="firing",
-        title="",
+        what="",
         opened_at=min((incident.when, *(each.when for each in deaths))),
         last_death_at=max((incident.when, *(each.when for each in deaths))),
         death_count=len(deaths),
@@ -311,7 +297,7 @@ def _spoken(case: WatchedCase, reason: NoticeReason, now: float) -> Step:
     if _is_likely(case) and case.cause is not None and case.cause not in told:
         told = (*told, case.cause)
     progress = evolve(case.progress, told_causes=told)
-    return evolve(case, sequence=case.sequence + 1, last_notice_at=now, progress=progress), reason
+    return evolve(case, sequence=case.sequence + 1, at=now, progress=progress), reason
 
 
 def _is_likely(case: WatchedCase) -> bool:
@@ -323,7 +309,7 @@ def _last_seen(case: WatchedCase) -> float:
 
 
 def _last_word(case: WatchedCase) -> float:
-    return case.last_notice_at if case.last_notice_at is not None else -inf
+    return case.at if case.sequence else -inf
 
 
 def with_diagnosis(case: WatchedCase, diagnosis: Diagnosis) -> WatchedCase:
@@ -333,7 +319,7 @@ def with_diagnosis(case: WatchedCase, diagnosis: Diagnosis) -> WatchedCase:
     return evolve(
         case,
         cause=top.id if top is not None else None,
-        title=title_of(diagnosis),
+        what=title_of(diagnosis),
         probability=top.probability if top is not None else 0.0,
         blame=diagnosis.blame.verdict,
         task=_task_of(diagnosis),
@@ -427,7 +413,7 @@ def case_beside(
         and hosts <= case.hosts
         and (incident.is_unexplained or guess == case.cause)
     ]
-    unexplained_count = len(incident.deaths) + sum(len(case.unexplained_ids) for *_, case in near)
+    unexplained_count = len(incident.deaths) + sum(case.unexplained_count for *_, case in near)
     if unexplained_count > sum(case.death_count for *_, case in near):
         return None
     return min(near, key=lambda each: each[:2])[-1]

@@ -18,7 +18,7 @@ from attrs.validators import ge, gt
 from workerdiag.errors import utf8_safe
 from workerdiag.guard import guarded
 from workerdiag.model.vocabulary import DeliveryState
-from workerdiag.watch.case import Notice
+from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.sinks.base import Delivery
 from workerdiag.watch.state_file import StateFile, value_from_json, value_to_json
 
@@ -45,7 +45,7 @@ class StoredDelivery:
     #: Since when it is in its state: a sink that hangs stays ``sending``.
     since: float
     #: None if the file has no valid notice.
-    notice: Notice | None = field(repr=False)
+    notice: WatchedCase | None = field(repr=False)
 
 
 @frozen(kw_only=True)
@@ -173,9 +173,9 @@ class DeliveryTable:
         self._file = file
         self._clock = clock
 
-    def enqueue(self, notice: Notice, sink_names: Iterable[str]) -> None:
+    def enqueue(self, notice: WatchedCase, sink_names: Iterable[str]) -> None:
         """Add a notice for each sink that does not have it yet."""
-        now, notice_id = self._clock(), utf8_safe(notice.id)
+        now, notice_id = self._clock(), utf8_safe(notice.notice_id)
         with self._file.transaction() as connection:
             connection.execute(
                 "INSERT OR IGNORE INTO notice VALUES (?, ?, ?)", (notice_id, value_to_json(notice), now)
@@ -184,7 +184,7 @@ class DeliveryTable:
                 "INSERT OR IGNORE INTO delivery (id, notice_id, case_id, sink, state, due_at, changed_at)"
                 " VALUES (?, ?, ?, ?, 'pending', ?, ?)",
                 [
-                    (delivery_id(notice_id, sink), notice_id, utf8_safe(notice.case_id), sink, now, now)
+                    (delivery_id(notice_id, sink), notice_id, utf8_safe(notice.id), sink, now, now)
                     for sink in map(utf8_safe, sink_names)
                 ],
             )
@@ -328,7 +328,7 @@ class DeliveryTable:
             )
 
 
-def _notice(body: str) -> Notice | None:
+def _notice(body: str) -> WatchedCase | None:
     with guarded("reading a notice"):
-        return value_from_json(body, Notice)
+        return value_from_json(body, WatchedCase)
     return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from attrs import evolve
+
 from workerdiag.incidents.state_file_reader import BLIND_KEY
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.redaction.secrets import redact_text
@@ -20,7 +22,7 @@ from workerdiag.rendering.wording import (
 )
 from workerdiag.settings import documentation_url
 from workerdiag.units import format_duration, format_time
-from workerdiag.watch.case import Notice, WatchedCase, is_churn
+from workerdiag.watch.case import WatchedCase, is_churn
 
 #: Characters of a title, and of one line of the text.
 TITLE_CHARS, _LINE_CHARS = 120, 500
@@ -41,30 +43,23 @@ _BEGINNINGS: Mapping[NoticeReason, str] = {
 }
 
 
-def notice_of(case: WatchedCase, reason: NoticeReason, now: float) -> Notice:
+def notice_of(case: WatchedCase, reason: NoticeReason, now: float) -> WatchedCase:
     """Return the notice about *case*, which `workerdiag.watch.case` has advanced to this notice."""
-    return Notice(
-        id=notice_id(case),
+    return evolve(
+        case,
+        notice_id=notice_id(case),
         reason=reason,
-        case_id=case.id,
-        key=case.key,
-        cluster=clean(case.cluster),
-        state=case.state,
+        at=now,
         title=title_line(_title(case, reason), _certainty(case, reason)),
         text="\n".join(clip(clean(line), _LINE_CHARS) for line in _notice_lines(case, reason, now)),
-        cause=case.cause,
-        probability=case.probability,
-        blame=case.blame,
-        advice=tuple(map(clean, case.advice)),
-        death_count=case.death_count,
-        unexplained_count=len(case.unexplained_ids),
-        hosts=tuple(sorted(map(clean, case.hosts))),
-        first_victim=clean(case.first_victim),
-        at=now,
-        opened_at=case.opened_at,
-        last_death_at=case.last_death_at,
         links=_links(case),
-        diagnosis_json=case.diagnosis_json,
+        cluster=clean(case.cluster),
+        what=clean(case.what),
+        advice=tuple(map(clean, case.advice)),
+        hosts=frozenset(map(clean, case.hosts)),
+        first_victim=clean(case.first_victim),
+        task=clean(case.task),
+        bundle=clean(case.bundle),
     )
 
 
@@ -95,7 +90,7 @@ def _title(case: WatchedCase, reason: NoticeReason) -> str:
     if reason == "resolved":
         happened = f"{happened}, none now" if case.death_count else f"{cluster} is working again"
     is_first_cause = reason == "changed" and len(case.progress.told_causes) == 1
-    return f"{'Cause found: ' if is_first_cause else _BEGINNINGS[reason]}{happened}: {case.title}"
+    return f"{'Cause found: ' if is_first_cause else _BEGINNINGS[reason]}{happened}: {case.what}"
 
 
 def _happened(case: WatchedCase, cluster: str) -> str:
@@ -110,7 +105,7 @@ def _blind_title(case: WatchedCase, reason: NoticeReason, cluster: str) -> str:
         return f"The watcher sees {cluster} again"
     if reason == "ended":
         return f"{cluster} ended while the watcher could not see it"
-    return f"The watcher cannot see {cluster}: {case.title}"
+    return f"The watcher cannot see {cluster}: {case.what}"
 
 
 def _certainty(case: WatchedCase, reason: NoticeReason) -> str:
@@ -131,7 +126,7 @@ def _notice_lines(case: WatchedCase, reason: NoticeReason, now: float) -> Iterat
 def _blind_lines(case: WatchedCase, reason: NoticeReason, now: float) -> Iterator[str]:
     yield f"Since: {format_time(case.opened_at)} UTC, for {format_duration(max(0.0, now - case.opened_at))}"
     if reason == "resolved":
-        yield f"What it could not see: {case.title}"
+        yield f"What it could not see: {case.what}"
     else:
         yield "Until the watcher sees the cluster again, silence does not mean health."
 
@@ -154,7 +149,7 @@ def _case_lines(case: WatchedCase, reason: NoticeReason) -> Iterator[str]:
         yield f"Where: {_hosts(case)}"
     if case.death_count > 1 and case.first_victim:
         yield f"First victim: {case.first_victim}"
-    if count := len(case.unexplained_ids):
+    if count := case.unexplained_count:
         yield f"Also: {pluralize(count, 'worker')} died of an unknown cause"
     if case.task:
         yield f"Task: {clip(case.task, _TASK_CHARS)}"
@@ -184,7 +179,7 @@ def _advice_lines(case: WatchedCase) -> Iterator[str]:
         yield f"{'Or' if number else 'Do now'}: {clip(each, _ADVICE_CHARS)}"
 
 
-def times_text(about: WatchedCase | Notice) -> str:
+def times_text(about: WatchedCase) -> str:
     """Return the time span of the deaths for people."""
     first, last = format_time(about.opened_at), format_time(about.last_death_at)
     return f"{first} UTC" if first == last else f"{first} to {last} UTC"

@@ -22,7 +22,7 @@ from workerdiag.deadline import NO_DEADLINE, Deadline, start_thread
 from workerdiag.errors import StateFileError, describe_error, error_text
 from workerdiag.guard import guarded
 from workerdiag.redaction.secrets import redact_text
-from workerdiag.watch.case import Notice
+from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.deliveries import (
     Claim,
     DeliveryTable,
@@ -299,7 +299,7 @@ class Inbox:
     """
 
     name: str = INBOX_NAME
-    _offered: Notice | None = field(default=None, init=False)
+    _offered: WatchedCase | None = field(default=None, init=False)
     #: Whether the program is processing the offered notice.
     _is_taken: bool = field(default=False, init=False)
     _is_ended: bool = field(default=False, init=False)
@@ -324,7 +324,7 @@ class Inbox:
                 self._offered = None
             raise DeliveryError(problem="the watcher was closed before the program asked for the next notice")
 
-    def take(self, timeout_s: float | None = None) -> Notice | None:
+    def take(self, timeout_s: float | None = None) -> WatchedCase | None:
         """Wait for the next notice; None after the last one. The previous one then counts as delivered.
 
         Raises:
@@ -336,7 +336,7 @@ class Inbox:
                 raise TimeoutError(f"no notice within {timeout_s} s")
             return self._hand_over()
 
-    async def take_async(self) -> Notice | None:
+    async def take_async(self) -> WatchedCase | None:
         """Do the same as `take` without blocking the event loop of the program."""
         loop = asyncio.get_running_loop()
         changed = asyncio.Event()
@@ -385,7 +385,7 @@ class Inbox:
     def _has_answer(self) -> bool:
         return self._is_closed or self._is_ended or (self._offered is not None and not self._is_taken)
 
-    def _hand_over(self) -> Notice | None:
+    def _hand_over(self) -> WatchedCase | None:
         if self._is_closed or self._offered is None or self._is_taken:
             return None
         self._is_taken = True

@@ -16,7 +16,7 @@ from workerdiag.errors import StateFileError, describe_error, utf8_safe
 from workerdiag.incidents.incident import WatchedDeath
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import DeliveryState
-from workerdiag.watch.case import Notice, WatchedCase
+from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.deliveries import DeliveryTable, StoredDelivery
 from workerdiag.watch.feed.feed import Cursor
 from workerdiag.watch.state_file import (
@@ -143,7 +143,7 @@ class Store:
         values = (case.id, case.cluster, case.state, value_to_json(case), self.clock())
         self._rows("INSERT OR REPLACE INTO watch_case VALUES (?, ?, ?, ?, ?)", *values)
 
-    def enqueue(self, notice: Notice, sink_names: Iterable[str]) -> None:
+    def enqueue(self, notice: WatchedCase, sink_names: Iterable[str]) -> None:
         """Put a notice into the outbox, once for each sink. An existing one stays unchanged."""
         self.outbox.enqueue(notice, sink_names)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve
 
-from workerdiag.watch.case import Notice
+from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.casebook import made_folder
 from workerdiag.watch.feed import open_feed
 from workerdiag.watch.outbox import INBOX_NAME
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def watch(
     client_or_address: Client | str | Path | Callable[[], str],
-    *sinks: Sink | Callable[[Notice], object],
+    *sinks: Sink | Callable[[WatchedCase], object],
     state: str | os.PathLike[str] | None = None,
     bundles: str | os.PathLike[str] | None = None,
     name: str | None = None,
@@ -38,7 +38,8 @@ def watch(
     Args:
         client_or_address: A client, the scheduler's address, the path of a scheduler file, or a callable that
             returns an address, which is called before each question.
-        sinks: Where notices go: plain functions of a `Notice`, or sinks of `workerdiag.watch.sinks`.
+        sinks: Where notices go: plain functions of a notice (a `WatchedCase`), or sinks of
+            `workerdiag.watch.sinks`.
         state: Path of the file in which it keeps what it knows, so that nothing is lost or told twice when it
             is restarted; None: in memory.
         bundles: A folder for a death bundle of each case that is opened; notices say where it is. None: the

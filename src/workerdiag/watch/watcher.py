@@ -17,7 +17,7 @@ from workerdiag.deadline import Deadline, start_thread
 from workerdiag.errors import WorkerdiagError
 from workerdiag.guard import guarded
 from workerdiag.incidents.judge import judge, judge_standstill
-from workerdiag.watch.case import Notice, WatchedCase
+from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.feed.feed import DeathFeed
 from workerdiag.watch.loop import WatcherProgress, WatcherStatus, WatchLoop
@@ -40,9 +40,9 @@ _DRAIN_POLL_S = 0.2
 class Watcher:
     """Watches a cluster until it is closed; ``with`` and ``async with`` close it.
 
-    Iterating over it, with ``for`` or ``async for``, yields each `Notice`, until the watcher is closed, or
-    the cluster was. A notice counts as delivered when the loop asks for the next one: if the loop fails, a
-    watcher with the same state yields it again.
+    Iterating over it, with ``for`` or ``async for``, yields each notice, a `WatchedCase`, until the watcher is
+    closed, or the cluster was. A notice counts as delivered when the loop asks for the next one: if the loop
+    fails, a watcher with the same state yields it again.
     """
 
     _feed: DeathFeed
@@ -125,7 +125,7 @@ class Watcher:
         self._is_iterated = True
         return self
 
-    def __next__(self) -> Notice:
+    def __next__(self) -> WatchedCase:
         notice = self.next_notice()
         if notice is None:
             raise StopIteration
@@ -135,13 +135,13 @@ class Watcher:
         self._is_iterated = True
         return self
 
-    async def __anext__(self) -> Notice:
+    async def __anext__(self) -> WatchedCase:
         notice = None if self._is_elsewhere else await self._inbox.take_async()
         if notice is None:
             raise StopAsyncIteration
         return notice
 
-    def next_notice(self, timeout_s: float | None = None) -> Notice | None:
+    def next_notice(self, timeout_s: float | None = None) -> WatchedCase | None:
         """Return the next notice, as iteration does; None after the last one.
 
         Raises:

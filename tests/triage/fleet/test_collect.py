@@ -156,7 +156,7 @@ def test_a_watcher_knows_what_its_recorder_saw_running(tmp_path):
 def test_a_watcher_that_was_blind_saw_at_least_those(tmp_path):
     """What died while the scheduler did not answer is in no table."""
     store = write_state(tmp_path / "watch.db")
-    store.put_case(watched_case("blind", key="blind", state="resolved", title="no answer for 2 minutes"))
+    store.put_case(watched_case("blind", key="blind", state="resolved", what="no answer for 2 minutes"))
     store.close()
     report = workerdiag.fleet(tmp_path)
     assert [each.part for each in report.gaps] == ["unseen"]

@@ -17,7 +17,7 @@ from workerdiag.watch.sinks.webhook import WebhookSink
 from workerdiag.watch.store import Store
 
 NOTICES = [
-    sample_notice(reason, id=f"case-1-{at}", title=f"Notice {at}")
+    sample_notice(reason, notice_id=f"case-1-{at}", title=f"Notice {at}")
     for at, reason in enumerate(("new", "escalating", "resolved"))
 ]
 #: Longer than any test waits.

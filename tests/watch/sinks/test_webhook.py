@@ -69,7 +69,7 @@ def test_a_diagnosis_that_cannot_be_sent_keeps_back_no_notice(diagnosis):
         sink_for(server).deliver(delivery_of(sample_notice(diagnosis_json=diagnosis)))
     body = json.loads(server.requests[0].body)
     assert body["diagnosis"] is None
-    assert body["notice"]["case_id"] == "case-1"
+    assert body["notice"]["id"] == "case-1"
 
 
 def test_a_second_attempt_has_the_same_key_and_body():

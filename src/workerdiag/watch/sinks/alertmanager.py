@@ -15,7 +15,7 @@ from attrs import field, frozen
 
 from workerdiag.errors import utf8_safe
 from workerdiag.incidents.state_file_reader import BLIND_KEY
-from workerdiag.watch.case import Notice
+from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.sinks.base import Delivery, Endpoint, name_field, sink_name, timeout_field, url_given
 from workerdiag.watch.sinks.notice_parts import is_web_address, line
 
@@ -59,7 +59,7 @@ class AlertmanagerSink:
         return {"labels": json.dumps(labels)}
 
 
-def labels_of(notice: Notice) -> Mapping[str, str]:
+def labels_of(notice: WatchedCase) -> Mapping[str, str]:
     """The labels, by which Alertmanager routes, groups, silences and inhibits."""
     is_blind = notice.key == BLIND_KEY
     cause = notice.cause or ("watcher.blind" if is_blind else "unknown")
@@ -74,7 +74,7 @@ def labels_of(notice: Notice) -> Mapping[str, str]:
     return {name: line(utf8_safe(value), 200) or "-" for name, value in labels.items()}
 
 
-def alert_of(notice: Notice, labels: Mapping[str, str], now: float) -> Mapping[str, object]:
+def alert_of(notice: WatchedCase, labels: Mapping[str, str], now: float) -> Mapping[str, object]:
     """The alert as JSON: it ends in the past if the case is over."""
     is_over = notice.state in ("resolved", "ended")
     begin = notice.opened_at if isfinite(notice.opened_at) else now

@@ -12,7 +12,7 @@ from attrs import field, frozen
 
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
 from workerdiag.model.vocabulary import NoticeReason
-from workerdiag.watch.case import Notice
+from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.sinks.base import (
     Delivery,
     DeliveryError,
@@ -79,7 +79,7 @@ class AppriseSink:
             raise DeliveryError(f"{self.name}: {self._shown(problem)}")
         return {}
 
-    def _notify(self, notice: Notice) -> str:
+    def _notify(self, notice: WatchedCase) -> str:
         card = card_of(notice)
         service = _service_of(self.url)
         with _Warnings() as warnings:

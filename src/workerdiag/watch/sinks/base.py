@@ -25,7 +25,7 @@ from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
 from workerdiag.errors import WorkerdiagError, describe_error
 from workerdiag.redaction.secrets import HIDDEN, redact_text
 from workerdiag.rendering.wording import one_line, printable
-from workerdiag.watch.case import Notice
+from workerdiag.watch.case import WatchedCase
 
 
 @frozen(kw_only=True)
@@ -34,7 +34,7 @@ class Delivery:
 
     #: The same in every attempt: a receiver that sees it twice may drop the second.
     id: str
-    notice: Notice
+    notice: WatchedCase
     #: Counted from 1.
     attempt: int = 1
     #: What this sink returned for the last notice of the case: the id of a message to edit, its thread.
@@ -359,7 +359,7 @@ def retry_after_s(headers: Message) -> float | None:
     return min(max(0.0, left_s), _MAX_RETRY_AFTER_S) if math.isfinite(left_s) else None
 
 
-_REMEDY = "give a function that takes a Notice, or an object with name and deliver()"
+_REMEDY = "give a function that takes a notice, or an object with name and deliver()"
 
 
 def _function_given(_sink: object, _field: object, value: Any) -> None:
@@ -376,11 +376,11 @@ def _default_name(sink: FunctionSink) -> str:
 class FunctionSink:
     """Calls a function, or awaits one that is asynchronous, with each notice.
 
-    It may see a notice twice, with the same ``notice.id``. A notice counts as delivered when it returns;
+    It may see a notice twice, with the same ``notice.notice_id``. A notice counts as delivered when it returns;
     if it raises it is called again later, unless it raises a `DeliveryError` that is final.
     """
 
-    function: Callable[[Notice], object] = field(validator=_function_given)
+    function: Callable[[WatchedCase], object] = field(validator=_function_given)
     #: Two functions of one name need different ones.
     name: str = name_field("function", _default_name)
 
@@ -396,7 +396,7 @@ async def _awaited(returned: Awaitable[object]) -> None:
     await returned
 
 
-def as_sink(given: Sink | Callable[[Notice], object]) -> Sink:
+def as_sink(given: Sink | Callable[[WatchedCase], object]) -> Sink:
     """A sink as it is, and a function as a sink.
 
     Raises:

@@ -6,7 +6,7 @@ All text in it is clean: nothing that a terminal acts upon, no character that hi
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 from urllib.parse import urlsplit
 
@@ -14,7 +14,7 @@ from attrs import frozen
 
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.rendering.wording import VERDICT_TEXTS, format_percent, one_line, printable
-from workerdiag.watch.case import Notice
+from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.notices import ENDED_TEXT, times_text
 
 #: What people read for why the watcher speaks.
@@ -69,7 +69,7 @@ class Card:
         return "\n\n".join(filter(None, parts))
 
 
-def card_of(notice: Notice) -> Card:
+def card_of(notice: WatchedCase) -> Card:
     """The parts of a notice."""
     is_about_deaths = notice.death_count > 0
     return Card(
@@ -83,11 +83,11 @@ def card_of(notice: Notice) -> Card:
     )
 
 
-def _facts(notice: Notice) -> Iterator[tuple[str, str]]:
+def _facts(notice: WatchedCase) -> Iterator[tuple[str, str]]:
     yield "Cause", f"{line(notice.cause)} ({_sure(notice)})" if notice.cause else "not known"
     if notice.blame != "unknown":
         yield "Who needs to act", VERDICT_TEXTS[notice.blame]
-    yield "Deaths", f"{notice.death_count}{_on_hosts(notice.hosts)}"
+    yield "Deaths", f"{notice.death_count}{_on_hosts(sorted(notice.hosts))}"
     if notice.unexplained_count:
         yield "Also", f"{notice.unexplained_count} of an unknown cause"
     if notice.first_victim:
@@ -100,30 +100,30 @@ def _facts(notice: Notice) -> Iterator[tuple[str, str]]:
         yield "Saved evidence", bundle
 
 
-def _sure(notice: Notice) -> str:
+def _sure(notice: WatchedCase) -> str:
     """``93%``; a number that is none counts as 0."""
     return format_percent(min(1.0, max(0.0, notice.probability)) if isfinite(notice.probability) else 0.0)
 
 
-def _on_hosts(hosts: tuple[str, ...]) -> str:
+def _on_hosts(hosts: Sequence[str]) -> str:
     if not hosts:
         return ""
     names = ", ".join(hosts[:5]) + (f" and {len(hosts) - 5} more" if len(hosts) > 5 else "")
     return line(f" on {len(hosts)} host{'s' if len(hosts) > 1 else ''} ({names})", start=" ")
 
 
-def _local_bundle(notice: Notice) -> str:
+def _local_bundle(notice: WatchedCase) -> str:
     bundle = notice.links.get("bundle", "")
     return "" if is_web_address(bundle) else line(bundle)
 
 
-def _web_links(notice: Notice) -> Iterator[tuple[str, str]]:
+def _web_links(notice: WatchedCase) -> Iterator[tuple[str, str]]:
     for name, target in list(notice.links.items())[:_MAX_LINKS]:
         if is_web_address(target):
             yield _LINK_WORDS.get(name, line(name, 60) or "link"), target
 
 
-def _commands(notice: Notice) -> Iterator[tuple[str, str]]:
+def _commands(notice: WatchedCase) -> Iterator[tuple[str, str]]:
     """What to type in a shell."""
     if notice.cause and not is_web_address(notice.links.get("cause", "")):
         yield "Read more", f"workerdiag knowledge show {shlex.quote(line(notice.cause, 200))}"

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from attrs import define, field, frozen
 
-from workerdiag.watch.case import Notice
+from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.sinks.base import (
     Delivery,
     DeliveryError,
@@ -166,8 +166,8 @@ def _reply(delivery: Delivery) -> Mapping[str, object]:
     }
 
 
-def _metadata(delivery_id: str, notice: Notice) -> Mapping[str, object]:
-    payload = {"delivery_id": delivery_id, "case_id": notice.case_id, "reason": notice.reason}
+def _metadata(delivery_id: str, notice: WatchedCase) -> Mapping[str, object]:
+    payload = {"delivery_id": delivery_id, "case_id": notice.id, "reason": notice.reason}
     return {
         "event_type": "workerdiag_notice",
         "event_payload": {name: line(value) for name, value in payload.items()},
@@ -183,7 +183,7 @@ MAX_BLOCKS = 50
 MAX_TEXT_CHARS = 3_000
 
 
-def slack_blocks(notice: Notice) -> list[Block]:
+def slack_blocks(notice: WatchedCase) -> list[Block]:
     """The whole notice, for ``chat.postMessage(blocks=...)``."""
     card = card_of(notice)
     parts = [[_section([_piece(card.title, bold=True), _piece(f"\n{card.reason}", italic=True)])]]
@@ -197,12 +197,12 @@ def slack_blocks(notice: Notice) -> list[Block]:
     return [_block(each) for each in ([*parts, ways] if ways else parts)]
 
 
-def slack_reply_blocks(notice: Notice) -> list[Block]:
+def slack_reply_blocks(notice: WatchedCase) -> list[Block]:
     """What changed, for the thread of the case's message."""
     return [_block([_section([_piece(card_of(notice).title)])])]
 
 
-def slack_text(notice: Notice) -> str:
+def slack_text(notice: WatchedCase) -> str:
     """One line for notifications and for clients without blocks.
 
     It is escaped as https://docs.slack.dev/messaging/formatting-message-text asks.

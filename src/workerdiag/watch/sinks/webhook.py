@@ -15,7 +15,7 @@ from urllib.parse import quote
 from attrs import asdict, field, frozen
 
 from workerdiag.errors import utf8_safe
-from workerdiag.watch.case import Notice
+from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.sinks.base import (
     Delivery,
     endpoint_of,
@@ -33,6 +33,7 @@ _ENCODED = "whsec_"
 _SECRET_REMEDY = "give the secret that the receiver checks signatures with"  # noqa: S105  no secret
 #: Of the body's format; one more when a reader of the old one would misread it.
 SCHEMA = 1
+_INTERNAL = frozenset({"diagnosis_json", "progress", "unexplained_ids"})
 #: Without the diagnosis if it would be longer: nginx refuses more than 1 MB unless told otherwise
 #: (https://nginx.org/en/docs/http/ngx_http_core_module.html#client_max_body_size).
 _MAX_DIAGNOSIS_CHARS = 800_000
@@ -123,7 +124,7 @@ def _key_of(secret: str) -> bytes:
 def delivery_json(delivery: Delivery) -> Mapping[str, object]:
     """The body of a webhook: the same in every attempt.
 
-    ``notice`` has the fields of `Notice`, and ``diagnosis`` what `Diagnosis.to_dict` gives, or null if there
+    ``notice`` has the fields of `WatchedCase`, and ``diagnosis`` what `Diagnosis.to_dict` gives, or null if there
     is none or it is too long.
     """
     return {
@@ -135,9 +136,10 @@ def delivery_json(delivery: Delivery) -> Mapping[str, object]:
     }
 
 
-def notice_json(notice: Notice) -> Mapping[str, object]:
-    """The fields of a notice as plain values, without its diagnosis."""
-    fields = asdict(notice, filter=lambda each, _: each.name != "diagnosis_json")
+def notice_json(notice: WatchedCase) -> Mapping[str, object]:
+    """The fields of a notice as plain values, without its diagnosis and what only the watcher needs."""
+    fields = asdict(notice, filter=lambda each, _: each.name not in _INTERNAL)
+    fields |= {"hosts": sorted(notice.hosts), "unexplained_count": notice.unexplained_count}
     return {name: _plain(value) for name, value in fields.items()}
 
 
@@ -155,7 +157,7 @@ def _plain(value: object) -> object:
             return value
 
 
-def _diagnosis(notice: Notice) -> object:
+def _diagnosis(notice: WatchedCase) -> object:
     if not notice.diagnosis_json or len(notice.diagnosis_json) > _MAX_DIAGNOSIS_CHARS:
         return None
     try:
