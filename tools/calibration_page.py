@@ -19,7 +19,8 @@ Of the labelled incidents under `tests/cases`, which the rules are tried on, and
 as people report them: how sure the first cause was, how often it was right, and what it rested on.
 `nox -s calibrate` measures it again, and fails when it is worse than this page says of this release or of
 the one before, and on any wrong all-clear. `nox -s calibrate -- --write` writes the tables of the current
-release; those of older ones stay as they were. Unseen reports come out less well.
+release; those of older ones stay as they were. Unseen reports come out less well: the
+tables out of sample say how much, those by channel where.
 
 | knowledge | incidents with a cause named | Brier score | expected calibration error |
 |---|---|---|---|

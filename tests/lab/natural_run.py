@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable
+from fnmatch import filter as matching_names
 from pathlib import Path
 
 import click
@@ -26,6 +27,8 @@ from .natural_scenario import SCENARIOS, Answer, Mark, Scenario, judge
 LONGEST_S = 110
 #: The end of a child's output that is shown where it gave no answer.
 TAIL_CHARS = 1500
+#: Holds the evidence of a run.
+BUNDLE = "death.zip"
 
 
 @frozen(kw_only=True)
@@ -55,14 +58,23 @@ def missing_libraries(scenario: Scenario) -> list[str]:
     return [each for each in scenario.needs if importlib.util.find_spec(each) is None]
 
 
-def run_scenario(scenario: Scenario, *, after_death: bool = False, recorded: bool = False) -> Run:
-    """Run a program in a process of its own, which dies with everything it started; return its answer."""
+def run_scenario(
+    scenario: Scenario, *, after_death: bool = False, recorded: bool = False, keep: Path | None = None
+) -> Run:
+    """Run a program in a process of its own, which dies with everything it started; return its answer.
+
+    The evidence goes to the folder *keep*, as an incident that ``tools/calibrate.py`` reads.
+    """
     if missing := missing_libraries(scenario):
         return Run(scenario=scenario, trouble=f"skipped: no {', '.join(missing)}")
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="workerdiag-natural-"))
     try:
         said, trouble = _said(scenario.name, folder, after_death=after_death, recorded=recorded)
+        if keep is not None and (folder / BUNDLE).exists():
+            keep.mkdir(parents=True, exist_ok=True)
+            shutil.copy(folder / BUNDLE, keep)
+            (keep / "meta.toml").write_text(incident_meta(scenario, recorded=recorded))
     finally:
         _unmount(folder)
         shutil.rmtree(folder, ignore_errors=True)
@@ -78,6 +90,23 @@ def run_scenario(scenario: Scenario, *, after_death: bool = False, recorded: boo
         seconds=said["seconds"],
     )
     return Run(scenario=scenario, answer=answer, handed=said["handed"], full_text=said["full"], seconds=seconds)
+
+
+def incident_meta(scenario: Scenario, *, recorded: bool) -> str:
+    """Return the ``meta.toml`` of a run: every true answer, and whether the flight recorder was on."""
+    import workerdiag
+
+    causes = [each.id for each in workerdiag.load_rulebook(packs=False).causes]
+    expected: list[str] = []
+    for right in (*scenario.right, *scenario.partly):
+        named = ["no-death", "unknown"] if right == "separate" else matching_names(causes, right) or [right]
+        expected += [each for each in named if each not in expected]
+    lines = (
+        f"about = {json.dumps(scenario.about)}",
+        f"expected = {json.dumps(expected)}",
+        f'channel = "{"recorder" if recorded else "live"}"',
+    )
+    return "\n".join((*lines, ""))
 
 
 def _said(name: str, folder: Path, *, after_death: bool, recorded: bool) -> tuple[dict | None, str]:
@@ -154,6 +183,8 @@ def answer(name: str, folder: str, after_death: bool, recorded: bool) -> None:  
             "seconds": seconds,
             "handed": f"{type(asked.exc).__name__}: {asked.exc}"[:300] if asked.exc is not None else "",
         }
+        with contextlib.suppress(workerdiag.WorkerdiagError):  # the disk may be full
+            diagnosis.save(home / BUNDLE, anonymous=True)
         unfinished = home / "answer.new"
         unfinished.write_text(json.dumps(said))
         unfinished.rename(home / "answer.json")
@@ -188,7 +219,8 @@ def counts(runs: Iterable[Run]) -> str:
 @click.option("--after-death", is_flag=True, help="On clusters that have lost a worker before.")
 @click.option("--recorder", is_flag=True, help="With the flight recorder.")
 @click.option("--answers", type=click.Path(path_type=Path), help="Folder for the reports.")
-def main(only: str | None, answers: Path | None, *, after_death: bool, recorder: bool) -> None:
+@click.option("--keep", type=click.Path(path_type=Path), help="Folder for the incidents, for tools/calibrate.py.")
+def main(only: str | None, answers: Path | None, keep: Path | None, *, after_death: bool, recorder: bool) -> None:
     """Run natural programs and print a table: answer, probability, judgement, time."""
     importlib.import_module(".natural", __package__)
     names = only.split(",") if only else list(SCENARIOS)
@@ -196,13 +228,14 @@ def main(only: str | None, answers: Path | None, *, after_death: bool, recorder:
         raise click.ClickException(f"no such scenario: {', '.join(unknown)}")
     runs = []
     for name in names:
-        run = run_scenario(SCENARIOS[name], after_death=after_death, recorded=recorder)
+        kind = f"{name}{'.after-death' if after_death else ''}{'.recorder' if recorder else ''}"
+        kept = keep / kind if keep is not None else None
+        run = run_scenario(SCENARIOS[name], after_death=after_death, recorded=recorder, keep=kept)
         runs.append(run)
         click.echo(row(run))
         if answers is not None:
             answers.mkdir(parents=True, exist_ok=True)
             text = run.answer.text if run.answer is not None else run.trouble
-            kind = f"{name}{'.after-death' if after_death else ''}{'.recorder' if recorder else ''}"
             (answers / f"{kind}.txt").write_text(
                 f"# {SCENARIOS[name].about}\n# handed in: {run.handed or 'client alone'}\n{row(run)}\n\n{text}\n"
                 f"\n{'-' * 30} the whole report\n\n{run.full_text}\n"

@@ -182,6 +182,8 @@ class IncidentMeta:
     #: What happened, in a sentence.
     about: str = ""
     origin: Literal["recorded", "built"] = "recorded"
+    #: Where its evidence is from: log files, what a terminal showed, a live cluster without or with the recorder.
+    channel: Literal["logs", "terminal", "live", "recorder"] = "logs"
     #: Where the formats of a built one are from.
     source: str = ""
     #: Releases that wrote the logs.
