@@ -172,7 +172,9 @@ def channel_table(known: Sequence[Verdict], less: Sequence[Verdict], before: str
     for channel in CHANNELS:
         own, own_less = ([each for each in some if each.incident.channel == channel] for some in (known, less))
         measured = f"| {channel} | {len(own)} | {_cells(own)} | {_cells(own_less)} |"
-        kept = [line for line in before.splitlines() if line.startswith(f"| {channel} | ") and "| 0 | 0 |" not in line]
+        kept = [
+            line for line in before.splitlines() if line.startswith(f"| {channel} | ") and "| 0 | 0 |" not in line
+        ]
         rows.append(measured if own or not kept else kept[0])
     return "\n".join(rows)
 

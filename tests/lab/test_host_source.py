@@ -62,7 +62,7 @@ def test_the_machine_tells_what_dask_cannot(provoke, explain, fault, cause, told
     aftermath = evolve(provoke(fault), logs=())
     diagnosis = explain(aftermath)
     assert named_cause(diagnosis) == cause
-    assert diagnosis.top.probability > 0.85
+    assert diagnosis.top.probability > 0.8  # one moderate sign of a usual cause gives 5 in 6
     told = told.format(pid=aftermath.pid)
     if told != "oom_kill=1":  # reports clip long events
         assert told in seen(diagnosis)

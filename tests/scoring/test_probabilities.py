@@ -266,6 +266,14 @@ def test_a_stop_on_request_is_no_rival_of_a_certain_crash():
     assert chances["family.crash"] > 0.9
 
 
+def test_a_stop_on_request_is_no_rival_of_one_moderate_sign_of_a_usual_cause():
+    """A worker that could not start stays the answer where the cluster is then shut down in order."""
+    start = supported("family.start", said("refused", "moderate", 1))
+    stop = supported("family.stop", said("closing", "strong", 2))
+    stop = evolve(stop, cause=evolve(stop.cause, ends="stopped"))
+    assert distribution([stop, start]).best[0] == "family.start"
+
+
 def test_a_stop_explains_what_comes_of_it():
     """A worker that was asked to stop and is lost then was stopped."""
     stop = certain("stop", "stopped", "family.crash")
