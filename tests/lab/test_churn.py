@@ -112,16 +112,16 @@ def test_renewals_and_one_batch_are_no_churn(start):
     """Workers that end with their lifetime are replaced again and again as asked; a batch dies once."""
     cluster, client = start(lifetime="3 s", lifetime_restart=True, memory_limit=0)
     tasks = client.map(time.sleep, [0.3] * 300, pure=False)
-    wait_until(lambda: removals(cluster) >= 6, "renewals", within_s=60)
+    wait_until(lambda: removals(cluster) >= 4, "renewals", within_s=60)
     assert workerdiag.explain(client=client).churn is None
     client.cancel(tasks)
 
-    cluster, client = start(n_workers=3, threads_per_worker=1, memory_limit=0)
+    cluster, client = start(threads_per_worker=1, memory_limit=0)
     pids = client.run(os.getpid)
     tasks = client.map(time.sleep, [0.3] * 300, pure=False)
     for pid in pids.values():
         os.kill(pid, signal.SIGKILL)
     wait_until(
-        lambda: removals(cluster) >= 3 and len(cluster.scheduler.workers) == 3, "three new workers", within_s=60
+        lambda: removals(cluster) >= 2 and len(cluster.scheduler.workers) == 2, "new workers", within_s=60
     )
     assert workerdiag.explain(client=client).churn is None
