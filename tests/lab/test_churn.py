@@ -121,7 +121,5 @@ def test_renewals_and_one_batch_are_no_churn(start):
     tasks = client.map(time.sleep, [0.3] * 300, pure=False)
     for pid in pids.values():
         os.kill(pid, signal.SIGKILL)
-    wait_until(
-        lambda: removals(cluster) >= 2 and len(cluster.scheduler.workers) == 2, "new workers", within_s=60
-    )
+    wait_until(lambda: removals(cluster) >= 2 and len(cluster.scheduler.workers) == 2, "new workers", within_s=60)
     assert workerdiag.explain(client=client).churn is None

@@ -110,6 +110,14 @@ def fields_of(diagnosis):
     return {name: getattr(diagnosis, name) for name in type(diagnosis).__slots__ if not name.startswith("_")}
 
 
+def test_every_form_of_the_report_says_it():
+    """HTML and Markdown have the line and the numbers too."""
+    diagnosis = Diagnosis(**fields_of(found(*deaths(6), state(6, replacements=4))))
+    for text in (diagnosis.to_html(), diagnosis.to_markdown(), diagnosis.to_text(full=True)):
+        assert "again and again" in text
+        assert "36 of 80 finished results" in " ".join(text.split())
+
+
 def test_the_report_says_how_much_is_done_twice():
     """In plain sentences."""
     lines = churn_lines(found(*deaths(6), state(6, replacements=4)).churn)
@@ -188,4 +196,4 @@ def test_workers_that_finish_several_tasks_each_time_fill_up_over_them(finished,
     ]
     call = Event(topic="workload", fields={"kinds": "delayed", "place": "main (a.py:1)"})
     found_so = diagnose([*two, state(6, replacements=4, lost_results=0), QUEUED, kind, known, call], BOOK)
-    assert found_so.memory.reasons[0].reason == reason
+    assert found_so.memory.reason == reason

@@ -236,11 +236,11 @@ class Workload:
     def full_need_bytes(self, limit: int) -> int | None:
         """What a worker held that died several times with all that it wanted; None if it wanted more each time.
 
-        Held memory that is the same each time, and so far above the limit that it was not only caught there.
+        Held memory that is the same each time, and so far above a known limit that it was not only caught there.
         """
         held = sorted(self.held_bytes)[-3:]
         is_same = len(held) == 3 and held[-1] - held[0] <= _SAME_SHARE * held[-1]
-        return held[-1] if is_same and held[0] > limit * (1 + _CAUGHT_SHARE) else None
+        return held[-1] if limit and is_same and held[0] > limit * (1 + _CAUGHT_SHARE) else None
 
     def grew_slowly(self, limit: int) -> bool:
         """Whether workers were ended just above their limit each time: they grew little between two looks."""

@@ -34,6 +34,7 @@ from workerdiag.sources.cluster.snapshot import (
     MAX_MEMBERS,
     SnapshotRequest,
     _snapshot_function,
+    count_recent_losses,
     early_removals,
     event_cutter,
     look_at_topic,
@@ -256,8 +257,8 @@ class Client:
     def __init__(self, scheduler):
         self.scheduler = scheduler
 
-    async def run_on_scheduler(self, function, wanted):
-        found = pickle.loads(cloudpickle.dumps(function))(wanted, dask_scheduler=self.scheduler)
+    async def run_on_scheduler(self, function, *wanted):
+        found = pickle.loads(cloudpickle.dumps(function))(*wanted, dask_scheduler=self.scheduler)
         return await found if isawaitable(found) else found
 
 
@@ -544,3 +545,34 @@ def test_an_event_with_a_transition_log_is_sent():
     message, counts = event_cutter()({"action": "invalid-transition", "story": [transition]}, [], 20)
     assert message["story"] == [("load", "waiting", "processing", {}, "compute-1", 1.0)]
     assert counts == {}
+
+
+def test_workers_that_were_lost_in_the_place_of_others_are_counted():
+    """Both ways: inside the scheduler, with the results that went and the threads, and by the topic ``all``."""
+    events = []
+    for number, (came, gone) in enumerate(((-90, -60), (-90, -50), (-48, -30), (-45, -10))):
+        worker = f"tcp://10.0.0.4:{2000 + number}"
+        lost = {"load-1", "load-2"} if number else set()
+        removed = {
+            "action": "remove-worker",
+            "expected": False,
+            "lost-computed-tasks": lost,
+            "processing-tasks": {},
+        }
+        events += [
+            (NOW + came, {"action": "add-worker", "worker": worker}),
+            (NOW + gone, {**removed, "worker": worker}),
+        ]
+    events.sort(key=lambda each: each[0])
+    scheduler = Scheduler(events=events)
+    for worker in {message["worker"] for _, message in events}:
+        own = [each for each in events if each[1]["worker"] == worker]
+        scheduler.topics[worker] = SimpleNamespace(events=deque(own))
+    scheduler.total_nthreads_history = [(NOW, 0), (NOW, 2), (NOW, 4), (NOW, 2), (NOW, 0)]
+    found, _ = take_look(scheduler)
+    inside = count_losses(found, (), since=0.0, asked_to_close=())
+    outside = count_losses({}, events, since=0.0, asked_to_close=())
+    for each in (inside, outside):
+        assert (each.count, each.replacements, each.results, each.last_when) == (4, 2, 6, NOW - 10)
+    assert (inside.threads, outside.threads) == (2, None)
+    assert asyncio.run(count_recent_losses(Client(scheduler))) == 4
