@@ -202,3 +202,26 @@ def test_what_all_marks_tell_is_gathered_once_for_all_deaths(tmp_path, monkeypat
     log.write_text(nanny_log(450, seed=1, calm=0))
     deaths, _, _ = triage_here([log], tmp_path / "out")
     assert (len(deaths), len(prepared)) == (450, 1)
+
+
+def test_logs_in_different_zones_are_one_run_if_the_folders_say_so(tmp_path):
+    """Without a hint the death is two rows; with the folders of runs it is one."""
+    folder = tmp_path / "run-1"
+    folder.mkdir()
+    (folder / "scheduler.log").write_text(
+        "2026-05-04 12:00:00,000 - distributed.scheduler - INFO -   Scheduler at:   tcp://10.0.0.1:8786\n"
+        "2026-05-04 12:00:05,000 - distributed.scheduler - INFO - Register worker addr: tcp://10.0.0.4:4002 name: a\n"
+        "2026-05-04 12:20:00,000 - distributed.scheduler - INFO - Remove worker addr: tcp://10.0.0.4:4002 name: a "
+        "(stimulus_id='handle-worker-cleanup-1777896000.0')\n"
+    )
+    (folder / "worker.log").write_text(
+        "2026-05-04 14:00:02,000 - distributed.nanny - INFO -         Start Nanny at: 'tcp://10.0.0.4:4001'\n"
+        "2026-05-04 14:00:04,000 - distributed.worker - INFO -       Start worker at:     tcp://10.0.0.4:4002\n"
+        "2026-05-04 14:00:04,000 - distributed.worker - INFO - Waiting to connect to:      tcp://10.0.0.1:8786\n"
+        "2026-05-04 14:00:05,000 - distributed.worker - INFO -         Registered to:      tcp://10.0.0.1:8786\n"
+        "2026-05-04 14:19:59,000 - distributed.nanny - INFO - Worker process 77 was killed by signal 11\n"
+    )
+    deaths, _, _ = triage_here([folder], tmp_path / "out")
+    assert len(deaths) == 2
+    deaths, _, notes = triage_here([folder], tmp_path / "told", folders=f"{tmp_path}/*/")
+    assert ([each.cause for each in deaths], notes) == (["signal.segfault"], ())

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import combinations
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from attrs import define, evolve, field, frozen
 
@@ -199,8 +198,6 @@ class TriageWork:
         folders = self._plan.folders
         if folders is not None and run_of and not any(map(folder_pattern(folders).match, run_of)):
             notes.append(f"no input matches {folders}: each is judged as a separate cluster run")
-        if twice := double_count_note(deaths):
-            notes.append(twice)
         if dropped := [each for each in self._outcomes.values() if each.dropped_ends]:
             notes.append(_dropped_note(dropped))
         rows = (evolve(each.row, run=run_of.get(each.row.url)) for each in self._outcomes.values())
@@ -394,61 +391,6 @@ def _death_row(
     )
 
 
-#: Time zones differ by a multiple of 15 minutes, by at most 26 hours (-12:00 to +14:00).
-_ZONE_S: Final = 900.0
-_MAX_ZONES_S = 26 * 3600.0
-#: Two observers log the same death at most this many seconds apart.
-_SAME_S = 5.0
-#: An address used in more runs than this is a fixed address, so its repeats say nothing.
-_MAX_RUNS = 50
-
-
-def double_count_note(deaths: Iterable[DeathRow]) -> str | None:
-    """Return a sentence if some deaths may be counted twice, else None.
-
-    Two runs of one scheduler seem to be the same run if every worker that died in both died at times that
-    differ by the same multiple of 15 minutes.
-    """
-    apart: defaultdict[tuple[str, str], list[tuple[float | None, DeathRow, DeathRow]]] = defaultdict(list)
-    for one, two, zones in _common_deaths(deaths):
-        apart[one.run, two.run].append((zones, one, two))
-    doubles = [
-        (one, two)
-        for found in apart.values()
-        if len({zones for zones, _, _ in found}) == 1 and found[0][0]
-        for _, one, two in found
-    ]
-    if not doubles:
-        return None
-    one, two = min(doubles, key=lambda pair: (pair[0].order, pair[1].order))
-    return (
-        f"{pluralize(len(doubles), 'death')} may be counted twice: {one.url} and {two.url} report the same "
-        "worker hours apart; if they are of one cluster run, in different time zones, say so with --runs"
-    )
-
-
-def _common_deaths(deaths: Iterable[DeathRow]) -> Iterator[tuple[DeathRow, DeathRow, float | None]]:
-    """Yield pairs of deaths of one address in two runs, with the quarter hours between them (None if not whole)."""
-    by_worker: defaultdict[tuple[str, str], list[DeathRow]] = defaultdict(list)
-    for each in deaths:
-        if each.scheduler and each.worker and each.died_at is not None:
-            by_worker[each.scheduler, each.worker].append(each)
-    for rows in by_worker.values():
-        often = Counter(each.run for each in rows)
-        once = sorted((each for each in rows if often[each.run] == 1), key=lambda row: (row.run, row.order))
-        if len(once) > _MAX_RUNS:
-            continue
-        for one, two in combinations(once, 2):
-            yield one, two, _zones_between(one.died_at or 0.0, two.died_at or 0.0)
-
-
-def _zones_between(one_s: float, two_s: float) -> float | None:
-    apart_s = two_s - one_s
-    zones = round(apart_s / _ZONE_S)
-    is_whole = abs(apart_s - zones * _ZONE_S) <= _SAME_S and abs(apart_s) <= _MAX_ZONES_S + _SAME_S
-    return zones if is_whole else None
-
-
 @frozen(kw_only=True)
 class TriageResult:
     """The result of a triage; ``str(result)`` is the summary."""
@@ -457,7 +399,7 @@ class TriageResult:
     inputs: tuple[InputRow, ...]
     #: The folder of the tables, if one was given.
     output: Path | None = None
-    #: Sentences about runs that could not be judged, and deaths that are left out or may be counted twice.
+    #: Sentences about runs that could not be judged, and deaths that are left out.
     notes: tuple[str, ...] = ()
 
     @property
