@@ -158,4 +158,4 @@ def test_workers_that_die_without_results_do_no_work_twice():
     case = opened(watched(1))
     for number in range(2, 8):
         case, _ = with_incident(case, incident(watched(number)), CLUSTER, START + 400 * number, SETTINGS)
-    assert "Again and again" not in notice_of(case, "reminder", START).text
+    assert "Again and again" not in notice_of(case, "escalating", START).text
