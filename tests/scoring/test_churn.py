@@ -120,7 +120,7 @@ def test_every_form_of_the_report_says_it():
 
 def test_the_report_says_how_much_is_done_twice():
     """In plain sentences."""
-    lines = churn_lines(found(*deaths(6), state(6, replacements=4)).churn)
+    lines = churn_lines(found(*deaths(6), state(6, replacements=4)))
     assert lines[0].startswith("Workers die and are replaced again and again: 6 deaths in 30 seconds")
     assert lines[1] == "Work is done twice: 36 of 80 finished results (45%) were lost with their workers"
 
@@ -182,7 +182,10 @@ def test_no_churn_without_work():
 
 def test_a_churn_is_not_over_when_no_worker_is_left():
     """A cluster that gave up its nannies has nobody left to die, and its work waits for ever."""
-    assert found(*deaths(6), state(6, replacements=4, last_s=90.0, workers=0)).churn is not None
+    diagnosis = found(*deaths(6), state(6, replacements=4, last_s=90.0, workers=0))
+    assert churn_lines(diagnosis)[0].startswith(
+        "Workers die and are replaced again and again, and none is left now:"
+    )
 
 
 @pytest.mark.parametrize(("finished", "reason"), [(42, "leak"), (9, "too-many-at-once")])

@@ -122,9 +122,7 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
     where = tuple((label, text) for label, text in known if text)
     cure = next(iter(findings.cures), None)  # its sum stands in the reason
     step = f"{one_line(cure.do)}." if cure else one_line(_first_step(findings))
-    churn = (
-        [("Churn", " ".join(f"{each}." for each in lines[:2]))] if (lines := churn_lines(findings.churn)) else []
-    )
+    churn = [("Churn", " ".join(f"{each}." for each in lines[:2]))] if (lines := churn_lines(findings)) else []
     return (what, ("How sure", sure), *churn, *_reason(findings), *where, ("Do now", step))
 
 
@@ -221,7 +219,7 @@ def _sections(findings: Findings) -> Iterator[Section]:
     yield _bounded_section("memory", "Memory account", account_items(findings.memory), most=2 * MAX_ITEMS)
     yield _candidate_section(findings)
     yield _bounded_section(
-        "now", "Now", (Item(text=each) for each in (*churn_lines(findings.churn), *present_lines(findings.present)))
+        "now", "Now", (Item(text=each) for each in (*churn_lines(findings), *present_lines(findings.present)))
     )
     lines, more = death_lines(findings)
     yield Section(

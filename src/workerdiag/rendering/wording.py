@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from attrs import AttrsInstance, evolve, fields, has
 
-from workerdiag.model.diagnosis import Churn, Death, Findings, Present, RetryPolicy
+from workerdiag.model.diagnosis import Death, Findings, Present, RetryPolicy
 from workerdiag.model.identity import Identity
 from workerdiag.model.signals import UNREADABLE_STATUS, signal_name
 from workerdiag.model.timeline import HeldObject, ProcessHistory
@@ -307,13 +307,17 @@ def death_lines(findings: Findings, most: int = MAX_DEATHS) -> tuple[tuple[str, 
     return tuple(lines_shown), f"and {left_out:,} more" if left_out else ""
 
 
-def churn_lines(churn: Churn | None) -> tuple[str, ...]:
+def churn_lines(findings: Findings) -> tuple[str, ...]:
     """That workers die and are replaced again and again, and how much work is done twice; a sentence each."""
+    churn = findings.churn
     if churn is None:
         return ()
+    is_none_left = findings.present is not None and findings.present.workers == 0
+    until = ", and none is left now" if is_none_left else ""
     least = "at least " if churn.maybe_more else ""
     deaths = f"{least}{pluralize(churn.deaths, 'death')} in {format_duration(churn.period_s)}"
-    lines = [f"Workers die and are replaced again and again: {deaths}, the last {format_duration(churn.ago_s)} ago"]
+    last = f"the last {format_duration(churn.ago_s)} ago"
+    lines = [f"Workers die and are replaced again and again{until}: {deaths}, {last}"]
     lost, finished = churn.lost_results.count, churn.finished.count
     if lost:
         share = f" of {finished:,} finished results ({lost / finished:.0%})" if finished else " finished results"
@@ -322,7 +326,8 @@ def churn_lines(churn: Churn | None) -> tuple[str, ...]:
         lines.append("No finished result was lost; what ran on them begins again")
     if churn.interrupted.count:
         lines.append(f"{pluralize(churn.interrupted.count, 'task')} ran when their workers died, and begin again")
-    return (*lines, "Nothing will be raised while tasks finish between the deaths")
+    why = "since tasks just wait for workers" if is_none_left else "while tasks finish between the deaths"
+    return (*lines, f"Nothing is raised, {why}")
 
 
 def present_lines(present: Present | None) -> tuple[str, ...]:
