@@ -326,8 +326,8 @@ def churn_lines(findings: Findings) -> tuple[str, ...]:
         lines.append("No finished result was lost; what ran on them begins again")
     if churn.interrupted.count:
         lines.append(f"{pluralize(churn.interrupted.count, 'task')} ran when their workers died, and begin again")
-    why = "since tasks just wait for workers" if is_none_left else "while tasks finish between the deaths"
-    return (*lines, f"Nothing is raised, {why}")
+    why = "as tasks just wait for workers" if is_none_left else "while tasks finish between the deaths"
+    return (*lines, f"Nothing is raised {why}")
 
 
 def present_lines(present: Present | None) -> tuple[str, ...]:
