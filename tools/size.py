@@ -32,8 +32,8 @@ PACKAGE = ROOT / "src" / "workerdiag"
 
 #: Figure -> the most that it may be.
 LIMITS: Mapping[str, int] = {
-    "modules": 288,
-    "lines": 63_200,
+    "modules": 284,
+    "lines": 61_775,
     "noqa: BLE001": 30,
     "repeated basenames": 0,
     "circles of modules": 0,

@@ -18,6 +18,7 @@ import pytest
 import workerdiag
 from support.alertmanager import PROGRAM, Alertmanager
 from support.watch_kills import DyingCluster, Watchers
+from workerdiag.watch import loop
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks.alertmanager import AlertmanagerSink
 from workerdiag.watch.store import Store
@@ -47,9 +48,10 @@ def cluster() -> Iterator[DyingCluster]:
         yield started
 
 
-def test_a_thousand_deaths_of_three_causes_are_three_alerts_that_are_resolved(alertmanager, cluster):
+def test_a_thousand_deaths_of_three_causes_are_three_alerts_that_are_resolved(alertmanager, cluster, monkeypatch):
     """Three, also for one that was started again meanwhile and has forgotten; then none."""
-    settings = WatchSettings(settle_s=1.0, resolve_s=8.0)
+    monkeypatch.setattr(loop, "POLL_S", 1.0)
+    settings = WatchSettings(settle_s=1.0, resolve_s=6.0)
     sink = AlertmanagerSink(alertmanager.url, repeat_s=0.5)
     with workerdiag.watch(cluster.address, sink, name="prod", settings=settings) as watcher:
         for _ in range(1000):

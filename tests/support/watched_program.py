@@ -15,6 +15,7 @@ import time
 import distributed  # noqa: F401  for forked processes
 
 import workerdiag
+from workerdiag.watch import loop
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks.alertmanager import AlertmanagerSink
 from workerdiag.watch.sinks.webhook import WebhookSink
@@ -25,6 +26,8 @@ TIMEOUT_S = 0.3
 #: Intervals so short that a case fires, is resolved and recurs within seconds.
 SETTINGS = WatchSettings(settle_s=0.05, collect_s=0.3, resolve_s=1.0)
 _LOOK_S = 0.2
+#: Time passes for a case after each question to the scheduler, which usually waits for twenty seconds.
+loop.POLL_S = 1.0
 
 
 def is_all_said(watcher: workerdiag.Watcher) -> bool:
