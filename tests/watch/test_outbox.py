@@ -325,16 +325,6 @@ def test_what_was_cut_off_is_sent_again(store, outbox):
     assert [(each.id, each.attempt) for each in sink.seen] == [(delivery_id("case-a-1", "fake"), 2)]
 
 
-def test_what_was_cut_off_may_be_given_up(store, outbox):
-    """Where a repeat is worse than a loss: it is listed, and says that it may have arrived."""
-    store.enqueue(make_notice(), ["fake"])
-    store.outbox.claim("fake")
-    sink = FakeSink()
-    outbox(sink, on_doubt="give-up").close(LONG_S)
-    assert sink.seen == []
-    assert "may have arrived" in store.deliveries("dead")[0].problem
-
-
 def test_a_clock_that_was_set_back_holds_nothing_for_ever(store, outbox, clock):
     """At the start nothing is due later than the longest wait from now."""
     store.enqueue(make_notice(), ["fake"])

@@ -10,7 +10,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, cast, get_args
+from typing import cast, get_args
 
 from attrs import field, frozen
 from attrs.validators import ge, gt
@@ -22,8 +22,6 @@ from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.sinks.base import Delivery
 from workerdiag.watch.state_file import StateFile, value_from_json, value_to_json
 
-#: How to treat a delivery interrupted by a kill: send it again with its id, or give it up and list it.
-OnDoubt = Literal["resend", "give-up"]
 #: Exponent beyond which every wait is the longest; 2.0 to a larger one may overflow.
 _MAX_DOUBLINGS = 60
 
@@ -161,7 +159,6 @@ _PRUNE = """
             SELECT 1 FROM delivery AS later WHERE later.case_id = delivery.case_id
             AND later.sink = delivery.sink AND later.state = 'sent' AND later.number > delivery.number))
 """
-_IN_DOUBT = "sending was interrupted; it may have arrived"
 _UNREADABLE = "its notice in the state file cannot be read"
 _STATES: tuple[DeliveryState, ...] = get_args(DeliveryState)
 
@@ -189,18 +186,17 @@ class DeliveryTable:
                 ],
             )
 
-    def recover(self, sink: str, *, on_doubt: OnDoubt = "resend", longest_wait_s: float) -> None:
+    def recover(self, sink: str, *, longest_wait_s: float) -> None:
         """Recover the deliveries of an earlier process. The caller must have taken the state.
 
         None waits longer than *longest_wait_s* from now, for example after the clock was set back.
         """
         now = self._clock()
-        state, problem = ("pending", "") if on_doubt == "resend" else ("dead", _IN_DOUBT)
         with self._file.transaction() as connection:
             connection.execute(
-                "UPDATE delivery SET state = ?, problem = ?, due_at = ?, changed_at = ?"
+                "UPDATE delivery SET state = 'pending', problem = '', due_at = ?, changed_at = ?"
                 " WHERE sink = ? AND state = 'sending'",
-                (state, problem, now, now, utf8_safe(sink)),
+                (now, now, utf8_safe(sink)),
             )
             connection.execute(
                 "UPDATE delivery SET due_at = min(due_at, ?) WHERE sink = ? AND state = 'pending'",

@@ -26,7 +26,6 @@ from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.deliveries import (
     Claim,
     DeliveryTable,
-    OnDoubt,
     RetrySettings,
     SinkStatus,
     StoredDelivery,
@@ -38,7 +37,7 @@ from workerdiag.watch.store import Store
 class Outbox:
     """Delivers the notices in the outbox of *store*. Take the state first: only one may run at a time.
 
-    The sinks have distinct names. *on_doubt* says how to treat a delivery that was interrupted by a kill.
+    The sinks have distinct names.
     """
 
     def __init__(
@@ -47,7 +46,6 @@ class Outbox:
         sinks: Sequence[Sink],
         *,
         retry: RetrySettings | None = None,
-        on_doubt: OnDoubt = "resend",
         clock: Callable[[], float] = time.time,
         random: Callable[[], float] = random_module.random,
     ) -> None:
@@ -56,7 +54,6 @@ class Outbox:
             raise SinkSetupError(doubles[0], "several sinks have this name", "give each its own name")
         self._table = store.outbox
         self._retry = retry or RetrySettings()
-        self._on_doubt = on_doubt
         self._threads = [
             SinkThread(each, self._table, retry=self._retry, clock=clock, random=random) for each in sinks
         ]
@@ -69,9 +66,7 @@ class Outbox:
             RuntimeError: The system cannot start another thread.
         """
         for each in self._threads:
-            self._table.recover(
-                each.name, on_doubt=self._on_doubt, longest_wait_s=self._retry.longest_retry_after_s
-            )
+            self._table.recover(each.name, longest_wait_s=self._retry.longest_retry_after_s)
         for each in self._threads:
             each.start()
 
