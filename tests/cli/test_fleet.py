@@ -30,7 +30,9 @@ def test_each_format_is_a_report(folder):
     """Text of 80 columns where there is no terminal, JSON, and a page."""
     text = run(folder)
     assert text.exit_code == 0
-    assert text.output.startswith("3 workers were lost on 2026-07-20 on 3 hosts in 1 cluster run\n")
+    assert text.output.startswith(
+        "Losses    3 workers were lost on 3 hosts in 1 cluster run\nWhen      On 2026-07-20\n"
+    )
     assert max(map(len, text.output.splitlines())) <= 80
     assert json.loads(run(folder, "--format", "json").output)["death_count"] == 3
     assert run(folder, "--format", "html").output.startswith("<!doctype html>")
@@ -54,7 +56,7 @@ def test_a_state_of_another_version_is_no_all_clear(tmp_path):
         connection.execute("PRAGMA user_version = 99")
     result = run(path)
     assert result.exit_code == 1
-    assert result.output.startswith("Nothing could be read, so it is unknown whether workers were lost\n")
+    assert result.output.startswith("Losses    Nothing could be read, so it is unknown whether workers were lost\n")
     assert "version 99" in " ".join(result.output.split())
 
 
@@ -63,7 +65,7 @@ def test_a_file_of_another_kind_is_no_all_clear(tmp_path):
     (tmp_path / "worker.log").write_text("distributed.worker - INFO - Start worker at: tcp://10.0.0.1:4000\n")
     result = run(tmp_path / "worker.log")
     assert result.exit_code == 1
-    assert result.output.startswith("Nothing could be read, so it is unknown whether workers were lost\n")
+    assert result.output.startswith("Losses    Nothing could be read, so it is unknown whether workers were lost\n")
     assert "neither a table of triage" in result.output
     assert "No worker was lost" not in result.output
 

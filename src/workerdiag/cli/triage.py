@@ -112,7 +112,7 @@ def triage(  # noqa: PLR0913, PLR0917  click gives one for each option
     click.echo(printable(str(result)))
     if result.output is not None:
         tables = " and ".join(f"{result.output / kind}.{form}" for kind in ("deaths", "inputs"))
-        note(f"wrote {tables}; shares, hosts and trends: workerdiag fleet {shlex.quote(str(result.output))}")
+        note(f"wrote {tables}; shares, hosts and versions: workerdiag fleet {shlex.quote(str(result.output))}")
     return EXIT_NOT_OK if failed or result.notes else EXIT_OK
 
 

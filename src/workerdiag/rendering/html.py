@@ -18,10 +18,12 @@ from workerdiag.settings import shipped_text
 from workerdiag.units import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from jinja2 import Environment
     from markupsafe import Markup
+
+    from workerdiag.rendering.task_timeline import CandidateBar
 
 #: A date, a key such as Ctrl-C, a number with its unit, and an option that fits into a line of a phone.
 _ONE_WORD = re.compile(
@@ -45,8 +47,20 @@ def render_html(findings: Findings, *, page: bool = False, folded: bool = False)
     in notebooks.
     """
     findings = printable_object(findings)
+    return _rendered(_content(findings), page=page, folded=folded)
+
+
+def render_page(report: Outline, bars: Sequence[CandidateBar]) -> str:
+    """Return any report as one page; the *bars* stand for its section of candidates."""
+    first = Item(code=report.code)
+    content = {"report": report, "first": first, "bars": bars, "sections": report.sections, "certainty": "open"}
+    return _rendered(content, page=True, folded=False)
+
+
+def _rendered(content: Mapping[str, object], *, page: bool, folded: bool) -> str:
     template = html_environment().get_template("page.html.j2" if page else "report.html.j2")
-    text = template.render(**_content(findings), **(_page_content() if page else _FRAGMENT), folded=folded).strip()
+    around = _page_content() if page else _FRAGMENT
+    text = template.render(**content, **around, style=template_text("report.css"), folded=folded).strip()
     return text.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
@@ -109,9 +123,11 @@ def _content(findings: Findings) -> dict[str, object]:
     figures = (account_figure(findings.memory), memory, timeline_figure(findings))
     times = [each.when for each in findings.deaths if each.when is not None]
     first, advice, sections = _split_advice(report)
+    bars = candidate_bars(findings)
+    if bars:  # the likeliest candidate has one too
+        sections = [evolve(each, title="Candidates") if each.topic == "candidates" else each for each in sections]
     return {
         "report": report,
-        "style": template_text("report.css"),
         "certainty": _certainty(findings),
         "when": format_time(min(times, default=None)),
         "first": first,
@@ -119,7 +135,7 @@ def _content(findings: Findings) -> dict[str, object]:
         "is_clear": is_nobody_to_act(findings),
         "figures": [each for each in figures if each is not None],
         "no_memory": capitalize(f"{NOT_SAMPLED}.") if memory is None and is_unsampled(findings) else "",
-        "bars": candidate_bars(findings),
+        "bars": bars,
         # what else it may have been is read first
         "sections": sorted(sections, key=lambda each: each.topic not in (None, "candidates")),
     }

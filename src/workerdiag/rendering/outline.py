@@ -198,27 +198,27 @@ def _sections(findings: Findings) -> Iterator[Section]:
     top = findings.top
     if findings.failure and failed_at(findings):
         title = capitalize(what_was_raised(findings.failure))
-        yield _bounded_section(None, title, failure_items(findings.failure))
+        yield bounded_section(None, title, failure_items(findings.failure))
     if top and findings.outcome != "unknown":
-        yield _bounded_section("why", "Why", [Item(text=one_line(top.why))] if top.why else [])
+        yield bounded_section("why", "Why", [Item(text=one_line(top.why))] if top.why else [])
     if top:
         of_what = " for the likeliest candidate" if findings.outcome == "unknown" else ""
-        yield _bounded_section(
+        yield bounded_section(
             "evidence", f"Evidence{of_what}", map(clue_item, strongest_first(findings)), most=MAX_CLUES
         )
-        yield _bounded_section(
+        yield bounded_section(
             "against", f"Evidence against{of_what and ' it'}", map(clue_item, unique_clues(top.against))
         )
-        yield _bounded_section("unchecked", "Not checked", (Item(text=one_line(each)) for each in top.unchecked))
+        yield bounded_section("unchecked", "Not checked", (Item(text=one_line(each)) for each in top.unchecked))
     if top and findings.outcome != "unknown":
-        yield _bounded_section(
+        yield bounded_section(
             "advice", "What to do", map(advice_item, top.mitigations), most=MAX_ADVICE, numbered=True
         )
     if findings.cures and not top:
-        yield _bounded_section("advice", "What to do", map(cure_item, findings.cures), numbered=True)
-    yield _bounded_section("memory", "Memory account", account_items(findings.memory), most=2 * MAX_ITEMS)
+        yield bounded_section("advice", "What to do", map(cure_item, findings.cures), numbered=True)
+    yield bounded_section("memory", "Memory account", account_items(findings.memory), most=2 * MAX_ITEMS)
     yield _candidate_section(findings)
-    yield _bounded_section(
+    yield bounded_section(
         "now", "Now", (Item(text=each) for each in (*churn_lines(findings), *present_lines(findings.present)))
     )
     lines, more = death_lines(findings)
@@ -228,19 +228,19 @@ def _sections(findings: Findings) -> Iterator[Section]:
         items=tuple(Item(text=line) for line in lines),
         more=more,
     )
-    yield _bounded_section("blame", "Who needs to act", blame_items(findings.blame, died=bool(findings.deaths)))
-    yield _bounded_section("numbers", "Numbers", decision_items(findings))
-    yield _bounded_section(
+    yield bounded_section("blame", "Who needs to act", blame_items(findings.blame, died=bool(findings.deaths)))
+    yield bounded_section("numbers", "Numbers", decision_items(findings))
+    yield bounded_section(
         "next-steps", "Where to look next", map(next_step_item, open_next_steps(findings)), numbered=True
     )
-    yield _bounded_section("gaps", "Could not look at", map(gap_item, findings.gaps), most=MAX_GAPS)
-    yield _bounded_section("notes", "Notes", (Item(text=one_line(each)) for each in findings.notes), aside=True)
+    yield bounded_section("gaps", "Could not look at", map(gap_item, findings.gaps), most=MAX_GAPS)
+    yield bounded_section("notes", "Notes", (Item(text=one_line(each)) for each in findings.notes), aside=True)
     if top:
         links = (page_item(top.id), *(Item(link=one_line(each)) for each in top.references))
-        yield _bounded_section("references", "Read more", links, aside=True)
+        yield bounded_section("references", "Read more", links, aside=True)
 
 
-def _bounded_section(
+def bounded_section(
     topic: Topic | None,
     title: str,
     items: Iterable[Item],
@@ -249,12 +249,13 @@ def _bounded_section(
     numbered: bool = False,
     aside: bool = False,
 ) -> Section:
+    """Return a section of the first items, which says how many more there are."""
     every = tuple(items)
     return Section(
         topic=topic,
         title=title,
         items=every[:most],
-        more=f"and {len(every) - most} more" if len(every) > most else "",
+        more=f"and {len(every) - most:,} more" if len(every) > most else "",
         numbered=numbered,
         aside=aside,
     )
@@ -266,7 +267,7 @@ def _candidate_section(findings: Findings) -> Section:
     items = [Item(text=candidate_line(each)) for each in others]
     if findings.causes and findings.unknown_probability >= MIN_CHANCE:
         items.append(Item(text=f"{format_percent(findings.unknown_probability)}  Something else"))
-    return _bounded_section(
+    return bounded_section(
         "candidates", "Candidates" if is_unknown else "Other candidates", items, most=MAX_ITEMS + 1
     )
 

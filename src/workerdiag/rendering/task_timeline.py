@@ -399,10 +399,10 @@ def _bars(findings: Findings) -> Iterator[CandidateBar]:
     likely = [each for each in findings.causes if each.probability >= MIN_CHANCE][:MAX_CANDIDATES]
     for number, cause in enumerate(likely):
         against = tuple(_against_text(each) for each in cause.against[:MAX_AGAINST]) if number else ()
-        bar = _bar(one_line(cause.title), cause.id, cause.probability, "other" if number else "top")
+        bar = share_bar(one_line(cause.title), cause.id, cause.probability, "other" if number else "top")
         yield evolve(bar, against=against)
     if findings.unknown_probability >= MIN_CHANCE:
-        yield _bar("Something else", "", findings.unknown_probability, "unknown")
+        yield share_bar("Something else", "", findings.unknown_probability, "unknown")
 
 
 def _against_text(clue: Clue) -> str:
@@ -410,11 +410,12 @@ def _against_text(clue: Clue) -> str:
     return f"Against it: {clip(one_line(clue.text), _MAX_TEXT_CHARS)}{where}"
 
 
-def _bar(title: str, id_: str, chance: float, kind: str) -> CandidateBar:
+def share_bar(title: str, id_: str, chance: float, kind: str, *, meaning: str = "Probability of") -> CandidateBar:
+    """Return a bar as long as a probability or a share, which is the *meaning* for screen readers."""
     text = format_percent(chance)
     parts = (
         element("rect", width="100%", height=_HEIGHT_PX, rx=2, class_="wd-track"),
         element("rect", width=percent(chance), height=_HEIGHT_PX, rx=2, class_=f"wd-chance wd-{kind}"),
     )
-    svg = drawing(text, f"Probability of: {title}", _HEIGHT_PX, parts)
+    svg = drawing(text, f"{meaning}: {title}", _HEIGHT_PX, parts)
     return CandidateBar(title=title, id=id_, percent=text, svg=svg)

@@ -92,7 +92,7 @@ def test_broken_files_and_rows_are_gaps(tmp_path):
         ("torn.parquet", "file"),
     ]
     assert all(each.remedy for each in report.gaps)
-    assert str(report).startswith("At least 2 workers were lost")
+    assert str(report).startswith("Losses    At least 2 workers were lost")
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])

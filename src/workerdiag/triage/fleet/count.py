@@ -1,4 +1,4 @@
-"""Counts of deaths: share, cost, first occurrence and trend of each cause, and hosts that lose far more workers.
+"""Counts of deaths: share, cost, first occurrence and later share of each cause, and share of each host.
 
 Workers that were lost together are one observation, because the others add no information.
 """
@@ -12,29 +12,20 @@ from functools import lru_cache
 from ipaddress import ip_address
 from math import inf
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from workerdiag.model.diagnosis import SURE_ENOUGH
 from workerdiag.model.process_end import TOGETHER_S
 from workerdiag.triage.fleet.report import (
     CauseShare,
-    HostLoad,
+    HostShare,
     Interval,
     Period,
     PeriodCount,
-    Trend,
-    binomial_tail,
     effective_size,
-    halves_p_value,
-    holm,
     wilson_interval,
 )
 from workerdiag.triage.tables import DeathRow
-
-#: Hosts and trends with fewer deaths are not judged.
-LEAST_DEATHS = 5
-#: Significance level: a higher p-value means nothing.
-LEVEL = 0.05
 
 #: The first and the last moment, in seconds since the epoch; None: not known.
 Span = tuple[float, float] | None
@@ -95,107 +86,54 @@ def _begin_of(when: float, period: Period) -> str:
 
 UNKNOWN_CAUSE = "Cause not known"
 
-TREND_METHOD = (
-    f"A trend needs at least {LEAST_DEATHS} deaths. The second half of the time is compared with the first,"
-    " and the time before the first loss with the time after it, by exact tests with Holm's correction for"
-    f" the number of causes (p < {LEVEL:g}). The tables are assumed to cover the whole time evenly."
-)
-
 
 def cause_shares(
-    losses: Sequence[JointLoss], titles: Mapping[str, str], span: Span, period: Period
+    losses: Sequence[JointLoss], titles: Mapping[str, str], half_at: float | None, period: Period
 ) -> tuple[CauseShare, ...]:
     """Return the causes of the deaths, most deaths first; unknown causes come last.
 
-    *titles* has the titles of causes by id; *span* is the time that the tables cover.
+    *titles* has the titles of causes by id; *half_at* is the middle of the time that the tables cover.
     """
     deaths: dict[str | None, list[DeathRow]] = {}
-    times: dict[str | None, list[float]] = {}
-    loss_counts: dict[str | None, int] = {}
+    loss_counts: Counter[str | None] = Counter()
     for loss in losses:
         for each in loss.deaths:
             deaths.setdefault(sure_cause(each), []).append(each)
-        for cause in {sure_cause(each) for each in loss.deaths}:
-            loss_counts[cause] = loss_counts.get(cause, 0) + 1
-            times.setdefault(cause, []).extend([] if loss.at is None else [loss.at])
+        loss_counts.update({sure_cause(each) for each in loss.deaths})
     total = sum(map(len, deaths.values()))
     shares = []
     for cause in sorted(deaths, key=lambda each: (each is None, -len(deaths[each]), each or "")):
-        share = len(deaths[cause]) / total
-        bare = CauseShare(
-            cause=cause,
-            title=UNKNOWN_CAUSE if cause is None else titles.get(cause, cause),
-            family="" if cause is None else cause.partition(".")[0],
-            death_count=len(deaths[cause]),
-            share=share,
-            interval=share_interval(share, losses),
-            loss_count=loss_counts[cause],
+        its = deaths[cause]
+        lost_compute_s, lost_known_count = cost_of(its)
+        first_at, last_at = span_of(its) or (None, None)
+        shares.append(
+            CauseShare(
+                cause=cause,
+                title=UNKNOWN_CAUSE if cause is None else titles.get(cause, cause),
+                family="" if cause is None else cause.partition(".")[0],
+                death_count=len(its),
+                share=len(its) / total,
+                interval=share_interval(len(its) / total, losses),
+                loss_count=loss_counts[cause],
+                host_count=len({host_of(each) for each in its} - {None}),
+                lost_compute_s=lost_compute_s,
+                lost_known_count=lost_known_count,
+                first_at=first_at,
+                last_at=last_at,
+                late_count=count_after(its, half_at),
+                periods=period_counts(its, period),
+            )
         )
-        shares.append(_with_particulars(bare, deaths[cause], period))
-    return _with_trends(shares, times, span)
+    return tuple(shares)
 
 
-def _with_particulars(share: CauseShare, deaths: Sequence[DeathRow], period: Period) -> CauseShare:
-    lost_compute_s, lost_known_count = cost_of(deaths)
-    first_at, last_at = span_of(deaths) or (None, None)
-    return evolve(
-        share,
-        host_count=len({host_of(each) for each in deaths} - {None}),
-        lost_compute_s=lost_compute_s,
-        lost_known_count=lost_known_count,
-        first_at=first_at,
-        last_at=last_at,
-        periods=period_counts(deaths, period),
-    )
+def count_after(deaths: Iterable[DeathRow], half_at: float | None) -> int:
+    """Return the number of deaths from the moment on; none if it or their times are not known."""
+    return sum(half_at is not None and each.died_at is not None and each.died_at >= half_at for each in deaths)
 
 
-def _with_trends(
-    shares: Sequence[CauseShare], times: Mapping[str | None, Sequence[float]], span: Span
-) -> tuple[CauseShare, ...]:
-    changes = {
-        each.cause: _change(times[each.cause], *span)
-        for each in shares
-        if span and span[0] < span[1] and times[each.cause] and each.death_count >= LEAST_DEATHS
-    }
-    corrected = dict(zip(changes, holm([p_value for _, p_value in changes.values()]), strict=True))
-    return tuple(
-        evolve(
-            each,
-            trend=changes[each.cause][0] if corrected[each.cause] < LEVEL else "steady",
-            trend_p=corrected[each.cause],
-        )
-        if each.cause in corrected
-        else evolve(each, trend="too-few" if times[each.cause] else "undated")
-        for each in shares
-    )
-
-
-def _change(times: Sequence[float], begin: float, end: float) -> tuple[Trend, float]:
-    """Return the likelier change of a rate, and its p-value: how likely it is if the rate did not change.
-
-    There are two tests, so the smaller p-value is doubled (Bonferroni).
-    """
-    late = sum(each >= (begin + end) / 2 for each in times)
-    early = len(times) - late
-    halves_p = halves_p_value(early, late)
-    new_p = ((end - min(times)) / (end - begin)) ** len(times)
-    trend: Trend = "new" if new_p <= halves_p else "rising" if late > early else "falling"
-    return trend, min(1.0, 2 * min(new_p, halves_p))
-
-
-#: A host is far above the rate from this ratio on, if chance does not explain it.
-FAR_RATIO = 2.0
-
-HOST_METHOD = (
-    f"A host is far above the rate if it has at least {LEAST_DEATHS} deaths, {FAR_RATIO:g} times as many"
-    " losses as the other hosts on average, and more than an equal share by the exact binomial test with"
-    f" Holm's correction for the number of hosts (Holm 1979; p < {LEVEL:g}). Hosts on which nothing died, and"
-    " how long each host worked, are not in the tables."
-)
-
-
-def host_loads(losses: Sequence[JointLoss]) -> tuple[HostLoad, ...]:
-    """Return the hosts with enough deaths to be ranked, most deaths first."""
+def host_shares(losses: Sequence[JointLoss]) -> tuple[HostShare, ...]:
+    """Return the hosts, most losses first."""
     deaths: dict[str, list[DeathRow]] = {}
     loss_counts: Counter[str] = Counter()
     for loss in losses:
@@ -203,30 +141,17 @@ def host_loads(losses: Sequence[JointLoss]) -> tuple[HostLoad, ...]:
         loss_counts.update({host for host, _ in by_host})
         for host, each in by_host:
             deaths.setdefault(host, []).append(each)
-    ranked = sorted(
-        (host for host, its in deaths.items() if len(its) >= LEAST_DEATHS),
-        key=lambda host: (-len(deaths[host]), host),
-    )
-    loads = [_load(host, deaths[host], loss_counts) for host in ranked]
-    corrected = holm([each.p_value for each in loads], len(loss_counts))
     return tuple(
-        evolve(each, p_value=p_value, is_above=each.ratio >= FAR_RATIO and p_value < LEVEL)
-        for each, p_value in zip(loads, corrected, strict=True)
-    )
-
-
-def _load(host: str, deaths: Sequence[DeathRow], loss_counts: Counter[str]) -> HostLoad:
-    count, total, host_count = loss_counts[host], loss_counts.total(), len(loss_counts)
-    cause, cause_count = main_cause(deaths)
-    return HostLoad(
-        host=host,
-        death_count=len(deaths),
-        loss_count=count,
-        ratio=count * (host_count - 1) / (total - count) if host_count > 1 else 1.0,
-        p_value=binomial_tail(count, total, 1 / host_count),
-        is_above=False,
-        cause=cause,
-        cause_count=cause_count,
+        HostShare(
+            host=host,
+            death_count=len(its),
+            loss_count=loss_counts[host],
+            share=loss_counts[host] / loss_counts.total(),
+            cause=cause,
+            cause_count=cause_count,
+        )
+        for host, its in sorted(deaths.items(), key=lambda each: (-loss_counts[each[0]], -len(each[1]), each[0]))
+        for cause, cause_count in [main_cause(its)]
     )
 
 

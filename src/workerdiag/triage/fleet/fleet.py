@@ -17,14 +17,12 @@ from workerdiag.model.rules import Rulebook
 from workerdiag.rulebook.load import load_rulebook
 from workerdiag.triage.fleet.collect import Collector, MergedDeaths, merge_tables
 from workerdiag.triage.fleet.count import (
-    HOST_METHOD,
-    TREND_METHOD,
     JointLoss,
     cause_shares,
     cost_of,
+    count_after,
     group_losses,
-    host_loads,
-    host_of,
+    host_shares,
     main_cause,
     share_interval,
     span_of,
@@ -77,6 +75,11 @@ _INTERVAL_METHOD = (
     " loss. Shares are of workers; their intervals are Wilson's score intervals of 95% (Wilson 1927), for as"
     " many independent observations as the joint losses are worth by Kish's formula (Kish 1965)."
 )
+_HOST_METHOD = (
+    "Shares of hosts are of joint losses. Hosts on which nothing died, and how long each host worked, are not in"
+    " the tables."
+)
+_HALF_METHOD = "The tables are assumed to cover the first half of the time as well as the second."
 
 
 def summarize(merged: MergedDeaths, titles: Mapping[str, str], **facts: Any) -> FleetReport:
@@ -85,6 +88,8 @@ def summarize(merged: MergedDeaths, titles: Mapping[str, str], **facts: Any) -> 
     losses = group_losses(lost)
     span, lost_span = span_of(merged.deaths), span_of(lost)
     period: Period = "week" if lost_span and lost_span[1] - lost_span[0] > _MAX_DAYS_S else "day"
+    half_at = sum(span) / 2 if span and span[0] < span[1] else None
+    hosts = host_shares(losses)
     lost_compute_s, lost_known_count = cost_of(lost)
     first_at, last_at = lost_span or (None, None)
     return FleetReport(
@@ -94,16 +99,19 @@ def summarize(merged: MergedDeaths, titles: Mapping[str, str], **facts: Any) -> 
         duplicate_count=merged.duplicate_count,
         undated_count=sum(each.died_at is None for each in lost),
         run_count=len({each.run for each in lost}),
-        host_count=len({host_of(each) for each in lost} - {None}),
+        host_count=len(hosts),
+        host_loss_count=sum(each.loss_count for each in hosts),
         first_at=first_at,
         last_at=last_at,
+        half_at=half_at,
+        late_count=count_after(lost, half_at),
         lost_compute_s=lost_compute_s,
         lost_known_count=lost_known_count,
         period=period,
-        causes=cause_shares(losses, titles, span, period),
-        hosts=host_loads(losses),
+        causes=cause_shares(losses, titles, half_at, period),
+        hosts=hosts,
         versions=tuple(_versions(lost, losses)),
-        methods=(_INTERVAL_METHOD, HOST_METHOD, TREND_METHOD),
+        methods=(_INTERVAL_METHOD, _HOST_METHOD, _HALF_METHOD),
         **facts,
     )
 

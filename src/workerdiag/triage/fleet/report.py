@@ -1,13 +1,12 @@
 """The values of a fleet report: how many workers were lost, to what, where, with which versions, since when.
 
-Its statistics, intervals of shares and tests corrected for multiple comparisons, need only the standard library;
-each names its source.
+An interval of a share needs only the standard library; it names its source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from math import exp, inf, lgamma, log, log1p, sqrt
+from collections.abc import Iterable
+from math import sqrt
 from typing import Literal
 
 from attrs import field, frozen
@@ -16,10 +15,6 @@ from attrs.validators import and_, ge, le
 #: Version of the JSON format; it grows with each change that a reader could notice.
 FLEET_SCHEMA = 1
 
-#: ``new``: losses began after a time without any that is too long for chance. ``rising`` and ``falling``: the
-#: second half of the time has more, or fewer, than chance explains. ``steady``: neither. ``too-few``: too few
-#: to judge. ``undated``: the times are not known.
-Trend = Literal["new", "rising", "falling", "steady", "too-few", "undated"]
 #: The unit in which deaths are counted.
 Period = Literal["day", "week"]
 #: Kind of a file: a table that triage wrote, or a watcher's state.
@@ -83,26 +78,21 @@ class CauseShare:
     #: Seconds since the epoch; None: not known.
     first_at: float | None = None
     last_at: float | None = None
-    trend: Trend = "undated"
-    #: P-value of *trend*, corrected for the number of causes; None: not tested.
-    trend_p: float | None = None
+    #: Number of its deaths in the second half of the time (`FleetFindings.half_at`).
+    late_count: int = 0
     #: Only days, or weeks, in which workers were lost, oldest first.
     periods: tuple[PeriodCount, ...] = ()
 
 
 @frozen(kw_only=True)
-class HostLoad:
-    """A host on which at least five workers were lost."""
+class HostShare:
+    """A host on which workers were lost."""
 
     host: str
     death_count: int
+    #: Its joint losses, and their share of all joint losses on named hosts (`FleetFindings.host_loss_count`).
     loss_count: int
-    #: Its losses divided by the average losses of the other hosts in the tables.
-    ratio: float
-    #: Probability that chance alone gives a host this many, corrected for the number of hosts.
-    p_value: float
-    #: Whether it is far above the rate.
-    is_above: bool
+    share: float
     #: The cause of most of its deaths; None: not known.
     cause: str | None
     cause_count: int
@@ -138,30 +128,32 @@ class FleetFindings:
     #: Number of reports of deaths that another table has too.
     duplicate_count: int
     undated_count: int
-    #: Number of cluster runs, and of named hosts.
+    #: Number of cluster runs, of named hosts, and of joint losses there; a loss on two hosts counts twice.
     run_count: int
     host_count: int
+    host_loss_count: int
     first_at: float | None
     last_at: float | None
+    #: Middle of the time that the tables cover, and the number of deaths after it; None: there is one moment.
+    half_at: float | None
+    late_count: int
     lost_compute_s: float | None
     lost_known_count: int
     period: Period
     #: Most deaths first; deaths of unknown cause last.
     causes: tuple[CauseShare, ...] = ()
-    #: Most deaths first; only hosts with at least five.
-    hosts: tuple[HostLoad, ...] = ()
+    #: Most losses first.
+    hosts: tuple[HostShare, ...] = ()
     #: By package, most deaths first.
     versions: tuple[VersionShare, ...] = ()
     tables: tuple[FleetTable, ...] = ()
     gaps: tuple[FleetGap, ...] = ()
-    #: How shares, hosts and trends were computed, one sentence each.
+    #: How it was counted, one or two sentences each.
     methods: tuple[str, ...] = ()
 
 
 #: The two-sided 95 % quantile of the standard normal distribution.
 _Z_95 = 1.959963984540054
-#: A term smaller than the sum so far by this many powers of e changes no visible digit.
-_NEGLIGIBLE = 40.0
 
 _share = and_(ge(0.0), le(1.0))
 
@@ -195,53 +187,3 @@ def effective_size(group_sizes: Iterable[int]) -> float:
     """
     sizes = list(group_sizes)
     return sum(sizes) ** 2 / sum(each**2 for each in sizes)
-
-
-def binomial_tail(count: int, trials: int, chance: float) -> float:
-    """Return the probability that at least *count* of *trials* succeed, each with the same *chance*.
-
-    This is the exact one-sided binomial test.
-    """
-    if count <= 0:
-        return 1.0
-    if count > trials or chance <= 0:
-        return 0.0
-    if chance >= 1:
-        return 1.0
-    if count <= trials * chance:  # the other tail has fewer terms, and rounding does not matter here
-        return 1.0 - binomial_tail(trials - count + 1, trials, 1 - chance)
-    ways = lgamma(trials + 1) - lgamma(count + 1) - lgamma(trials - count + 1)
-    term = first = ways + count * log(chance) + (trials - count) * log1p(-chance)
-    total = 0.0
-    odds = log(chance) - log1p(-chance)
-    for successes in range(count, trials + 1):
-        if term - first < -_NEGLIGIBLE:
-            break
-        total += exp(term - first)
-        term += odds + log((trials - successes) / (successes + 1)) if successes < trials else -inf
-    return min(1.0, exp(first) * total)
-
-
-def halves_p_value(early: int, late: int) -> float:
-    """Return the probability that two equal spans differ at least this much by chance, at the same rate.
-
-    This is the exact two-sided test of two Poisson rates, given their sum (J. Przyborowski and H. Wilenski,
-    Biometrika 31, 1940, 313-323).
-    """
-    return min(1.0, 2 * binomial_tail(max(early, late), early + late, 0.5))
-
-
-def holm(p_values: Sequence[float], comparisons: int | None = None) -> list[float]:
-    """Return the p-values of several comparisons, corrected for their number.
-
-    If no comparison has an effect, the probability that any falls below a level is at most that level (S.
-    Holm, Scandinavian Journal of Statistics 6, 1979, 65-70). *comparisons* includes those not worth a test.
-    """
-    left = len(p_values) if comparisons is None else comparisons
-    corrected = [1.0] * len(p_values)
-    highest = 0.0
-    for place in sorted(range(len(p_values)), key=p_values.__getitem__):
-        highest = max(highest, min(1.0, p_values[place] * left))
-        corrected[place] = highest
-        left -= 1
-    return corrected
