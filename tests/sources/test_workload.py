@@ -55,6 +55,29 @@ def test_an_array_has_the_pieces_of_its_steps_and_the_callers_names():
     assert steps["random_sample"]["made_by"] == "x = da.random.random((4000, 4000), chunks=2000)"
 
 
+@pytest.mark.parametrize(
+    ("make", "share"),
+    [
+        (lambda x: (x @ x.T).sum(), 1),
+        (lambda x: (x - x.mean()).sum(), 1),
+        (lambda x: (x - x.mean(axis=0)).sum(), 1 / 8),
+        (lambda x: (x - x.mean(axis=0, keepdims=True)).sum(), 1 / 8),
+        (lambda x: (x + 1).sum(), 0),
+        (lambda x: x.rechunk((800, 100)).map_blocks(lambda block: block - block.mean(axis=0)).sum(), 0),
+    ],
+    ids=["product", "mean-of-all", "mean-of-columns", "the-same-kept-as-a-row", "sum", "whole-columns"],
+)
+def test_what_must_be_kept_in_all_does_not_depend_on_the_size_of_the_pieces(make, share):
+    """A piece that is taken again after all of them were there stays, or its column does; others pass through."""
+
+    def work(chunk):
+        return lambda: make(da.ones((800, 800), chunks=chunk)).compute(scheduler=scheduler)
+
+    call, _ = computed(work(100))
+
+    assert (call["kept_bytes"] or 0) == 800 * 800 * 8 * share
+
+
 def test_a_rechunk_takes_as_much_as_it_gives():
     """Sixty chunks of one day become one chunk of sixty days."""
 

@@ -95,6 +95,7 @@ def incomplete_rules(book: Rulebook) -> list[str]:
         for landmark in book.landmarks
         if landmark.id.startswith("untold.") and not landmark.next_steps
     ]
+    problems += [f"reason {each.id}: has no [[reason.example]]" for each in book.reasons if not each.examples]
     return problems + signs_without_lookalikes(book)
 
 

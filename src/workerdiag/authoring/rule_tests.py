@@ -20,8 +20,9 @@ from workerdiag.errors import RuleFileError
 from workerdiag.guard import guarded
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Findings, RankedCause, findings_answer
-from workerdiag.model.evidence import Evidence, LogChunk
-from workerdiag.model.rules import EventSign, ExitSign, Rulebook
+from workerdiag.model.evidence import Event, Evidence, LogChunk
+from workerdiag.model.identity import NO_IDENTITY, Identity
+from workerdiag.model.rules import EventSign, ExitSign, ReasonRule, Rulebook
 from workerdiag.model.vocabulary import OUTCOMES
 from workerdiag.pipeline import diagnose
 from workerdiag.rulebook.load import load_rulebook, quiet_lines, shipped_folder
@@ -33,6 +34,8 @@ INCIDENTS, QUIET, QUIET_LINES = "incidents", "quiet", "quiet.txt"
 #: On a quiet log no cause may be given with this chance or more.
 FALSE_ALARM = 0.2
 _NAMED = 3
+#: The worker that examples of reasons are about.
+_DEAD = Identity(worker="tcp://10.3.4.5:38211", pid=4711)
 
 
 @frozen(kw_only=True)
@@ -63,6 +66,7 @@ def evaluate_rules(folder: Path, *, incidents: Sequence[Path] = ()) -> RuleEvalu
     quiet = _quiet_logs(folder)
     problems = [
         *check_examples(book),
+        *(line for each in book.reasons for line in reason_problems(each, together, matcher)),
         *unknown_expectations(known, together),
         *(line for each in known for line in incident_problems(each, together, matcher)),
         *(line for name, logs in quiet for line in quiet_problems(name, logs, together, matcher)),
@@ -79,6 +83,21 @@ def evaluate_rules(folder: Path, *, incidents: Sequence[Path] = ()) -> RuleEvalu
         incident_count=len(known),
         quiet_count=len(quiet),
     )
+
+
+def reason_problems(rule: ReasonRule, book: Rulebook, matcher: Matcher) -> Iterator[str]:
+    """The examples of a reason for which *book* names another one, or none."""
+    for each in rule.examples:
+        fields = [(str(event.get("topic", "")), dict(event)) for event in each.events]
+        events = [
+            Event(topic=topic, fields=known, identity=_DEAD if topic == "all" else NO_IDENTITY)
+            for topic, known in fields
+        ]
+        log = LogChunk(origin="example", data=each.text.encode())
+        findings = diagnose([log, *events], book, matcher=matcher)
+        reason = findings.memory.reason if findings.memory else None
+        if (reason == rule.id) != each.is_named:
+            yield f"reason {rule.id}: {each.about}: said {reason or 'nothing'}"
 
 
 def incident_problems(incident: KnownIncident, book: Rulebook, matcher: Matcher) -> Iterator[str]:

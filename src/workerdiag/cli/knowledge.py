@@ -29,7 +29,7 @@ from workerdiag.cli.commands import (
 from workerdiag.deadline import Deadline
 from workerdiag.errors import RuleFileError
 from workerdiag.model.evidence import LogChunk
-from workerdiag.model.rules import Cause, ErrorRule, Landmark
+from workerdiag.model.rules import Cause, ErrorRule, Landmark, ReasonRule
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.json import DIALECT, Schema, add_definition
 from workerdiag.rendering.wording import one_line, pluralize, printable
@@ -306,14 +306,15 @@ def draft(logs: tuple[str, ...]) -> int:
 
 
 def rule_schema() -> Schema:
-    """The JSON Schema (draft 2020-12) of a file of a cause, of landmarks, of errors or of shared advice."""
+    """The JSON Schema (draft 2020-12) of a file of a cause, landmarks, errors, reasons or shared advice."""
     from workerdiag.rulebook.toml_folder import FIELD_OF_TABLE, SharedRules
 
     definitions, cause, landmark = _definitions()
     file_keys = {attribute: key for key, attribute in FIELD_OF_TABLE.items()}
     advice = add_definition(SharedRules, definitions, all_required=False)
     error = add_definition(ErrorRule, definitions, all_required=False)
-    for shape in (definitions["Cause"], definitions["Landmark"], definitions["SharedRules"]):
+    reason = add_definition(ReasonRule, definitions, all_required=False)
+    for shape in map(definitions.__getitem__, ("Cause", "Landmark", "SharedRules", "ReasonRule")):
         shape["properties"] = {file_keys.get(key, key): each for key, each in shape["properties"].items()}
         shape["required"] = [file_keys.get(key, key) for key in shape["required"]]
     tables = [
@@ -323,7 +324,7 @@ def rule_schema() -> Schema:
             "required": [name],
             "properties": {name: {"type": "array", "items": items}},
         }
-        for name, items in (("landmark", landmark), ("error", error))
+        for name, items in (("landmark", landmark), ("error", error), ("reason", reason))
     ]
     return {
         "$schema": DIALECT,
@@ -351,6 +352,7 @@ def export_schema() -> dict[str, object]:
             "causes": {"type": "array", "items": cause},
             "landmarks": {"type": "array", "items": landmark},
             "errors": {"type": "array", "items": error},
+            "reasons": {"type": "array", "items": add_definition(ReasonRule, definitions, all_required=False)},
             "advice": {"type": "array", "items": {"$ref": "#/$defs/Mitigation"}},
             "task_advice": {"type": "array", "items": {"$ref": "#/$defs/Mitigation"}},
             "notes": texts,

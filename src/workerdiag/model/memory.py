@@ -28,6 +28,8 @@ class ReasonChance:
     """A reason with its probability and what speaks for it."""
 
     reason: MemoryReason
+    #: The same in a few words.
+    title: str = ""
     probability: float = field(validator=_probability)
     #: One sentence with the numbers.
     why: str = ""

@@ -11,20 +11,25 @@ from functools import cached_property
 from typing import Protocol
 
 from attrs import field, frozen
-from attrs.validators import ge, matches_re
+from attrs.validators import ge, matches_re, min_len
 
+from workerdiag.model.normalize import EventValue
 from workerdiag.model.vocabulary import (
     CauseEnd,
+    CureKind,
     Deployment,
     ExitWitness,
     Frequency,
     Grade,
     LandmarkRole,
+    MemoryFact,
+    MemoryReason,
     Place,
     RetryVerdict,
     RuleOrigin,
     RuleStatus,
     Stream,
+    Strength,
     Verdict,
 )
 
@@ -345,6 +350,47 @@ class ErrorRule:
 
 
 @frozen(kw_only=True)
+class ReasonSign:
+    """What shows a reason: all *facts*, and none of *unless*."""
+
+    facts: tuple[MemoryFact, ...] = field(validator=min_len(1))
+    unless: tuple[MemoryFact, ...] = ()
+    strength: Strength
+
+
+@frozen(kw_only=True)
+class ReasonExample:
+    """Evidence that a worker left whose memory went over for this reason, as log text and as events."""
+
+    about: str
+    text: str
+    #: Fields of each event, and its ``topic``.
+    events: tuple[Mapping[str, EventValue], ...] = field(default=(), hash=False)
+    #: Whether the reason is named; else something else is, or nothing.
+    is_named: bool = True
+
+
+@frozen(kw_only=True)
+class ReasonRule:
+    """Why memory goes over the limit, and what helps (``knowledge/reasons.toml``)."""
+
+    id: MemoryReason
+    title: str
+    #: What happens, for a data scientist.
+    why: str
+    frequency: Frequency = "usual"
+    #: The changes that help, in the order in which to try them; none where only the code can be mended.
+    cures: tuple[CureKind, ...] = ()
+    #: Facts of which none may hold, whatever shows it.
+    unless: tuple[MemoryFact, ...] = ()
+    #: The first of them that shows decides.
+    signs: tuple[ReasonSign, ...] = field(validator=min_len(1))
+    #: What looks the same, and what tells them apart.
+    lookalikes: Mapping[MemoryReason, str] = field(factory=dict, hash=False)
+    examples: tuple[ReasonExample, ...] = ()
+
+
+@frozen(kw_only=True)
 class Landmark:
     """A message that marks a point in a worker's life, with captures that say which worker and how.
 
@@ -395,6 +441,8 @@ class Rulebook:
     landmarks: tuple[Landmark, ...]
     #: What caught exceptions can come of; the first that fits decides.
     errors: tuple[ErrorRule, ...] = ()
+    #: Why memory goes over a limit.
+    reasons: tuple[ReasonRule, ...] = ()
     #: Advice if no cause is known, but Dask gave up on a task or workers were lost.
     advice: tuple[Mitigation, ...] = ()
     #: The same if nothing died and a task failed.

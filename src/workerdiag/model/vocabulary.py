@@ -156,6 +156,46 @@ MemoryReason = Literal[
     "shuffle-buffers",
     "runaway",
 ]
+#: What a memory account or the workload may show: `scoring.memory_reason` looks for each of them, rules weigh it.
+MemoryFact = Literal[
+    "pieces-above-limit",
+    "pieces-above-spilling",
+    "pieces-of-unknown-size",
+    "cut-into-pieces",
+    "frame-in-graph",
+    "large-specification",
+    "data-in-graph",
+    "much-data-in-graph",
+    "large-graph-in-log",
+    "refused-inputs",
+    "many-large-inputs",
+    "large-result",
+    "gathering-task",
+    "frequent-key",
+    "uneven-inputs",
+    "by-key",
+    "died-before-key",
+    "exchanging-task",
+    "stored-results",
+    "kept-results",
+    "kept-object",
+    "memory-left",
+    "idle-memory",
+    "many-tasks-each",
+    "memory-stays",
+    "rising-with-nothing-to-spill",
+    "work-known",
+    "several-at-once",
+    "alone",
+    "held-the-same",
+    "asked-together",
+    "asked-for-too-much",
+    "asked-bit-by-bit",
+    "asked-unfilled",
+    "refused-allocation",
+]
+#: How much a fact speaks for a reason.
+Strength = Literal["strong", "moderate", "weak", "hint"]
 #: A change that makes work succeed whose workers ran out of memory. ``worker-memory``: a larger limit.
 #: ``threads``: fewer tasks at once. ``piece-size``: chunks or partitions of so many bytes. ``data-in-tasks``: load
 #: data in tasks, or scatter them once. ``do-not-collect``: write a result out, or reduce it first.

@@ -26,7 +26,6 @@ from workerdiag.model.memory import Cure, MemoryAccount
 from workerdiag.model.odds import GRADES
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.rendering.wording import (
-    REASON_TEXTS,
     TASK_TEXT,
     VERDICT_TEXTS,
     capitalize,
@@ -130,7 +129,7 @@ def _reason(findings: Findings) -> Iterator[tuple[str, str]]:
     """Why the memory went over the limit, in words and with its sum."""
     reasons = findings.memory.reasons if findings.memory and findings.memory.reason else ()
     for each in reasons[:1]:
-        sure = f"{REASON_TEXTS[each.reason]} ({format_percent(each.probability)})"
+        sure = f"{each.title} ({format_percent(each.probability)})"
         yield "Because", f"{sure}. {capitalize(one_line(each.why))}."
 
 

@@ -16,7 +16,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.signals import UNREADABLE_STATUS, signal_name
 from workerdiag.model.timeline import HeldObject, ProcessHistory
 from workerdiag.model.user_code import is_library
-from workerdiag.model.vocabulary import MemoryReason, RetryAction, Verdict
+from workerdiag.model.vocabulary import RetryAction, Verdict
 from workerdiag.redaction.visible_text import ESCAPES
 from workerdiag.units import format_bytes, format_duration, format_limit, format_time
 
@@ -57,19 +57,6 @@ _INVISIBLE = frozenset({"Cc", "Cf", "Co"})
 #: Punctuation that has a plain form: ellipsis, dashes, quotation marks.
 _PLAIN = {0x2026: "...", 0x2013: "-", 0x2014: "-", 0x201C: '"', 0x201D: '"', 0x2018: "'", 0x2019: "'"}
 
-REASON_TEXTS: Mapping[MemoryReason, str] = {
-    "pieces-too-large": "The pieces are too large",
-    "too-many-at-once": "Too many tasks ran at once",
-    "one-task-too-large": "One task needs more than a worker has",
-    "skew": "One piece is many times the others",
-    "results-stored": "Stored results fill the memory",
-    "brought-together": "Too much comes together in one place",
-    "data-in-graph": "Data travel inside the graph",
-    "leak": "Something grows from task to task",
-    "not-returned": "Freed memory is not given back",
-    "shuffle-buffers": "A shuffle's buffers fill the memory",
-    "runaway": "One task grows without end",
-}
 VERDICT_TEXTS: Mapping[Verdict, str] = {
     "task": "The task: its code or its data ended the worker.",
     "other-task": "Another task, not the one that Dask names.",

@@ -30,6 +30,9 @@ from workerdiag.model.rules import (
     LogSign,
     Mitigation,
     NextStepRule,
+    ReasonExample,
+    ReasonRule,
+    ReasonSign,
     RivalCause,
     Rulebook,
 )
@@ -119,6 +122,7 @@ def _overlay(book: Rulebook, more: Rulebook, place: str) -> Rulebook:
         causes=tuple(causes.values()),
         landmarks=tuple(landmarks.values()),
         errors=(*more.errors, *book.errors),  # the first that fits decides
+        reasons=tuple({each.id: each for each in (*book.reasons, *more.reasons)}.values()),
         advice=(*book.advice, *more.advice),
         task_advice=(*book.task_advice, *more.task_advice),
         notes=(*book.notes, *more.notes, *notes),
@@ -176,7 +180,7 @@ def _read_pack(point: EntryPoint) -> Pack:
     )
     problem_text = "; ".join(each[:_MAX_CHARS] for each in problems[:_MAX_NAMED])
     problem_text += f"; and {len(problems) - _MAX_NAMED} more" if len(problems) > _MAX_NAMED else ""
-    if not (book.causes or book.landmarks):
+    if not (book.causes or book.landmarks or book.reasons):
         return Pack(name=point.name, notes=(f"pack {point.name} is left out: {problem_text or 'it is empty'}",))
     notes = (f"of pack {point.name} is left out: {problem_text}",) if problems else ()
     return Pack(name=point.name, book=book, notes=notes)
@@ -214,6 +218,7 @@ def from_compiled(content: _Table) -> Rulebook:
         causes=tuple(_cause_from_compiled(each) for each in content["causes"]),
         landmarks=tuple(_landmark_from_compiled(each) for each in content["landmarks"]),
         errors=tuple(ErrorRule(**_lists_to_tuples(each)) for each in content.get("errors", ())),
+        reasons=tuple(_reason_from_compiled(each) for each in content.get("reasons", ())),
         advice=_advice_from_compiled(content.get("advice", ())),
         task_advice=_advice_from_compiled(content.get("task_advice", ())),
         literals=literals,
@@ -232,6 +237,12 @@ def _cause_from_compiled(content: _Table) -> Cause:
         if key in content:
             content[key] = tuple(cls(**_lists_to_tuples(each)) for each in content[key])
     return Cause(**_lists_to_tuples(content))
+
+
+def _reason_from_compiled(content: _Table) -> ReasonRule:
+    content["signs"] = tuple(ReasonSign(**_lists_to_tuples(each)) for each in content["signs"])
+    content["examples"] = tuple(ReasonExample(**_lists_to_tuples(each)) for each in content.get("examples", ()))
+    return ReasonRule(**_lists_to_tuples(content))
 
 
 def _landmark_from_compiled(content: _Table) -> Landmark:

@@ -15,6 +15,7 @@ from attrs.validators import matches_re, min_len
 
 from workerdiag.errors import RuleFileError, error_text, utf8_safe
 from workerdiag.guard import guarded
+from workerdiag.model.normalize import EventValue
 from workerdiag.model.rules import (
     SIGN_KINDS,
     Cause,
@@ -22,6 +23,7 @@ from workerdiag.model.rules import (
     Landmark,
     Mitigation,
     NextStepRule,
+    ReasonRule,
     Rulebook,
     Sign,
 )
@@ -80,13 +82,14 @@ class _FolderReader:
             for each in self._with_id(path, content, SharedRules, path.stem, "the file's name")
         ]
         causes = [with_shared(each, shared) for each in causes]
-        errors = tuple(self._errors(self._folder / "errors.toml"))
+        errors = tuple(self._tables(self._folder / "errors.toml", "error", ErrorRule))
+        reasons = tuple(self._tables(self._folder / "reasons.toml", "reason", ReasonRule))
         self.problems += [
             *_misplaced_files(self._folder),
             *_duplicate_names(causes, marks),
             *unknown_cause_problems(causes, shared, errors),
         ]
-        if not (causes or marks or errors or self.problems or self._notes):
+        if not (causes or marks or errors or reasons or self.problems or self._notes):
             self.problems.append("holds no causes/<family>/<cause>.toml and no landmarks/*.toml")
         return Rulebook(
             schema=SCHEMA,
@@ -94,6 +97,7 @@ class _FolderReader:
             causes=tuple(each for each in causes if not _duplicate_signs(each)),
             landmarks=tuple({each.id: each for each in marks}.values()),
             errors=errors,
+            reasons=reasons,
             advice=advice_for_outcome(UNKNOWN, shared),
             task_advice=advice_for_outcome(FAILED_TASK, shared),
             notes=tuple(self._notes),
@@ -149,12 +153,10 @@ class _FolderReader:
     def _landmarks(self, path: Path) -> Iterator[Landmark]:
         yield from self._tables(path, "landmark", Landmark)
 
-    def _errors(self, path: Path) -> Iterator[ErrorRule]:
-        if path.exists():
-            yield from self._tables(path, "error", ErrorRule)
-
     def _tables(self, path: Path, name: str, cls: type[_T]) -> Iterator[_T]:
-        """Yield the tables of that *name*, of which alone a file consists."""
+        """Yield the tables of that *name*, of which alone a file consists; none of one that is not there."""
+        if not path.exists():
+            return
         table = self._read_table(path)
         where = path.relative_to(self._folder)
         if extra := sorted(set(table) - {name}):
@@ -207,6 +209,7 @@ def _misplaced_files(folder: Path) -> Iterator[str]:
         *folder.glob("incidents/*/meta.toml"),  # incidents.py
         folder / "manifest.toml",
         folder / "errors.toml",
+        folder / "reasons.toml",
     }
     for path in sorted(folder.rglob("*.toml")):
         if path not in read:
@@ -242,6 +245,7 @@ FIELD_OF_TABLE = {
     "rival": "rivals",
     "next_step": "next_steps",
     "except": "exceptions",
+    "example": "examples",
 }
 
 
@@ -261,6 +265,7 @@ def rule_converter() -> Converter:
     """A strict converter that knows signs by their ``kind``."""
     made = strict_converter("known")
     made.register_structure_hook_func(lambda hint: hint == str | bool, _text_or_boolean)
+    made.register_structure_hook_func(lambda hint: hint == EventValue, lambda value, _: value)  # as events take any
 
     def structure_sign(value: object, _: object) -> Sign:
         if not isinstance(value, dict):

@@ -10,7 +10,7 @@ from attrs import evolve
 
 from workerdiag.model.diagnosis import Advice
 from workerdiag.model.memory import Cure, MemoryAccount
-from workerdiag.model.rules import MEMORY_REASON
+from workerdiag.model.rules import MEMORY_REASON, ReasonRule
 from workerdiag.model.vocabulary import CureKind, Deployment, MemoryReason
 from workerdiag.scoring.advice import MemoryNumbers
 from workerdiag.scoring.memory_account import END_SHARE, Step, Workload
@@ -41,6 +41,8 @@ _USABLE_SHARE = 0.8
 _LEAST_PIECE_BYTES = 2**20
 #: How likely a change suffices once its reason is right.
 _PIECES_HELP, _THREADS_HELP, _MEMORY_HELPS, _CODE_HELPS = 0.85, 0.8, 0.8, 0.85
+#: Of that, where what must be kept in all passes the memory of all workers, and goes to disk and back.
+_OVERFLOWS = 0.5
 
 #: Reasons for which the memory that running tasks have asked for is what they need.
 _OF_ASKED: tuple[MemoryReason, ...] = ("too-many-at-once", "one-task-too-large")
@@ -64,16 +66,20 @@ _MEMORY: Mapping[Deployment | None, str] = {
 }
 
 
-def suggested_cures(account: MemoryAccount, work: Workload, deployment: Deployment | None) -> tuple[Cure, ...]:
+def suggested_cures(
+    account: MemoryAccount, work: Workload, deployment: Deployment | None, rules: Sequence[ReasonRule]
+) -> tuple[Cure, ...]:
     """At most three changes, in the order in which to try them: those of the likeliest reason first."""
     if account.reason is None:
         return ()
     found: dict[tuple[str, int | None], Cure] = {}
+    kinds = {each.id: each.cures for each in rules}
     for each in account.reasons:
         if each.probability >= _LEAST_CHANCE:
-            for cure in _OF_REASON[each.reason](
-                _Treatment(account, work, deployment, each.reason, each.probability)
-            ):
+            case = _Treatment(account, work, deployment, each.reason, each.probability)
+            given = list(_OF_REASON[each.reason](case))
+            cures = [cure for kind in kinds[each.reason] for cure in given if cure.kind == kind]
+            for cure in sorted(cures, key=lambda cure: -cure.probability) if case.kept_each else cures:
                 found.setdefault((cure.kind, cure.value), cure)
     return tuple(found.values())[:MAX_CURES]
 
@@ -122,15 +128,33 @@ class _Treatment:
         #: How many will run at once when there are more of them.
         self.threads = max(work.threads or 1, self.tasks)
         self.is_first = account.reason == reason
+        #: What has to be kept in all, and what all workers hold without spilling.
+        self.kept = work.number("kept_bytes") or 0
+        self.held_in_all = work.worker_count * self.room
 
     @property
     def room(self) -> int:
         """What tasks may hold without spilling."""
         return max(int(self.limit * SPILL_SHARE) - self.floor, self.limit // 10)
 
+    @property
+    def kept_each(self) -> int:
+        """What each worker must keep, if all workers together cannot without spilling; else 0."""
+        return self.kept // self.work.worker_count if self.kept > self.held_in_all else 0
+
+    @property
+    def kept_why(self) -> str:
+        """What is to be said of what must be kept; empty if there is room for it."""
+        if not self.kept_each:
+            return ""
+        held = f"{self.work.worker_count} workers hold {format_bytes(self.held_in_all)} of that without spilling"
+        return f"; {format_bytes(self.kept)} are kept in all, {held}, {ceil(self.kept / self.room)} would hold it"
+
     def cure(
         self, kind: CureKind, change: str, why: str, helps: float, value: int | None = None, cost: str = ""
     ) -> Cure:
+        if self.kept_each and kind != "worker-memory":
+            helps *= _OVERFLOWS
         chance = round(min(1.0, self.chance * helps), 2)
         size = format_limit(value or 0) if kind == "worker-memory" else format_bytes(value or 0)
         do = _WORDS[kind].format(size=size, value=value, s="" if value == 1 else "s")
@@ -169,6 +193,7 @@ def _smaller_pieces(case: _Treatment) -> Cure | None:
         f"{account_sum(case.account, case.tasks)}, the limit is {format_bytes(case.limit)}; "
         f"with pieces of {format_bytes(size)} {case.threads} tasks at once need "
         f"{format_bytes(case.floor + int(case.threads * step.task_bytes * size / (of_user.piece_bytes or size)))}"
+        f"{case.kept_why}"
     )
     change = _array_change(of_user, size, source) if of_user.chunk else _frame_change(of_user, size)
     return case.cure("piece-size", change, why, _PIECES_HELP, size, "More tasks, so more scheduling.")
@@ -299,10 +324,10 @@ def _more_memory(case: _Treatment) -> Iterator[Cure]:
     elif full and not case.work.governing:
         need, why = full, f"workers held {format_bytes(full)} each time and wanted no more"
     elif each and case.work.governing:
-        need, why = case.floor + case.tasks * each, account_sum(case.account, case.tasks)
+        need, why = case.floor + case.tasks * each, account_sum(case.account, case.tasks) + case.kept_why
     else:
         return
-    value = round_up_limit(need / _USABLE_SHARE)
+    value = round_up_limit(max(need / _USABLE_SHARE, (case.floor + case.kept_each) / SPILL_SHARE))
     if value <= case.limit:
         return
     change = _MEMORY.get(case.deployment, _MEMORY[None]).format(value=format_limit(value))

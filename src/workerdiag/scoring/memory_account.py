@@ -23,6 +23,8 @@ from workerdiag.units import format_bytes, parse_bytes
 
 #: The client warns of a graph with data in it; the scheduler refuses a task whose inputs no worker may hold.
 LARGE_GRAPH, REFUSED_INPUTS = "harmless.large-graph", "scheduler.inputs-too-large"
+#: A worker warns that it has no stored results to write to disk; and the capture of what an allocation asked for.
+UNMANAGED, REFUSED_ALLOCATION = "harmless.unmanaged-high", "allocation"
 #: What a worker holds that has done nothing but import NumPy and pandas (measured: 85 to 100 MiB).
 USUAL_FLOOR_BYTES = 100 * 2**20
 #: A worker with more than this has done something.
@@ -150,12 +152,17 @@ class Workload:
     #: The limit and the threads that the cluster object gives each worker; or the threads of one that was lost.
     given_limit_bytes: int | None = None
     given_threads: int | None = None
+    given_workers: int | None = None
     #: Memory of each process that its nanny ended, when it did, in bytes.
     held_bytes: tuple[int, ...] = ()
     #: Sizes in log text: of a graph that was sent, of the inputs of a task.
     graph_bytes: int | None = None
     refused_inputs_bytes: int | None = None
     refused_limit_bytes: int | None = None
+    #: Size of an array that a process could not get.
+    refused_allocation_bytes: int | None = None
+    #: For each worker, the times and sizes of its warnings of memory that is no stored result.
+    unspillable: tuple[tuple[tuple[float, int], ...], ...] = ()
     #: The last memory of each process that the flight recorder saw end.
     recorded: tuple[LastMemory, ...] = ()
 
@@ -163,11 +170,16 @@ class Workload:
     def of(cls, incident: Incident) -> Self:
         """What the evidence of an incident has of it."""
         work = cls._of_marks(incident.marks)
-        needs = _with_facts(work.needs, incident.tasks_at_loss)
-        return evolve(work, needs=needs, recorded=last_memories(incident))
+        refused = (parse_bytes(each.captures.get(REFUSED_ALLOCATION, "")) for each in incident.all_signs)
+        return evolve(
+            work,
+            needs=_with_facts(work.needs, incident.tasks_at_loss),
+            recorded=last_memories(incident),
+            refused_allocation_bytes=max(filter(None, refused), default=None),
+        )
 
     @classmethod
-    def _of_marks(cls, marks: Iterable[Match]) -> Self:
+    def _of_marks(cls, marks: Sequence[Match]) -> Self:
         by_owner: dict[str, list[Mapping[str, str]]] = {}
         for each in marks:
             by_owner.setdefault(each.owner, []).append(each.captures)
@@ -183,6 +195,8 @@ class Workload:
             workers=tuple(filter(None, map(_worker, by_owner.get("event.worker-state", ())))),
             given_limit_bytes=whole(cluster.get("worker_limit_bytes")),
             given_threads=whole(cluster.get("worker_threads")) or whole(scheduler.get("lost_threads")),
+            given_workers=whole(cluster.get("workers_wanted")),
+            unspillable=_warnings(each for each in marks if each.owner == UNMANAGED),
             held_bytes=tuple(filter(None, map(captured_rss, restarts))),
             graph_bytes=max(filter(None, graphs), default=None),
             refused_inputs_bytes=max(
@@ -201,6 +215,11 @@ class Workload:
     def threads(self) -> int | None:
         """How many tasks a worker can run at once."""
         return max((each.threads for each in self.workers if each.threads), default=self.given_threads)
+
+    @property
+    def worker_count(self) -> int:
+        """How many workers there are, at least."""
+        return max(self.given_workers or 0, len(self.workers), 1)
 
     @property
     def governing(self) -> Step | None:
@@ -241,11 +260,6 @@ class Workload:
         held = sorted(self.held_bytes)[-3:]
         is_same = len(held) == 3 and held[-1] - held[0] <= _SAME_SHARE * held[-1]
         return held[-1] if limit and is_same and held[0] > limit * (1 + _CAUGHT_SHARE) else None
-
-    def grew_slowly(self, limit: int) -> bool:
-        """Whether workers were ended just above their limit each time: they grew little between two looks."""
-        held = sorted(self.held_bytes)
-        return len(held) > 2 and held[-1] < limit * (END_SHARE + _CAUGHT_SHARE)
 
 
 def memory_account(
@@ -369,6 +383,16 @@ def _tasks_at_once(incident: Incident, work: Workload, lost: Sequence[Death]) ->
         return max(recorded)
     assigned = [min(len(each.assigned), threads or len(each.assigned)) for each in lost]
     return max(assigned, default=0) or None
+
+
+def _warnings(marks: Iterable[Match]) -> tuple[tuple[tuple[float, int], ...], ...]:
+    """The times and sizes of the warnings, for each log."""
+    found: dict[str, list[tuple[float, int]]] = {}
+    for each in marks:
+        size = parse_bytes(each.captures.get("unmanaged", ""))
+        if size and each.when is not None:
+            found.setdefault(each.origin, []).append((each.when, size))
+    return tuple(tuple(sorted(each)) for each in found.values())
 
 
 def _worker(known: Mapping[str, str]) -> WorkerMemory | None:

@@ -112,6 +112,47 @@ def array_layers(array: Any) -> Iterator[Layer]:
             )
 
 
+def kept_bytes(array: Any) -> int:
+    """Bytes of pieces of a Dask array that must be kept in all: each is taken again once all of them are there.
+
+    Either two inputs of a step are each taken with every part of the other (a product of matrices; then the smaller
+    one), or an input is taken again beside a reduction of itself (``x - x.mean()``).
+    """
+    layers: Mapping[str, Any] = array.dask.layers
+    totals: dict[str, int] = {}
+    for token, layer in islice(layers.items(), _MAX_LAYERS):
+        if isinstance(known := getattr(layer, "collection_annotations", None), dict):
+            with guarded("reading the size of a layer"):
+                totals[token] = int(prod(map(float, known["shape"]))) * int(known["dtype"].itemsize)
+    most = 0
+    for token in totals:
+        layer = layers[token]
+        taken = [
+            (name, {index: count for index, count in zip(at, layer.numblocks[name], strict=False) if count > 1})
+            for name, at in getattr(layer, "indices", ())
+            if at is not None and name in totals
+        ]
+        wide = {index for _, at in taken for index in at if index in layer.output_indices}
+        again = [(name, at) for name, at in taken if not wide <= set(at)]
+        if len(again) > 1:
+            most = max(most, min(totals[name] for name, _ in again))
+        elif again:
+            reduced, at = again[0]
+            behind = _behind(reduced, array.dask.dependencies)
+            most = max([most, *(totals[name] // prod(at.values()) for name, _ in taken if name in behind)])
+    return most
+
+
+def _behind(token: str, dependencies: Mapping[str, Iterable[str]]) -> set[str]:
+    """The layers that a layer is made of."""
+    found, todo = set[str](), [token]
+    while todo:
+        new = set(dependencies.get(todo.pop(), ())) - found
+        found |= new
+        todo += new
+    return found
+
+
 def _chunk_bytes(known: Mapping[str, Any]) -> int:
     """Bytes of the largest chunk; raises ValueError for a size that is not known."""
     size = float(prod(known["chunksize"])) * int(known["dtype"].itemsize)

@@ -14,7 +14,14 @@ from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources import tracebacks
 from workerdiag.sources.workload.computed import Assignment, Computed, find_computed, frames_of, waiting_frames
 from workerdiag.sources.workload.embedded import embedded_data
-from workerdiag.sources.workload.pieces import Layer, array_layers, frame_layers, plain_name, result_bytes
+from workerdiag.sources.workload.pieces import (
+    Layer,
+    array_layers,
+    frame_layers,
+    kept_bytes,
+    plain_name,
+    result_bytes,
+)
 
 #: At most this many steps, those whose tasks need most, become evidence.
 _MAX_STEPS = 4
@@ -67,6 +74,7 @@ def computed_events(computed: Computed) -> Iterator[Event]:
     }
     layers: dict[str, Layer] = {}
     results: list[int] = []
+    kept = 0
     embedded = []
     for kind, value in computed.collections:
         with guarded("reading a collection"):  # of any release, and any chunks
@@ -74,11 +82,13 @@ def computed_events(computed: Computed) -> Iterator[Event]:
                 layers |= {each.token: each for each in array_layers(value)}
             elif kind == "dataframe":
                 layers |= {each.token: each for each in frame_layers(value)}
+        with guarded("reading what must be kept"):
+            kept = max(kept, kept_bytes(value) if kind == "array" else 0)
         with guarded("reading the size of a result"):
             results.append(result_bytes(kind, value) or 0)
         with guarded("looking for data in a graph"):
             embedded.append(embedded_data(value.dask if kind != "dataframe" else None))
-    fields["result_bytes"] = sum(results) or None
+    fields |= {"result_bytes": sum(results) or None, "kept_bytes": kept or None}
     if data := max(embedded, key=lambda each: each.total_bytes, default=None):
         fields |= {
             "embedded_bytes": data.total_bytes or None,
