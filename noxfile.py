@@ -101,7 +101,8 @@ def knowledge(session: nox.Session) -> None:
 def calibrate(session: nox.Session) -> None:
     """Hold the probabilities against what came true; fail when they got worse than in the last release.
 
-    ``-- --write`` writes the tables of the current release to ``docs/calibration.md``.
+    ``-- --write`` writes the tables of the current release to ``docs/calibration.md``; a folder behind it holds
+    incidents of a live cluster (``python -m tests.lab.natural --keep FOLDER``) for the table of channels.
     """
     session.install(".")
     session.run("python", "tools/calibrate.py", *session.posargs)
