@@ -80,6 +80,24 @@ def test_what_is_silenced_there_is_quiet_here(alertmanager, cluster):
     assert set(alertmanager.said()) == {(cause, "firing") for cause in CAUSES - {"signal.stack-overflow"}}
 
 
+def test_two_watchers_of_one_cluster_are_one_alert(alertmanager, cluster):
+    """Each has a state of its own; people hear of a trouble once, and of it all when one of the two is gone."""
+    settings = WatchSettings(settle_s=0.5)
+    sink = AlertmanagerSink(alertmanager.url)
+    with (
+        workerdiag.watch(cluster.address, sink, name="prod", settings=settings) as first,
+        workerdiag.watch(cluster.address, sink, name="prod", settings=settings) as second,
+    ):
+        for _ in range(3):
+            cluster.die()
+        for each in (first, second):
+            wait_until(
+                lambda each=each: [sink.counts.get("sent") for sink in each.status().sinks] == [3], "three alerts"
+            )
+        wait_until(lambda: len(alertmanager.said()) >= 3, "three messages")
+    assert sorted(alertmanager.said()) == [(cause, "firing") for cause in sorted(CAUSES)]
+
+
 def test_the_configuration_in_the_documentation_is_taken(tmp_path):
     """Alertmanager starts with it: routes, receivers and quiet hours are as it wants them."""
     (config,) = re.findall(r"^```yaml\n(.*?)^```$", (DOCS / "watching.md").read_text(), re.MULTILINE | re.DOTALL)

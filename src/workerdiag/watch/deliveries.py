@@ -128,7 +128,8 @@ _LAST_RECEIPT = """
 _CURRENT = """
     SELECT d.id, d.attempts, d.receipt, n.body
     FROM delivery AS d JOIN notice AS n ON n.id = d.notice_id JOIN watch_case AS c ON c.id = d.case_id
-    WHERE d.sink = ? AND d.state = 'sent' AND c.state NOT IN ('resolved', 'ended') AND NOT EXISTS (
+    WHERE d.sink = :sink AND d.state = 'sent' AND c.state NOT IN ('resolved', 'ended')
+    AND (:cluster IS NULL OR c.cluster = :cluster) AND NOT EXISTS (
         SELECT 1 FROM delivery AS later WHERE later.case_id = d.case_id AND later.sink = d.sink
         AND later.state = 'sent' AND later.number > d.number)
     ORDER BY d.number
@@ -223,10 +224,11 @@ class DeliveryTable:
                     return Claim(delivery=delivery, tries=tries)
         return None
 
-    def current(self, sink: str) -> tuple[Delivery, ...]:
-        """Return the last delivery of each open case that a sink has taken, to deliver it again."""
+    def current(self, sink: str, cluster: str | None) -> tuple[Delivery, ...]:
+        """Return the last delivery of each open case, of one cluster or of all, that a sink has taken."""
+        wanted = {"sink": utf8_safe(sink), "cluster": None if cluster is None else utf8_safe(cluster)}
         with self._file.transaction() as connection:
-            rows = connection.execute(_CURRENT, (utf8_safe(sink),)).fetchall()
+            rows = connection.execute(_CURRENT, wanted).fetchall()
         return tuple(
             Delivery(id=id_, notice=notice, attempt=attempts + 1, receipt=json.loads(receipt))
             for id_, attempts, receipt, body in rows

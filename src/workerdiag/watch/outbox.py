@@ -37,7 +37,7 @@ from workerdiag.watch.store import Store
 class Outbox:
     """Delivers the notices in the outbox of *store*. Take the state first: only one may run at a time.
 
-    The sinks have distinct names.
+    The sinks have distinct names. Sinks that repeat do so for the cases of *cluster*; None: of all.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class Outbox:
         store: Store,
         sinks: Sequence[Sink],
         *,
+        cluster: str | None = None,
         retry: RetrySettings | None = None,
         clock: Callable[[], float] = time.time,
         random: Callable[[], float] = random_module.random,
@@ -55,7 +56,8 @@ class Outbox:
         self._table = store.outbox
         self._retry = retry or RetrySettings()
         self._threads = [
-            SinkThread(each, self._table, retry=self._retry, clock=clock, random=random) for each in sinks
+            SinkThread(each, self._table, cluster=cluster, retry=self._retry, clock=clock, random=random)
+            for each in sinks
         ]
 
     def start(self) -> None:
@@ -128,6 +130,7 @@ class SinkThread:
         sink: Sink,
         table: DeliveryTable,
         *,
+        cluster: str | None,
         retry: RetrySettings,
         clock: Callable[[], float],
         random: Callable[[], float],
@@ -142,6 +145,7 @@ class SinkThread:
         self._random = random
         self._wakes = threading.Event()
         self._has_ended = threading.Event()
+        self._cluster = cluster
         self._repeat_s = sink.repeat_s if isinstance(sink, RepeatingSink) else None
         #: When a sink that forgets was last told what is open.
         self._repeated_at = 0.0
@@ -205,7 +209,7 @@ class SinkThread:
         now = self._clock()
         if self._repeat_s is None or self._deadline is not None or 0 <= now - self._repeated_at < self._repeat_s:
             return
-        for delivery in self._table.current(self.name):
+        for delivery in self._table.current(self.name, self._cluster):
             if isinstance(failure := self._attempt(delivery), _Failure):
                 raise DeliveryError(failure.problem)
         self._repeated_at = now

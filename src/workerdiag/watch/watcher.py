@@ -70,7 +70,7 @@ class Watcher:
 
     def __attrs_post_init__(self) -> None:
         self._is_iterated = not self._sinks
-        self._outbox = Outbox(self._store, self._sinks, clock=self._clock)
+        self._outbox = Outbox(self._store, self._sinks, cluster=self._cluster, clock=self._clock)
         self._loop_outbox = Outbox(self._store, [self._inbox], clock=self._clock)
         self._book = Casebook(
             store=self._store,

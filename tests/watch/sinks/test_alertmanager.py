@@ -104,19 +104,23 @@ def test_what_is_open_is_sent_again_and_what_is_over_is_not(alertmanager):
     """An Alertmanager that was started again knows of no alert."""
     store = Store.open()
     sink = AlertmanagerSink(alertmanager.url, name="alerts", repeat_s=0.05)
-    for case, state in (("open", "firing"), ("over", "resolved")):
-        store.put_case(watched_case(case, state=state))
+    for case, state, cluster in (
+        ("open", "firing", "prod"),
+        ("over", "resolved", "prod"),
+        ("elsewhere", "firing", "one that nobody watches now"),
+    ):
+        store.put_case(watched_case(case, state=state, cluster=cluster))
         store.enqueue(make_notice(case, key=case, state=state), ["alerts"])
-    outbox = Outbox(store, [sink], retry=RetrySettings(first_s=0.001))
+    outbox = Outbox(store, [sink], cluster="prod", retry=RetrySettings(first_s=0.001))
     outbox.start()
     end = time.monotonic() + LONG_S
-    while len(alertmanager.requests) < 4:
+    while len(alertmanager.requests) < 5:
         outbox.wake()
         assert time.monotonic() < end
         time.sleep(0.01)
     outbox.close(LONG_S)
     names = [alert["labels"]["fingerprint"] for (alert,) in sent(alertmanager)]
-    assert sorted(names[:2]) == ["open", "over"]
-    assert set(names[2:]) == {"open"}
+    assert sorted(names[:3]) == ["elsewhere", "open", "over"]
+    assert set(names[3:]) == {"open"}
     assert {each.attempts for each in store.deliveries()} == {1}
     store.close()
