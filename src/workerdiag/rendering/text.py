@@ -318,8 +318,6 @@ def _factor_text(value: float) -> str:
     return f"1/{1 / value:,.0f}" if 0 < value < 0.002 else f"{value:,.0f}" if value >= 10 else f"{value:.3g}"
 
 
-#: Lines of the lead that a warning of a churn has.
-_WARNED = ("Cause", "Because", "Do now")
 #: Characters of a line, and of the certainty in the first one.
 _LINE_CHARS, _CERTAINTY_CHARS = 200, 100
 
@@ -339,6 +337,10 @@ def render_note(findings: Findings) -> str:
         f"{again}More: print(workerdiag.explain(exc, client))",
     )
     return "\n".join(lines)
+
+
+#: Lines of the lead that a warning of a churn has.
+_WARNED = ("Cause", "Because", "Do now")
 
 
 def churn_warning(findings: Findings) -> str:

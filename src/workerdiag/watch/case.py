@@ -127,6 +127,11 @@ class WatchedCase:
         """Whether it may have further notices without another incident."""
         return self.state not in ("resolved", "ended")
 
+    @property
+    def is_churn(self) -> bool:
+        """Whether workers died again and again and took finished results with them: work is done twice."""
+        return self.progress.rounds >= _CHURN_ROUNDS and self.progress.lost_results > 0
+
 
 #: Key of the case for deaths that are not judged yet.
 SETTLING_KEY = "settling"
@@ -363,12 +368,7 @@ def escalation_level(case: WatchedCase, settings: WatchSettings) -> int:
     """
     progress = case.progress
     worse = _powers(progress.peak_count, progress.first_death_count, settings.escalate_factor)
-    return worse + _powers(len(case.hosts), progress.first_host_count, settings.escalate_hosts) + is_churn(case)
-
-
-def is_churn(case: WatchedCase) -> bool:
-    """Whether workers of a case died again and again and took finished results with them: work is done twice."""
-    return case.progress.rounds >= _CHURN_ROUNDS and case.progress.lost_results > 0
+    return worse + _powers(len(case.hosts), progress.first_host_count, settings.escalate_hosts) + case.is_churn
 
 
 def _lost_results(death: WatchedDeath) -> int:

@@ -22,7 +22,7 @@ from workerdiag.rendering.wording import (
 )
 from workerdiag.settings import documentation_url
 from workerdiag.units import format_duration, format_time
-from workerdiag.watch.case import WatchedCase, is_churn
+from workerdiag.watch.case import WatchedCase
 
 #: Characters of a title, and of one line of the text.
 TITLE_CHARS, _LINE_CHARS = 120, 500
@@ -168,7 +168,7 @@ def _case_lines(case: WatchedCase, reason: NoticeReason) -> Iterator[str]:
 
 
 def _churn_lines(case: WatchedCase) -> Iterator[str]:
-    if is_churn(case):
+    if case.is_churn:
         span = format_duration(max(0.0, case.last_death_at - case.opened_at))
         lost = f"{pluralize(case.progress.lost_results, 'finished result')} lost with them, to be computed again"
         yield f"Again and again: {pluralize(case.death_count, 'death')} in {span}; {lost}"
