@@ -149,7 +149,7 @@ class Workload:
     steps: tuple[Step, ...] = ()
     needs: tuple[TaskNeeds, ...] = ()
     workers: tuple[WorkerMemory, ...] = ()
-    #: The limit and the threads that the cluster object gives each worker; or the threads of one that was lost.
+    #: The limit and the threads that the cluster object gives each worker.
     given_limit_bytes: int | None = None
     given_threads: int | None = None
     given_workers: int | None = None
@@ -163,6 +163,8 @@ class Workload:
     refused_allocation_bytes: int | None = None
     #: For each worker, the times and sizes of its warnings of memory that is no stored result.
     unspillable: tuple[tuple[tuple[float, int], ...], ...] = ()
+    #: The threads of a worker that was lost, at most.
+    lost_threads: int | None = None
     #: The last memory of each process that the flight recorder saw end.
     recorded: tuple[LastMemory, ...] = ()
 
@@ -194,7 +196,7 @@ class Workload:
             needs=tuple(_typed(TaskNeeds, each) for each in by_owner.get("event.task-needs", ())),
             workers=tuple(filter(None, map(_worker, by_owner.get("event.worker-state", ())))),
             given_limit_bytes=whole(cluster.get("worker_limit_bytes")),
-            given_threads=whole(cluster.get("worker_threads")) or whole(scheduler.get("lost_threads")),
+            given_threads=whole(cluster.get("worker_threads")),
             given_workers=whole(cluster.get("workers_wanted")),
             unspillable=_warnings(each for each in marks if each.owner == UNMANAGED),
             held_bytes=tuple(filter(None, map(captured_rss, restarts))),
@@ -205,6 +207,7 @@ class Workload:
             refused_limit_bytes=max(
                 filter(None, (parse_bytes(each.get("allowed", "")) for each in refused)), default=None
             ),
+            lost_threads=whole(scheduler.get("lost_threads")),
         )
 
     def number(self, name: str) -> int | None:
@@ -214,7 +217,9 @@ class Workload:
     @property
     def threads(self) -> int | None:
         """How many tasks a worker can run at once."""
-        return max((each.threads for each in self.workers if each.threads), default=self.given_threads)
+        return max(
+            (each.threads for each in self.workers if each.threads), default=self.given_threads or self.lost_threads
+        )
 
     @property
     def worker_count(self) -> int:
