@@ -26,11 +26,13 @@ def run(*arguments):
 
 
 def test_the_summary_counts_deaths_and_drafts_rules_for_the_rest(log, tmp_path):
-    """By cause, host and hour; what stays unexplained stands with the command that drafts a rule."""
+    """By cause and host; what stays unexplained stands with the command that drafts a rule."""
     result = run(log, "--output", tmp_path / "out", "--format", "jsonl")
     assert result.exit_code == 0, result.output
-    assert result.output.startswith("3 deaths in 1 cluster run.\nParts of inputs: 1 done.\n")
-    assert "     2  signal.segfault\n" in result.output
+    assert result.output.startswith("Losses    3 workers were lost on ")
+    assert "\nInputs    1 done\n" in result.output
+    assert "67% of 3 deaths" in result.output
+    assert "(signal.segfault)\n    Deaths: 2 since " in result.output
     assert f"workerdiag knowledge draft {log}\n" in result.output
     assert (tmp_path / "out" / "deaths.jsonl").exists()
 
@@ -49,7 +51,7 @@ def test_an_input_that_cannot_be_read_is_named(log, tmp_path):
     result = run(log, tmp_path / "gone.log", "--output", tmp_path / "out", "--format", "jsonl")
     assert result.exit_code == 1
     assert "gone.log: no such file" in result.output
-    assert "3 deaths" in result.output
+    assert "At least 3 workers were lost" in result.output
 
 
 def test_where_nothing_can_be_read_it_is_an_error(tmp_path):
@@ -70,7 +72,7 @@ def test_where_no_input_is_a_log_that_is_no_all_clear(tmp_path):
     assert "no log could be read:" in result.output
     assert "empty.log: there is nothing in it" in result.output
     assert "notes.txt: nothing in its text is recognized" in result.output
-    assert "0 deaths" not in result.output
+    assert "No worker was lost" not in result.output
 
 
 def test_a_pattern_of_runs_that_fits_nothing_is_told(log, tmp_path):

@@ -81,7 +81,7 @@ def test_results_can_be_read_while_it_runs(tmp_path):
     triage_here([tmp_path], tmp_path.with_name("out"), on_progress=lambda now: seen.append(now.result()))
     assert [causes(each.deaths) for each in seen] == [["signal.segfault"] * 2, ["signal.segfault"] * 4]
     assert [len(each.inputs) for each in seen] == [1, 2]
-    assert str(seen[0]).startswith("2 deaths in 1 cluster run.")
+    assert str(seen[0]).startswith("Losses    2 workers were lost on 1 host in 1 cluster run\n")
 
 
 def test_two_runs_write_equal_tables(tmp_path):

@@ -25,7 +25,7 @@ from workerdiag.cli.commands import (
     warn,
 )
 from workerdiag.errors import TriageError, describe_connection_error
-from workerdiag.rendering.wording import pluralize, printable
+from workerdiag.rendering.wording import pluralize
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -82,11 +82,12 @@ def triage(  # noqa: PLR0913, PLR0917  click gives one for each option
     """Find all deaths in many logs, on a Dask cluster.
 
     Reads files, folders with all below them, patterns and URLs that fsspec can open, packed or not, in parts
-    of 256 MiB. Prints the deaths by cause, host, hour and version, and what stays unexplained, with the
-    command that drafts a rule. A part that cannot be read is a row of the table of inputs.
+    of 256 MiB. Prints what `workerdiag fleet` says of the deaths: by cause, host and version, and what stays
+    unexplained, with the command that drafts a rule. A part that cannot be read is a row of the table of inputs.
 
     Exit status: 0 all was read; 1 some of it could not be read; 2 bad usage, or nothing could be read.
     """
+    from workerdiag.triage.fleet.show import render_fleet
     from workerdiag.triage.triage_function import triage as run_triage
 
     rulebook = load_checked_rulebook(knowledge) if knowledge else None
@@ -109,10 +110,10 @@ def triage(  # noqa: PLR0913, PLR0917  click gives one for each option
                 note(f"what was read is kept in {output}: the same command resumes from here")
             raise
     failed = _warn_of_failed(result)
-    click.echo(printable(str(result)))
+    click.echo(render_fleet(result.summary, width=table_width(), color=is_colored()))
     if result.output is not None:
         tables = " and ".join(f"{result.output / kind}.{form}" for kind in ("deaths", "inputs"))
-        note(f"wrote {tables}; shares, hosts and versions: workerdiag fleet {shlex.quote(str(result.output))}")
+        note(f"wrote {tables}; the same for several triages: workerdiag fleet {shlex.quote(str(result.output))}")
     return EXIT_NOT_OK if failed or result.notes else EXIT_OK
 
 

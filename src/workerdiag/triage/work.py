@@ -1,4 +1,4 @@
-"""Run one triage: from parts to outcomes, to cluster runs, to deaths, and to the tables with their summary.
+"""Run one triage: from parts to outcomes, to cluster runs, to deaths, and to the tables with their report.
 
 Deaths may be counted twice if two logs of one cluster run are in different time zones: the scheduler's log and
 a worker's log then report the same death hours apart, and count as two runs.
@@ -7,10 +7,7 @@ a worker's log then report the same death hours apart, and count as two runs.
 from __future__ import annotations
 
 import os
-import shlex
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -25,7 +22,6 @@ from workerdiag.model.evidence import Evidence, Gap, Inspected
 from workerdiag.model.identity import host_of
 from workerdiag.model.rules import Rulebook
 from workerdiag.pipeline import judge_matches
-from workerdiag.rendering.wording import pluralize
 from workerdiag.scoring.evaluate import EvaluatedDeath
 from workerdiag.triage.jobs import INSTALL, Done, JobRunner, Lost, check_workers
 from workerdiag.triage.outcome import (
@@ -43,10 +39,12 @@ from workerdiag.triage.outcome import (
 from workerdiag.triage.parts import MIB, PART_BYTES, Part, Unlisted, cut, find_files
 from workerdiag.triage.runs import Run, find_runs, folder_pattern
 from workerdiag.triage.scan import ScanSettings, compiled_rules, outermost_of, scan_part
-from workerdiag.triage.tables import DeathRow, InputRow, InputStatus
+from workerdiag.triage.tables import DeathRow, InputRow
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from workerdiag.triage.fleet.show import FleetReport
 
 #: Interval between writes of the tables while it runs, in seconds, and their maximum share of the time.
 _TABLES_S = 30.0
@@ -206,6 +204,7 @@ class TriageWork:
             inputs=tuple(sorted((*rows, *self._unlisted), key=lambda row: row.order)),
             output=self._folder.path if self._plan.writes_tables else None,
             notes=tuple(sorted(notes)),
+            book=self._book,
         )
 
     def _judged_here(self, runs: Iterable[Run]) -> Iterator[Done[Run] | Lost[Run]]:
@@ -402,133 +401,14 @@ class TriageResult:
     #: Sentences about runs that could not be judged, and deaths that are left out.
     notes: tuple[str, ...] = ()
 
+    _book: Rulebook = field(repr=False, eq=False)
+
     @property
-    def summary(self) -> Summary:
-        """Counts of the deaths by cause, host, hour and version, and the unexplained deaths."""
-        return summarize(self.deaths, self.inputs)
+    def summary(self) -> FleetReport:
+        """What `workerdiag.fleet` reports of both tables."""
+        from workerdiag.triage.fleet.fleet import report_triage
+
+        return report_triage(self.output or Path("triage"), self.deaths, self.inputs, self._book)
 
     def __str__(self) -> str:
         return str(self.summary)
-
-
-#: Lines of each count, and inputs of each group, that are shown.
-_SHOWN, _URLS = 10, 3
-_UNKNOWN = "unknown"
-
-
-@frozen(kw_only=True)
-class Unexplained:
-    """A group of similar deaths without a known cause."""
-
-    #: Key that the deaths have in common.
-    case: str
-    deaths: int
-    #: How they ended: ``signal 9``, ``status 1`` or ``unknown``.
-    exit: str
-    #: Their first few logs, sorted.
-    urls: tuple[str, ...]
-
-    @property
-    def draft_command(self) -> str:
-        """Return the command that drafts a rule from their logs."""
-        return shlex.join(["workerdiag", "knowledge", "draft", *self.urls])
-
-
-@frozen(kw_only=True)
-class Summary:
-    """Counts of the deaths that nobody asked for, the most frequent first."""
-
-    deaths: int
-    #: Number of deaths that somebody asked for: scale-down, restart, the end of a cluster.
-    requested: int
-    runs: int
-    by_cause: tuple[tuple[str, int], ...]
-    by_host: tuple[tuple[str, int], ...]
-    #: By date and hour (UTC), such as ``2026-11-21 08:00``.
-    by_hour: tuple[tuple[str, int], ...]
-    #: By version of distributed.
-    by_version: tuple[tuple[str, int], ...]
-    unexplained: tuple[Unexplained, ...]
-    #: Number of parts of inputs by status.
-    inputs: tuple[tuple[InputStatus, int], ...]
-
-    def __str__(self) -> str:
-        return "\n".join(self._lines())
-
-    def _lines(self) -> Iterable[str]:
-        yield f"{pluralize(self.deaths, 'death')} in {pluralize(self.runs, 'cluster run')}."
-        if self.requested:
-            are = "is" if self.requested == 1 else "are"
-            yield f"{pluralize(self.requested, 'requested stop')} {are} not counted."
-        counts = ", ".join(f"{count} {status}" for status, count in self.inputs)
-        yield f"Parts of inputs: {counts or 'none'}."
-        for title, counted in (
-            ("By cause", self.by_cause),
-            ("By host", self.by_host),
-            ("By hour (UTC)", self.by_hour),
-            ("By version of distributed", self.by_version),
-        ):
-            yield from _table(title, counted)
-        if self.unexplained:
-            yield ""
-            yield "Unexplained"
-        for each in self.unexplained[:_SHOWN]:
-            yield f"  {each.deaths:>6}  exit {each.exit} (case {each.case})"
-            yield f"          {each.draft_command}"
-
-
-def summarize(deaths: Sequence[DeathRow], inputs: Iterable[InputRow]) -> Summary:
-    """Return the summary of both tables."""
-    unasked = [each for each in deaths if not each.stop_requested]
-    return Summary(
-        deaths=len(unasked),
-        requested=len(deaths) - len(unasked),
-        runs=len({each.run for each in deaths}),
-        by_cause=_counted(unasked, lambda row: row.cause or "unexplained"),
-        by_host=_counted(unasked, lambda row: row.host or _UNKNOWN),
-        by_hour=tuple(sorted(_counted(unasked, _hour))),
-        by_version=_counted(unasked, lambda row: row.distributed_version or _UNKNOWN),
-        unexplained=_unexplained(unasked),
-        inputs=tuple(sorted(Counter(each.status for each in inputs).items())),
-    )
-
-
-def _counted(rows: Iterable[DeathRow], key: Callable[[DeathRow], str]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(Counter(map(key, rows)).items(), key=lambda item: (-item[1], item[0])))
-
-
-def _hour(row: DeathRow) -> str:
-    if row.died_at is None:
-        return _UNKNOWN
-    return datetime.fromtimestamp(row.died_at, tz=UTC).strftime("%Y-%m-%d %H:00")
-
-
-def _unexplained(rows: Iterable[DeathRow]) -> tuple[Unexplained, ...]:
-    groups: dict[tuple[str, str], list[DeathRow]] = {}
-    for row in rows:
-        if row.cause is None:
-            groups.setdefault((row.case, _exit(row)), []).append(row)
-    found = (
-        Unexplained(
-            case=case, deaths=len(group), exit=exit_, urls=tuple(sorted({row.url for row in group})[:_URLS])
-        )
-        for (case, exit_), group in groups.items()
-    )
-    return tuple(sorted(found, key=lambda each: (-each.deaths, each.case, each.exit)))
-
-
-def _exit(row: DeathRow) -> str:
-    if row.signal is not None:
-        return f"signal {row.signal}"
-    return _UNKNOWN if row.exit_code is None else f"status {row.exit_code}"
-
-
-def _table(title: str, counted: Sequence[tuple[str, int]]) -> Iterable[str]:
-    if not counted:
-        return
-    yield ""
-    yield title
-    for name, count in counted[:_SHOWN]:
-        yield f"  {count:>6}  {name}"
-    if len(counted) > _SHOWN:
-        yield f"          and {len(counted) - _SHOWN} more"

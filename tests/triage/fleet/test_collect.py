@@ -120,7 +120,9 @@ def test_an_input_that_triage_could_not_read_is_a_gap_unless_another_could(tmp_p
     assert "s3://logs/a.log: access denied" in gap.detail
     again = [evolve(INPUT, status="done"), evolve(INPUT, url="s3://logs/b.log", status="done")]
     write_table(tmp_path / "again" / "inputs.csv", InputRow, again)
-    assert not workerdiag.fleet(tmp_path).is_partial
+    report = workerdiag.fleet(tmp_path)
+    assert not report.is_partial
+    assert [(each.status, each.count) for each in report.inputs] == [("done", 2)]
 
 
 def test_a_broken_row_of_a_state_is_a_gap(tmp_path):

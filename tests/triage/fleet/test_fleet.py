@@ -120,7 +120,10 @@ def test_what_becomes_more_frequent_has_a_larger_share_of_the_second_half():
 
 
 def test_days_become_weeks_where_there_are_many():
-    """A month is counted by days, a year by weeks that begin on Monday; only those with a death are listed."""
+    """A day is counted by hours, a month by days, a year by weeks that begin on Monday; only those with a death."""
+    report = report_of([fleet_row(0), fleet_row(5)], is_partial=False)
+    assert report.period == "hour"
+    assert [each.begin for each in report.causes[0].periods] == ["2026-07-20T09:00", "2026-07-20T14:00"]
     report = report_of([fleet_row(0), fleet_row(1), fleet_row(30)], is_partial=False)
     assert report.period == "day"
     assert [(each.begin, each.death_count) for each in report.causes[0].periods] == [
@@ -143,3 +146,17 @@ def test_nothing_lost_is_a_report_too():
     """Of stops alone there is no share and nothing fails."""
     report = report_of([fleet_row(0, stop_requested=True)], is_partial=False)
     assert (report.death_count, report.causes, report.hosts, report.versions) == (0, (), (), ())
+
+
+def test_what_stays_unexplained_comes_with_the_command_that_drafts_a_rule():
+    """Deaths of one case that ended alike are one entry; what only a watcher saw has no log to draft from."""
+    rows = [fleet_row(number, cause=None, signal=35, url=f"s3://logs/{number}.log") for number in range(5)]
+    rows += [
+        fleet_row(9, cause=None, url="a b.log"),
+        fleet_row(10, cause=None, url="watched:epoch-1"),
+        fleet_row(11),
+    ]
+    report = report_of(rows, is_partial=False)
+    assert [(each.death_count, each.exit) for each in report.unexplained] == [(5, "signal 35"), (1, "unknown")]
+    assert report.unexplained[0].urls == ("s3://logs/0.log", "s3://logs/1.log", "s3://logs/2.log")
+    assert "    workerdiag knowledge draft 'a b.log'\n" in str(report)

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 from jsonschema import Draft202012Validator
 
-from support.fleet_rows import fleet_row
+from support.fleet_rows import BEGIN, fleet_row
 from workerdiag.triage.fleet.collect import merge_tables
 from workerdiag.triage.fleet.fleet import summarize
 from workerdiag.triage.fleet.report import FleetGap, FleetTable
@@ -35,7 +35,7 @@ def report() -> FleetReport:
 @pytest.mark.parametrize("width", [40, 80, 160])
 def test_no_line_is_wider_than_the_terminal(report, width):
     """Only a command is not broken."""
-    lines = [line for line in report.to_text(width=width).splitlines() if "knowledge show" not in line]
+    lines = [line for line in report.to_text(width=width).splitlines() if "workerdiag knowledge" not in line]
     assert max(map(len, lines)) <= width
 
 
@@ -107,8 +107,8 @@ def test_the_page_loads_nothing_and_is_well_formed(report):
 
 
 def test_what_is_not_known_is_not_on_the_page():
-    """Logs alone tell no lost compute, and a handful of deaths on one day no curve."""
-    rows = [fleet_row(number, lost_compute_s=None) for number in range(3)]
+    """Logs alone tell no lost compute, and deaths of one hour no curve."""
+    rows = [fleet_row(number, lost_compute_s=None, died_at=BEGIN + 60 * number) for number in range(3)]
     page = summarize(merge_tables([rows]), {}, is_partial=False).to_html()
     assert "Deaths: 3 since 2026-07-20" in page
     assert "Lost compute" not in page

@@ -45,7 +45,8 @@ class Collector:
     #: The deaths and stops of each table.
     deaths: list[list[DeathRow]] = field(factory=list)
     gaps: list[FleetGap] = field(factory=list)
-    _inputs: list[tuple[Path, InputRow]] = field(factory=list)
+    #: What triages say of their inputs, with the table that says it.
+    inputs: list[tuple[Path, InputRow]] = field(factory=list)
 
     def read(self, places: Iterable[str | os.PathLike[str]]) -> None:
         """Read all tables and state files in folders (with all below them), and the files named.
@@ -70,6 +71,12 @@ class Collector:
                 self._miss("file", path, problem.why, problem.remedy)
         self._miss_inputs()
 
+    def add_triage(self, path: Path, deaths: Sequence[DeathRow], inputs: Iterable[InputRow]) -> None:
+        """Add both tables of a triage without reading them; *path* stands for them."""
+        self._add_deaths(path, "triage", deaths)
+        self.inputs += [(path, each) for each in inputs]
+        self._miss_inputs()
+
     def _files(self, place: Path) -> Iterator[Path]:
         if place.is_file():
             yield place
@@ -86,7 +93,7 @@ class Collector:
     def _read_table(self, path: Path) -> None:
         kind = kind_of_table(path)
         if kind is InputRow:
-            self._inputs += [(path, each) for each in self._good_rows(path, InputRow)]
+            self.inputs += [(path, each) for each in self._good_rows(path, InputRow)]
         elif kind is DeathRow:
             rows: list[DeathRow] = []
             with self._adding(path, "triage", rows):
@@ -132,9 +139,9 @@ class Collector:
 
     def _miss_inputs(self) -> None:
         """Note the logs that no triage could read. A log counts as read if one of several triages could read it."""
-        done = {(each.url, each.first_byte) for _, each in self._inputs if each.status != "failed"}
+        done = {(each.url, each.first_byte) for _, each in self.inputs if each.status != "failed"}
         failed: dict[Path, list[InputRow]] = {}
-        for path, each in self._inputs:
+        for path, each in self.inputs:
             if each.status == "failed" and (each.url, each.first_byte) not in done:
                 failed.setdefault(path, []).append(each)
         for path, rows in failed.items():
@@ -170,6 +177,10 @@ def _dated(row: DeathRow) -> DeathRow:
     return evolve(row, died_at=None) if row.died_at is not None and row.died_at < 0 else row
 
 
+#: The beginning of the place of a death that a watcher saw; the rest is its id.
+WATCHED = "watched:"
+
+
 def death_row(death: KeptDeath) -> DeathRow:
     """Return the row of a death in a watcher's state. Its place is its id, which is the same in each state file."""
     who = death.identity
@@ -190,7 +201,7 @@ def death_row(death: KeptDeath) -> DeathRow:
         scheduler=death.cluster,
         run=death.cluster,
         lost_compute_s=death.lost_compute_s,
-        url=f"watched:{death.id}",
+        url=f"{WATCHED}{death.id}",
         offset=0,
         knowledge="",
     )

@@ -16,16 +16,22 @@ from attrs import field, frozen
 
 from workerdiag.model.diagnosis import SURE_ENOUGH
 from workerdiag.model.process_end import TOGETHER_S
+from workerdiag.triage.fleet.collect import WATCHED
 from workerdiag.triage.fleet.report import (
     CauseShare,
     HostShare,
+    InputCount,
     Interval,
     Period,
     PeriodCount,
+    Unexplained,
     effective_size,
     wilson_interval,
 )
-from workerdiag.triage.tables import DeathRow
+from workerdiag.triage.tables import DeathRow, InputRow, InputStatus
+
+#: Logs of unexplained deaths that are named.
+_URLS = 3
 
 #: The first and the last moment, in seconds since the epoch; None: not known.
 Span = tuple[float, float] | None
@@ -60,7 +66,7 @@ def share_interval(share: float, losses: Collection[JointLoss]) -> Interval:
 
 
 def period_counts(deaths: Iterable[DeathRow], period: Period) -> tuple[PeriodCount, ...]:
-    """Return the number of deaths in each day or week that had any."""
+    """Return the number of deaths in each hour, day or week that had any."""
     counts = Counter(_begin_of(each.died_at, period) for each in deaths if each.died_at is not None)
     return tuple(PeriodCount(begin=begin, death_count=count) for begin, count in sorted(counts.items()))
 
@@ -80,7 +86,10 @@ def _names_itself(host: str) -> bool:
 
 
 def _begin_of(when: float, period: Period) -> str:
-    day = datetime.fromtimestamp(when, UTC).date()
+    hour = datetime.fromtimestamp(when, UTC).replace(tzinfo=None, minute=0, second=0, microsecond=0)
+    if period == "hour":
+        return hour.isoformat(timespec="minutes")
+    day = hour.date()
     return (day - timedelta(days=day.weekday()) if period == "week" else day).isoformat()
 
 
@@ -130,6 +139,37 @@ def cause_shares(
 def count_after(deaths: Iterable[DeathRow], half_at: float | None) -> int:
     """Return the number of deaths from the moment on; none if it or their times are not known."""
     return sum(half_at is not None and each.died_at is not None and each.died_at >= half_at for each in deaths)
+
+
+def input_counts(inputs: Iterable[InputRow]) -> tuple[InputCount, ...]:
+    """Return the number of parts by status. A part that one of several triages could read did not fail."""
+    status_of: dict[tuple[str, int], InputStatus] = {}
+    for each in sorted(inputs, key=lambda row: row.status == "failed"):
+        status_of.setdefault((each.url, each.first_byte), each.status)
+    return tuple(
+        InputCount(status=each, count=count) for each, count in sorted(Counter(status_of.values()).items())
+    )
+
+
+def unexplained(deaths: Iterable[DeathRow]) -> tuple[Unexplained, ...]:
+    """Return the groups of deaths without any likely cause, in logs from which a rule can be drafted."""
+    groups: dict[tuple[str, str], list[DeathRow]] = {}
+    for row in deaths:
+        if row.cause is None and not row.url.startswith(WATCHED):
+            groups.setdefault((row.case, _exit(row)), []).append(row)
+    found = (
+        Unexplained(
+            case=case, death_count=len(group), exit=exit_, urls=tuple(sorted({row.url for row in group})[:_URLS])
+        )
+        for (case, exit_), group in groups.items()
+    )
+    return tuple(sorted(found, key=lambda each: (-each.death_count, each.case, each.exit)))
+
+
+def _exit(row: DeathRow) -> str:
+    if row.signal is not None:
+        return f"signal {row.signal}"
+    return "unknown" if row.exit_code is None else f"status {row.exit_code}"
 
 
 def host_shares(losses: Sequence[JointLoss]) -> tuple[HostShare, ...]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from attrs import evolve
@@ -23,13 +24,15 @@ from workerdiag.triage.fleet.count import (
     count_after,
     group_losses,
     host_shares,
+    input_counts,
     main_cause,
     share_interval,
     span_of,
+    unexplained,
 )
 from workerdiag.triage.fleet.report import Package, Period, VersionShare
 from workerdiag.triage.fleet.show import FleetReport
-from workerdiag.triage.tables import DeathRow
+from workerdiag.triage.tables import DeathRow, InputRow
 
 
 def fleet(*places: str | os.PathLike[str]) -> FleetReport:
@@ -48,12 +51,25 @@ def fleet(*places: str | os.PathLike[str]) -> FleetReport:
     """
     collector = Collector()
     collector.read(places)
-    book = load_rulebook()
+    return _report(collector, load_rulebook())
+
+
+def report_triage(
+    path: Path, deaths: Sequence[DeathRow], inputs: Iterable[InputRow], book: Rulebook
+) -> FleetReport:
+    """Report what a triage found, as `fleet` does of its tables; *path* stands for them."""
+    collector = Collector()
+    collector.add_triage(path, deaths, inputs)
+    return _report(collector, book)
+
+
+def _report(collector: Collector, book: Rulebook) -> FleetReport:
     merged = merge_tables(collector.deaths)
     return summarize(
         evolve(merged, deaths=tuple(_with_stop(each, book) for each in merged.deaths)),
         {each.id: each.title for each in book.causes},
         is_partial=bool(collector.gaps),
+        inputs=input_counts(row for _, row in collector.inputs),
         tables=tuple(collector.tables),
         gaps=tuple(collector.gaps),
     )
@@ -67,8 +83,8 @@ def _with_stop(row: DeathRow, book: Rulebook) -> DeathRow:
     return evolve(row, stop_requested=True) if is_deliberate_stop(death, book) else row
 
 
-#: A longer time is counted in weeks.
-_MAX_DAYS_S = 31 * 86400.0
+#: A longer time is counted in days, and in weeks.
+_MAX_HOURS_S, _MAX_DAYS_S = 86400.0, 31 * 86400.0
 
 _INTERVAL_METHOD = (
     f"Workers of one cluster that were lost to the same trouble within {TOGETHER_S:g} seconds are one joint"
@@ -87,7 +103,8 @@ def summarize(merged: MergedDeaths, titles: Mapping[str, str], **facts: Any) -> 
     lost = [each for each in merged.deaths if not each.stop_requested]
     losses = group_losses(lost)
     span, lost_span = span_of(merged.deaths), span_of(lost)
-    period: Period = "week" if lost_span and lost_span[1] - lost_span[0] > _MAX_DAYS_S else "day"
+    lost_s = lost_span[1] - lost_span[0] if lost_span else 0.0
+    period: Period = "week" if lost_s > _MAX_DAYS_S else "day" if lost_s > _MAX_HOURS_S else "hour"
     half_at = sum(span) / 2 if span and span[0] < span[1] else None
     hosts = host_shares(losses)
     lost_compute_s, lost_known_count = cost_of(lost)
@@ -111,6 +128,7 @@ def summarize(merged: MergedDeaths, titles: Mapping[str, str], **facts: Any) -> 
         causes=cause_shares(losses, titles, half_at, period),
         hosts=hosts,
         versions=tuple(_versions(lost, losses)),
+        unexplained=unexplained(lost),
         methods=(_INTERVAL_METHOD, _HOST_METHOD, _HALF_METHOD),
         **facts,
     )

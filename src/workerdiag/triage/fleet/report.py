@@ -5,6 +5,7 @@ An interval of a share needs only the standard library; it names its source.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from math import sqrt
 from typing import Literal
@@ -12,11 +13,13 @@ from typing import Literal
 from attrs import field, frozen
 from attrs.validators import and_, ge, le
 
+from workerdiag.triage.tables import InputStatus
+
 #: Version of the JSON format; it grows with each change that a reader could notice.
 FLEET_SCHEMA = 1
 
 #: The unit in which deaths are counted.
-Period = Literal["day", "week"]
+Period = Literal["hour", "day", "week"]
 #: Kind of a file: a table that triage wrote, or a watcher's state.
 TableKind = Literal["triage", "watcher"]
 #: What is missing. ``file``: a file or folder, or the rest of a file. ``rows``: some rows of a file.
@@ -49,9 +52,9 @@ class FleetGap:
 
 @frozen(kw_only=True)
 class PeriodCount:
-    """The number of workers lost in one day or week."""
+    """The number of workers lost in one hour, day or week."""
 
-    #: Its first day in UTC, such as ``2026-11-23``; a week begins on Monday.
+    #: Its beginning in UTC, such as ``2026-11-23T08:00`` or ``2026-11-23``; a week begins on Monday.
     begin: str
     death_count: int
 
@@ -80,7 +83,7 @@ class CauseShare:
     last_at: float | None = None
     #: Number of its deaths in the second half of the time (`FleetFindings.half_at`).
     late_count: int = 0
-    #: Only days, or weeks, in which workers were lost, oldest first.
+    #: Only hours, days or weeks in which workers were lost, oldest first.
     periods: tuple[PeriodCount, ...] = ()
 
 
@@ -115,6 +118,32 @@ class VersionShare:
 
 
 @frozen(kw_only=True)
+class InputCount:
+    """The number of parts of logs that a triage read, by how that ended."""
+
+    status: InputStatus
+    count: int
+
+
+@frozen(kw_only=True)
+class Unexplained:
+    """Similar deaths for which no cause is likely, in logs that a triage read."""
+
+    #: Key that the deaths have in common.
+    case: str
+    death_count: int
+    #: How they ended: ``signal 9``, ``status 1`` or ``unknown``.
+    exit: str
+    #: Their first few logs, sorted.
+    urls: tuple[str, ...]
+
+    @property
+    def draft_command(self) -> str:
+        """Return the command that drafts a rule from their logs."""
+        return shlex.join(["workerdiag", "knowledge", "draft", *self.urls])
+
+
+@frozen(kw_only=True)
 class FleetFindings:
     """What kills the workers of a fleet."""
 
@@ -146,6 +175,9 @@ class FleetFindings:
     hosts: tuple[HostShare, ...] = ()
     #: By package, most deaths first.
     versions: tuple[VersionShare, ...] = ()
+    #: Most deaths first.
+    unexplained: tuple[Unexplained, ...] = ()
+    inputs: tuple[InputCount, ...] = ()
     tables: tuple[FleetTable, ...] = ()
     gaps: tuple[FleetGap, ...] = ()
     #: How it was counted, one or two sentences each.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,8 @@ from workerdiag.triage.fleet.report import (
     HostShare,
     Interval,
     Package,
+    Period,
+    Unexplained,
     VersionShare,
 )
 from workerdiag.units import format_duration, format_time
@@ -33,10 +35,15 @@ from workerdiag.units import format_duration, format_time
 if TYPE_CHECKING:
     from cattrs import Converter
 
-_DATE_CHARS = len("2026-11-23")
+_DATE_CHARS, _MINUTE_CHARS = len("2026-11-23"), len("2026-11-23 08:00")
 _CURVE_COLUMNS = 32
 #: Entries of a section; the JSON has all, and all causes are shown.
 _MAX_ITEMS, _MAX_HOSTS = 20, 10
+_PERIODS: Mapping[Period, timedelta] = {
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+    "week": timedelta(weeks=1),
+}
 _PACKAGES: Mapping[Package, str] = {"distributed": "distributed", "python": "Python"}
 
 
@@ -99,15 +106,17 @@ def fleet_outline(report: FleetFindings) -> Outline:
         bounded_section(
             None, "Versions", (Item(text=_version_text(each, report)) for each in versions), most=_MAX_ITEMS
         ),
+        bounded_section(None, "Unexplained", map(_unexplained_item, report.unexplained), most=_MAX_HOSTS),
         bounded_section("gaps", "What could not be read or seen", map(_gap_item, report.gaps), most=_MAX_ITEMS),
         bounded_section("notes", "How it was counted", (Item(text=each) for each in _methods(report)), aside=True),
     )
     is_unread = bool(report.gaps) and not report.tables
+    drafts = () if report.gaps else report.unexplained[:1]
     top = next((each.cause for each in causes if each.cause is not None), None)
     return Outline(
         outcome="explained" if report.death_count else "no-evidence" if is_unread else "no-death",
         lead=tuple(_lead(report, top, is_unread=is_unread)),
-        code=(f"workerdiag knowledge show {top}",) if top else (),
+        code=(f"workerdiag knowledge show {top}",) if top else tuple(each.draft_command for each in drafts),
         summary="",
         sections=tuple(each for each in sections if each.items),
         footer=(),
@@ -133,6 +142,7 @@ def _lead(report: FleetFindings, top: str | None, *, is_unread: bool) -> Iterato
         "Compute": _compute_text(report.lost_compute_s, known),
         "Stops": f"{pluralize(stops, 'requested stop')}, not counted" if stops else "",
         "Repeats": f"{pluralize(repeated, 'report')} of deaths that are in another table too" if repeated else "",
+        "Inputs": ", ".join(f"{each.count:,} {each.status}" for each in report.inputs),
         "Missing": 'Not all could be read or seen, so each number is "at least": see below' if report.gaps else "",
     }
     yield from ((label, text) for label, text in facts.items() if text)
@@ -163,11 +173,11 @@ def _cause_item(share: CauseShare, report: FleetFindings) -> Item:
 
 
 def _cause_notes(share: CauseShare, report: FleetFindings) -> tuple[tuple[str, str], ...]:
-    since = f" since {_date(share.first_at)}" if share.first_at is not None else ""
+    since = f" since {_date(share.first_at, report.period)}" if share.first_at is not None else ""
     hosts = f" on {pluralize(share.host_count, 'host')}" if share.host_count else ""
     late, curve = "", ""
     if report.half_at is not None and report.late_count and share.first_at is not None:
-        of = f"{report.late_count:,} since {_date(report.half_at)}"
+        of = f"{report.late_count:,} since {_date(report.half_at, report.period)}"
         late, curve = f"{share_text(share.late_count / report.late_count)} of {of}", _curve(share, report)
     return labelled_notes(
         ("Deaths", f"{share.death_count:,}{since}{hosts}"),
@@ -197,6 +207,11 @@ def _version_text(share: VersionShare, report: FleetFindings) -> str:
     return f"{deaths}: {_PACKAGES[share.package]} {version}{since}{cause}"
 
 
+def _unexplained_item(deaths: Unexplained) -> Item:
+    text = f"{pluralize(deaths.death_count, 'death')}, exit {deaths.exit} (case {deaths.case})"
+    return Item(text=text, code=(deaths.draft_command,))
+
+
 def _gap_item(gap: FleetGap) -> Item:
     return Item(text=one_line(f"{gap.path}: {gap.detail}"), notes=labelled_notes(("To close it", gap.remedy)))
 
@@ -218,26 +233,19 @@ def share_text(share: float) -> str:
     return "<1%" if 0 < share < 0.005 else ">99%" if 0.995 <= share < 1 else f"{share:.0%}"
 
 
-def _date(when: float | None) -> str:
-    return format_time(when)[:_DATE_CHARS]
+def _date(when: float | None, period: Period = "day") -> str:
+    return format_time(when)[: _MINUTE_CHARS if period == "hour" else _DATE_CHARS]
 
 
 def _curve(share: CauseShare, report: FleetFindings) -> str:
-    """Return deaths over the time of the report as a sparkline; a dot means none. Empty for a single day."""
-    first, last = _date(report.first_at), _date(report.last_at)
-    if first == last:
-        return ""
-    begin, end = _day(first), _day(last)
-    columns = min(_CURVE_COLUMNS, end - begin + 1)
-    counts = [0] * columns
+    """Return deaths over the time of the report as a sparkline; a dot means none. Empty for one hour or day."""
+    step = _PERIODS[report.period]
+    begins = [datetime.fromisoformat(each.begin) for cause in report.causes for each in cause.periods]
+    begin, size = min(begins), (max(begins) - min(begins)) // step + 1
+    counts = [0] * min(_CURVE_COLUMNS, size)
     for each in share.periods:
-        days = max(0, _day(each.begin) - begin)  # a week begins before the first death in it
-        counts[days * columns // (end - begin + 1)] += each.death_count
-    return blocks((each or None for each in counts), max(counts)) if any(counts) else ""
-
-
-def _day(date: str) -> int:
-    return datetime.fromisoformat(date).toordinal()
+        counts[(datetime.fromisoformat(each.begin) - begin) // step * len(counts) // size] += each.death_count
+    return blocks((each or None for each in counts), max(counts)) if size > 1 else ""
 
 
 def _bar(share: CauseShare, report: FleetFindings) -> CandidateBar:
