@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import dask
 from attrs import frozen
 from distributed import Client, LocalCluster
 
@@ -29,7 +30,10 @@ _SWITCHES: Mapping[CureKind, str] = {
     "do-not-collect": "collect",
     "fix-leak": "keep",
     "spread-key": "skew",
+    "keep-less": "hold",
 }
+#: A program that has not ended by then stands still.
+PATIENCE_S = 60.0
 _TABLE = 20_000_000
 
 
@@ -108,16 +112,17 @@ PROGRAMS: Mapping[str, Program] = {
     "bring_together": Program(run=bring_together, reason="brought-together", knobs={"collect": True}),
 }
 _WORKER: Knobs = {"memory": 500 * MIB, "threads": 2}
-#: A program that has not ended by then stands still.
-PATIENCE_S = 60.0
 
 
-def attempt(program: Program, knobs: Knobs, *, recorder: bool = False) -> Diagnosis | None:
+def attempt(
+    program: Program, knobs: Knobs, *, recorder: bool = False, patience_s: float = PATIENCE_S
+) -> Diagnosis | None:
     """Run it; return None if it succeeds, or what is said about it."""
     from concurrent.futures import ThreadPoolExecutor
 
     knobs = {**_WORKER, **knobs}
     with (
+        dask.config.set(knobs.get("config", {})),
         LocalCluster(
             n_workers=2, threads_per_worker=knobs["threads"], memory_limit=knobs["memory"], dashboard_address=None
         ) as cluster,
@@ -129,7 +134,7 @@ def attempt(program: Program, knobs: Knobs, *, recorder: bool = False) -> Diagno
         running = pool.submit(program.run, client, knobs)
         pool.shutdown(wait=False)
         try:
-            running.result(PATIENCE_S)
+            running.result(patience_s)
         except TimeoutError as problem:
             return workerdiag.explain(problem if running.done() else None, client, timeout="30s")
         except Exception as problem:

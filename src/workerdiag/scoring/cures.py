@@ -41,8 +41,9 @@ _USABLE_SHARE = 0.8
 _LEAST_PIECE_BYTES = 2**20
 #: How likely a change suffices once its reason is right.
 _PIECES_HELP, _THREADS_HELP, _MEMORY_HELPS, _CODE_HELPS = 0.85, 0.8, 0.8, 0.85
-#: Of that, where what must be kept in all passes the memory of all workers, and goes to disk and back.
-_OVERFLOWS = 0.5
+#: Of that, where what must be kept in all passes the memory of all workers, and goes to disk and back; and with
+#: more memory, because such work may take very long.
+_OVERFLOWS, _LARGE_WORK = 0.5, 0.75
 
 #: Reasons for which the memory that running tasks have asked for is what they need.
 _OF_ASKED: tuple[MemoryReason, ...] = ("too-many-at-once", "one-task-too-large")
@@ -153,8 +154,8 @@ class _Treatment:
     def cure(
         self, kind: CureKind, change: str, why: str, helps: float, value: int | None = None, cost: str = ""
     ) -> Cure:
-        if self.kept_each and kind != "worker-memory":
-            helps *= _OVERFLOWS
+        if self.kept_each:
+            helps *= _LARGE_WORK if kind == "worker-memory" else _OVERFLOWS
         chance = round(min(1.0, self.chance * helps), 2)
         size = format_limit(value or 0) if kind == "worker-memory" else format_bytes(value or 0)
         do = _WORDS[kind].format(size=size, value=value, s="" if value == 1 else "s")
