@@ -33,10 +33,9 @@ MESSAGES = st.tuples(st.sampled_from(DRESSED), st.sampled_from(SEEN), st.integer
 REMOVED = f"{TIME} - distributed.scheduler - INFO - Remove worker addr: tcp://10.0.0.4:{{}} name: {{}}\n"
 
 
-def found(data: bytes, least_places: int) -> list[Match]:
-    """The matches where literals with so many places are looked at as one."""
-    names = ("_MANY_PLACES", "_LEAST_TOGETHER")
-    with patch.multiple(candidates, **dict.fromkeys(names, least_places)):
+def found(data: bytes, least_together: int) -> list[Match]:
+    """The matches where so many similar candidates are searched together."""
+    with patch.object(candidates, "_LEAST_TOGETHER", least_together):
         return list(MATCHER.matches([LogChunk(origin="a.log", data=data)]))
 
 

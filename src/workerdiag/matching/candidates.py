@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import compress
 from typing import TYPE_CHECKING
 
 from attrs import define, evolve
@@ -50,10 +49,6 @@ _NEWLINE = ord("\n")
 _PIECE_HITS = 1024
 #: From this many candidates with the same patterns on, they are searched together first: most do not match.
 _LEAST_TOGETHER = 16
-#: From this many hits of a literal in a block on, their lines are searched together first.
-_MANY_PLACES = 128
-#: Bytes that `parse_line` decodes or removes, as it does with text that is not ASCII.
-_RESPELT = (b"&", b"\x1b", b"\\", b"\r")
 #: A message identified by its bytes has at most this many lines after its header.
 _MAX_MORE = 12
 
@@ -174,7 +169,6 @@ def fresh_candidates(
 
     packed = prefilter.fresh(hits.packed)
     prefilter.count_stale(len(hits.packed) - len(packed))
-    packed = _without_vain(packed, data, begin, table, prefilter)
     while packed:
         known = len(prefilter.saturated)
         piece = evolve(hits, packed=packed[:_PIECE_HITS])
@@ -183,24 +177,7 @@ def fresh_candidates(
         _narrow_together(candidates, table)
         yield from candidates
         if len(prefilter.saturated) > known:
-            packed = _without_vain(prefilter.fresh(packed), data, begin, table, prefilter)
-
-
-def _without_vain(
-    packed: list[int], data: bytes, begin: int, table: PatternTable, prefilter: LogPrefilter
-) -> list[int]:
-    """Return the *packed* hits, without frequent literals whose patterns match none of their lines."""
-    count = len(table.literals.texts)
-    literals = [each % count for each in packed]
-    vain = set()
-    for literal, number in Counter(literals).items():
-        texts = prefilter.unsaturated(table.texts(literal))
-        if number >= _MANY_PLACES and table.are_within_line(texts):
-            places = (each // count for each, one in zip(packed, literals, strict=True) if one == literal)
-            text = _plain_lines(data, begin, places)
-            if text and not table.matching_any(texts, text):
-                vain.add(literal)
-    return packed if not vain else list(compress(packed, (each not in vain for each in literals)))
+            packed = prefilter.fresh(packed)
 
 
 def _narrow_together(candidates: Iterable[Candidate], table: PatternTable) -> None:
@@ -215,18 +192,3 @@ def _narrow_together(candidates: Iterable[Candidate], table: PatternTable) -> No
             likely = table.matching_any(texts, text)
             for each in group:
                 each.texts = likely
-
-
-def _plain_lines(data: bytes, begin: int, places: Iterable[int]) -> bytes:
-    """Return the lines around *places*, which count from *begin*; empty if one is too long or needs decoding."""
-    lines = []
-    end = 0
-    for place in places:
-        if (at := begin + place) >= end:
-            start = data.rfind(b"\n", max(0, at - LONGEST_LINE), at) + 1
-            end = data.find(b"\n", at, at + LONGEST_LINE) + 1
-            if not end or end - start > LONGEST_LINE + 1:
-                return b""
-            lines.append(data[start:end])
-    text = b"".join(lines)
-    return text if text.isascii() and not any(each in text for each in _RESPELT) else b""

@@ -149,10 +149,6 @@ class PatternTable:
         headings, inside = self._split(texts)
         return (*headings, *self._sets.matching_any(inside, text)) if inside else headings
 
-    def are_within_line(self, texts: tuple[str, ...]) -> bool:
-        """Whether the matches of the patterns *texts* in a line do not depend on the lines around it."""
-        return self._in_header.isdisjoint(texts) and all(map(is_within_line, texts))
-
     def _split(self, texts: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if self._in_header.isdisjoint(texts):
             return (), texts
