@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(not (SITE / "index.html").is_file(), reason="nox
 def test_a_page_asks_no_other_host_and_has_no_error(name, seen):
     """All that a page loads lies beside it, and the browser has nothing to complain of."""
     seen.page.goto((SITE / f"{name}.html").as_uri())
-    seen.page.wait_for_load_state("networkidle")
+    seen.page.wait_for_timeout(500)  # a script may still ask; that a network is idle is not always reported
     assert seen.requests
     assert [each for each in seen.requests if not each.startswith(("file:", "data:"))] == []
     assert seen.console == []
