@@ -24,21 +24,21 @@ def test_the_product_of_the_factors_is_the_probability_of_every_cause_of_every_i
     matcher = Matcher(book)
     for incident in (each for folder in FOLDERS for each in read_incidents(folder)):
         for cause in explain_logs(incident.logs, book, matcher).causes:
-            product = prod(each.value for each in cause.factors)
+            product = prod(each.times for each in cause.factors)
             assert product == pytest.approx(cause.probability, rel=1e-6), (incident.name, cause.id)
 
 
 def test_frequency_sign_absence_and_rivals_have_a_factor_each():
     """A moderate sign of a common cause counts 250, the silence of the nanny 3, and a rival takes its part."""
     top = explain(logs=LogText(SIGKILL)).top
-    factors = {each.kind: each for each in top.factors if each.value != 1.0}
+    factors = {each.kind: each for each in top.factors if each.times != 1.0}
 
-    assert factors["frequency"].value == FREQUENCIES["common"]
-    assert factors["sign"].value == pytest.approx(GRADES["moderate"])
+    assert factors["frequency"].times == FREQUENCIES["common"]
+    assert factors["sign"].times == pytest.approx(GRADES["moderate"])
     assert factors["sign"].where.endswith(":1")
-    assert factors["absence"].value == pytest.approx(GRADES["hint"])
+    assert factors["absence"].times == pytest.approx(GRADES["hint"])
     assert "kernel.oom-killer" in factors["explained"].name
-    assert factors["explained"].value < 1 > factors["rivals"].value
+    assert factors["explained"].times < 1 > factors["rivals"].times
 
 
 def test_what_speaks_against_a_cause_divides_it():
@@ -48,7 +48,7 @@ def test_what_speaks_against_a_cause_divides_it():
     against = [each for each in causes["external.sigkill"].factors if each.kind == "against"]
 
     assert [each.name for each in against] == ["kernel-killed-it"]
-    assert against[0].value == pytest.approx(1 / GRADES["strong"])
+    assert against[0].times == pytest.approx(1 / GRADES["strong"])
 
 
 def test_the_factors_stand_on_lines_of_their_own():

@@ -91,7 +91,8 @@ class Factor:
     """One factor of the probability of a cause, which is the product of all of them."""
 
     kind: FactorKind
-    value: float
+    #: What the odds are multiplied by. Not called a value: beside a name, that would be masked like a secret's.
+    times: float
     #: The frequency, the sign, or the causes that explain it or share with it, with commas.
     name: str = ""
     #: The place of the sign, as in its `Clue`.

@@ -305,10 +305,10 @@ def _factored_cause(cause: RankedCause, width: int) -> Iterator[str]:
     for factor in cause.factors:
         parts = [factor.name]
         if factor.kind in ("sign", "absence", "against"):
-            counted = "counted above" if factor.value == 1.0 else words.get(factor.name, "")
+            counted = "counted above" if factor.times == 1.0 else words.get(factor.name, "")
             parts += filter(None, (factor.where, counted))
         sign = " " if factor is cause.factors[0] else "x"
-        first = f"  {sign} {_factor_text(factor.value):<{_FACTOR_COLUMNS}}"
+        first = f"  {sign} {_factor_text(factor.times):<{_FACTOR_COLUMNS}}"
         text = _FACTOR_TEXTS[factor.kind].format(", ".join(parts)).removesuffix(" and: ")
         yield from wrap_text(text, width, first=first, rest=" " * len(first))
     yield f"  = {_factor_text(cause.probability)}"

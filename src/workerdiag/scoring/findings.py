@@ -50,14 +50,14 @@ def factors(score: CauseScore, scores: Sequence[CauseScore], own: float, chance:
     plain, odds = score.odds(), score.odds(explaining.values())
     rivals = ", ".join(sorted(each.cause.id for each in scores if each is not score))
     found = [
-        Factor(kind="frequency", value=FREQUENCIES[score.cause.frequency], name=score.cause.frequency),
+        Factor(kind="frequency", times=FREQUENCIES[score.cause.frequency], name=score.cause.frequency),
         *_fact_factors(weighed_facts(score.evidence, is_everyday=score.is_everyday)),
-        Factor(kind="explained", value=_ratio(odds, plain), name=", ".join(sorted(explaining))),
+        Factor(kind="explained", times=_ratio(odds, plain), name=", ".join(sorted(explaining))),
         *_fact_factors(weighed_facts(score.against), is_against=True),
-        Factor(kind="rivals", value=_ratio(own, odds), name=rivals),
-        Factor(kind="deaths", value=_ratio(chance, own)),
+        Factor(kind="rivals", times=_ratio(own, odds), name=rivals),
+        Factor(kind="deaths", times=_ratio(chance, own)),
     ]
-    return tuple(each for each in found if each.value != 1.0 or each.kind not in ("explained", "deaths"))
+    return tuple(each for each in found if each.times != 1.0 or each.kind not in ("explained", "deaths"))
 
 
 def _ratio(part: float, whole: float) -> float:
@@ -74,7 +74,7 @@ def _fact_factors(
             kind: FactorKind = "absence" if isinstance(each.sign, AbsentSign) else "sign"
             yield Factor(
                 kind="against" if is_against else kind,
-                value=1.0 if index else exp(-weight if is_against else weight),
+                times=1.0 if index else exp(-weight if is_against else weight),
                 name=clue.sign,
                 where=clue.where,
             )
