@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import tracemalloc
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from functools import lru_cache
 from time import thread_time
@@ -341,3 +343,22 @@ def test_when_time_is_short_what_was_found_counts(monkeypatch):
     """It is said that not all was looked at."""
     monkeypatch.setattr(large_objects, "BUDGET_S", -1.0)
     assert census(join_all) == ([], False)
+
+
+def test_what_a_task_held_is_freed_when_it_ends():
+    """Frames that refer to each other would keep the variables of all threads until the garbage is collected."""
+    held = []
+
+    def fit():
+        model = Model()
+        held.append(weakref.ref(model))
+        call_back()
+        return len(model.history)
+
+    gc.disable()
+    try:
+        found, _ = census(fit)
+        assert "model.history" in [each["name"] for each in found]
+        assert held[0]() is None
+    finally:
+        gc.enable()

@@ -456,8 +456,14 @@ def running_threads(worker: Worker) -> dict[int, object]:
 
 
 def frames_by_thread() -> Mapping[int, FrameType]:
-    """The innermost frame of each thread of this process, as Dask's own profiler has it."""
-    return sys._current_frames()  # noqa: SLF001  documented all the same
+    """The innermost frame of each other thread of this process, as Dask's own profiler has it.
+
+    Our own would refer to itself through the caller's variables, and keep all of them, with what tasks held, until
+    the garbage is collected.
+    """
+    frames = sys._current_frames()  # noqa: SLF001  documented all the same
+    del frames[get_ident()]
+    return frames
 
 
 def watch_keys(worker: Worker, keys: MutableSet[object]) -> Undo | None:
