@@ -18,10 +18,11 @@ from calibration_page import (
 )
 from grading import Counted, GradeCounts, explained_by, graded, shown_grades, tellable
 
+from support.sample_rule import house_rule
 from workerdiag.authoring.rule_tests import read_incidents
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.odds import GRADES
-from workerdiag.model.rules import Cause, LogSign, Rulebook
+from workerdiag.model.rules import Rulebook
 
 ROOT = Path(__file__).parents[2]
 
@@ -130,21 +131,6 @@ def test_a_sign_never_seen_wrongly_has_a_finite_ratio():
     assert 1 < ratio.low < ratio.value < ratio.high < float("inf")
 
 
-def rule(name: str, pattern: str, **changes: object) -> Cause:
-    sign = LogSign(name="said", pattern=pattern, grade="strong", seen=(pattern,))
-    arguments = {
-        "id": f"house.{name}",
-        "revision": 1,
-        "title": "A rule of this house",
-        "why": "Because.",
-        "ends": "killed",
-        "blame": "operator",
-        "retry": "safe",
-        "signs": (sign,),
-    }
-    return Cause(**(arguments | changes))
-
-
 def test_signs_are_counted_by_grade_where_they_are_right_and_where_not(tmp_path):
     """A sign counts for its own incident, against in others; consequences and unknowns do not count."""
     book = Rulebook(
@@ -152,9 +138,9 @@ def test_signs_are_counted_by_grade_where_they_are_right_and_where_not(tmp_path)
         release="test",
         landmarks=(),
         causes=(
-            rule("fell", "the house fell", explains=("house.dust",)),
-            rule("dust", "there is dust"),
-            rule("burnt", "the house burnt"),
+            house_rule("house.fell", "the house fell", explains=("house.dust",)),
+            house_rule("house.dust", "there is dust"),
+            house_rule("house.burnt", "the house burnt"),
         ),
     )
     texts = {

@@ -19,36 +19,21 @@ from held_out import (
 
 from lab.natural_run import incident_meta
 from lab.natural_scenario import Scenario
+from support.sample_rule import house_rule
 from workerdiag import LogText, explain, load_rulebook
 from workerdiag.authoring.rule_tests import KnownIncident, read_incidents
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.odds import GRADES
-from workerdiag.model.rules import Cause, LogSign, Rulebook
-
-
-def rule(name: str, pattern: str, grade: str = "strong", **changes: object) -> Cause:
-    """A cause that one sentence shows."""
-    arguments = {
-        "id": name,
-        "revision": 1,
-        "title": "A rule of this house",
-        "why": "Because.",
-        "ends": "killed",
-        "blame": "operator",
-        "retry": "safe",
-        "signs": (LogSign(name="said", pattern=pattern, grade=grade, seen=(pattern,)),),
-    }
-    return Cause(**(arguments | changes))
-
+from workerdiag.model.rules import Rulebook
 
 BOOK = Rulebook(
     schema=1,
     release="test",
     landmarks=(),
     causes=(
-        rule("house.fell", "the house fell", explains=("house.dust",)),
-        rule("house.dust", "there is dust"),
-        rule("wood.burnt", "the wood burnt"),
+        house_rule("house.fell", "the house fell", explains=("house.dust",)),
+        house_rule("house.dust", "there is dust"),
+        house_rule("wood.burnt", "the wood burnt"),
     ),
 )
 

@@ -135,7 +135,7 @@ class WatchedCase:
 
 #: Key of the case for deaths that are not judged yet.
 SETTLING_KEY = "settling"
-_MAX_NAME_CHARS, _MAX_ADVICE, _MAX_HOSTS = 100, 5, 1000
+_MAX_ADVICE, _MAX_HOSTS = 5, 1000
 #: So many times workers die after the first time before it is said that they do so again and again.
 _CHURN_ROUNDS = 3
 #: A case, and the reason for a notice now; None: there is nothing to say.
