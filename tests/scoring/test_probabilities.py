@@ -236,7 +236,7 @@ def test_the_factors_of_a_probability_multiply_to_it(supports, chance):
     for support in supports:
         found = factors(support, supports, own[support.cause.id], chance)
 
-        assert prod(each.value for each in found) == pytest.approx(chance, rel=1e-6)
+        assert prod(each.times for each in found) == pytest.approx(chance, rel=1e-6)
 
 
 def test_nothing_seen_is_unknown():
