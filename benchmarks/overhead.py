@@ -4,7 +4,8 @@
 
 Throughput is tasks per second of the scheduler's own processor time. Each side runs the given number of
 trivial tasks in all, in short rounds; "with nothing" is a second bare side, and shows the noise. What a
-worker pays when it starts is in starting.py, and printed here too.
+worker pays when it starts is in starting.py, and printed here too: 80 workers start one after the other, which
+takes some minutes.
 """
 
 from __future__ import annotations

@@ -53,12 +53,15 @@ def seconds(what: str, measured: float, goal: float) -> Row:
 
 
 def publish(rows: Iterable[Row]) -> None:
-    """Print *rows*: as a table, or as JSON where ``run.py`` asks for it."""
-    rows = list(rows)
+    """Print *rows*: as a table, or as JSON where ``run.py`` asks for it; each row at once on standard error."""
+    measured = []
+    for row in rows:
+        print(f"{row.what}: {row.measured:.3g} {row.unit}", file=sys.stderr, flush=True)
+        measured.append(row)
     if "--json" in sys.argv:
-        print(json.dumps([asdict(row) for row in rows]))
+        print(json.dumps([asdict(row) for row in measured]))
     else:
-        print(table(rows))
+        print(table(measured))
 
 
 def table(rows: Iterable[Row]) -> str:
