@@ -27,7 +27,7 @@ from workerdiag.deadline import (
 PACKAGE = Path(workerdiag.__file__).parent
 #: The probes are sent as text to processes that may not have workerdiag.
 PROBES = "sources/host/probes/"
-#: Who else may read the monotonic clock: the recorder measures in workers, and forwards their standard error;
+#: Who else may read the monotonic clock: the recorder measures in workers;
 #: the looks into schedulers run where workerdiag may not be; programs that pass import no more than they must.
 CLOCKS = (
     "deadline.py",
@@ -38,7 +38,6 @@ CLOCKS = (
     "recorder/large_objects.py",
     "recorder/sampler.py",
     "recorder/scheduler.py",
-    "recorder/stderr.py",
     "sources/cluster/scheduler_functions.py",
     "watch/feed/look_handler.py",
 )
@@ -47,7 +46,6 @@ THREADS = (
     "deadline.py",
     PROBES,
     "recorder/sampler.py",
-    "recorder/stderr.py",
     "recorder/journal.py",
     "testing.py",
 )

@@ -136,7 +136,6 @@ def test_an_unknown_key_names_the_nearest(caplog):
         ("recorder.deaths", 0, "a whole number, at least 1"),
         ("recorder.deaths", "many", "a whole number, at least 1"),
         ("recorder.deaths", True, "a whole number, at least 1"),
-        ("recorder.stderr", "yes", "copy or null"),
         ("note.timeout", -1, "a duration like 10s, 5m or 4h, more than 0"),
         ("note.timeout", "soon", "a duration like 10s, 5m or 4h, more than 0"),
         ("note.timeout", [], "a duration like 10s, 5m or 4h, more than 0"),

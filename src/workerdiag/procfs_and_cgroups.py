@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 import sys
 import time
 import weakref
@@ -290,6 +291,31 @@ def _mounted_hierarchies(kind: str, controller: str) -> list[tuple[str, str]]:
         if system[:1] == [kind] and (not controller or controller in system[-1].split(",")):
             found.append((mount[3], mount[4]))
     return found
+
+
+#: An identity in a black box has no room for longer values.
+_MAX_PATH_BYTES = 500
+
+
+def stderr_location() -> Mapping[str, str]:
+    """Return ``stderr_path``, ``stderr_file`` (see `file_id`) and ``stderr_offset``, its current size in bytes.
+
+    Empty if standard error is not a regular file with a name (a pipe, a terminal, a deleted file), or without
+    ``/proc`` (``man 5 proc``).
+    """
+    try:
+        about = os.fstat(2)
+        path = str(Path("/proc/self/fd/2").readlink())
+    except OSError:
+        return {}
+    if not stat.S_ISREG(about.st_mode) or not about.st_nlink or len(os.fsencode(path)) > _MAX_PATH_BYTES:
+        return {}
+    return {"stderr_path": path, "stderr_file": file_id(about), "stderr_offset": str(about.st_size)}
+
+
+def file_id(about: os.stat_result) -> str:
+    """Device and inode of a file as text: the same for every name and descriptor of it."""
+    return f"{about.st_dev}:{about.st_ino}"
 
 
 def _read_int(path: Path) -> int | None:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from support.hanging_peers import gives_up
-from workerdiag.procfs_and_cgroups import boot_id, process_start_ms
-from workerdiag.recorder import stderr
-from workerdiag.recorder.box import directories
-from workerdiag.recorder.box.layout import stderr_path
+from workerdiag.procfs_and_cgroups import boot_id, file_id
 from workerdiag.recorder.box.writer import BoxWriter
 from workerdiag.recorder.last_output import MAX_BYTES, MAX_CHARS, last_stderr, possibly_own_lines, tail
 from workerdiag.sources.recorder.source import death_evidence
@@ -34,7 +29,7 @@ LOGGED = "2026-11-21 12:00:00,123 - distributed.worker - INFO - Connected"
 
 def file_of(path):
     """Device and inode, as a box has them."""
-    return stderr.file_id(path.stat())
+    return file_id(path.stat())
 
 
 def wait_until(ask):
@@ -50,9 +45,7 @@ def wait_until(ask):
 
 def noted(**streams):
     """What a process whose standard error is so notes of it."""
-    code = (
-        "import json; from workerdiag.recorder.stderr import stderr_location; print(json.dumps(stderr_location()))"
-    )
+    code = "import json; from workerdiag.procfs_and_cgroups import stderr_location; print(json.dumps(stderr_location()))"
     run = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True, **streams)
     return json.loads(run.stdout)
 
@@ -212,7 +205,7 @@ def test_the_file_is_told_without_what_is_known(tmp_path, log):
     with log.open("a") as file:
         file.write(f"{LOGGED}\n{ABORT}\n")
     said = last_stderr(tmp_path / "a.box", a_box(log, last_output=LOGGED), just_now=True)
-    assert said == StderrTail(text=ABORT, origin="file", is_shared=False)
+    assert said == StderrTail(text=ABORT, is_shared=False)
 
 
 def test_of_a_file_that_another_worker_writes_to_it_is_said(tmp_path, log):
@@ -248,14 +241,6 @@ def test_a_hostile_box_beside_it_harms_nothing(tmp_path, log, offset):
     assert said is None
 
 
-def test_a_copy_is_this_workers_alone(tmp_path, log):
-    """It wins over the file, and other processes that it names are its own."""
-    log.write_text("from before\nwords of anybody\n")
-    stderr_path(tmp_path / "a.box").write_text(f"{ABORT}\n==4712== from a child\n")
-    said = last_stderr(tmp_path / "a.box", a_box(log), just_now=True)
-    assert said == StderrTail(text=f"{ABORT}\n==4712== from a child", origin="copy", is_shared=False)
-
-
 def test_nothing_is_told_where_nothing_was_printed(tmp_path, log):
     """Nor where the file is gone."""
     box = a_box(log)
@@ -285,10 +270,9 @@ def test_a_file_that_does_not_answer_is_given_up(tmp_path, log, monkeypatch):
 @pytest.mark.parametrize(
     ("said", "worker", "title"),
     [
-        ({"origin": "copy", "is_shared": False}, WHO["worker"], "flight recorder, standard error of"),
-        ({"origin": "file", "is_shared": False}, WHO["worker"], "shared by all that write there"),
-        ({"origin": "file", "is_shared": True}, None, "shared by all that write there"),
-        ({"origin": "file"}, None, "shared by all that write there"),
+        ({"is_shared": False}, WHO["worker"], "shared by all that write there"),
+        ({"is_shared": True}, None, "shared by all that write there"),
+        ({}, None, "shared by all that write there"),
     ],
 )
 def test_rules_see_the_text_as_whose_it_certainly_is(said, worker, title):
@@ -303,255 +287,8 @@ def test_rules_see_the_text_as_whose_it_certainly_is(said, worker, title):
     assert title in chunk.origin
 
 
-@pytest.mark.parametrize("said", ["words", {"text": 7}, {"text": "  ", "origin": "copy"}, {"text": "x"}, None])
+@pytest.mark.parametrize("said", ["words", {"text": 7}, {"text": "  "}, None])
 def test_a_message_of_another_shape_harms_nothing(said):
     """It came over a network."""
     report = decode_message({"kind": "nanny-report", "pid": 4711, "stderr": said})
     assert not [each for each in death_evidence([RecordedDeath.of(report)]) if hasattr(each, "data")]
-
-
-# -------------------------------------------------------------------------------- passing it on
-
-
-class Copied:
-    """A file as a worker makes it, its nanny's thread, and the pipe that this passes on to."""
-
-    def __init__(self, folder):
-        self.path = folder / "a.box.stderr"
-        self.file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        self.out, sink = os.pipe()
-        os.set_blocking(self.out, False)
-        self.forwarder = stderr.Forwarder(self.path, sink, os.getpid(), process_start_ms(os.getpid()))
-
-    def write(self, data):
-        os.write(self.file, data)
-
-    def read(self):
-        try:
-            return os.read(self.out, 2**20)
-        except BlockingIOError:
-            return b""
-
-    def is_locked(self):
-        try:
-            fcntl.flock(self.file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        fcntl.flock(self.file, fcntl.LOCK_UN)
-        return False
-
-    def close(self):
-        self.forwarder.finish()
-        os.close(self.file)
-        os.close(self.out)
-
-
-@pytest.fixture
-def copied(tmp_path):
-    copied = Copied(tmp_path)
-    yield copied
-    copied.close()
-
-
-def test_what_is_written_is_passed_on_at_once(copied):
-    """Within a tenth of a second, when the machine is not busy, and with a lock as the nanny's word."""
-    assert copied.is_locked()
-    copied.write(b"words\n")
-    assert wait_until(copied.read) == b"words\n"
-
-
-def test_the_rest_is_passed_on_when_the_worker_has_ended(copied):
-    """Nothing is lost that was written before the end."""
-    lines = b"".join(b"line %d\n" % number for number in range(5000))
-    copied.write(lines)
-    copied.forwarder.finish()
-    assert copied.read() == lines
-    assert copied.forwarder.is_finished
-
-
-def test_room_is_given_back_and_the_end_is_kept(copied):
-    """The file takes little room however much is written, and ends with the last words."""
-    for number in range(64):
-        copied.write(b"%d" % number * 50_000 + b"\n")
-        while not copied.read():
-            time.sleep(0.001)
-    copied.write(b"the last words\n")
-    wait_until(lambda: b"last words" in copied.read())
-    wait_until(lambda: copied.path.stat().st_blocks * 512 < 2 * 2**20)
-    assert copied.path.stat().st_size > 4 * 2**20
-    assert tail(copied.path).endswith("the last words\n")
-
-
-def test_a_reader_that_does_not_read_is_not_waited_for(copied):
-    """The worker writes on; of what is too much for later, the reader is told how much is missing."""
-    for _ in range(12):
-        copied.write(b"x" * 2**20 + b"\n")
-        time.sleep(0.01)
-    wait_until(lambda: copied.path.stat().st_blocks * 512 < stderr.MAX_WAITING_BYTES + 2 * 2**20)
-    seen = bytearray()
-    wait_until(lambda: seen.extend(copied.read()) or b"were not passed on" in seen)
-
-
-def test_a_reader_that_is_gone_harms_nothing(copied):
-    """The worker gets no EPIPE, and its last words are in the file."""
-    os.close(copied.out)
-    copied.out = os.open(os.devnull, os.O_RDONLY)
-    copied.write(b"words\n")
-    time.sleep(0.2)
-    copied.write(b"the last words\n")
-    assert not copied.forwarder.is_finished
-    assert tail(copied.path) == "words\nthe last words\n"
-
-
-def test_it_ends_when_the_worker_takes_its_file_away(copied):
-    """What was written before is passed on."""
-    copied.write(b"words\n")
-    copied.path.unlink()
-    wait_until(lambda: copied.forwarder.is_finished)
-    assert copied.read() == b"words\n"
-
-
-def test_a_nanny_that_withdraws_passes_on_until_the_worker_knows(copied):
-    """The lock goes first, then the worker takes its standard error back, then the thread ends."""
-    copied.forwarder.withdraw()
-    wait_until(lambda: not copied.is_locked())
-    copied.write(b"words\n")
-    assert wait_until(copied.read) == b"words\n"
-
-
-def test_on_a_disk_that_fills_up_the_nanny_withdraws(copied, monkeypatch):
-    """Before the worker's own writing could fail."""
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(stderr, "reserve_space", full)
-    copied.write(b"x" * 400_000)
-    wait_until(lambda: not copied.is_locked())
-
-
-def test_where_the_disk_keeps_no_room_nothing_begins(tmp_path, monkeypatch):
-    """Without the nanny's word the worker leaves its standard error as it is."""
-
-    def unable(*_):
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(stderr, "release_space", unable)
-    path = tmp_path / "a.box.stderr"
-    path.touch()
-    with pytest.raises(OSError, match="not supported"):
-        stderr.Forwarder(path, 2, os.getpid(), process_start_ms(os.getpid()))
-
-
-# ---------------------------------------------------------------------------------- the worker
-
-
-COPYING = """
-import asyncio, fcntl, os, sys
-from pathlib import Path
-from workerdiag.recorder import stderr
-
-async def main(box, mode):
-    notes = []
-    stderr._NANNY_TIMEOUT_S = 0.5
-    copy = stderr.copy_stderr(Path(box), notes.append)
-    path = Path(box + ".stderr")
-    if copy is not None:
-        if mode != "no nanny":
-            nanny = os.open(path, os.O_RDONLY)
-            fcntl.flock(nanny, fcntl.LOCK_EX)
-        copy.attach()
-        await asyncio.sleep(1)
-        os.write(2, b"while it is copied\\n")
-        print(path.read_bytes() if path.exists() else None, flush=True)
-        if mode == "nanny gone":
-            os.close(nanny)
-            await asyncio.sleep(1)
-        copy.detach()
-    os.write(2, b"afterwards\\n")
-    print(path.exists(), notes)
-
-asyncio.run(main(*sys.argv[1:]))
-"""
-
-
-def a_worker(tmp_path, mode, **options):
-    """What a process said that copies its standard error, on both of its streams."""
-    command = [sys.executable, "-c", COPYING, str(tmp_path / "a.box"), mode]
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    run = subprocess.run(command, text=True, check=True, timeout=60, **streams)
-    return run.stdout.splitlines(), run.stderr
-
-
-def test_with_a_nanny_standard_error_goes_to_the_file_and_back(tmp_path):
-    """After the end it is what it was, and the file is gone."""
-    said, errors = a_worker(tmp_path, "all's well")
-    assert said == [str(b"while it is copied\n"), "False []"]
-    assert errors == "afterwards\n"
-
-
-def test_without_a_nannys_word_nothing_is_touched(tmp_path):
-    """The worker says what it does without."""
-    said, errors = a_worker(tmp_path, "no nanny")
-    assert errors == "while it is copied\nafterwards\n"
-    assert said[0] == "None"
-    assert "its nanny does not pass it on" in said[1]
-
-
-def test_when_the_nanny_withdraws_standard_error_is_taken_back(tmp_path):
-    """The worker sees that the lock is gone."""
-    said, errors = a_worker(tmp_path, "nanny gone")
-    assert errors == "afterwards\n"
-    assert said[0] == str(b"while it is copied\n")
-    assert "its nanny passes it on no more" in said[1]
-
-
-def test_a_file_stays_as_it_is(tmp_path):
-    """It is read where it is."""
-    with (tmp_path / "log").open("ab") as log:
-        said, _ = a_worker(tmp_path, "all's well", stderr=log)
-    assert said == ["False []"]
-
-
-def test_where_files_may_not_grow_nothing_begins(tmp_path, monkeypatch):
-    """A copy would fail there, and the worker's writing with it."""
-    command = ["sh", "-c", 'ulimit -f 1000; exec "$@"', "sh", sys.executable, "-c", COPYING]
-    run = subprocess.run(
-        [*command, str(tmp_path / "a.box"), "x"], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert "the size of files is limited" in run.stdout
-
-
-def test_a_full_disk_is_noted(tmp_path):
-    """Where the file cannot be made the worker does without."""
-    notes = []
-    read, write = os.pipe()
-    saved = os.dup(2)
-    os.dup2(write, 2)
-    try:
-        assert stderr.copy_stderr(tmp_path / "nowhere" / "a.box", notes.append) is None
-    finally:
-        os.dup2(saved, 2)
-        for each in (read, write, saved):
-            os.close(each)
-    assert "what C libraries print to standard error" in notes[0]
-
-
-def test_a_copy_goes_with_its_box(tmp_path):
-    """Who throws away a box leaves nothing beside it; without a box a copy is a leftover."""
-    box = another_box(tmp_path, Path(__file__))
-    copy = stderr_path(box.path)
-    copy.write_text(ABORT)
-    box.close(remove=True)
-    assert list(tmp_path.iterdir()) == []
-    copy.write_text(ABORT)
-    assert directories.sweep([tmp_path], now=time.time() + directories.RETENTION_S + 60) == (copy,)
-
-
-def test_copies_are_made_only_if_asked_for(monkeypatch):
-    """Off by default."""
-    import dask.config
-
-    assert not stderr.is_copy_configured()
-    with dask.config.set({"workerdiag.recorder.stderr": "copy"}):
-        assert stderr.is_copy_configured()

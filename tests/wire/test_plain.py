@@ -27,15 +27,15 @@ from workerdiag.wire.plain import BrokenValueError, from_plain, to_plain
 
 MESSAGES = [
     decoded(scheduler_record(given_up=({"key": "load", "suspicious_count": 4},))),
-    decoded(nanny_report(cgroup={"path": "/", "version": 2}, stderr={"text": "x", "origin": "copy"})),
+    decoded(nanny_report(cgroup={"path": "/", "version": 2}, stderr={"text": "x"})),
     decoded(found_report(is_nanny_running=False)),
     DeathReport(
         kind="nanny-report",
         exit=ExitReport(status=255, known_by="unreadable-code"),
         cgroup=CgroupCounters(oom_kills_before=0),
-        stderr=StderrTail(text="", origin="file"),
+        stderr=StderrTail(text=""),
         box=BlackBox(
-            identity={"missing": "stderr"},
+            identity={"missing": "fatal-signals"},
             stage="closed",
             unreadable_parts=(UnreadablePart(region="lags", unreadable_count=1, cell_count=64),),
         ),
@@ -88,7 +88,7 @@ def test_what_is_not_known_is_left_out():
         ({"is_late": 1}, ["is_late"]),
         ({"exit": {"signal": 9, "known_by": "hearsay"}}, ["exit.known_by"]),
         ({"exit": 9}, ["exit"]),
-        ({"stderr": {"text": "x"}}, ["stderr"]),
+        ({"stderr": {"is_shared": True}}, ["stderr"]),
         ({"running_tasks": [{"key": "a"}, {"slot": 1}, 3]}, ["running_tasks[1]", "running_tasks[2]"]),
         ({"box": {"samples": [{"at": 1.0, "open_files": "x"}]}}, ["box.samples[0].open_files"]),
         ({"box": {"identity": {"pid": 7, "worker": "w"}}}, ["box.identity.pid"]),
@@ -119,7 +119,7 @@ def test_what_is_no_message_is_none(plain):
 def test_an_object_without_a_field_that_it_needs_is_refused():
     """Whoever holds it drops it."""
     with pytest.raises(BrokenValueError):
-        from_plain(StderrTail, {"text": "x"}, [])
+        from_plain(StderrTail, {}, [])
 
 
 _JSON = st.recursive(

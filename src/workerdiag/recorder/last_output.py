@@ -18,8 +18,7 @@ from math import isfinite
 from pathlib import Path
 
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
-from workerdiag.recorder.box.layout import stderr_path
-from workerdiag.recorder.stderr import file_id
+from workerdiag.procfs_and_cgroups import file_id
 from workerdiag.wire.black_box import BlackBox
 from workerdiag.wire.messages import StderrTail
 
@@ -57,8 +56,6 @@ def last_stderr(path: Path, box: BlackBox, *, just_now: bool) -> StderrTail | No
 
 def _read_last_output(path: Path, box: BlackBox, *, just_now: bool) -> StderrTail | None:
     known = box_lines(box.last_output)
-    if copied := unknown_lines(tail(stderr_path(path)), known):
-        return StderrTail(text=_last_lines(copied), origin="copy", is_shared=False)
     who = box.identity
     offset = who.get("stderr_offset", "")
     if not (who.get("stderr_path") and who.get("stderr_file") and offset.isdecimal()):
@@ -74,7 +71,7 @@ def _read_last_output(path: Path, box: BlackBox, *, just_now: bool) -> StderrTai
     for other in others:
         known |= box_lines(other.last_output)
     if lines := possibly_own_lines(text, known, who):
-        return StderrTail(text=_last_lines(lines), origin="file", is_shared=bool(others))
+        return StderrTail(text=_last_lines(lines), is_shared=bool(others))
     return None
 
 
@@ -179,11 +176,6 @@ _PID = re.compile(
     r"^\[[\w.-]{1,64}:(\d{1,10})\]|^[\w.-]{1,64}:(\d{1,10}):\d{1,10} \[",
     re.IGNORECASE,
 )
-
-
-def unknown_lines(text: str, known: Collection[str]) -> list[str]:
-    """The lines that are not known already, each without what a terminal would overwrite."""
-    return [line for line in _split_lines(text) if line.strip() and line not in known]
 
 
 def possibly_own_lines(text: str, known: Collection[str], who: Mapping[str, str]) -> list[str]:

@@ -18,7 +18,6 @@ from workerdiag.recorder import internals
 from workerdiag.recorder.delivery import BoxLock, deliver, discard_delivered, save_report
 from workerdiag.recorder.internals import Undo, set_recording
 from workerdiag.recorder.recording import Recording, start_recording, stop_recording
-from workerdiag.recorder.stderr import StderrWatch
 from workerdiag.wire import PLUGIN_NAME
 
 if TYPE_CHECKING:
@@ -51,7 +50,6 @@ class NannyRecording(Recording):
         self._undo_memory_kills: Undo | None = None
         #: Which process the nanny ended last for its memory, when, and what it had then.
         self._last_look: tuple[int, float, dict[str, int]] | None = None
-        self._stderr = StderrWatch()
         self._ticks = PeriodicCallback(self._tick, _TICK_MS)
 
     @property
@@ -77,7 +75,6 @@ class NannyRecording(Recording):
                 undo()
         self._undo_exits = self._undo_stop_requests = self._undo_memory_kills = None
         self._ticks.stop()
-        self._stderr.stop()
         self._nanny.periodic_callbacks.pop(PLUGIN_NAME, None)
         set_recording(self._nanny, None)
 
@@ -89,7 +86,6 @@ class NannyRecording(Recording):
             self._oom_kills_before = self._group.memory_counters().oom_kills if self._group is not None else None
         if self._undo_stop_requests is None:
             self._undo_stop_requests = internals.watch_stop_requests(self._nanny, self._on_stop_request)
-        self._stderr.poll(pid)
 
     def _on_stop_request(self) -> None:
         self._asked_to_stop = True
@@ -103,7 +99,6 @@ class NannyRecording(Recording):
             self._report_exit(code)
         except Exception:  # the nanny has a worker to restart
             self.logger.info("The flight recorder could not note how a worker process ended", exc_info=True)
-        self._stderr.finish()
         self._pid, self._asked_to_stop = None, False
 
     def _report_exit(self, code: int) -> None:

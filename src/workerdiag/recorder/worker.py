@@ -1,9 +1,8 @@
 """The recorder in a worker, which writes a black box: last words, a sample each second, the running tasks.
 
 Standard error is watched where Python writes to it (``sys.stderr``), not at the file descriptor: what C libraries
-print ("free(): invalid pointer") cannot be copied without taking it away from where it goes, which
-`workerdiag.recorder.stderr` does if asked to. Task containers are the hot path: they run in the worker's
-threads, twice for each task.
+print ("free(): invalid pointer") cannot be copied without taking it away from where it goes. Task containers are
+the hot path: they run in the worker's threads, twice for each task.
 """
 
 from __future__ import annotations
@@ -25,14 +24,13 @@ from distributed.diagnostics.plugin import WorkerPlugin
 
 from workerdiag.guard import guarded
 from workerdiag.model.stop_reasons import DEFAULT_REASON, is_dask_stop_request
-from workerdiag.procfs_and_cgroups import call_in_children
+from workerdiag.procfs_and_cgroups import call_in_children, stderr_location
 from workerdiag.recorder import internals
 from workerdiag.recorder.box.directories import writable_directory
 from workerdiag.recorder.box.writer import BoxWriter
 from workerdiag.recorder.internals import set_recording
 from workerdiag.recorder.recording import Recording, start_recording, stop_recording, worker_identity
 from workerdiag.recorder.sampler import Sampler
-from workerdiag.recorder.stderr import copy_stderr, is_copy_configured, stderr_location
 from workerdiag.wire import PLUGIN_NAME
 
 if TYPE_CHECKING:
@@ -72,7 +70,6 @@ class WorkerRecording(Recording):
         parts: dict[MissingPart, Callable[[BoxWriter], None]] = {
             "running-tasks": self._watch_tasks,
             "last-output": self._copy_output,
-            "stderr": self._copy_descriptor,
             "fatal-signals": self._watch_signals,
         }
         for name, start in parts.items():
@@ -144,14 +141,6 @@ class WorkerRecording(Recording):
             errors = StderrCapture(box.line)
             errors.attach()
             self._undo.callback(errors.detach)
-
-    def _copy_descriptor(self, box: BoxWriter) -> None:
-        if not (self._owns_process and self._worker.nanny and is_copy_configured()):
-            return
-        copy = copy_stderr(box.path, lambda why: self.lack("stderr", why))
-        if copy is not None:
-            copy.attach()
-            self._undo.callback(copy.detach)
 
     def _watch_signals(self, box: BoxWriter) -> None:
         fatal, why_not = capture_fatal_signals(box.open_fault)

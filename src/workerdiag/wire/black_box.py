@@ -18,7 +18,6 @@ MissingPart = Literal[
     "running-tasks",
     "tasks-without-slot",
     "last-output",
-    "stderr",
     "fatal-signals",
     "exit-status",
     "topic-limit",

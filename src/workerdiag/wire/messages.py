@@ -149,11 +149,9 @@ class CgroupCounters:
 
 @frozen(kw_only=True)
 class StderrTail:
-    """What came to standard error past Python, at most 16 KiB as JSON."""
+    """What came past Python to the file that standard error goes to, at most 16 KiB as JSON."""
 
     text: str
-    #: ``copy``: of this worker and what it started; ``file``: of any process that writes to that file.
-    origin: Literal["copy", "file"]
     #: Whether other workers with the recorder wrote there while this one lived.
     is_shared: bool = True
 

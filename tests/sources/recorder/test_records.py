@@ -221,7 +221,7 @@ def test_a_box_that_ended_in_mid_work_looks_like_a_kill(tmp_path):
     [
         {"stage": "closing", "close_reason": "worker-close"},
         {"faulthandler_dump": "Fatal Python error: Segmentation fault\n"},
-        {"identity": {"missing": "stderr fatal-signals"}},
+        {"identity": {"missing": "last-output fatal-signals"}},
     ],
 )
 def test_a_box_of_a_worker_that_may_have_had_a_last_word_is_no_sign_of_a_kill(tmp_path, box):
@@ -240,7 +240,7 @@ def test_many_records_take_bounded_memory_and_the_newest_are_told(tmp_path):
     path = tmp_path / "deaths.jsonl"
     with path.open("w") as file:
         for number in range(2_000):
-            file.write(json.dumps(nanny_report(number, stderr={"text": "x" * 20_000, "origin": "copy"})) + "\n")
+            file.write(json.dumps(nanny_report(number, stderr={"text": "x" * 20_000})) + "\n")
     tracemalloc.start()
     evidence = read(path, budget_s=60)
     peak = tracemalloc.get_traced_memory()[1]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from workerdiag.procfs_and_cgroups import boot_id, is_running, pid_namespace, process_start_ms
-from workerdiag.recorder.box.layout import fault_path, stderr_path
+from workerdiag.recorder.box.layout import fault_path
 from workerdiag.settings import setting
 
 VARIABLE = "WORKERDIAG_RECORDER_DIRECTORY"
@@ -192,7 +192,7 @@ def _is_locked(path: Path) -> bool:
 # ----------------------------------------------------------------------------------- removing
 def discard(path: Path) -> None:
     """Remove a box that was reported, with its companion; what cannot be removed stays."""
-    for each in (path, fault_path(path), stderr_path(path)):
+    for each in (path, fault_path(path)):
         with suppress(OSError):
             each.unlink(missing_ok=True)
 
@@ -231,7 +231,7 @@ def _is_leftover(path: Path) -> bool:
     name = path.name
     if name.endswith(".new"):
         return name.startswith(".") and SUFFIX in name
-    if name.endswith((".fault", ".stderr")):
+    if name.endswith(".fault"):
         box_path = path.with_suffix("")
         return parse_box_name(box_path) is not None and not box_path.exists()
     return False

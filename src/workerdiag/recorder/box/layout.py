@@ -191,11 +191,6 @@ def fault_path(path: Path) -> Path:
     return path.with_name(path.name + ".fault")
 
 
-def stderr_path(path: Path) -> Path:
-    """The file next to a box to which standard error is copied, if configured."""
-    return path.with_name(path.name + ".stderr")
-
-
 def message_path(box: Path) -> Path:
     """The file next to a box that keeps an undelivered report."""
     return box.with_name(box.name + ".death")

@@ -413,9 +413,7 @@ def _output_chunks(report: DeathReport, identity: Identity) -> Iterator[LogChunk
     yield from _chunk(f"faulthandler's dump of {of}", dump if again < 0 else dump[:again], identity)
     if stderr is None:
         return
-    title = f"standard error of {of}"
-    if stderr.origin == "file":
-        title = f"the file that standard error of {of} goes to, shared by all that write there"
+    title = f"the file that standard error of {of} goes to, shared by all that write there"
     if stderr.is_shared:
         identity = Identity(host=identity.host, boot_id=identity.boot_id)
     yield from _chunk(title, stderr.text, identity)
