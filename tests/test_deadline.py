@@ -18,7 +18,6 @@ from workerdiag import deadline as room
 from workerdiag.deadline import (
     NO_DEADLINE,
     Deadline,
-    ForeignError,
     GraceDeadline,
     HelperThread,
     call_in_time,
@@ -98,13 +97,13 @@ def test_a_grace_is_used_up():
 
 
 def test_what_a_call_returns_and_raises_comes_back():
-    """An error of foreign code is there as text, also one that ends threads."""
+    """An error is there as text, also one that ends threads."""
 
     def ends():
         raise SystemExit("away")
 
     assert call_in_time("workerdiag-test", lambda: 7, Deadline.after(60)) == 7
-    with pytest.raises(ForeignError, match="SystemExit: away"):
+    with pytest.raises(RuntimeError, match="SystemExit: away"):
         call_in_time("workerdiag-test", ends, Deadline.after(60))
 
 

@@ -42,7 +42,7 @@ class Unsayable(Exception):  # noqa: N818
     """An object whose ``__str__`` fails."""
 
     def __str__(self):
-        raise SystemExit
+        raise RuntimeError
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ class Unsayable(Exception):  # noqa: N818
     [
         (ValueError("no number"), "ValueError: no number"),
         (ValueError(), "ValueError"),
-        (Unsayable(), "Unsayable: <str() of it raised SystemExit>"),
+        (Unsayable(), "Unsayable: <str() of it raised RuntimeError>"),
         (OSError("caf\udce9"), r"OSError: caf\udce9"),
         (KeyError("x" * 10**6), "KeyError: '" + "x" * 489),
     ],

@@ -1,13 +1,11 @@
 """Deadlines, and the helper threads that keep them.
 
-Foreign code may hang, end its thread, or raise errors that cannot be shown: ``str()`` of a user's
-exception, a property of a client, an SDK, the import of a pack. It runs in a daemon thread, which is left
+A network, a file system, an SDK or the import of a pack may hang. It runs in a daemon thread, which is left
 behind when time is up. No lock is held here, so that none outlives a fork.
 """
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 import time
@@ -18,7 +16,6 @@ from typing import Generic, TypeVar
 from attrs import define, frozen
 
 from workerdiag.errors import describe_error
-from workerdiag.guard import guarded
 
 #: Threads of one name that may live at once, left behind or not.
 MAX_THREADS = 200
@@ -29,15 +26,12 @@ _MIN_WAIT_S = 0.001
 #: A thread whose pieces are not taken checks this often whether it was stopped, in seconds.
 _STOP_POLL_S = 0.1
 
-#: A call that is awaited ends at most this much later than its thread, in seconds.
-_OUTER_SLACK_S = 1.0
-
 #: The remedy for a time-out.
 MORE_TIME = 'give it more time: explain(..., timeout="60s")'
 
 _T = TypeVar("_T")
-#: Each piece in a tuple; at the end an error, its text, or None.
-_Piece = tuple[_T] | RuntimeError | str | None
+#: Each piece in a tuple; at the end an error or None.
+_Piece = tuple[_T] | RuntimeError | None
 _Pieces = queue.Queue[_Piece[_T]] | queue.SimpleQueue[_Piece[_T]]
 
 
@@ -99,12 +93,8 @@ class GraceDeadline:
         return self._grace < 0 and self.deadline.is_over
 
 
-class ForeignError(Exception):
-    """Foreign code raised something, which is kept as text only."""
-
-
-#: What `call_in_time` raises.
-CALL_FAILURES = (ForeignError, RuntimeError, TimeoutError)
+#: What `call_in_time` and `in_thread` raise.
+CALL_FAILURES = (RuntimeError, TimeoutError)
 
 
 def start_thread(name: str, run: Callable[[], object], *, is_awaited: bool = False) -> threading.Thread:
@@ -123,44 +113,40 @@ def start_thread(name: str, run: Callable[[], object], *, is_awaited: bool = Fal
 def call_in_time(name: str, call: Callable[[], _T], deadline: Deadline) -> _T:
     """Run *call* in a thread called *name*, and return its result.
 
-    Raises TimeoutError if it is late, ForeignError if it raised anything (also `SystemExit` and
-    `KeyboardInterrupt`), RuntimeError if there is no thread for it.
+    Raises TimeoutError if it is late, RuntimeError with the text of anything that it raised (also `SystemExit`
+    and `KeyboardInterrupt`), or if there is no thread for it.
     """
     given_s = deadline.left_s
     pieces = HelperThread(name, lambda: [call()])
     try:
         return next(pieces.take(deadline))
     except TimeoutError:
-        raise TimeoutError(f"it did not return within {given_s:.1f} s") from None
+        raise _late(given_s) from None
 
 
 async def in_thread(name: str, call: Callable[[], _T], *, timeout_s: float) -> _T:
-    """What *call* returns, awaited; a thread that does not return is left behind.
-
-    Raises as `call_in_time` does.
-    """
+    """What *call* returns, awaited; raises as `call_in_time` does."""
     import asyncio  # slow to import
+    from concurrent.futures import Future
 
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[_T] = loop.create_future()
-
-    def settle(value: _T | None, problem: Exception | None) -> None:
-        if result.done():
-            return
-        if problem is not None:
-            result.set_exception(problem)
-        else:
-            result.set_result(value)  # type: ignore[arg-type]
+    result: Future[_T] = Future()
+    result.set_running_or_notify_cancel()
 
     def run() -> None:
-        value: _T | None = None
-        with guarded(f"calling {name}") as calling:  # a problem is raised where it is awaited
-            value = call_in_time(f"{name}-call", call, Deadline.after(timeout_s))
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, value, calling.problem)
+        try:
+            result.set_result(call())
+        except BaseException as problem:  # noqa: BLE001  it is raised where it is awaited
+            result.set_exception(RuntimeError(describe_error(problem)))
 
     start_thread(name, run)
-    return await asyncio.wait_for(result, timeout_s + _OUTER_SLACK_S)
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(result), timeout_s)
+    except TimeoutError:
+        raise _late(timeout_s) from None
+
+
+def _late(given_s: float) -> TimeoutError:
+    return TimeoutError(f"it did not return within {given_s:.1f} s")
 
 
 class HelperThread(Generic[_T]):
@@ -197,8 +183,6 @@ class HelperThread(Generic[_T]):
             piece = self._queue.get(timeout=max(_MIN_WAIT_S, min(deadline.left_s, threading.TIMEOUT_MAX)))
         except queue.Empty:
             raise TimeoutError("no answer in time") from None
-        if isinstance(piece, str):
-            raise ForeignError(piece)
         if isinstance(piece, RuntimeError):
             raise piece
         return piece
@@ -208,16 +192,16 @@ class HelperThread(Generic[_T]):
         self._is_stopped.set()
 
     def _run(self) -> None:
-        end: str | None = None
+        end: RuntimeError | None = None
         try:
             for piece in self._iterate():
                 if not self._put((piece,)):
                     return
-        except BaseException as problem:  # noqa: BLE001  foreign code raises anything
-            end = describe_error(problem)
+        except BaseException as problem:  # noqa: BLE001  it is raised where the pieces are taken
+            end = RuntimeError(describe_error(problem))
         self._put(end)
 
-    def _put(self, piece: tuple[_T] | str | None) -> bool:
+    def _put(self, piece: _Piece[_T]) -> bool:
         while not self._is_stopped.is_set():
             try:
                 self._queue.put(piece, timeout=_STOP_POLL_S)

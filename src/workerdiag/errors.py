@@ -6,7 +6,6 @@ not keyword-only).
 
 from __future__ import annotations
 
-import threading
 from typing import ClassVar, cast
 
 from attrs import AttrsInstance, define, fields, has
@@ -20,7 +19,7 @@ def utf8_safe(text: str) -> str:
 
     A file name that is not UTF-8 has such halves, and no file, terminal or JSON accepts them.
     """
-    text = str.__str__(text)  # an object of a subclass may do anything
+    text = str.__str__(text)  # of an enumeration whose members are text, its value
     return text if text.isascii() else text.encode("utf-8", errors="backslashreplace").decode("utf-8")
 
 
@@ -48,16 +47,9 @@ def system_error(problem: BaseException) -> str:
 def error_text(problem: BaseException) -> str:
     """The beginning of an error's own message; empty if it has none."""
     try:
-        return utf8_safe(str.__getitem__(str(problem), slice(_MAX_CHARS))).strip()
-    except BaseException as worse:  # it runs foreign code
-        if is_from_keyboard(worse):
-            raise
+        return utf8_safe(str(problem)[:_MAX_CHARS]).strip()
+    except Exception as worse:  # noqa: BLE001  its class may be of anybody
         return f"<str() of it raised {utf8_safe(type(worse).__name__)}>"
-
-
-def is_from_keyboard(problem: BaseException) -> bool:
-    """Whether it can be the ^C of the user, which only the main thread gets, and not one that code raised."""
-    return isinstance(problem, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 class WorkerdiagError(Exception):

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from workerdiag.deadline import Deadline, ForeignError, HelperThread
+from workerdiag.deadline import Deadline, HelperThread
 from workerdiag.model.evidence import (
     Event,
     Evidence,
@@ -126,7 +126,7 @@ def _collect_pieces(make: Callable[[], EvidenceSource], budget_s: float, problem
             pieces.extend(thread.take(Deadline.after(budget_s * _GRACE + _GRACE_S)))
         except TimeoutError:
             continue
-        except ForeignError as problem:
+        except RuntimeError as problem:
             problems.append(f"raises {problem}; yield a Gap instead")
         return pieces
     problems.append(f"is not back within its budget of {budget_s:g} s")

@@ -101,29 +101,18 @@ def test_evidence_may_say_anything(tmp_path_factory, pieces):
     shown(diagnosis, tmp_path_factory.getbasetemp())
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_piece_that_cannot_be_judged_costs_itself_alone(monkeypatch, count):
-    """Whichever stage fails for it: it is found, left out, and told of."""
-    diagnose = pipeline.diagnose
+def test_a_stage_that_fails_is_told_of(monkeypatch):
+    """Nothing gets out of ``explain``, and the report says whose defect it is."""
 
-    def failing(evidence, book, **more):
-        def passing():
-            for piece in evidence:
-                if isinstance(piece, Inspected) and str(piece.identity.host).startswith("bad"):
-                    raise ZeroDivisionError("a stage failed")
-                yield piece
-
-        return diagnose(passing(), book, **more)
+    def failing(*_, **__):
+        raise ZeroDivisionError("a stage failed")
 
     monkeypatch.setattr(pipeline, "diagnose", failing)
-    bad = tuple(Inspected(identity=Identity(host=f"bad {number}")) for number in range(count))
-    good = LogChunk(origin="a", data=KILLED.encode())
-    diagnosis = workerdiag.explain(sources=[FixedSource((*bad, good, Inspected(place="log")))])
+    diagnosis = workerdiag.explain(RuntimeError("x"), logs=[GOOD])
 
-    assert first_cause(diagnosis) == first_cause(workerdiag.explain(logs=[GOOD]))
-    (gap,) = (each for each in diagnosis.gaps if each.source == "workerdiag")
-    assert gap.detail.startswith(f"{count} pieces")
-    assert "a stage failed" in gap.detail
+    assert diagnosis.outcome == "unknown"
+    assert "workerdiag itself failed" in diagnosis.summary
+    assert "ZeroDivisionError: a stage failed" in diagnosis.gaps[-1].detail
 
 
 # ---------------------------------------------------------------------------------- broken bundles

@@ -24,10 +24,9 @@ from jsonschema import Draft202012Validator
 
 from support.fleet_rows import fleet_row
 from support.hanging_peers import gives_up
-from workerdiag import Diagnosis, LogText, load_rulebook, pipeline
+from workerdiag import Diagnosis, LogText, load_rulebook
 from workerdiag import explain as explain_log
 from workerdiag.cli import DEMO_DEATHS, explain, main
-from workerdiag.model.evidence import Inspected
 from workerdiag.rendering.cause import render_cause
 from workerdiag.rendering.json import json_schema
 from workerdiag.rulebook.load import shipped_folder
@@ -280,27 +279,6 @@ def test_a_defect_of_ours_is_one_line(monkeypatch):
     result = run("explain", "worker.log")
     assert result.exit_code == 1
     assert result.stderr.startswith("workerdiag itself failed: ZeroDivisionError: oops\nSet PYTHONDEVMODE=1")
-
-
-@pytest.mark.slow
-def test_evidence_that_cannot_be_judged_costs_itself_alone(monkeypatch):
-    """A defect that one piece of evidence meets is a gap in the report, as with explain()."""
-    diagnose = pipeline.diagnose
-
-    def failing(evidence, book, **more):
-        def passing():
-            for piece in evidence:
-                if isinstance(piece, Inspected):
-                    raise ZeroDivisionError("oops")
-                yield piece
-
-        return diagnose(passing(), book, **more)
-
-    monkeypatch.setattr(pipeline, "diagnose", failing)
-    result = run("explain", "--format", "json", "worker.log")
-    assert result.exit_code == 0
-    (gap,) = json.loads(result.stdout)["gaps"]
-    assert gap["source"] == "workerdiag"
 
 
 def test_it_works_under_dasks_own_command():

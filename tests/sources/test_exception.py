@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import pickle
 import subprocess
 import sys
-import threading
 from collections import OrderedDict
 from concurrent.futures import CancelledError
 from pathlib import Path
 from types import ModuleType
-from unittest.mock import Mock
 
 import pytest
 from distributed.actor import Actor
@@ -22,7 +19,6 @@ from distributed.scheduler import KilledWorker, WorkerState
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import ExceptionFacts, LogChunk
 from workerdiag.sources.exception import MAX_EXCEPTIONS, exception_facts
 from workerdiag.sources.pickled_exceptions import read_pickled
@@ -245,98 +241,41 @@ def test_circles_and_endless_chains_end():
     assert len(text_of(ValueError("ü" * 10**6))) <= 64 * 1024
 
 
-class Hostile(Exception):  # noqa: N818
-    """Fails at whatever is asked of it."""
+class Broken(Exception):  # noqa: N818
+    """Its own code has bugs."""
 
     def __str__(self):
-        raise SystemExit(3)
+        raise RuntimeError("no words")
+
+
+class BrokenKilledWorker(Broken):
+    """One more, in what is read of a lost worker."""
 
     @property
     def task(self):
         """What KilledWorker has."""
-        raise SystemExit
-
-    def __getattr__(self, name):
-        raise RuntimeError(name)
+        raise RuntimeError("no task")
 
 
-def test_hostile_exceptions_are_told_of_all_the_same():
-    """str(), attributes and notes that raise cost their own content only."""
-    (facts,) = facts_of(raised(Hostile()))
-    assert facts.type.endswith("Hostile")
-    assert "SystemExit" in facts.text
-    renamed = type("KilledWorker", (Hostile,), {})
-    assert facts_of(renamed())[0].task is None
+BrokenKilledWorker.__name__ = "KilledWorker"
 
 
-def test_what_is_in_slots_is_read_whatever_properties_say():
-    """A class that hides cause, arguments or members hides them from its own code alone."""
-
-    class Group(ExceptionGroup):
-        @property
-        def exceptions(self):
-            """What groups have."""
-            raise ValueError("no")
-
-        __cause__ = args = __traceback__ = Mock()
-
-    assert [each.type.rpartition(".")[2] for each in facts_of(Group("group", [KeyError("inner")]))] == [
-        "Group",
-        "KeyError",
-    ]
+def test_a_str_that_fails_costs_the_words_alone():
+    """The class is told, and that it has no words."""
+    (facts,) = facts_of(raised(Broken()))
+    assert facts.type.endswith("Broken")
+    assert "RuntimeError" in facts.text
 
 
-def test_code_of_an_exception_that_does_not_come_back_is_a_gap():
-    """What it hangs on and what hangs on it is read all the same, within the time."""
-    release = threading.Event()
-
-    class Slow(Exception):  # noqa: N818
-        def __str__(self):
-            release.wait(60)
-            return "late"
-
-    exc = Slow()
+def test_a_property_that_fails_is_a_gap():
+    """What it hangs on and what hangs on it is read all the same."""
+    exc = BrokenKilledWorker()
     exc.__cause__ = killed_worker()
-    try:
-        outer, inner, gap, chunk = exception_facts(exc, Deadline.after(0.4))
-    finally:
-        release.set()
-    assert (outer.type.rpartition(".")[2], outer.text) == ("Slow", "")
-    assert inner.task == "load-1"
-    assert (gap.reason, gap.source) == ("timed-out", "exception")
+    outer, inner, gap, chunk = exception_facts(exc)
+    assert (outer.text, inner.task) == ("", "load-1")
+    assert (gap.reason, gap.source) == ("malformed", "exception")
+    assert "RuntimeError: no task" in gap.detail
     assert b"KilledWorker" in chunk.data
-
-
-@pytest.mark.parametrize("raised_there", [SystemExit, KeyboardInterrupt, GeneratorExit, MemoryError])
-def test_nothing_that_an_exception_raises_gets_out(raised_there):
-    """Its str(), its attributes and its metaclass may raise anything: the class is told."""
-
-    class Meta(type):
-        def __getattribute__(cls, name):
-            raise raised_there
-
-    class Bad(Exception, metaclass=Meta):  # noqa: N818
-        def __getattribute__(self, name):
-            raise raised_there
-
-        def __str__(self):
-            raise raised_there
-
-    facts = facts_of(Bad())[0]
-    assert facts.type.endswith("Bad")
-
-
-def test_endless_attributes_are_read_in_bounded_space():
-    """A Mock has an end nowhere: not in notes, tasks, members, nor errors of groups."""
-    exc = KilledWorker("load-1", Mock(), 10**5000)
-    exc.__notes__ = Mock()
-    exc.error_groups = (Mock(errors=itertools.repeat(ValueError("again"))) for _ in itertools.count())
-    (said,) = facts_of(exc)[:1]
-    assert said.task == "load-1"
-    assert said.allowed_failures is None
-    many = ValueError("x")
-    many.__notes__ = ["note" * 1000] * 100_000
-    assert len(text_of(many)) <= 64 * 1024
 
 
 def test_half_a_character_becomes_its_escape():
@@ -588,7 +527,7 @@ def test_what_we_said_ourselves_is_no_evidence():
     exc = killed_worker()
     exc.add_note("workerdiag: Give it more memory.\nMore: print(...)\nCause: Bus error (SIGBUS) (66%)")
     exc.add_note("while loading tile 7")
-    *_, chunk = exception_facts(exc, Deadline.after(5))
+    *_, chunk = exception_facts(exc)
     assert b"tile 7" in chunk.data
     assert b"SIGBUS" not in chunk.data
 

@@ -164,7 +164,7 @@ class explaining:  # noqa: N801  used as a statement: ``with workerdiag.explaini
 
 def _worker_death_in(exc: BaseException | None) -> BaseException | None:
     """Return the first ``KilledWorker`` among *exc*, its causes, and the members of groups."""
-    from workerdiag.sources.tracebacks import cause_of, members_of
+    from workerdiag.sources.tracebacks import members_of
 
     waiting = deque([exc])
     for _ in range(_MOST_LINKED):
@@ -173,5 +173,5 @@ def _worker_death_in(exc: BaseException | None) -> BaseException | None:
             return None
         if is_worker_death(each):
             return each
-        waiting.extend(filter(None, (*members_of(each), cause_of(each))))
+        waiting.extend(filter(None, (*members_of(each), each.__cause__)))
     return None

@@ -5,28 +5,24 @@ The steps are the exception, the live cluster, the logs, and the diagnosis of al
 
 from __future__ import annotations
 
-import io
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import chain, islice
-from math import isnan
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from attrs import fields, frozen
 
 from workerdiag._version import __version__
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.deadline import CALL_FAILURES, Deadline, HelperThread, call_in_time
-from workerdiag.errors import describe_error, error_text
+from workerdiag.deadline import Deadline
+from workerdiag.errors import describe_error
 from workerdiag.guard import guarded
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Evidence, EvidenceSource, ExceptionFacts, Gap, LogText
 from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
-from workerdiag.model.vocabulary import GapReason, Place, Stream
+from workerdiag.model.vocabulary import Stream
 from workerdiag.settings import seconds
 from workerdiag.sources.runner import collect_all, drop_late_text, failure_gap, gap_on_error
 from workerdiag.units import parse_duration
@@ -42,18 +38,11 @@ if TYPE_CHECKING:
 
 #: Longest timeout, in seconds: clocks cannot count to infinity.
 _MAX_S = 86_400.0
-#: Share of the time for the code of one argument: a generator of logs, a property of a client.
-_SHARE = 0.1
-#: Maximum number of items taken from a list or a generator.
-MAX_INPUTS = 100_000
-_NO_LIST = object()
 #: Names of the items of lists, for messages.
 _WANTED: Mapping[str, str] = {
     "logs": "paths, URLs, open files or LogText",
     "sources": "a sequence of EvidenceSource objects",
 }
-#: Sources that are not asked if an argument is unusable.
-_PLACES: Mapping[str, Place] = {"timeout": "other", "client": "scheduler", "logs": "log", "sources": "other"}
 
 
 def explain(
@@ -122,7 +111,13 @@ class ExplainArguments:
 
 
 def read_arguments(
-    exc: object, client: object, *, logs: object, sources: object, rulebook: object, timeout: object
+    exc: object = None,
+    client: object = None,
+    *,
+    logs: object = (),
+    sources: object = None,
+    rulebook: object = None,
+    timeout: object = None,
 ) -> ExplainArguments:
     """Check the types of all arguments, and turn *logs* and *sources* into lists.
 
@@ -133,17 +128,15 @@ def read_arguments(
         raise TypeError(f"exc must be an exception or None, got {type(exc).__name__}{hint}")
     if rulebook is not None and not isinstance(rulebook, Rulebook):
         raise TypeError(f"rulebook must be a Rulebook or None, got {type(rulebook).__name__}")
-    given_s = _given_seconds(timeout)
-    deadline = Deadline.after(parse_timeout(given_s))
+    if not _may_be_client(client):
+        raise TypeError(f"client must be a distributed.Client or None, got {type(client).__name__}")
+    deadline = Deadline.after(parse_timeout(timeout))
     gaps: list[Gap] = []
-    if given_s < 0:  # the rest of a deadline that has passed must not raise
-        problem = ValueError("it is less than no time, so next to nothing was looked at")
-        gaps.append(_argument_gap("timeout", problem, 'give seconds, or text like timeout="10s"'))
-    client = _usable_client(client, deadline, gaps)
-    places = None if sources is None else _bounded_list("sources", sources, deadline, gaps)
+    places = None if sources is None else _taken("sources", sources, gaps)
     if named := next((each for each in places or () if isinstance(each, str)), None):
         raise TypeError(f"sources must be EvidenceSource objects, got {named[:80]!r}")
-    inputs = _log_inputs(logs, deadline, gaps)
+    is_one = isinstance(logs, str | os.PathLike | LogText) or hasattr(logs, "read")
+    inputs = [logs] if is_one else _taken("logs", logs, gaps)
     return ExplainArguments(
         exc=exc,
         client=client,
@@ -156,15 +149,10 @@ def read_arguments(
 
 
 def parse_timeout(timeout: object) -> float:
-    """Return a timeout in seconds, from a number or a duration of Dask; None and NaN mean the setting.
+    """Return a timeout in seconds, from a number or a duration of Dask; None means the setting.
 
-    Raises TypeError for anything else, and for a text or whole number below zero.
+    Raises TypeError for anything else, and for text or a whole number below zero; the rest of a deadline may be.
     """
-    limited = float(min(max(_given_seconds(timeout), 0.0), _MAX_S))
-    return seconds("explain.timeout") if isnan(limited) else limited
-
-
-def _given_seconds(timeout: object) -> float:
     if timeout is None:
         return seconds("explain.timeout")
     if not isinstance(timeout, str | int | float):
@@ -175,69 +163,25 @@ def _given_seconds(timeout: object) -> float:
         raise TypeError(f'timeout must be seconds or text like "10s": {problem}') from None
     if value < 0 and not isinstance(timeout, float):
         raise TypeError('timeout is below zero: give seconds, or text like "10s"')
-    return value
+    return min(max(0.0, value), _MAX_S)
 
 
-def _usable_client(client: object, deadline: Deadline, gaps: list[Gap]) -> object:
-    if client is None or type(client).__module__ == "distributed.client":
-        return client
-    try:
-        known = call_in_time("workerdiag-client", partial(_is_client, client), deadline.share(_SHARE))
-    except CALL_FAILURES as problem:
-        gaps.append(_argument_gap("client", problem, "give the logs: explain(exc, logs=[...])"))
-        return None
-    if not known:
-        raise TypeError(f"client must be a distributed.Client or None, got {type(client).__name__}")
-    return client
+def _may_be_client(client: object) -> bool:
+    with guarded("checking the client"):
+        return client is None or hasattr(client, "scheduler") or hasattr(client, "sync")
+    return True  # one that fails here fails where it is asked too, and is a gap there
 
 
-def _is_client(client: object) -> bool:
-    known = hasattr(client, "scheduler") or hasattr(client, "sync")
-    getattr(client, "asynchronous", False)  # raises here rather than later
-    return known
-
-
-def _log_inputs(logs: object, deadline: Deadline, gaps: list[Gap]) -> list[object]:
-    if isinstance(logs, str | Path | LogText | io.IOBase):
-        return [logs]
-    return _bounded_list("logs", logs, deadline, gaps)
-
-
-def _bounded_list(name: str, values: object, deadline: Deadline, gaps: list[Gap]) -> list[Any]:
-    """Return the items of a list or a generator, or an open file; those before a failure are kept."""
+def _taken(name: str, values: object, gaps: list[Gap]) -> list[Any]:
+    """Return the items of a list or a generator; those before a failure are kept."""
+    if isinstance(values, str | bytes | bytearray) or not isinstance(values, Iterable):
+        raise TypeError(f"{name} must be {_WANTED[name]}, got {type(values).__name__}")
     taken: list[object] = []
-    wanted = _WANTED[name]
-    if isinstance(values, str | bytes | bytearray):
-        raise TypeError(f"{name} must be {wanted}, got {type(values).__name__}")
-    try:
-        if type(values) is list or type(values) is tuple:
-            taken += values
-        else:
-            thread = HelperThread("workerdiag-inputs", partial(_iterate, values))
-            taken.extend(thread.take(deadline.share(_SHARE)))  # items before a failure are kept
-    except CALL_FAILURES as problem:
-        gaps.append(_argument_gap(name, problem, f"give the {name} as a list"))
-    if any(each is _NO_LIST for each in taken[:1]):
-        raise TypeError(f"{name} must be {wanted}, got {type(values).__name__}")
-    if len(taken) > MAX_INPUTS:
-        detail = f"only the first {MAX_INPUTS} are looked at"
-        gaps.append(Gap(source=name, place=_PLACES[name], reason="malformed", detail=detail))
-    return taken[:MAX_INPUTS]
-
-
-def _iterate(values: object) -> Iterator[object]:
-    if hasattr(values, "read"):
-        yield values
-    elif hasattr(values, "__iter__"):
-        yield from islice(values, MAX_INPUTS + 1)
-    else:
-        yield os.fspath(values) if isinstance(values, os.PathLike) else _NO_LIST
-
-
-def _argument_gap(name: str, problem: Exception, remedy: str) -> Gap:
-    reason: GapReason = "timed-out" if isinstance(problem, TimeoutError) else "malformed"
-    detail = f"it could not be used: {error_text(problem)}"[:500]
-    return Gap(source=name, place=_PLACES[name], reason=reason, detail=detail, remedy=remedy)
+    with guarded(f"taking the {name}") as taking:
+        taken.extend(values)
+    if taking.problem is not None:
+        gaps.append(failure_gap(name, taking.problem))
+    return taken
 
 
 class DefaultRulebook:
@@ -290,23 +234,22 @@ async def answer_async(arguments: ExplainArguments) -> Diagnosis:
     import asyncio  # slow to import, and not needed for logs
 
     facts = await asyncio.to_thread(_exception_facts, arguments)
-    try:
+    live: list[Evidence] = []
+    with guarded("asking the cluster") as asking:
         discovery = await asyncio.to_thread(_discovery, arguments, facts)
         live = await discovery.collect_async()
-    except (Exception, SystemExit) as problem:  # noqa: BLE001  never make it worse
-        live = [failure_gap("cluster", problem, place="scheduler")]
+    if asking.problem is not None:
+        live = [failure_gap("cluster", asking.problem, place="scheduler")]
     facts += await asyncio.to_thread(_workload, arguments, facts)
     return (await asyncio.to_thread(_diagnose, arguments, facts, live)).diagnosis
 
 
 def _exception_facts(arguments: ExplainArguments) -> list[Evidence]:
-
-    exc, deadline = arguments.exc, arguments.plan.exception
-    if exc is None:
+    if (exc := arguments.exc) is None:
         return []
     from workerdiag.sources.exception import exception_facts
 
-    return list(gap_on_error("exception", lambda: exception_facts(exc, deadline)))
+    return list(gap_on_error("exception", lambda: exception_facts(exc)))
 
 
 def _workload(arguments: ExplainArguments, facts: Sequence[Evidence]) -> list[Evidence]:
@@ -319,11 +262,10 @@ def _workload(arguments: ExplainArguments, facts: Sequence[Evidence]) -> list[Ev
         return []
     from workerdiag.sources.workload.source import workload_evidence
 
-    return workload_evidence(arguments.exc, arguments.client, arguments.plan.exception)
+    return workload_evidence(arguments.exc, arguments.client, arguments.plan.workload)
 
 
 def _query_live(arguments: ExplainArguments, facts: Sequence[Evidence]) -> list[Evidence]:
-
     if arguments.sources is not None:
         return collect_all(arguments.sources, arguments.plan.live)
     if arguments.client is None and not (facts and _names_a_worker(facts)):
@@ -365,22 +307,23 @@ def _diagnose(arguments: ExplainArguments, facts: Sequence[Evidence], live: Sequ
             gap_on_error(logs.name, lambda: logs.collect(budget_s=plan.logs.left_s), place=logs.place),
         )
     )
-    failure = None
     with guarded("making the diagnosis") as making:
-        diagnosis = _to_diagnosis(_run_pipeline(arguments, evidence, tap), tap)
+        findings = _run_pipeline(arguments, evidence, tap)
+        found = {each.name: getattr(findings, each.name) for each in fields(Findings)}
+        diagnosis = Diagnosis(**found, kept_evidence=tap.kept_evidence())
     if making.problem is not None:
-        diagnosis, failure = _diagnosis_after_failure(arguments, evidence, tap, making.problem)
+        with guarded("reading the rest"):
+            deque(evidence, maxlen=0)  # it is known then which logs can be read
+        diagnosis = _failed(arguments, making.problem)
     return Answer(
         diagnosis=diagnosis,
         unread=tuple(logs.unread),
         has_evidence=logs.has_read_any or not all(isinstance(each, Gap) for each in tap.kept_evidence().items),
-        failure=failure,
+        failure=making.problem,
     )
 
 
-def _run_pipeline(
-    arguments: ExplainArguments, evidence: Iterable[Evidence], observer: EvidenceTap | None = None
-) -> Findings:
+def _run_pipeline(arguments: ExplainArguments, evidence: Iterable[Evidence], observer: EvidenceTap) -> Findings:
     from workerdiag import pipeline
 
     book, matcher = _rules(arguments)
@@ -402,24 +345,9 @@ def _rules(arguments: ExplainArguments) -> tuple[Rulebook, Matcher | None]:
     return DEFAULT_RULEBOOK.within(arguments.plan.packs)
 
 
-def _diagnosis_after_failure(
-    arguments: ExplainArguments, rest: Iterator[Evidence], tap: EvidenceTap, problem: Exception
-) -> tuple[Diagnosis, Exception | None]:
-    """Return the diagnosis without the evidence on which the pipeline fails, or the failure."""
-    from workerdiag.api.fault_isolation import diagnose_without_faults
+def _failed(arguments: ExplainArguments, problem: Exception) -> Diagnosis:
     from workerdiag.redaction.objects import redact_object
 
-    with guarded("leaving out what failed") as salvage:
-        deque(rest, maxlen=0)  # the evidence behind the faulty piece is kept too
-        findings = diagnose_without_faults(
-            lambda pieces: _run_pipeline(arguments, pieces),
-            list(tap.kept_evidence().evidence()),
-            problem,
-            deadline=arguments.plan.salvage,
-        )
-        if findings is not None:
-            return _to_diagnosis(findings, tap), None
-    problem = salvage.problem or problem
     gap = Gap(
         source="workerdiag",
         place="workerdiag",
@@ -427,13 +355,7 @@ def _diagnosis_after_failure(
         detail=f"failed: {describe_error(problem)}"[:500],
     )
     summary = "workerdiag itself failed; what follows is all it can say."
-    gaps = redact_object((*arguments.gaps, gap))
-    return Diagnosis(outcome="unknown", summary=summary, gaps=gaps), problem
-
-
-def _to_diagnosis(findings: Findings, tap: EvidenceTap) -> Diagnosis:
-    found = {each.name: getattr(findings, each.name) for each in fields(Findings)}
-    return Diagnosis(**found, kept_evidence=tap.kept_evidence())
+    return Diagnosis(outcome="unknown", summary=summary, gaps=redact_object((*arguments.gaps, gap)))
 
 
 def _evidence_of_bundle(name: str, data: bytes) -> Sequence[Evidence] | None:
@@ -453,11 +375,10 @@ def _message_of_box(place: str, data: bytes, fault: bytes) -> DeathReport | None
 _LIVE_SHARE, _LIVE_SHARE_WITH_LOGS = 0.75, 0.6
 #: Share after which text is not searched any more, so that scoring ends in time.
 _SEARCH_SHARE = 0.85
-#: Share for the code of the exception, and its minimum in seconds.
-_EXCEPTION_SHARE = 0.2
-_MIN_EXCEPTION_S = 0.1
-#: Shares for loading installed packs, and for isolating faulty evidence.
-_PACKS_SHARE, _SALVAGE_SHARE = 0.15, 0.1
+#: Share for reading what was computed, and its minimum in seconds.
+_WORKLOAD_SHARE, _MIN_WORKLOAD_S = 0.2, 0.1
+#: Share for loading installed packs.
+_PACKS_SHARE = 0.15
 #: Minimum time for logs, even if it is late: seconds plus a share, up to a maximum in seconds.
 _MIN_S, _LEAST_SHARE, _MOST_LEAST_S = 0.1, 0.1, 0.5
 #: Share for scoring; of a short time these seconds, but at most half of it.
@@ -474,16 +395,15 @@ class TimePlan:
         self._whole = whole
         self._live_s = budget_s * (_LIVE_SHARE_WITH_LOGS if with_logs else _LIVE_SHARE)
         self._least_logs_s = min(_MOST_LEAST_S, _MIN_S + _LEAST_SHARE * budget_s)
-        self._least_salvage_s = _SALVAGE_SHARE * budget_s
         #: Deadline for collecting; then the conclusion begins.
         self.found = Deadline.after(budget_s - scoring_s)
         #: Deadline for searching the text of live places.
         self.search = Deadline.after(min(_SEARCH_SHARE * budget_s, budget_s - scoring_s))
 
     @property
-    def exception(self) -> Deadline:
-        """For reading the exception, from now on."""
-        return self._whole.share(_EXCEPTION_SHARE, at_least_s=_MIN_EXCEPTION_S)
+    def workload(self) -> Deadline:
+        """For reading what was computed, from now on."""
+        return self._whole.share(_WORKLOAD_SHARE, at_least_s=_MIN_WORKLOAD_S)
 
     @property
     def packs(self) -> Deadline:
@@ -499,8 +419,3 @@ class TimePlan:
     def logs(self) -> Deadline:
         """For reading logs, from now on; some time in any case."""
         return self.search.share(at_least_s=self._least_logs_s)
-
-    @property
-    def salvage(self) -> Deadline:
-        """For finding the evidence that the pipeline fails on, from now on; some time in any case."""
-        return self._whole.share(at_least_s=self._least_salvage_s)

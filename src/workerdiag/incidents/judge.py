@@ -204,14 +204,7 @@ def _explained(
     more_deaths: int = 0,
 ) -> Diagnosis:
     """Return the diagnosis of the evidence; logs may report other deaths than those that it is *about*."""
-    arguments = read_arguments(
-        None,
-        None,
-        logs=(),
-        sources=[_CollectedEvidence(evidence)],
-        rulebook=None,
-        timeout=max(deadline.left_s, _LEAST_S),
-    )
+    arguments = read_arguments(sources=[_CollectedEvidence(evidence)], timeout=max(deadline.left_s, _LEAST_S))
     identities = tuple(each.identity for each in about)
     return answer(evolve(arguments, about=identities, more_deaths=more_deaths)).diagnosis
 

@@ -33,7 +33,6 @@ from workerdiag.model.diagnosis import Death
 from workerdiag.model.identity import Identity
 from workerdiag.recorder.internals import is_made_asynchronous, open_clients
 from workerdiag.sources.cluster.queries import answer_in_time, fetch_events
-from workerdiag.sources.tracebacks import classes_of
 
 #: Seconds to wait for the events of a scheduler. One that does not answer is not asked again.
 _EVENTS_S: Final = 2.0
@@ -114,7 +113,7 @@ class ClusterObserver:
 
     def _diagnosis(self, exc: BaseException, *, has_deaths: bool) -> Diagnosis | None:
         client = next(iter(open_clients()), None)
-        timed_out = any(name == "TimeoutError" for _, name in classes_of(exc))
+        timed_out = any(each.__name__ == "TimeoutError" for each in type(exc).__mro__)
         with self._spend() as timeout_s:
             if not timeout_s:
                 return remembered(exc)
@@ -185,7 +184,7 @@ class ClusterObserver:
 
 
 def _arguments(client: object, workers: Sequence[str], timeout_s: float) -> ExplainArguments:
-    arguments = read_arguments(None, client, logs=(), sources=None, rulebook=None, timeout=timeout_s)
+    arguments = read_arguments(None, client, timeout=timeout_s)
     return evolve(arguments, about=tuple(Identity(worker=each) for each in workers))
 
 

@@ -21,7 +21,7 @@ from workerdiag.api.explain import explain
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time, monotonic_s
 from workerdiag.model.diagnosis import Findings
 from workerdiag.settings import seconds
-from workerdiag.sources.tracebacks import cause_of, context_of, members_of, packages_of
+from workerdiag.sources.tracebacks import context_of, members_of, packages_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -79,7 +79,7 @@ def linked_exceptions(exc: BaseException) -> Iterator[BaseException]:
         if each is not None and id(each) not in known:
             known.add(id(each))
             yield each
-            ahead += [cause_of(each), context_of(each), *members_of(each)]
+            ahead += [each.__cause__, context_of(each), *members_of(each)]
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from typing import Any, cast
 from attrs import evolve, frozen
 from importlib_resources import as_file, files
 
-from workerdiag.deadline import Deadline, ForeignError, call_in_time
+from workerdiag.deadline import Deadline, call_in_time
 from workerdiag.errors import describe_error, error_text
 from workerdiag.guard import guarded
 from workerdiag.model.rules import (
@@ -165,7 +165,7 @@ def installed_packs(deadline: Deadline) -> Iterator[Pack]:
         except TimeoutError:
             note = f"pack {point.name} is left out: loading it takes too long"
             yield Pack(name=point.name, notes=(note,), is_late=True)
-        except (ForeignError, RuntimeError) as problem:
+        except RuntimeError as problem:
             note = f"pack {point.name} is left out: {error_text(problem)}"[:500]
             yield Pack(name=point.name, notes=(note,))
 

@@ -116,11 +116,9 @@ def factories() -> Iterator[tuple[str, SourceFactory | Gap]]:
     for kind in SHIPPED:
         yield kind.name, kind
     for entry in entry_points(group=ENTRY_POINT_GROUP):
-        try:
+        with guarded(f"loading the source {entry.name}") as loading:
             loaded: Any = entry.load()
-        except BaseException as problem:  # noqa: BLE001  any code may run there
-            loaded = _broken_source_gap(entry.name, problem)
-        yield entry.name, loaded
+        yield entry.name, loaded if loading.problem is None else _broken_source_gap(entry.name, loading.problem)
 
 
 def source_terms() -> list[tuple[str, Terms | Gap]]:
@@ -152,7 +150,7 @@ def applicable_sources(scene: Scene) -> Iterator[EvidenceSource | Gap]:
             yield source
 
 
-def _broken_source_gap(name: str, problem: BaseException) -> Gap:
+def _broken_source_gap(name: str, problem: Exception) -> Gap:
     return Gap(
         source=name,
         reason="malformed",

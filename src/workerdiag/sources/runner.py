@@ -10,7 +10,8 @@ from typing import TypeVar
 from attrs import evolve
 
 from workerdiag.deadline import CALL_FAILURES, MORE_TIME, Deadline, HelperThread
-from workerdiag.errors import describe_error, error_text, is_from_keyboard, utf8_safe
+from workerdiag.errors import describe_error, error_text, utf8_safe
+from workerdiag.guard import guarded
 from workerdiag.model.evidence import Evidence, EvidenceSource, Gap, LogChunk
 from workerdiag.model.vocabulary import PLACES, Place
 
@@ -55,17 +56,13 @@ def gap_on_error(
     name: str, pieces: Callable[[], Iterable[Evidence]], *, place: Place = "other"
 ) -> Iterator[Evidence]:
     """Yield the pieces; an exception ends them with a `Gap`."""
-    try:
+    with guarded(f"asking {name}") as asking:
         yield from pieces()
-    except GeneratorExit:
-        raise
-    except BaseException as problem:  # a failed source is a gap, never our error
-        if is_from_keyboard(problem):
-            raise
-        yield failure_gap(name, problem, place=place)
+    if asking.problem is not None:
+        yield failure_gap(name, asking.problem, place=place)
 
 
-def failure_gap(name: str, problem: BaseException, *, place: Place = "other") -> Gap:
+def failure_gap(name: str, problem: Exception, *, place: Place = "other") -> Gap:
     """Return the gap of a source that raised *problem*."""
     return _malformed_gap(name, place, f"the source failed: {describe_error(problem)}")
 

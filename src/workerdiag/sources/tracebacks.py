@@ -1,8 +1,4 @@
-"""Where an exception was raised: the frames of its traceback, the task, and its line.
-
-Attributes of an exception and its class are read from the interpreter's slots: a class may define properties
-such as ``__cause__`` or ``args``, and a metaclass its own ``__name__``.
-"""
+"""Where an exception was raised: the frames of its traceback, the task, and its line."""
 
 from __future__ import annotations
 
@@ -16,7 +12,6 @@ from collections.abc import Iterator
 from itertools import chain, dropwhile, islice
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, TracebackType
-from typing import Any
 
 from workerdiag.errors import error_text, utf8_safe
 from workerdiag.guard import guarded
@@ -97,8 +92,8 @@ _MAX_LINKED = 100
 _MAX_NAMES = 10_000
 #: Part of ipykernel's file name for a cell.
 _CELLS = "/ipykernel_"
-#: Number of lines before and after the one that raised, and maximum characters of each.
-_NEIGHBOURS, _LINE_CHARS = 2, 200
+#: Number of lines before and after the one that raised, and maximum characters of each, and of a class's name.
+_NEIGHBOURS, _LINE_CHARS, _MAX_CHARS = 2, 200, 300
 
 
 def printed_frames(raised_at: TracebackType | None) -> str:
@@ -142,7 +137,7 @@ def raised_in_task(exc: BaseException) -> bool:
     It misses tasks of ``scheduler="threads"`` or ``"processes"`` if Dask shortens the traceback
     (``admin.traceback.shorten``), and removed tracebacks.
     """
-    frames = [frame for frame, _ in islice(_walk(traceback_of(exc)), _MAX_DEPTH)]
+    frames = [frame for frame, _ in islice(_walk(exc.__traceback__), _MAX_DEPTH)]
     if any(frame.f_code.co_name in _TASK_RUNNERS.get(_short_path(frame), ()) for frame in frames):
         return True
     first_rebuilt = next((index for index, frame in enumerate(frames) if _is_rebuilt_frame(frame)), None)
@@ -177,7 +172,7 @@ def raised_by_caller(exc: BaseException, text: str) -> bool:
     """
     if not isinstance(exc, _OF_MISTAKES) or _is_client_error(exc) or _OF_DASK.search(text):
         return False
-    frames = [frame for frame, _ in islice(_walk(traceback_of(exc)), _MAX_DEPTH)]
+    frames = [frame for frame, _ in islice(_walk(exc.__traceback__), _MAX_DEPTH)]
     if any(_is_rebuilt_frame(frame) for frame in frames) or _linked_to_dask(exc):
         return False
     files = [_file_of(frame) for frame in frames]
@@ -206,14 +201,14 @@ def _linked_to_dask(exc: BaseException) -> bool:
         if id(each) in seen:
             continue
         seen.add(id(each))
-        frames = [frame for frame, _ in islice(_walk(traceback_of(each)), _MAX_DEPTH)]
+        frames = [frame for frame, _ in islice(_walk(each.__traceback__), _MAX_DEPTH)]
         of_others = any(
             _is_rebuilt_frame(frame) or (_is_of_distributed(frame) and not _is_before_sending(frame))
             for frame in frames
         )
         if _is_client_error(each) or (each is not exc and of_others):
             return True
-        linked = (_slot(each, "__cause__"), _slot(each, "__context__"), *members_of(each))
+        linked = (each.__cause__, each.__context__, *members_of(each))
         waiting += [one for one in linked if one is not None]
     return bool(waiting)
 
@@ -339,64 +334,22 @@ def _lines_around(file: str, line: int) -> tuple[str, ...]:
     )
 
 
-_MAX_CHARS = 300
-_EXCEPTION = vars(BaseException)
-_CLASS = vars(type)
-
-
-def cause_of(exc: BaseException) -> BaseException | None:
-    """Return the exception's cause."""
-    cause: BaseException | None = _slot(exc, "__cause__")
-    return cause
-
-
 def context_of(exc: BaseException) -> BaseException | None:
     """Return the exception's context, or None if it is suppressed."""
-    context: BaseException | None = _slot(exc, "__context__")
-    return None if _slot(exc, "__suppress_context__") else context
-
-
-def traceback_of(exc: BaseException) -> TracebackType | None:
-    """Return the exception's traceback."""
-    raised_at: TracebackType | None = _slot(exc, "__traceback__")
-    return raised_at
+    return None if exc.__suppress_context__ else exc.__context__
 
 
 def members_of(exc: BaseException) -> tuple[BaseException, ...]:
     """Return the members of an exception group; none of any other exception."""
-    if not isinstance(exc, BaseExceptionGroup):
-        return ()
-    members: tuple[BaseException, ...] = vars(BaseExceptionGroup)["exceptions"].__get__(exc)
-    return members
-
-
-def args_of(exc: BaseException) -> tuple[object, ...]:
-    """Return the exception's arguments."""
-    args: tuple[object, ...] = _slot(exc, "args")
-    return args
-
-
-def classes_of(exc: BaseException) -> Iterator[tuple[str, str]]:
-    """Yield module and name of the exception's class and its base classes."""
-    for cls in _CLASS["__mro__"].__get__(type(exc)):
-        yield _module(cls), _CLASS["__name__"].__get__(cls)
+    return exc.exceptions if isinstance(exc, BaseExceptionGroup) else ()
 
 
 def packages_of(exc: BaseException) -> set[str]:
-    """Return the packages that define those classes."""
-    return {module.partition(".")[0] for module, _ in classes_of(exc)}
+    """Return the packages that define the exception's class and its base classes."""
+    return {cls.__module__.partition(".")[0] for cls in type(exc).__mro__}
 
 
 def type_name(exc: BaseException) -> str:
     """Return the class as Python prints it: ``ValueError``, ``distributed.scheduler.KilledWorker``."""
-    module, name = _module(type(exc)), _CLASS["__qualname__"].__get__(type(exc))
+    module, name = type(exc).__module__, type(exc).__qualname__
     return utf8_safe(name if module == "builtins" else f"{module}.{name}")[:_MAX_CHARS]
-
-
-def _module(cls: type) -> str:
-    module = _CLASS["__module__"].__get__(cls)
-    return str.__str__(module) if isinstance(module, str) else "?"
-
-
-def _slot(exc: BaseException, name: str) -> Any:
-    return _EXCEPTION[name].__get__(exc)

@@ -32,7 +32,7 @@ _MAX_LINKED = 10
 def workload_evidence(exc: BaseException | None, client: object, deadline: Deadline) -> list[Evidence]:
     """What the caller computed: from the frames of *exc*, or else of the threads that wait for *client*.
 
-    It reads objects of the caller in a thread of its own; if that takes too long or fails, it is a `Gap`.
+    It is read in a thread: expressions may look up files in stores. If that takes too long or fails, it is a `Gap`.
     """
     try:
         return call_in_time("workerdiag-workload", partial(_evidence, exc, client), deadline)
@@ -55,10 +55,10 @@ def _of_exception(exc: BaseException) -> Computed | None:
     for _ in range(_MAX_LINKED):
         if each is None:
             return None
-        computed = find_computed(frames_of(tracebacks.traceback_of(each)))
+        computed = find_computed(frames_of(each.__traceback__))
         if computed is not None:
             return computed
-        each = tracebacks.cause_of(each) or tracebacks.context_of(each)
+        each = each.__cause__ or tracebacks.context_of(each)
     return None
 
 

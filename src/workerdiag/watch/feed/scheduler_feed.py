@@ -24,6 +24,7 @@ from workerdiag.errors import (
     SchedulerUnreachableError,
     WorkerdiagError,
     describe_error,
+    error_text,
     system_error,
     utf8_safe,
 )
@@ -155,7 +156,7 @@ class SchedulerFeed:
         try:
             return await in_thread("workerdiag-watch-journal", read, timeout_s=_JOURNAL_S)
         except CALL_FAILURES as problem:
-            raise OSError(f"cannot read the journal {journal}: {describe_error(problem)}") from None
+            raise OSError(f"cannot read the journal {journal}: {error_text(problem)}") from None
 
     async def close(self) -> None:
         """Close the connection; the next question connects again."""
