@@ -1,4 +1,4 @@
-"""Writes ``docs/configuration.md``: every setting, from the schema that is installed.
+"""Writes ``docs/configuration.md``: every setting that is installed.
 
     python docs/write_configuration.py
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from workerdiag.settings import DEFAULTS_FILE, ROOT, allowed_text, defaults, rules, schema, shipped_text
+from workerdiag.settings import ROOT, SETTINGS, allowed_text
 
 PAGE = Path(__file__).parent / "configuration.md"
 
@@ -19,11 +19,10 @@ INTRODUCTION = """# Settings
 workerdiag works without any. What you set, you set as for Dask itself:
 
 * in a file `~/.config/dask/workerdiag.yaml`, or any other file of
-  [Dask's configuration](https://docs.dask.org/en/stable/configuration.html); workerdiag puts a sample
-  there, with every line commented out;
+  [Dask's configuration](https://docs.dask.org/en/stable/configuration.html);
 * in the environment: the name of the setting in capitals after `DASK_`, with `__` for each dot and `_`
   for each dash;
-* in Python: `dask.config.set({"workerdiag.recorder.deaths": 500})`.
+* in Python: `dask.config.set({"workerdiag.note.timeout": "5s"})`.
 
 An argument of a call, or an option of a command, comes before all of them.
 
@@ -52,44 +51,104 @@ SWITCHES = """## Switches in Dask's own configuration
 VARIABLES = """## Variables that are no settings
 
 Secrets do not belong in Dask's configuration, which travels to every worker.
+
+`SLACK_TOKEN`
+: Bot token with which `workerdiag watch --slack` posts.
+
+`WORKERDIAG_WEBHOOK_SECRET`
+: Secret with which `workerdiag watch --webhook` signs.
+
+`WORKERDIAG_RECORDER_DIRECTORY`
+: Folder of the black boxes; comes before `workerdiag.recorder.directory`.
+
+`LOKI_ADDR`
+: Address of Loki where `workerdiag.loki.url` is not set.
+
+`LOKI_BEARER_TOKEN`
+: Token for Loki.
+
+`LOKI_ORG_ID`
+: Tenant of Loki.
+
+`NO_COLOR`
+: If it is set, nothing is coloured.
+
+`XDG_CACHE_HOME`
+: Folder for the compiled patterns (`LOCALAPPDATA` on Windows).
+
+`XDG_STATE_HOME`
+: Folder for the state of `workerdiag watch`.
+
+`POD_NAME`
+: Name of the pod that a worker runs in; else `HOSTNAME` is, in Kubernetes.
 """
+
+#: What each setting does.
+ABOUT = {
+    "documentation-url": (
+        "Address at which a build of this documentation is served. Reports, notices and HTML pages then link "
+        "each cause to its page there. Without it they name the command `workerdiag knowledge show ID`, which "
+        "works without a network."
+    ),
+    "explain.timeout": (
+        "Total time of `workerdiag.explain()`, of the command `workerdiag explain`, and of a diagnosis in "
+        "Airflow and Prefect, where the call or the option `--timeout` gives none."
+    ),
+    "note.timeout": ("Longest time for which `annotate()`, `auto()` and `explaining()` hold up an exception."),
+    "loki.url": (
+        "Address of Grafana Loki. The streams of dead workers are then read. Without it, `LOKI_ADDR` counts."
+    ),
+    "recorder.directory": (
+        "Folder of the black boxes; worker and nanny must see the same one. The variable "
+        "`WORKERDIAG_RECORDER_DIRECTORY` comes first. Without either it is `workerdiag-<uid>` in the folder "
+        "for temporary files, or in `/dev/shm`."
+    ),
+    "recorder.append-to": (
+        "File or fsspec URL (`s3://bucket/deaths`) to which the scheduler appends a line for each death."
+    ),
+    "recorder.dashboard": (
+        "With `show`, the scheduler's dashboard has a page of deaths, and its metrics count them. With "
+        "`hide`, nothing judges deaths on the scheduler's machine."
+    ),
+    "watch.collect": (
+        "Least time between a notice and one that only adds to it. Deaths are counted in windows of this length."
+    ),
+    "watch.resolve": (
+        "A case is resolved after this time without a death of its kind, on a cluster that is seen alive."
+    ),
+    "watch.bundles": ("Folder in which a death bundle of each case is saved."),
+    "watch.bundles-url": ("Address at which that folder is served. Notices then link to the bundle."),
+}
+
+#: What is said of a section.
+SECTIONS = {
+    "explain": "The answer on request.",
+    "note": "The answer in the exception.",
+    "loki": "Logs in Grafana Loki.",
+    "recorder": "The flight recorder. Workers, nannies and the scheduler each read their own configuration.",
+    "watch": "The defaults of `workerdiag.watch()` and `workerdiag watch`. Arguments and options come first.",
+}
 
 
 def page() -> Iterator[str]:
     """The parts of the page."""
     yield INTRODUCTION
     section = ""
-    for key, rule in rules().items():
+    for key, setting in SETTINGS.items():
         above, _, _ = key.rpartition(".")
         if above != section:
             section = above
-            yield from _section(above)
-        yield _entry(key, " ".join(rule["description"].split()), allowed_text(rule))
+            yield f"## `{ROOT}.{above}`\n\n{SECTIONS[above]}\n"
+        variable = f"DASK_{ROOT}__{key}".upper().replace(".", "__").replace("-", "_")
+        allowed = f"Default: `{setting.default or 'null'}`. Allowed: {allowed_text(key)}. Variable: `{variable}`."
+        yield f"`{ROOT}.{key}`\n: {ABOUT[key]}\n\n  {allowed}\n"
     yield SWITCHES
     yield VARIABLES
-    for name, text in schema()["x-variables"].items():
-        yield f"`{name}`\n: {text}\n"
-    file = shipped_text(DEFAULTS_FILE).strip()
-    yield f"## The file with all defaults\n\n```yaml\n{file}\n```"
-
-
-def _section(name: str) -> Iterator[str]:
-    yield f"## `{ROOT}.{name}`\n"
-    if description := schema()["properties"][ROOT]["properties"][name].get("description"):
-        yield f"{description}\n"
-
-
-def _entry(key: str, description: str, allowed: str) -> str:
-    default = "null" if defaults()[key] is None else defaults()[key]
-    variable = f"DASK_{ROOT}__{key}".upper().replace(".", "__").replace("-", "_")
-    return (
-        f"`{ROOT}.{key}`\n: {description}\n\n  Default: `{default}`. Allowed: {allowed}. Variable: `{variable}`.\n"
-    )
 
 
 def main() -> None:
     """Write the page anew."""
-    PAGE.write_text("\n".join(page()) + "\n", encoding="utf-8")
+    PAGE.write_text("\n".join(page()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ CAUSES = ROOT / "docs" / "causes"
 #: Pages that are made when the site is built -> what they are made from.
 GENERATED = {
     CAUSES / "index.md": ROOT / "knowledge" / "causes",
-    ROOT / "docs" / "configuration.md": ROOT / "src" / "workerdiag" / "workerdiag-schema.yaml",
+    ROOT / "docs" / "configuration.md": ROOT / "src" / "workerdiag" / "settings.py",
     ROOT / "docs" / "commands.md": ROOT / "src" / "workerdiag" / "cli",
 }
 

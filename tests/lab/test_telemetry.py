@@ -35,7 +35,7 @@ def killed(lab):
     lab.worker()
     client = lab.client()
     workerdiag.auto(client, on=False)
-    with dask.config.set({"scheduler-address": lab.address, "workerdiag.telemetry.timeout": PATIENCE_S}):
+    with dask.config.set({"scheduler-address": lab.address}):
         with pytest.raises(Exception, match="Attempted to run task") as caught:
             client.submit(tasks.segfault, key="crash").result()
         yield caught.value
@@ -45,7 +45,7 @@ def test_a_log_ends_with_the_cause(killed):
     """As ``log.exception`` writes it, with nothing but the filter."""
     written = io.StringIO()
     handler = logging.StreamHandler(written)
-    handler.addFilter(DiagnosisFilter())
+    handler.addFilter(DiagnosisFilter(timeout_s=PATIENCE_S))
     logger = logging.getLogger("lab.telemetry")
     logger.addHandler(handler)
     try:
@@ -62,7 +62,7 @@ def test_sentry_groups_by_the_cause(killed):
         dsn="http://key@127.0.0.1:1/1",
         transport=transport,
         default_integrations=False,
-        integrations=[WorkerdiagIntegration(attach_bundle=True)],
+        integrations=[WorkerdiagIntegration(attach_bundle=True, timeout_s=PATIENCE_S)],
     )
     try:
         sentry_sdk.capture_exception(killed)
@@ -79,6 +79,6 @@ def test_opentelemetry_gets_a_record(killed):
     """With the names of the semantic conventions."""
     exporter, provider = InMemoryLogRecordExporter(), LoggerProvider()
     provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
-    assert emit_diagnosis(killed, logger_provider=provider).top.id == "signal.segfault"
+    assert emit_diagnosis(killed, logger_provider=provider, timeout_s=PATIENCE_S).top.id == "signal.segfault"
     (finished,) = exporter.get_finished_logs()
     assert finished.log_record.attributes["exception.type"] == "distributed.scheduler.KilledWorker"

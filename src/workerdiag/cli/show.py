@@ -33,10 +33,10 @@ def settings() -> int:
 
     Exit status: 0 all are valid, 1 there are unknown keys or wrong values.
     """
-    from workerdiag.settings import ROOT, defaults, origin, setting, unusable_entries
+    from workerdiag.settings import ROOT, SETTINGS, origin, setting, unusable_entries
 
     problems = tuple(unusable_entries())
-    rows = [(f"{ROOT}.{key}", setting(key), key) for key in defaults()]
+    rows = [(f"{ROOT}.{key}", setting(key), key) for key in SETTINGS]
     columns = max(len(name) for name, _, _ in rows)
     for name, value, key in rows:
         shown = redact_text("null" if value is None else str(value))

@@ -19,6 +19,7 @@ from workerdiag.api.annotate import keep, kept, remembered
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time, monotonic_s
+from workerdiag.guard import guarded
 from workerdiag.model.diagnosis import Findings
 from workerdiag.settings import seconds
 from workerdiag.sources.tracebacks import context_of, members_of, packages_of
@@ -143,6 +144,8 @@ def is_sure(findings: Findings) -> bool:
 
 #: Share of the time by which the diagnosis ends earlier, so that its result is not lost.
 _ENDING_SHARE: Final = 0.1
+#: Seconds by which a log record or an error report is delayed, at most.
+TIMEOUT_S: Final = 5.0
 
 #: Rate limit: a window in seconds, and exceptions per window. A broken connection makes every call raise.
 _WINDOW_S, _MAX_ASKED = 60.0, 10
@@ -155,7 +158,7 @@ _IS_ASKING: Final = contextvars.ContextVar("workerdiag_is_asking", default=False
 
 
 def diagnose_in_passing(
-    exc: BaseException, scheduler: str | None = None, *, timeout_s: float | None = None
+    exc: BaseException, scheduler: str | None = None, *, timeout_s: float = TIMEOUT_S
 ) -> Diagnosis | None:
     """Return why workers died, if *exc* came from Dask and there is an answer in time; else None. Never raises.
 
@@ -164,15 +167,14 @@ def diagnose_in_passing(
     Args:
         exc: The exception; its causes, contexts and members count too.
         scheduler: Address of the scheduler, as for `diagnose`.
-        timeout_s: Seconds in total; None: the setting ``workerdiag.telemetry.timeout``.
+        timeout_s: Seconds in total.
     """
-    try:
+    with guarded("answering in passing"):
         return None if _IS_ASKING.get() else _answer(exc, scheduler, timeout_s)
-    except Exception:  # noqa: BLE001  what is reported is the error of the program, not ours
-        return None
+    return None
 
 
-def _answer(exc: BaseException, scheduler: str | None, timeout_s: float | None) -> Diagnosis | None:
+def _answer(exc: BaseException, scheduler: str | None, timeout_s: float) -> Diagnosis | None:
     known = next((found for each in linked_exceptions(exc) if (found := remembered(each))), None)
     if known is None and not is_from_dask(exc):
         return None
@@ -182,7 +184,7 @@ def _answer(exc: BaseException, scheduler: str | None, timeout_s: float | None) 
         return given.diagnosis
     if _has_asked_enough():
         return known
-    answer = _ask(exc, scheduler, seconds("telemetry.timeout") if timeout_s is None else timeout_s) or known
+    answer = _ask(exc, scheduler, timeout_s) or known
     keep(exc, _ANSWER, answer)
     return answer
 

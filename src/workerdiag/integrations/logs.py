@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 
 from workerdiag.api.annotate import add_note
-from workerdiag.integrations.diagnose import diagnose_in_passing, facts, is_answer
+from workerdiag.integrations.diagnose import TIMEOUT_S, diagnose_in_passing, facts, is_answer
 
 
 class DiagnosisFilter(logging.Filter):
@@ -23,11 +23,10 @@ class DiagnosisFilter(logging.Filter):
     Args:
         scheduler: Address of a scheduler that outlives the program; None: what `annotate`, `auto` or
             `explaining` found, the client at hand, or Dask's setting ``scheduler-address``.
-        timeout_s: Seconds by which a record is delayed, at most; None: the setting
-            ``workerdiag.telemetry.timeout``.
+        timeout_s: Seconds by which a record is delayed, at most.
     """
 
-    def __init__(self, scheduler: str | None = None, *, timeout_s: float | None = None) -> None:
+    def __init__(self, scheduler: str | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
         super().__init__()
         self._scheduler = scheduler
         self._timeout_s = timeout_s

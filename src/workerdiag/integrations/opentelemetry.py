@@ -16,7 +16,8 @@ from typing import Final
 
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.errors import error_text
-from workerdiag.integrations.diagnose import diagnose_in_passing, facts, is_answer
+from workerdiag.guard import guarded
+from workerdiag.integrations.diagnose import TIMEOUT_S, diagnose_in_passing, facts, is_answer
 from workerdiag.redaction.objects import redact_object
 from workerdiag.sources.tracebacks import type_name
 
@@ -41,7 +42,7 @@ def emit_diagnosis(
     *,
     scheduler: str | None = None,
     logger_provider: LoggerProvider | None = None,
-    timeout_s: float | None = None,
+    timeout_s: float = TIMEOUT_S,
 ) -> Diagnosis | None:
     """Emit a log record of severity ERROR in the current context, if workers died or may have; never raises.
 
@@ -50,7 +51,7 @@ def emit_diagnosis(
         diagnosis: A known diagnosis; None: ask, as for `DiagnosisFilter`.
         scheduler: Address of a scheduler that outlives the program.
         logger_provider: Where to emit; None: the global one.
-        timeout_s: Time limit for asking, in seconds; None: the setting ``workerdiag.telemetry.timeout``.
+        timeout_s: Time limit for asking, in seconds.
 
     Returns:
         The diagnosis that was emitted, or None.
@@ -59,11 +60,9 @@ def emit_diagnosis(
         diagnosis = diagnose_in_passing(exc, scheduler, timeout_s=timeout_s)
     if diagnosis is None or not is_answer(diagnosis):
         return None
-    try:
+    with guarded("emitting a log record") as emitting:
         get_logger("workerdiag", diagnosis.version, logger_provider).emit(_record(diagnosis, exc))
-    except Exception:  # noqa: BLE001  processors are foreign code
-        return None
-    return diagnosis
+    return diagnosis if emitting.problem is None else None
 
 
 def _record(diagnosis: Diagnosis, exc: BaseException | None) -> LogRecord:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.integrations.diagnose import diagnose_in_passing, facts, is_answer, is_sure
+from workerdiag.integrations.diagnose import TIMEOUT_S, diagnose_in_passing, facts, is_answer, is_sure
 
 try:
     import sentry_sdk
@@ -43,14 +43,13 @@ class WorkerdiagIntegration(Integration):
         attach_bundle: Attach a death bundle, secrets redacted, with the evidence (at most 8 MiB).
         scheduler: Address of a scheduler that outlives the program; None: what `annotate`, `auto` or
             `explaining` found, the client at hand, or Dask's setting ``scheduler-address``.
-        timeout_s: Seconds that an event is held up for, at most; None: the setting
-            ``workerdiag.telemetry.timeout``.
+        timeout_s: Seconds that an event is held up for, at most.
     """
 
     identifier = "workerdiag"
 
     def __init__(
-        self, *, attach_bundle: bool = False, scheduler: str | None = None, timeout_s: float | None = None
+        self, *, attach_bundle: bool = False, scheduler: str | None = None, timeout_s: float = TIMEOUT_S
     ) -> None:
         self.attach_bundle = attach_bundle
         self.scheduler = scheduler

@@ -25,7 +25,7 @@ from workerdiag.model.evidence import FinishedSiblings, TaskFacts, TaskInput
 from workerdiag.recorder import internals
 from workerdiag.recorder.death_report import json_size
 from workerdiag.recorder.deaths import HANDLER as WATCH_HANDLER
-from workerdiag.recorder.deaths import MAX_BYTES, DeathRing, DeathWatch
+from workerdiag.recorder.deaths import DeathRing, DeathWatch
 from workerdiag.recorder.internals import Undo, get_recording
 from workerdiag.recorder.journal import Journal
 from workerdiag.recorder.large_objects import estimated_bytes
@@ -105,7 +105,7 @@ class RecorderScheduler(SchedulerPlugin):
         if self._watch is not None:
             return
         self._scheduler = scheduler
-        self._ring = DeathRing(most=setting("recorder.deaths"), most_bytes=MAX_BYTES)
+        self._ring = DeathRing()
         for address in list(scheduler.workers):
             self._track(address)
         if not internals.limit_topic(scheduler, DEATH_TOPIC, _MAX_EVENTS):
