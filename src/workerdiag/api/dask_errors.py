@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 
+from workerdiag.guard import guarded
+
 #: Classes of distributed: workers were lost, none may run a task, a connection ended, a shuffle failed.
 _CLASSES = frozenset(
     {
@@ -94,10 +96,9 @@ def _is_of_distributed(kind: type) -> bool:
 
 
 def _text(exc: BaseException) -> str:
-    try:
+    with guarded("reading a message"):  # its class may be of anybody
         return str(exc)[:_MAX_CHARS]
-    except Exception:  # noqa: BLE001  a class of the user's
-        return ""
+    return ""
 
 
 def _is_failed_shuffle(exc: Exception, text: str) -> bool:
@@ -117,13 +118,12 @@ def _can_be_imported(name: str) -> bool:
     if name in sys.modules:
         return True
     top, *rest = name.split(".")
-    try:
+    with guarded("looking for a module"):
         spec, full = find_spec(top), top
         for each in rest:
             if spec is None or spec.submodule_search_locations is None:
                 return False
             full = f"{full}.{each}"
             spec = PathFinder.find_spec(full, spec.submodule_search_locations)
-    except Exception:  # noqa: BLE001  finders are foreign code
-        return False
-    return spec is not None
+        return spec is not None
+    return False

@@ -45,20 +45,13 @@ _MIN_CHANCE: Final = 0.01
 def diagnosis_view(findings: Findings) -> dict[str, object]:
     """Return the answer, what to do, and under ``untrusted`` the evidence as quoted text."""
     ranked = [each for each in findings.causes[:_MAX_CAUSES] if each.probability >= _MIN_CHANCE]
-    policy = findings.decision.policy
     view = {
         "outcome": findings.outcome,
         "summary": findings.summary,
         "causes": [_cause_view(each) for each in ranked],
         "unknown_probability": round(findings.unknown_probability, 3),
         "who_has_to_change_something": findings.blame.verdict,
-        "retry": {
-            "action": policy.action,
-            "reason": policy.reason,
-            "conditions": list(policy.conditions),
-            "memory_bytes": policy.memory_bytes,
-            "max_tries": policy.max_tries,
-        },
+        "retry": _pruned(findings.decision.policy, "action", "reason", "conditions", "memory_bytes", "max_tries"),
         "deaths": [_death_view(each) for each in findings.deaths[:_MAX_DEATHS]],
         "death_count": findings.death_count,
         "death_count_is_lower_bound": findings.unlisted_deaths.maybe_more,
@@ -68,12 +61,7 @@ def diagnosis_view(findings: Findings) -> dict[str, object]:
         "untrusted": {
             "notice": NOTICE,
             "evidence": [
-                {
-                    "cause": cause.id,
-                    "where": clue.where,
-                    "text": clip(clue.text, _MAX_CHARS),
-                    "times": clue.times,
-                }
+                {"cause": cause.id, **_pruned(clue, "where", "times"), "text": clip(clue.text, _MAX_CHARS)}
                 for cause in ranked
                 for clue in cause.evidence[:_MAX_CLUES]
             ],
@@ -89,26 +77,18 @@ def next_steps_view(findings: Findings) -> dict[str, object]:
     return clean(
         {
             "next_steps": [
-                {
-                    "inspect": each.inspect,
-                    "command": each.command,
-                    "permission": each.permission,
-                    "until": each.until,
-                    "tells_apart": list(each.distinguishes),
-                }
+                _pruned(each, "inspect", "command", "permission", "until")
+                | {"tells_apart": list(each.distinguishes)}
                 for each in findings.next_steps[:_MAX_ITEMS]
             ],
-            "gaps": [
-                {"source": each.source, "reason": each.reason, "detail": each.detail, "remedy": each.remedy}
-                for each in findings.gaps[:_MAX_ITEMS]
-            ],
+            "gaps": [_pruned(each, "source", "reason", "detail", "remedy") for each in findings.gaps[:_MAX_ITEMS]],
         }
     )
 
 
 def found_cause_view(cause: Cause) -> dict[str, object]:
     """Return one search result."""
-    return clean({"id": cause.id, "title": cause.title, "why": clip(cause.why, _MAX_CHARS), "status": cause.status})
+    return clean(_pruned(cause, "id", "title", "status") | {"why": clip(cause.why, _MAX_CHARS)})
 
 
 def bundle_view(bundle: Bundle) -> dict[str, object]:
@@ -181,32 +161,25 @@ def _printable(value: object) -> object:
 
 
 def _cause_view(cause: RankedCause) -> dict[str, object]:
-    return {
-        "id": cause.id,
-        "title": cause.title,
+    return _pruned(cause, "id", "title", "why", "references") | {
         "probability": round(cause.probability, 3),
-        "why": cause.why,
         "what_to_do": [
-            {"do": each.do, "if": each.when, "cost": each.cost, "example": each.example}
-            for each in cause.mitigations[:_MAX_ITEMS]
+            _pruned(each, "do", "cost", "example") | {"if": each.when} for each in cause.mitigations[:_MAX_ITEMS]
         ],
         "not_checked": list(cause.unchecked[:_MAX_ITEMS]),
-        "references": list(cause.references),
     }
 
 
 def _death_view(death: Death) -> dict[str, object]:
-    return {
-        "worker": death.identity.worker,
-        "pid": death.identity.pid,
-        "host": death.identity.host,
-        "when": death.when,
-        "signal": death.signal,
-        "status": death.status,
-        "stop_requested": death.stop_requested,
-        "cause": death.cause,
-        "probability": round(death.probability, 3),
-    }
+    whose = _pruned(death.identity, "worker", "pid", "host")
+    how = _pruned(death, "when", "signal", "status", "stop_requested", "cause")
+    return whose | how | {"probability": round(death.probability, 3)}
+
+
+def _pruned(value: object, *names: str) -> dict[str, object]:
+    """The JSON form of these fields of a value."""
+    parts = ((name, getattr(value, name)) for name in names)
+    return {name: list(part) if isinstance(part, tuple) else part for name, part in parts}
 
 
 try:
