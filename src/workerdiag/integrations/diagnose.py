@@ -22,14 +22,13 @@ from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time, monotonic
 from workerdiag.guard import guarded
 from workerdiag.model.diagnosis import Findings
 from workerdiag.settings import seconds
-from workerdiag.sources.tracebacks import context_of, members_of, packages_of
+from workerdiag.sources.tracebacks import linked_exceptions, packages_of
 
 if TYPE_CHECKING:
     from distributed import Client
 
 #: Limits for connecting to a scheduler, as a share of the time, and for disconnecting, in seconds.
 _CONNECT_SHARE, _CLOSE_S = 0.4, 1.0
-_MAX_LINKED = 50
 
 
 def diagnose(
@@ -69,18 +68,6 @@ def diagnose(
 def is_from_dask(exc: BaseException) -> bool:
     """Whether Dask's scheduler or client raised the exception or a linked one."""
     return any("distributed" in packages_of(each) for each in linked_exceptions(exc))
-
-
-def linked_exceptions(exc: BaseException) -> Iterator[BaseException]:
-    """Yield the exception and all linked ones, the nearest first."""
-    ahead: list[BaseException | None] = [exc]
-    known: set[int] = set()
-    while ahead and len(known) < _MAX_LINKED:
-        each = ahead.pop(0)
-        if each is not None and id(each) not in known:
-            known.add(id(each))
-            yield each
-            ahead += [each.__cause__, context_of(each), *members_of(each)]
 
 
 @contextmanager

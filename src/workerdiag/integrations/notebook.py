@@ -19,8 +19,9 @@ from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
 from workerdiag.errors import describe_error
 from workerdiag.guard import guarded
-from workerdiag.integrations.diagnose import diagnose, is_from_dask, linked_exceptions
+from workerdiag.integrations.diagnose import diagnose, is_from_dask
 from workerdiag.model.dask import is_worker_death
+from workerdiag.sources.tracebacks import linked_exceptions
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -6,19 +6,19 @@ import linecache
 import re
 import stat
 import sys
-import traceback
 from collections import deque
 from collections.abc import Iterator
 from itertools import chain, dropwhile, islice
 from pathlib import Path
+from traceback import StackSummary, walk_tb
 from types import CodeType, FrameType, FunctionType, TracebackType
 
 from workerdiag.errors import error_text, utf8_safe
 from workerdiag.guard import guarded
 from workerdiag.model.user_code import is_library, local_variables
 
-#: At most this many outermost frames of a traceback are walked, and the innermost of those printed.
-_MAX_DEPTH, _PRINTED_FRAMES = 20_000, 40
+#: At most this many of the innermost frames are printed.
+_PRINTED_FRAMES = 40
 #: A frame may name any file as its source; larger files are not read.
 _MAX_SOURCE_BYTES = 4 * 2**20
 #: Functions in which a worker or a local scheduler runs a task (2024.8.1 to 2026.8.0).
@@ -98,22 +98,16 @@ _NEIGHBOURS, _LINE_CHARS, _MAX_CHARS = 2, 200, 300
 
 def printed_frames(raised_at: TracebackType | None) -> str:
     """Return the innermost frames as text; empty if they cannot be printed."""
-    walked = deque(islice(_walk(raised_at), _MAX_DEPTH), maxlen=_PRINTED_FRAMES)
+    walked = deque(walk_tb(raised_at), maxlen=_PRINTED_FRAMES)
     with guarded("printing a traceback"):  # frames that were rebuilt may lack anything
         if all(_is_source(frame.f_code.co_filename) for frame, _ in walked):
-            frames = traceback.StackSummary.extract(iter(walked))
+            frames = StackSummary.extract(iter(walked))
         else:
             codes = [(frame.f_code, line) for frame, line in walked]
             plain = [(code.co_filename, line, code.co_name, "") for code, line in codes]
-            frames = traceback.StackSummary.from_list(plain)
+            frames = StackSummary.from_list(plain)
         return "".join(frames.format())
     return ""
-
-
-def _walk(raised_at: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
-    while raised_at is not None:
-        yield raised_at.tb_frame, raised_at.tb_lineno
-        raised_at = raised_at.tb_next
 
 
 def _is_source(file: str) -> bool:
@@ -137,7 +131,7 @@ def raised_in_task(exc: BaseException) -> bool:
     It misses tasks of ``scheduler="threads"`` or ``"processes"`` if Dask shortens the traceback
     (``admin.traceback.shorten``), and removed tracebacks.
     """
-    frames = [frame for frame, _ in islice(_walk(exc.__traceback__), _MAX_DEPTH)]
+    frames = _frames(exc.__traceback__)
     if any(frame.f_code.co_name in _TASK_RUNNERS.get(_short_path(frame), ()) for frame in frames):
         return True
     first_rebuilt = next((index for index, frame in enumerate(frames) if _is_rebuilt_frame(frame)), None)
@@ -172,7 +166,7 @@ def raised_by_caller(exc: BaseException, text: str) -> bool:
     """
     if not isinstance(exc, _OF_MISTAKES) or _is_client_error(exc) or _OF_DASK.search(text):
         return False
-    frames = [frame for frame, _ in islice(_walk(exc.__traceback__), _MAX_DEPTH)]
+    frames = _frames(exc.__traceback__)
     if any(_is_rebuilt_frame(frame) for frame in frames) or _linked_to_dask(exc):
         return False
     files = [_file_of(frame) for frame in frames]
@@ -184,6 +178,10 @@ def raised_by_caller(exc: BaseException, text: str) -> bool:
         return False
     of_dask = [frame for frame in frames if _is_of_distributed(frame)]
     return all(map(_is_before_sending, of_dask)) and (not of_dask or isinstance(exc, _OF_ARGUMENTS))
+
+
+def _frames(raised_at: TracebackType | None) -> list[FrameType]:
+    return [frame for frame, _ in walk_tb(raised_at)]
 
 
 def _is_before_sending(frame: FrameType) -> bool:
@@ -201,7 +199,7 @@ def _linked_to_dask(exc: BaseException) -> bool:
         if id(each) in seen:
             continue
         seen.add(id(each))
-        frames = [frame for frame, _ in islice(_walk(each.__traceback__), _MAX_DEPTH)]
+        frames = _frames(each.__traceback__)
         of_others = any(
             _is_rebuilt_frame(frame) or (_is_of_distributed(frame) and not _is_before_sending(frame))
             for frame in frames
@@ -219,7 +217,7 @@ def passed_dask(raised_at: TracebackType | None, *, from_task: bool) -> bool:
     For the own exception of a task, or of a function for ``run``, this is code that it called; for any other,
     the code that raised it.
     """
-    frames = [frame for frame, _ in islice(_walk(raised_at), _MAX_DEPTH)]
+    frames = _frames(raised_at)
     rebuilt = next((at for at, frame in enumerate(frames) if _is_rebuilt_frame(frame)), None)
     if rebuilt and _short_path(frames[rebuilt - 1]) == _CLIENT and not from_task:
         frames = frames[rebuilt:]
@@ -252,7 +250,7 @@ def task_line(raised_at: TracebackType | None) -> tuple[str, tuple[str, ...]]:
     A transferred exception's task frames are the rebuilt ones, or else those after the client's own. Both
     results are empty without any.
     """
-    walked = list(islice(_walk(raised_at), _MAX_DEPTH))
+    walked = list(walk_tb(raised_at))
     rebuilt = (at for at, (frame, _) in enumerate(walked) if _is_rebuilt_frame(frame))
     client = ("distributed/client.py", "distributed/utils.py")
     of_client = (n for n in range(len(walked), 0, -1) if _file_of(walked[n - 1][0]).endswith(client))
@@ -262,8 +260,7 @@ def task_line(raised_at: TracebackType | None) -> tuple[str, tuple[str, ...]]:
 
 def caller_line(raised_at: TracebackType | None) -> tuple[str, tuple[str, ...]]:
     """Return the innermost line of the caller's own code, as ``function (file:line)``, and its neighbours."""
-    walked = islice(_walk(raised_at), _MAX_DEPTH)
-    return _own_line([(frame, line) for frame, line in walked if not _file_of(frame).endswith(".pyx")])
+    return _own_line([(frame, line) for frame, line in walk_tb(raised_at) if not _file_of(frame).endswith(".pyx")])
 
 
 def called_actor(raised_at: TracebackType | None) -> tuple[str, str] | None:
@@ -271,7 +268,7 @@ def called_actor(raised_at: TracebackType | None) -> tuple[str, str] | None:
 
     An attribute that an actor lacks is a call to its worker, so none is looked up.
     """
-    for frame, _ in reversed(list(islice(_walk(raised_at), _MAX_DEPTH))):
+    for frame in reversed(_frames(raised_at)):
         actors = [
             object.__getattribute__(value, "__dict__")
             for _, value in local_variables(frame)
@@ -342,6 +339,18 @@ def context_of(exc: BaseException) -> BaseException | None:
 def members_of(exc: BaseException) -> tuple[BaseException, ...]:
     """Return the members of an exception group; none of any other exception."""
     return exc.exceptions if isinstance(exc, BaseExceptionGroup) else ()
+
+
+def linked_exceptions(exc: BaseException) -> Iterator[BaseException]:
+    """Yield the exception and all linked ones, the nearest first."""
+    ahead: list[BaseException | None] = [exc]
+    known: set[int] = set()
+    while ahead and len(known) < _MAX_LINKED:
+        each = ahead.pop(0)
+        if each is not None and id(each) not in known:
+            known.add(id(each))
+            yield each
+            ahead += [each.__cause__, context_of(each), *members_of(each)]
 
 
 def packages_of(exc: BaseException) -> set[str]:

@@ -10,7 +10,8 @@ import linecache
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from types import FrameType, TracebackType
+from traceback import walk_stack
+from types import FrameType
 from typing import Any, Literal
 
 from attrs import field, frozen
@@ -31,8 +32,8 @@ _COMPUTES = {
     "dask/base.py": ("compute", "persist"),
     "distributed/client.py": ("compute", "persist", "gather", "result"),
 }
-#: At most this many frames, names of a frame, members of one value, and collections.
-_MAX_FRAMES, _MAX_NAMES, _MAX_MEMBERS, _MAX_COLLECTIONS = 2000, 2000, 200, 20
+#: At most this many names of a frame, members of one value, and collections.
+_MAX_NAMES, _MAX_MEMBERS, _MAX_COLLECTIONS = 2000, 200, 20
 _MAX_LINE_CHARS, _MAX_ASSIGNMENT_LINES = 300, 12
 #: Longest function whose assignments are searched, in lines.
 _MAX_FUNCTION_LINES = 2000
@@ -67,23 +68,10 @@ class Computed:
     dims: Mapping[str, tuple[str, ...]] = field(factory=dict)
 
 
-def frames_of(raised_at: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
-    """The frames of a traceback, outermost first, each with its line."""
-    for _ in range(_MAX_FRAMES):
-        if raised_at is None:
-            return
-        yield raised_at.tb_frame, raised_at.tb_lineno
-        raised_at = raised_at.tb_next
-
-
 def waiting_frames(client: object) -> Iterator[list[tuple[FrameType, int]]]:
     """The frames of each thread of this process that computes or waits, outermost first."""
     for frame in frames_of_threads():
-        found: list[tuple[FrameType, int]] = []
-        inner: FrameType | None = frame
-        while inner is not None and len(found) < _MAX_FRAMES:
-            found.append((inner, inner.f_lineno))
-            inner = inner.f_back
+        found = list(walk_stack(frame))
         if any(_is_compute(each) and _belongs_to(each, client) for each, _ in found):
             yield found[::-1]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from traceback import walk_tb
+from types import FrameType
 
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
 from workerdiag.errors import error_text
@@ -11,8 +13,8 @@ from workerdiag.guard import guarded
 from workerdiag.model.evidence import Event, Evidence, Gap
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.vocabulary import GapReason
-from workerdiag.sources import tracebacks
-from workerdiag.sources.workload.computed import Assignment, Computed, find_computed, frames_of, waiting_frames
+from workerdiag.sources.tracebacks import linked_exceptions
+from workerdiag.sources.workload.computed import Assignment, Computed, find_computed, waiting_frames
 from workerdiag.sources.workload.embedded import embedded_data
 from workerdiag.sources.workload.pieces import (
     Layer,
@@ -25,8 +27,6 @@ from workerdiag.sources.workload.pieces import (
 
 #: At most this many steps, those whose tasks need most, become evidence.
 _MAX_STEPS = 4
-#: At most this many linked exceptions are searched for frames that compute.
-_MAX_LINKED = 10
 
 
 def workload_evidence(exc: BaseException | None, client: object, deadline: Deadline) -> list[Evidence]:
@@ -43,23 +43,13 @@ def workload_evidence(exc: BaseException | None, client: object, deadline: Deadl
 
 
 def _evidence(exc: BaseException | None, client: object) -> list[Evidence]:
-    computed = None if exc is None else _of_exception(exc)
-    if computed is None and exc is None and client is not None:
-        found = (find_computed(frames) for frames in waiting_frames(client))
-        computed = next((each for each in found if each is not None), None)
+    walked: Iterable[Iterable[tuple[FrameType, int]]] = ()
+    if exc is not None:
+        walked = (walk_tb(each.__traceback__) for each in linked_exceptions(exc))
+    elif client is not None:
+        walked = waiting_frames(client)
+    computed = next(filter(None, map(find_computed, walked)), None)
     return [] if computed is None else list(computed_events(computed))
-
-
-def _of_exception(exc: BaseException) -> Computed | None:
-    each: BaseException | None = exc
-    for _ in range(_MAX_LINKED):
-        if each is None:
-            return None
-        computed = find_computed(frames_of(each.__traceback__))
-        if computed is not None:
-            return computed
-        each = each.__cause__ or tracebacks.context_of(each)
-    return None
 
 
 def computed_events(computed: Computed) -> Iterator[Event]:
