@@ -291,6 +291,7 @@ pieces = st.one_of(
         detail=st.text(),
     ),
     st.builds(Inspected, place=st.sampled_from(PLACES), identity=identities),
+    st.builds(LogChunk, origin=st.text(), data=st.binary(), identity=identities),
 )
 
 

@@ -9,10 +9,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, get_args
 
-from attrs import evolve
-
 from workerdiag.bundle.kept_evidence import KeptLog
-from workerdiag.model.evidence import Evidence, LogChunk
+from workerdiag.model.evidence import Evidence
 from workerdiag.model.identity import Identity
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.vocabulary import as_stream
@@ -21,10 +19,8 @@ from workerdiag.serialization import strict_converter
 if TYPE_CHECKING:
     from cattrs import Converter
 
-#: Evidence that is kept as a piece of its own; text is kept log by log.
-EVIDENCE_KINDS: Mapping[str, type[Evidence]] = {
-    each.__name__: each for each in get_args(Evidence) if each.__name__ != "LogChunk"
-}
+#: The classes of evidence by their names. A bundle keeps text log by log.
+EVIDENCE_KINDS: Mapping[str, type[Evidence]] = {each.__name__: each for each in get_args(Evidence)}
 
 
 class UnknownKindError(ValueError):
@@ -46,24 +42,6 @@ def piece_from_dict(plain: object) -> Evidence:
     if not isinstance(plain, dict) or plain.get("kind") not in EVIDENCE_KINDS:
         raise UnknownKindError(str(plain.get("kind"))[:50] if isinstance(plain, dict) else "no object")
     return _evidence_converter().structure(plain, EVIDENCE_KINDS[plain["kind"]])
-
-
-def any_piece_to_dict(piece: Evidence) -> dict[str, object]:
-    """As `piece_to_dict`, and a piece of a log with its text in it."""
-    if not isinstance(piece, LogChunk):
-        return piece_to_dict(piece)
-    about = _evidence_converter().unstructure(evolve(piece, data=b""))
-    del about["data"]
-    return {"kind": "LogChunk", **about, "text": piece.data.decode("utf-8", "surrogateescape")}
-
-
-def any_piece_from_dict(plain: object) -> Evidence:
-    """The piece that `any_piece_to_dict` made; raises as `piece_from_dict` does."""
-    if not isinstance(plain, dict) or plain.get("kind") != "LogChunk":
-        return piece_from_dict(plain)
-    about = {key: value for key, value in plain.items() if key != "text"}
-    data = _evidence_converter().structure(plain["text"], str).encode("utf-8", "surrogateescape")
-    return _evidence_converter().structure({**about, "data": data}, LogChunk)
 
 
 def log_to_dict(log: KeptLog, file: str, sizes: list[int]) -> dict[str, object]:
@@ -104,6 +82,11 @@ def _evidence_converter() -> Converter:
     converter = strict_converter("any", with_places=False)
     # Events take any value in: what is nested becomes text there.
     converter.register_structure_hook_func(lambda hint: hint == EventValue, lambda value, _: value)
+    as_text = converter.get_structure_hook(str)
+    converter.register_unstructure_hook(bytes, lambda data: data.decode("utf-8", "surrogateescape"))
+    converter.register_structure_hook(
+        bytes, lambda value, _: as_text(value, str).encode("utf-8", "surrogateescape")
+    )
     return converter
 
 

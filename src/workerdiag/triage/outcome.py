@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 
 from attrs import evolve, fields, frozen
 
-from workerdiag.bundle.evidence_json import any_piece_from_dict, any_piece_to_dict
+from workerdiag.bundle.evidence_json import piece_from_dict, piece_to_dict
 from workerdiag.errors import TableError, error_text
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Evidence, LogChunk
@@ -163,7 +163,7 @@ def pack(outcome: PartOutcome, outermost: Iterable[Match], near_ends: Iterable[M
 
 def pack_evidence(outcome: PartOutcome, pieces: Iterable[Evidence]) -> bytes:
     """Pack the outcome of a container, then its evidence."""
-    body = json.dumps([any_piece_to_dict(each) for each in pieces], separators=(",", ":")).encode()
+    body = json.dumps([piece_to_dict(each) for each in pieces], separators=(",", ":")).encode()
     return pack_outcome(evolve(outcome, holds="evidence")) + zlib.compress(body, _PACKING)
 
 
@@ -193,7 +193,7 @@ def unpack_evidence(packed: bytes, url: str) -> Iterator[Evidence]:
     body = packed.partition(_BETWEEN)[2]
     try:
         for plain in json.loads(zlib.decompress(body)) if body else ():
-            piece = any_piece_from_dict(plain)
+            piece = piece_from_dict(plain)
             if isinstance(piece, LogChunk):
                 piece = evolve(piece, origin=f"{url}: {piece.origin}")
             yield piece

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from workerdiag.bundle.evidence_json import any_piece_from_dict, any_piece_to_dict
+from workerdiag.bundle.evidence_json import piece_from_dict, piece_to_dict
 from workerdiag.errors import StateFileError, StateInUseError, describe_error, error_text, utf8_safe
 from workerdiag.guard import guarded
 from workerdiag.incidents.state_file_reader import APPLICATION_ID, SCHEMA_VERSION
@@ -282,7 +282,7 @@ def value_from_json(text: str, kind: type[_T]) -> _T:
 
 def evidence_to_json(evidence: Iterable[Evidence]) -> str:
     """Return evidence as JSON, including the text of logs."""
-    return _dump([any_piece_to_dict(each) for each in evidence])
+    return _dump([piece_to_dict(each) for each in evidence])
 
 
 def evidence_from_json(text: str) -> tuple[Evidence, ...]:
@@ -310,7 +310,7 @@ def _log_sizes(pieces: Iterable[dict[str, Any]]) -> Counter[str]:
     sizes: Counter[str] = Counter()
     for each in pieces:
         if each["kind"] == "LogChunk":
-            sizes[each["origin"]] += len(each["text"])
+            sizes[each["origin"]] += len(each["data"])
     return sizes
 
 
@@ -320,7 +320,7 @@ def _is_log_of(piece: dict[str, object], origins: AbstractSet[str]) -> bool:
 
 def _piece(plain: object) -> Evidence:
     with guarded("reading a piece of evidence") as reading:
-        piece = any_piece_from_dict(plain)
+        piece = piece_from_dict(plain)
     if reading.problem is not None:
         detail = describe_error(reading.problem)
         return Gap(source="the watcher's state", reason="malformed", detail=detail)
