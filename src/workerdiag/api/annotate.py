@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable
-from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, overload
 
@@ -12,6 +11,7 @@ from attrs import evolve, frozen
 
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
+from workerdiag.guard import guarded
 from workerdiag.model.dask import is_worker_death
 from workerdiag.model.vocabulary import NO_ANSWER, NOTE_START
 from workerdiag.settings import seconds
@@ -36,16 +36,13 @@ class Kept:
 
 def keep(exc: BaseException, name: str, diagnosis: Diagnosis | None) -> None:
     """Store a diagnosis, or its absence, in an attribute of an exception."""
-    with suppress(Exception):  # its class has an unusual __dict__
-        exc.__dict__[name] = Kept(diagnosis)
+    exc.__dict__[name] = Kept(diagnosis)
 
 
 def kept(exc: BaseException, name: str) -> Kept | None:
     """Return what `keep` stored, or None."""
-    with suppress(Exception):
-        found = exc.__dict__.get(name)
-        return found if isinstance(found, Kept) else None
-    return None
+    found = exc.__dict__.get(name)
+    return found if isinstance(found, Kept) else None
 
 
 def remember(exc: BaseException, diagnosis: Diagnosis) -> None:
@@ -108,20 +105,11 @@ def add_note(exc: BaseException, diagnosis: Diagnosis, *, is_of_cluster: bool = 
         return
     remember(exc, diagnosis)
     note = render_note(diagnosis)
-    with suppress(Exception):  # a class of exceptions may not accept notes, such as a frozen dataclass
-        _put_note(exc, note)
-
-
-def _put_note(exc: BaseException, note: str) -> None:
-    notes = getattr(exc, "__notes__", [])
-    if not isinstance(notes, list):
-        return
-    texts = [each for each in notes if isinstance(each, str)]
-    for each in texts:
-        if each.startswith(NO_ANSWER):
-            notes.remove(each)
-    if not any(each.startswith(NOTE_START) and not each.startswith(NO_ANSWER) for each in texts):
-        exc.add_note(note)
+    with guarded("adding a note"):  # a class of exceptions may not accept notes, such as a frozen dataclass
+        notes: list[object] = getattr(exc, "__notes__", [])
+        notes[:] = [each for each in notes if not str(each).startswith(NO_ANSWER)]
+        if not any(str(each).startswith(NOTE_START) for each in notes):
+            exc.add_note(note)
 
 
 class explaining:  # noqa: N801  used as a statement: ``with workerdiag.explaining(client):``

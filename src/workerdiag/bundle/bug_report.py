@@ -29,44 +29,22 @@ _PACKAGES = (
 #: Keys of distributed's configuration that bear on how workers die (distributed.yaml, 2024.8.1 to
 #: 2026.8.0). A key stands for all below it. Nothing else is taken: values of other keys can be secrets.
 ALLOWED_SETTINGS = (
-    "distributed.version",
-    "distributed.scheduler.allowed-failures",
-    "distributed.scheduler.worker-ttl",
-    "distributed.scheduler.idle-timeout",
-    "distributed.scheduler.no-workers-timeout",
-    "distributed.scheduler.unknown-task-duration",
-    "distributed.scheduler.worker-saturation",
-    "distributed.scheduler.work-stealing",
-    "distributed.scheduler.active-memory-manager.start",
-    "distributed.worker.memory",
-    "distributed.worker.lifetime",
-    "distributed.worker.multiprocessing-method",
-    "distributed.worker.use-file-locking",
-    "distributed.worker.connections",
-    "distributed.worker.transfer",
-    "distributed.worker.resources",
-    "distributed.worker.daemon",
-    "distributed.nanny.environ.MALLOC_TRIM_THRESHOLD_",
-    "distributed.nanny.environ.OMP_NUM_THREADS",
-    "distributed.nanny.environ.MKL_NUM_THREADS",
-    "distributed.nanny.environ.OPENBLAS_NUM_THREADS",
-    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_",
-    "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS",
-    "distributed.nanny.pre-spawn-environ.MKL_NUM_THREADS",
-    "distributed.nanny.pre-spawn-environ.OPENBLAS_NUM_THREADS",
-    "distributed.client.heartbeat",
-    "distributed.comm.timeouts",
-    "distributed.comm.retry",
-    "distributed.comm.compression",
-    "distributed.comm.require-encryption",
-    "distributed.comm.offload",
-    "distributed.comm.socket-backlog",
-    "distributed.adaptive",
-    "distributed.admin.event-loop",
-    "distributed.admin.tick",
-    "distributed.admin.system-monitor",
-    "distributed.p2p",
-    "distributed.rmm.pool-size",
+    *("distributed.version", "distributed.adaptive", "distributed.p2p"),
+    *(
+        f"distributed.{section}.{name}"
+        for section, names in {
+            "scheduler": "allowed-failures worker-ttl idle-timeout no-workers-timeout unknown-task-duration"
+            " worker-saturation work-stealing active-memory-manager.start",
+            "worker": "memory lifetime multiprocessing-method use-file-locking connections transfer resources daemon",
+            "nanny.environ": "MALLOC_TRIM_THRESHOLD_ OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS",
+            "nanny.pre-spawn-environ": "MALLOC_TRIM_THRESHOLD_ OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS",
+            "client": "heartbeat",
+            "comm": "timeouts retry compression require-encryption offload socket-backlog",
+            "admin": "event-loop tick system-monitor",
+            "rmm": "pool-size",
+        }.items()
+        for name in names.split()
+    ),
 )
 _MAX_VALUE_CHARS = 500
 #: What the black box of a worker knows of its versions (`workerdiag.recorder.recording`).
