@@ -26,6 +26,7 @@ _PACKAGES = (
     " dask-jobqueue dask-kubernetes dask-cloudprovider dask-gateway dask-mpi dask-cuda coiled"
 ).split()
 
+_VARIABLES = "MALLOC_TRIM_THRESHOLD_ OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS"
 #: Keys of distributed's configuration that bear on how workers die (distributed.yaml, 2024.8.1 to
 #: 2026.8.0). A key stands for all below it. Nothing else is taken: values of other keys can be secrets.
 ALLOWED_SETTINGS = (
@@ -35,9 +36,10 @@ ALLOWED_SETTINGS = (
         for section, names in {
             "scheduler": "allowed-failures worker-ttl idle-timeout no-workers-timeout unknown-task-duration"
             " worker-saturation work-stealing active-memory-manager.start",
-            "worker": "memory lifetime multiprocessing-method use-file-locking connections transfer resources daemon",
-            "nanny.environ": "MALLOC_TRIM_THRESHOLD_ OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS",
-            "nanny.pre-spawn-environ": "MALLOC_TRIM_THRESHOLD_ OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS",
+            "worker": "memory lifetime multiprocessing-method use-file-locking connections transfer resources"
+            " daemon",
+            "nanny.environ": _VARIABLES,
+            "nanny.pre-spawn-environ": _VARIABLES,
             "client": "heartbeat",
             "comm": "timeouts retry compression require-encryption offload socket-backlog",
             "admin": "event-loop tick system-monitor",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 import click
-from attrs import frozen
+from attrs import evolve, frozen
 
 from workerdiag.cli.commands import (
     EXIT_NOT_OK,
@@ -181,18 +181,15 @@ def _exit_status(outcome: Outcome) -> int:
 def _answer(
     inputs: Sequence[str], scheduler: str | None, stream: Stream | None, book: Rulebook, timeout_s: float
 ) -> Answer:
-    from workerdiag.api.explain import ExplainArguments, TimePlan, answer
+    from workerdiag.api.explain import answer, read_arguments
 
-    if not scheduler:
-        plan = TimePlan(Deadline.after(timeout_s), with_logs=True)
-        return answer(ExplainArguments(logs=inputs, stream=stream, sources=(), rulebook=book, plan=plan))
+    if scheduler:
+        import distributed  # noqa: F401  here, as a thread that imports it cannot be given up
 
-    import distributed  # noqa: F401  here, as a thread that imports it cannot be given up
-
-    with quiet_dask():
-        plan = TimePlan(Deadline.after(timeout_s), with_logs=bool(inputs))
-        sources = (SchedulerSource(scheduler, book),)
-        return answer(ExplainArguments(logs=inputs, stream=stream, sources=sources, rulebook=book, plan=plan))
+    sources = [SchedulerSource(scheduler, book)] if scheduler else []
+    arguments = read_arguments(logs=inputs, sources=sources, rulebook=book, timeout=timeout_s)
+    with quiet_dask() if scheduler else nullcontext():
+        return answer(evolve(arguments, stream=stream))
 
 
 def _render(findings: Findings, form: ReportFormat, *, full: bool) -> str:
