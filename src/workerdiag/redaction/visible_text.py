@@ -7,9 +7,6 @@ nothing from us.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-
-from attrs import frozen
 
 #: What a terminal may act upon (ECMA-48, 5th edition): CSI, OSC/DCS/SOS/PM/APC strings, other escapes.
 ESCAPES = (
@@ -39,41 +36,9 @@ _MAX_IN_BRACKETS = 4000
 _MAX_SLASHES = 16
 
 
-@frozen
-class VisibleText:
-    """The characters that show."""
-
-    text: str
-    #: Where, in `text`, something was left out before the character, and how much up to there.
-    _cuts: tuple[int, ...] = ()
-    _left_out: tuple[int, ...] = ()
-
-    def written_at(self, start: int, end: int) -> tuple[int, int]:
-        """Where the characters from *start* to before *end* stand in the text as it was written."""
-        return self._at(start), self._at(end - 1) + 1
-
-    def _at(self, place: int) -> int:
-        index = bisect_right(self._cuts, place)
-        return place + self._left_out[index - 1] if index else place
-
-
-def visible_text(text: str) -> VisibleText:
+def visible_text(text: str) -> str:
     """The *text* without escapes and without characters that do not show."""
-    if text.isprintable():
-        return VisibleText(text)
-    parts: list[str] = []
-    cuts: list[int] = []
-    left_out: list[int] = []
-    done = total = 0
-    for unseen in _HIDDEN_CHARS.finditer(text):
-        parts.append(text[done : unseen.start()])
-        total += unseen.end() - unseen.start()
-        done = unseen.end()
-        cuts.append(done - total)
-        left_out.append(total)
-    if not cuts:
-        return VisibleText(text)
-    return VisibleText("".join((*parts, text[done:])), tuple(cuts), tuple(left_out))
+    return text if text.isprintable() else _HIDDEN_CHARS.sub("", text)
 
 
 def line_end(text: str, at: int) -> int:
