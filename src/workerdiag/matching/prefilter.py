@@ -2,7 +2,7 @@
 
 Hyperscan finds them in one pass. Without its wheel, ``bytes.find`` finds the same places, much more slowly.
 Compiling the shipped rules takes some 90 ms, loading the compiled database 0.3 ms, so it is cached in a file in
-the user's cache directory, named by a hash of its inputs. A link, a pipe or another user's file is ignored there.
+the user's cache directory, named by a hash of its inputs. A folder that others can write to is not used.
 """
 
 from __future__ import annotations
@@ -200,12 +200,8 @@ try:
 except ImportError:  # no wheel for this platform
     hyperscan = None  # type: ignore[assignment]
 
-_DIGEST_BYTES = 32
 #: Databases to keep: for the shipped rules, and for some of the user's own.
 MAX_DATABASES = 8
-_MAX_BYTES = 64 * 2**20
-#: Flags that not every system has. Without symbolic links they are not needed.
-_OPENED_AS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def available() -> bool:
@@ -220,12 +216,12 @@ def database(texts: Sequence[bytes], once: Collection[int] = ()) -> hyperscan.Da
     """
     if once:
         return _compile_database(texts, once)
-    cache_file = _cache_file(texts)
-    loaded = _load(cache_file)
-    if loaded is not None:
-        return loaded
-    compiled = _compile_database(texts)
-    _save(cache_file, hyperscan.dumpb(compiled))
+    try:
+        return _load(_cache_file(texts))
+    except (OSError, RuntimeError, hyperscan.error):  # there is none, no home directory, or it is damaged
+        compiled = _compile_database(texts)
+    with contextlib.suppress(OSError, RuntimeError):
+        _save(_cache_file(texts), hyperscan.dumpb(compiled))
     return compiled
 
 
@@ -245,48 +241,48 @@ def cache_folder() -> Path:
     return Path(base) / "workerdiag"
 
 
-def _cache_file(texts: Sequence[bytes]) -> Path | None:
-    """Return the cache file, named by a hash of all inputs; None without a home directory.
+def _cache_file(texts: Sequence[bytes]) -> Path:
+    """Return the cache file, named by a hash of all inputs.
 
-    Hyperscan itself refuses a database of another processor (HS_DB_PLATFORM_ERROR), and
+    Hyperscan itself refuses a database of another processor (HS_DB_PLATFORM_ERROR) or with another checksum.
     `platform.processor` would start ``uname``.
     """
     made_of = (str(getattr(hyperscan, "__version__", "")), platform.machine(), *map(bytes.hex, texts))
     name = hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:32]
-    with contextlib.suppress(RuntimeError, OSError):  # no home directory
-        return cache_folder() / f"literals-{name}.hsdb"
-    return None
+    return cache_folder() / f"literals-{name}.hsdb"
 
 
-def _load(cache_file: Path | None) -> hyperscan.Database | None:
-    """Return the cached database, if it exists, is ours and complete."""
-    if cache_file is None:
-        return None
-    try:
-        content = read_own_file(cache_file, most_bytes=_MAX_BYTES)
-        digest, data = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
-        if hashlib.sha256(data).digest() != digest:
-            return None
-        loaded = hyperscan.loadb(data, mode=hyperscan.HS_MODE_BLOCK)
-        loaded.scratch = hyperscan.Scratch(loaded)
-    except (OSError, hyperscan.HyperscanError, hyperscan.error):
-        return None
+def _load(cache_file: Path) -> hyperscan.Database:
+    _check_folder(cache_file.parent)
+    loaded = hyperscan.loadb(cache_file.read_bytes(), mode=hyperscan.HS_MODE_BLOCK)
+    loaded.scratch = hyperscan.Scratch(loaded)
     return loaded
 
 
-def _save(cache_file: Path | None, data: bytes) -> None:
-    if cache_file is None:
-        return
-    with contextlib.suppress(OSError):
-        write_own_file(cache_file, hashlib.sha256(data).digest() + data)
-        _remove_old(cache_file.parent)
+def _save(cache_file: Path, data: bytes) -> None:
+    """Write the file atomically, and remove all but the newest databases."""
+    folder = cache_file.parent
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_folder(folder)
+    handle, name = tempfile.mkstemp(dir=folder, prefix=".")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(name).replace(cache_file)
+    except BaseException:
+        Path(name).unlink()
+        raise
+    files = sorted(folder.glob("literals-*.hsdb"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for old in files[MAX_DATABASES:]:
+        old.unlink(missing_ok=True)
 
 
-def _remove_old(folder: Path) -> None:
-    """Remove all but the newest databases: each set of rules has its own file."""
-    files = sorted(folder.glob("literals-*.hsdb"), key=lambda each: each.stat().st_mtime, reverse=True)
-    for each in files[MAX_DATABASES:]:
-        each.unlink(missing_ok=True)
+def _check_folder(folder: Path) -> None:
+    """Raise PermissionError unless the folder is this user's own: no symbolic link, and not writable by others."""
+    found = folder.lstat()
+    is_own = not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
+    if not stat.S_ISDIR(found.st_mode) or not is_own:
+        raise PermissionError(f"{folder} is no folder of this user's own")
 
 
 def _compile_database(texts: Sequence[bytes], once: Collection[int] = ()) -> hyperscan.Database:
@@ -301,50 +297,3 @@ def _compile_database(texts: Sequence[bytes], once: Collection[int] = ()) -> hyp
         literal=True,
     )
     return compiled
-
-
-def read_own_file(path: Path, *, most_bytes: int) -> bytes:
-    """Return the content of the file.
-
-    Raises:
-        OSError: It does not exist, is not a regular file, or belongs to another user.
-    """
-    _check_folder(path.parent)
-    handle = os.open(path, os.O_RDONLY | _OPENED_AS)
-    with os.fdopen(handle, "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode) or not _is_own(found) or found.st_size > most_bytes:
-            raise PermissionError(f"{path} is no file of this user's own")
-        return file.read(most_bytes)
-
-
-def write_own_file(path: Path, data: bytes) -> None:
-    """Write a file atomically.
-
-    Raises:
-        OSError: The folder belongs to another user, or the disk is full.
-    """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _check_folder(path.parent)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
-
-
-def _check_folder(folder: Path) -> None:
-    """Raise OSError unless the folder is ours: no symbolic link, and not writable by others."""
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or not _is_own(found):
-        raise PermissionError(f"{folder} is no folder of this user's own")
-
-
-def _is_own(found: os.stat_result) -> bool:
-    if not hasattr(os, "getuid"):
-        return True
-    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
