@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterable
-from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -14,9 +13,9 @@ from workerdiag.matching import candidates
 from workerdiag.matching.candidates import find_candidates
 from workerdiag.matching.log_lines import parse_line
 from workerdiag.matching.messages import LogWindow
-from workerdiag.matching.patterns import END_REPORTS_PER_END, PatternSets
+from workerdiag.matching.patterns import END_REPORTS_PER_END
 from workerdiag.matching.prefilter import LiteralHits
-from workerdiag.matching.regex import Generation, WorkBudget, pattern
+from workerdiag.matching.regex import WorkBudget
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.evidence import LogChunk
 from workerdiag.rulebook.load import load_rulebook
@@ -110,44 +109,6 @@ def test_line_ends_cost_little_memory():
         tracemalloc.stop()
 
     assert peak_bytes < 180 * len(data)
-
-
-WORDS = st.lists(st.sampled_from(["killed", "by", "signal", "9", "11", "SIGKILL", "worker"]), max_size=8).map(
-    " ".join
-)
-
-
-@pytest.mark.slow
-@settings(deadline=None)
-@given(st.lists(WORDS, min_size=30, max_size=40))
-def test_patterns_tried_together_match_what_they_match_alone(messages):
-    """Whatever rules one of them out is minded, too."""
-    texts = ("killed by", r"signal (?P<signal>\d+)", "SIGKILL|killed")
-    unless = {"killed by": frozenset({"worker"}), "SIGKILL|killed": frozenset({"9", r"\b11$"})}
-    together = PatternSets(unless)
-    with patch.object(Generation, "count"):  # as sets are forgotten where other tests have searched a lot
-        for each in ["killed"] * 30:
-            together.matching(texts, each.encode())
-        found = [together.matching(texts, each.encode()) for each in messages]
-    for each, matching in zip(messages, found, strict=True):
-        alone = tuple(
-            text
-            for text in texts
-            if pattern(text).search(each)
-            and not (text in unless and all(pattern(other).search(each) for other in unless[text]))
-        )
-        assert matching == alone
-
-
-def test_what_is_not_tried_often_any_more_is_forgotten():
-    """In a process that sees logs of many shapes, each that was ever frequent would be compiled again and again."""
-    together, texts = PatternSets({}), ("killed by", "SIGKILL")
-    for _ in range(30):
-        together.matching(texts, b"nothing")
-    known = together.matching(texts, b"nothing")
-    Generation.begin()
-    since = [together.matching(texts, b"nothing") for _ in range(3)]
-    assert (known, since) == ((), [texts] * 3)
 
 
 def test_a_line_without_an_end_is_read_once(monkeypatch):

@@ -75,11 +75,11 @@ class Candidate:
         return block.record_of_line(*self.line) if self.line else block.record_at(self.at)
 
     def narrow(self, table: PatternTable, work: WorkBudget, *, again: bool) -> tuple[str, ...]:
-        """Return the patterns to try. If the text is known, most of those that do not match are left out."""
+        """Return the patterns to try. If the text is known, those that do not match are left out."""
         if self.message is None:
             return self.texts
-        work.spend(len(self.message), 0, again=again)
-        return table.matching(self.texts, self.message)
+        work.spend(len(self.message) * len(self.texts), 0, again=again)
+        return table.matching(self.texts, self.message.decode())
 
 
 def find_candidates(
@@ -189,6 +189,6 @@ def _narrow_together(candidates: Iterable[Candidate], table: PatternTable) -> No
     for (_, texts), group in alike.items():
         if len(group) >= _LEAST_TOGETHER:
             text = b"\n".join([each.message for each in group if each.message is not None])
-            likely = table.matching_any(texts, text)
+            likely = table.matching_any(texts, text.decode("ascii"))
             for each in group:
                 each.texts = likely

@@ -1,14 +1,10 @@
-"""The patterns of a rulebook: those for logs with their literals, sets tried together, and signs that are no text.
-
-A worker that dies repeatedly logs the same messages each time, and most of the patterns tried do not match. After
-some number of uses they are compiled into one RE2 set.
-"""
+"""The patterns of a rulebook: those for logs with their literals, and signs that are no text."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from re import _constants as sre  # type: ignore[attr-defined]
 from re import _parser as sre_parser  # type: ignore[attr-defined]
@@ -18,7 +14,7 @@ from attrs import field, frozen
 
 from workerdiag.matching.literals import NoLiteralError, literals
 from workerdiag.matching.prefilter import LiteralScan
-from workerdiag.matching.regex import BadPatternError, Generation, pattern, pattern_set, uses_re2
+from workerdiag.matching.regex import BadPatternError, pattern, uses_re2
 from workerdiag.model.incident import END_ROLES
 from workerdiag.model.rules import (
     Cause,
@@ -99,13 +95,6 @@ class PatternTable:
         self.literals = LiteralScan(patterns_of)
         self._patterns_of = tuple(map(tuple, patterns_of.values()))
         self._together: dict[tuple[tuple[int, ...], bool], tuple[str, ...]] = {}
-        self._sets = PatternSets(
-            {
-                text: frozenset(each.unless for each in signs if each.unless)
-                for text, signs in self._owners.items()
-                if all(each.unless for each in signs)
-            }
-        )
         self._in_header = {text for text, signs in self._owners.items() if signs[0].in_header}
 
     def texts(self, literal: int) -> tuple[str, ...]:
@@ -136,24 +125,23 @@ class PatternTable:
         """Return how many matches of the pattern *text* are kept from the start of a log, and from its end."""
         return max(each.kept_per_end for each in self._owners[text])
 
-    def matching(self, texts: tuple[str, ...], message: bytes) -> tuple[str, ...]:
-        """Return at least those of the patterns *texts* that match *message* (ASCII) or its heading."""
-        headings, inside = self._split(texts)
-        return (*headings, *self._sets.matching(inside, message)) if inside else headings
+    def matching(self, texts: tuple[str, ...], message: str) -> tuple[str, ...]:
+        """Return at least those of the patterns *texts* that match *message* or its heading."""
+        return tuple(each for each in texts if each in self._in_header or self._may_match(each, message))
 
-    def matching_any(self, texts: tuple[str, ...], text: bytes) -> tuple[str, ...]:
-        """Return at least those of the patterns *texts* that match a message in *text* (ASCII).
+    def matching_any(self, texts: tuple[str, ...], text: str) -> tuple[str, ...]:
+        """Return at least those of the patterns *texts* that match a message in *text*.
 
         All patterns for headings are included.
         """
-        headings, inside = self._split(texts)
-        return (*headings, *self._sets.matching_any(inside, text)) if inside else headings
+        alone = {each for each in texts if each in self._in_header or not is_within_message(each)}
+        return tuple(each for each in texts if each in alone or _may_match(each, text))
 
-    def _split(self, texts: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        if self._in_header.isdisjoint(texts):
-            return (), texts
-        headings = tuple(text for text in texts if text in self._in_header)
-        return headings, tuple(text for text in texts if text not in self._in_header)
+    def _may_match(self, text: str, message: str) -> bool:
+        """Whether a pattern matches, and nothing rules it out for all signs that it is for."""
+        unless = {each.unless for each in self._owners[text]}
+        is_ruled_out = None not in unless and all(each is not None and _may_match(each, message) for each in unless)
+        return _may_match(text, message) and not is_ruled_out
 
 
 def _pattern_owners(book: Rulebook) -> Iterator[PatternOwner]:
@@ -179,16 +167,6 @@ def _implied_captures(landmark: Landmark) -> tuple[tuple[str, str], ...]:
     return tuple((key, str(value)) for key, value in pairs if value is not None)
 
 
-#: The same patterns are tried one by one this many times in a generation, and more often if they are many:
-#: compiling a set of sixteen takes as long as trying them on hundreds of messages.
-_TIMES_APART = 24
-#: Limits of one set search: length of the message and number of patterns; and the number of sets to remember.
-_MAX_CHARS = 2_000
-_MAX_PATTERNS = 64
-_MAX_GROUPS = 4096
-_MAX_SETS = 128
-_MOST_KNOWN = 1000
-_NEVER = frozenset({-1})
 #: What is so in one line and among others alike: an end of a line, not of the text, and an end of a word.
 _LINE_END, _LINE_START = "(?m:$)", "(?m:^)"
 _ANYWHERE = (sre.AT_BOUNDARY, sre.AT_END)
@@ -199,108 +177,6 @@ _NEWLINE = ord("\n")
 #: What may match a line end: escapes, and classes of characters.
 _GROUP = re.compile(r"\([^()]*\)")
 _INSIDE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*(?:\]|\Z)", re.DOTALL)
-
-
-@frozen
-class _Set:
-    #: The patterns, the patterns that rule some of them out, and last one that always matches.
-    compiled: Any
-    count: int
-    texts: tuple[str, ...]
-    #: For a pattern's number, the numbers of the patterns that together rule it out.
-    ruled_out_by: Mapping[int, frozenset[int]]
-    #: Results, by the numbers that the engine found.
-    known: dict[tuple[int, ...], tuple[str, ...]] = field(factory=dict)
-
-    def matching(self, message: bytes) -> tuple[str, ...]:
-        """Return the patterns that match *message* and are not ruled out; all if the engine ran out of memory."""
-        found = tuple(self.compiled.Match(message))
-        left = self.known.get(found)
-        if left is None:
-            if len(self.known) >= _MOST_KNOWN:
-                self.known.clear()
-            left = self.known[found] = self._left(frozenset(found))
-        return left
-
-    def matching_any(self, text: bytes) -> tuple[str, ...]:
-        """Return the patterns that match a message in *text*, and those that only a single message can decide."""
-        found = set(self.compiled.Match(text))
-        if self.count - 1 not in found:
-            return self.texts
-        numbered = enumerate(self.texts)
-        return tuple(text for number, text in numbered if number in found or not is_within_message(text))
-
-    def _left(self, found: frozenset[int]) -> tuple[str, ...]:
-        if self.count - 1 not in found:
-            return self.texts
-        return tuple(
-            text
-            for number, text in enumerate(self.texts)
-            if number in found and not (self.ruled_out_by.get(number, _NEVER) <= found)
-        )
-
-
-class PatternSets:
-    """The sets of patterns of a rulebook, compiled when used often. Threads may share it.
-
-    *unless* has for a pattern the patterns that together rule it out in a message.
-    """
-
-    def __init__(self, unless: Mapping[str, frozenset[str]]) -> None:
-        self._unless = unless
-        self._times: dict[tuple[str, ...], int] = {}
-        self._sets: dict[tuple[str, ...], _Set | None] = {}
-        self._made_in = Generation.now
-
-    def matching(self, texts: tuple[str, ...], message: bytes) -> tuple[str, ...]:
-        """Return at least those of the patterns *texts* that match *message* (ASCII); all if that is not known."""
-        known = self._set_of(texts) if len(message) <= _MAX_CHARS else None
-        return texts if known is None else known.matching(message)
-
-    def matching_any(self, texts: tuple[str, ...], text: bytes) -> tuple[str, ...]:
-        """Return at least those of the patterns *texts* that match a message in *text*."""
-        if len(texts) > _MAX_PATTERNS:
-            return texts
-        known = self._set_of(texts)
-        if known is not None:
-            return known.matching_any(text)
-        decoded = text.decode("ascii")
-        return tuple(each for each in texts if not is_within_message(each) or _may_match(each, decoded))
-
-    def _set_of(self, texts: tuple[str, ...]) -> _Set | None:
-        """Count a use of *texts*, and return their set; None if they were used too seldom."""
-        if not 0 < len(texts) <= _MAX_PATTERNS:
-            return None
-        if self._made_in != Generation.now:
-            self._sets = {}  # first, so that no other thread uses an old set
-            self._times = {}
-            self._made_in = Generation.now
-        sets = self._sets
-        if texts not in sets:
-            self._count_use(texts)
-        return sets.get(texts)
-
-    def _count_use(self, texts: tuple[str, ...]) -> None:
-        times = self._times.get(texts, 0) + 1
-        if len(self._times) >= _MAX_GROUPS:
-            self._times.clear()
-        self._times[texts] = times
-        if times >= _TIMES_APART * (1 + len(texts) // 4) and len(self._sets) < _MAX_SETS:
-            self._sets[texts] = self._compile(texts)
-
-    def _compile(self, texts: tuple[str, ...]) -> _Set | None:
-        ruling = (each for text in texts for each in sorted(self._unless.get(text, ())))
-        whole = tuple(dict.fromkeys((*texts, *ruling, "")))
-        compiled = pattern_set(whole)
-        if compiled is None:
-            return None
-        numbers = {text: number for number, text in enumerate(whole)}
-        ruled_out_by = {
-            numbers[text]: frozenset(numbers[each] for each in self._unless[text])
-            for text in texts
-            if text in self._unless
-        }
-        return _Set(compiled, len(whole), texts, ruled_out_by)
 
 
 def _may_match(text: str, message: str) -> bool:

@@ -162,8 +162,7 @@ class LogScan:
                 if not self.work.may_search(place):
                     continue
                 if is_known:
-                    narrowed = candidate.narrow(self._table, self.work, again=False)
-                    if texts := self._prefilter.unsaturated(narrowed):
+                    if texts := self._prefilter.unsaturated(candidate.narrow(self._table, self.work, again=False)):
                         self._confirm(candidate.record_in(window), texts)
                     continue
                 pending = window.record_at(candidate.at), {}
@@ -178,10 +177,7 @@ class LogScan:
         record = pending[0]
         texts = self._table.in_order(text for text in pending[1] if text not in record.tried)
         record.tried.update(texts)
-        likely = self._table.matching(texts, record.text.encode()) if record.text.isascii() else texts
-        if len(likely) < len(texts):
-            self.work.spend(len(record.text), 0, again=False)
-        self._confirm(record, likely)
+        self._confirm(record, texts)
 
     def _confirm(self, record: LogRecord, texts: Iterable[str]) -> None:
         for text in texts:

@@ -69,7 +69,7 @@ class SureTest:
             work.spend(len(each.message or b""), 0, again=True)
             if each.bounds is not None and self._passes(data, each):
                 found.append(block.base + each.bounds[0])
-            elif each.message is None or table.matching((self.text,), each.message):
+            elif each.message is None or table.matching((self.text,), each.message.decode()):
                 is_sure = False
         return found, is_sure
 
