@@ -163,8 +163,6 @@ def rule_problems(folder: Path, book: Rulebook) -> list[str]:
 
 #: Longer lines are hard to read, and nothing is laid out for fewer columns.
 _MAX_COLUMNS, _LEAST_COLUMNS = 100, 40
-#: Of more digits ``COLUMNS`` is no number of columns.
-_MAX_COLUMN_DIGITS = 6
 #: Seconds before the line shows, and between two changes of it.
 _FIRST_S, _EVERY_S = 1.0, 0.5
 #: Back to the beginning of the line, and erase it (ECMA-48, EL).
@@ -174,20 +172,12 @@ _STATUS_COLUMNS = 79
 
 def text_width() -> int:
     """Columns by ``COLUMNS``, else of the terminal, at most 100; 80 where the output goes elsewhere."""
-    columns = table_width()
-    return columns if _told_columns() else min(columns, _MAX_COLUMNS)
+    return table_width() if os.environ.get("COLUMNS") else min(table_width(), _MAX_COLUMNS)
 
 
 def table_width() -> int:
     """Columns for tables: by ``COLUMNS``, else all of the terminal; 80 where the output goes elsewhere."""
-    return _told_columns() or (shutil.get_terminal_size().columns if sys.stdout.isatty() else 80)
-
-
-def _told_columns() -> int:
-    """The number above 0 in the environment variable ``COLUMNS`` (POSIX), else 0."""
-    told = os.environ.get("COLUMNS", "")
-    columns = int(told) if told.isascii() and told.isdigit() and len(told) < _MAX_COLUMN_DIGITS else 0
-    return max(columns, _LEAST_COLUMNS) if columns else 0
+    return max(_LEAST_COLUMNS, shutil.get_terminal_size().columns)
 
 
 def is_colored() -> bool:
