@@ -47,6 +47,12 @@ class Location:
     #: Seconds by which its clock is ahead of the caller's; None if not measured.
     clock_ahead_s: float | None = None
 
+    def is_of(self, victim: Identity) -> bool:
+        """Whether the process was the victim's nanny, or a worker at its address."""
+        here = self.identity
+        is_own = (here.nanny and here.nanny == victim.nanny) or (here.worker and here.worker == victim.worker)
+        return self.role in ("worker", "nanny") and bool(is_own)
+
 
 @frozen(kw_only=True)
 class Scene:

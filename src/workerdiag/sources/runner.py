@@ -15,8 +15,7 @@ from workerdiag.guard import guarded
 from workerdiag.model.evidence import Evidence, EvidenceSource, Gap, LogChunk
 from workerdiag.model.vocabulary import PLACES, Place
 
-#: Maximum number of pieces, and bytes, that one source may yield before it is cut off.
-MAX_PIECES = 20_000
+#: Maximum bytes that one source may yield before it is cut off; a piece other than text counts for 500.
 MAX_BYTES = 64 * 2**20
 
 #: Text is split into pieces of this size, so that searching it can stop on time.
@@ -129,7 +128,7 @@ class _SourceThread:
                 yield self._gap(f"yielded a {type(piece).__name__}, which is not evidence")
                 continue
             size += len(piece.data) if isinstance(piece, LogChunk) else 500
-            if count >= MAX_PIECES or size > self._most_bytes:
+            if size > self._most_bytes:
                 yield self._gap(f"cut off after {count} pieces, {size} bytes")
                 return
             yield piece

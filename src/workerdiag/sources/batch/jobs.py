@@ -124,9 +124,7 @@ def _job_numbers(
 ) -> list[str]:
     identity = victim.identity
     for place in places:
-        here = place.identity
-        own = (here.nanny and here.nanny == identity.nanny) or (here.worker and here.worker == identity.worker)
-        if own and place.role in ("worker", "nanny") and (found := system.job_of(place.environment)):
+        if place.is_of(identity) and (found := system.job_of(place.environment)):
             return [found]
     if identity.name is None:
         return []

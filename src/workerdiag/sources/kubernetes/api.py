@@ -26,9 +26,8 @@ from workerdiag.model.vocabulary import GapReason
 from workerdiag.units import parse_timestamp
 
 SOURCE_NAME = "Kubernetes"
-#: Maximum bytes of all responses together, and of one.
+#: Maximum bytes of all responses together.
 MAX_BYTES = 4 * 2**20
-MAX_ANSWER_BYTES = 2 * 2**20
 #: Share of the round's time that one response may take.
 _REQUEST_SHARE = 0.5
 #: Maximum number of concurrent requests.
@@ -113,7 +112,7 @@ class KubernetesApi:
     async def _object(
         self, kind: str, verb: str, namespace: str, path: str, params: Mapping[str, str]
     ) -> dict[str, object] | None:
-        status, body, cut = await self._get(kind, verb, namespace, path, params, MAX_ANSWER_BYTES)
+        status, body, cut = await self._get(kind, verb, namespace, path, params, MAX_BYTES)
         if status == 404:
             return None
         answer = None if cut else _parse_json(body)

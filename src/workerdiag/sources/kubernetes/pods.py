@@ -564,14 +564,11 @@ def _cluster_and_labels(object_: object, address: re.Match[str] | None, scene: S
 
 def _own_pod(identity: Identity, places: tuple[Location, ...]) -> str | None:
     """Return the pod that the victim's nanny, or another process that speaks for it, reports."""
-    for place in places:
-        here = place.identity
-        own = (here.nanny and here.nanny == identity.nanny) or (here.worker and here.worker == identity.worker)
-        if place.role not in ("worker", "nanny") or not own:
-            continue
-        names = [*(place.environment.get(each) for each in _PODS), place.environment.get("HOSTNAME")]
-        return next((each for each in map(name_or_none, [*names, place.hostname]) if each), None)
-    return None
+    place = next((each for each in places if each.is_of(identity)), None)
+    if place is None:
+        return None
+    names = [*(place.environment.get(each) for each in _PODS), place.environment.get("HOSTNAME"), place.hostname]
+    return next((each for each in map(name_or_none, names) if each), None)
 
 
 class PodSearch:
