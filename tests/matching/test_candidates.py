@@ -15,7 +15,7 @@ from workerdiag.matching.log_lines import parse_line
 from workerdiag.matching.messages import LogWindow
 from workerdiag.matching.patterns import END_REPORTS_PER_END
 from workerdiag.matching.prefilter import LiteralHits
-from workerdiag.matching.regex import WorkBudget
+from workerdiag.matching.regex import SearchWork
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.evidence import LogChunk
 from workerdiag.rulebook.load import load_rulebook
@@ -62,7 +62,7 @@ def test_a_line_known_by_its_bytes_is_the_whole_message(lines):
     """Of whatever dates, loggers, line ends and neighbours: the text, its header and its bounds are the same."""
     data = "".join(line + end for line, end in lines).encode()
     hits = _hits_at(at for at, char in enumerate(data) if char != ord("x"))
-    block = LogWindow(data, 0, WorkBudget())
+    block = LogWindow(data, 0, SearchWork())
     for spot in find_candidates(data, 0, hits, lambda *_: ("Killed",)):
         if spot.message is not None:
             record = block.record_at(spot.at)
@@ -88,7 +88,7 @@ def test_only_messages_that_stay_are_put_together():
     """Of thousands alike the first and the last are kept, and the others are searched as they stand."""
     line = "2026-05-04 11:22:33,444 - distributed.nanny - INFO - Worker process {} was killed by signal 9\n"
     data = "".join(line.format(number) for number in range(10_000, 20_000)).encode()
-    done = WorkBudget()
+    done = SearchWork()
     found = list(Matcher(load_rulebook()).matches([LogChunk(origin="a.log", data=data)], work=done))
 
     assert len([each for each in found if each.owner == "nanny.killed-by-signal"]) == 2 * END_REPORTS_PER_END

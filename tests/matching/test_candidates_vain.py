@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workerdiag.matching import candidates
-from workerdiag.matching.regex import WorkBudget
+from workerdiag.matching.regex import SearchWork
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
@@ -50,7 +50,7 @@ def test_nothing_that_matches_is_passed_over(messages):
 def test_a_literal_in_vain_costs_next_to_nothing():
     """Of ten thousand lines with the literal of a pattern that matches none of them, none is taken apart for it."""
     data = "".join(REMOVED.format(number, number) for number in range(10_000)).encode()
-    work = WorkBudget()
+    work = SearchWork()
     list(MATCHER.matches([LogChunk(origin="a.log", data=data)], work=work))
 
     assert work.runs < 100
@@ -59,7 +59,7 @@ def test_a_literal_in_vain_costs_next_to_nothing():
 def test_once_there_is_plenty_of_a_sign_its_lines_are_passed_over():
     """What nannies say when they restart a worker has a literal of a pattern that may reach over lines."""
     data = f"{TIME} - distributed.nanny - WARNING - Restarting worker\n".encode() * 10_000
-    work = WorkBudget()
+    work = SearchWork()
     list(MATCHER.matches([LogChunk(origin="a.log", data=data)], work=work))
 
     assert work.runs < 3_000
@@ -68,7 +68,7 @@ def test_once_there_is_plenty_of_a_sign_its_lines_are_passed_over():
 def test_what_goes_over_lines_is_not_looked_for_in_a_message_of_one():
     """What a healthy worker says of its event loop has a literal of patterns that need a second line."""
     line = f"{TIME} - distributed.core - INFO - Event loop was unresponsive in Worker for 3.1s\n"
-    work = WorkBudget()
+    work = SearchWork()
     list(MATCHER.matches([LogChunk(origin="a.log", data=line.encode() * 10_000)], work=work))
 
     assert work.runs < 4_000

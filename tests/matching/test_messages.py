@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from workerdiag.matching import messages
 from workerdiag.matching.messages import LogRecord, LogWindow
-from workerdiag.matching.regex import WorkBudget
+from workerdiag.matching.regex import SearchWork
 
 HEADER = "2026-05-04 11:22:33,444 - distributed.nanny - INFO - restarting"
 LINES = st.sampled_from([HEADER, f"w-1 | {HEADER}", "w-1 | Killed", "Killed", "", "  File", "x" * 60, "y" * 5000])
@@ -27,7 +27,7 @@ def test_a_message_is_the_same_in_whatever_order_places_are_asked_for(lines, pla
     """Forwards, backwards, or here and there, over headers, other programs' lines, tiles and overlong lines."""
     data = "\n".join(lines).encode() + b"\n"
     with patch.multiple(messages, BEFORE_BYTES=200, AFTER_BYTES=300, TILE_BYTES=150):
-        window = LogWindow(data, 70, WorkBudget())
+        window = LogWindow(data, 70, SearchWork())
         for place in (place % len(data) for place in places):
-            alone = LogWindow(data, 70, WorkBudget()).record_at(place)
+            alone = LogWindow(data, 70, SearchWork()).record_at(place)
             assert shown(window.record_at(place)) == shown(alone)

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from workerdiag.matching import patterns, prefilter, scan, tail
-from workerdiag.matching.regex import WorkBudget
+from workerdiag.matching.regex import SearchWork
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk, LogExcerpt
@@ -99,7 +99,7 @@ def test_what_waits_is_found_as_if_it_did_not(runs, block_bytes, message_bytes, 
 def test_what_later_text_surely_shows_is_not_looked_at():
     """Of a worker that dies ten thousand times, the lines that are taken apart are those of the matches that stay."""
     data = "".join(f"{DEATH}\n".format(number) for number in range(10_000)).encode()
-    work = WorkBudget()
+    work = SearchWork()
     chunks = (LogChunk(origin="a.log", data=data[at : at + 90_000]) for at in range(0, len(data), 90_000))
     with (
         patch.object(scan, "MAX_BYTES", 1),

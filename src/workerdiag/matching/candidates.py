@@ -20,7 +20,7 @@ from workerdiag.matching.prefilter import LiteralHits, LogPrefilter
 
 if TYPE_CHECKING:
     from workerdiag.matching.patterns import PatternTable
-    from workerdiag.matching.regex import WorkBudget
+    from workerdiag.matching.regex import SearchWork
 
 #: A header as distributed has written it since 2022.3.0, with a valid date. `parse_line` agrees with it.
 _DATE = (
@@ -74,11 +74,11 @@ class Candidate:
         """Return the message at this place."""
         return block.record_of_line(*self.line) if self.line else block.record_at(self.at)
 
-    def narrow(self, table: PatternTable, work: WorkBudget, *, again: bool) -> tuple[str, ...]:
+    def narrow(self, table: PatternTable, work: SearchWork) -> tuple[str, ...]:
         """Return the patterns to try. If the text is known, those that do not match are left out."""
         if self.message is None:
             return self.texts
-        work.spend(len(self.message) * len(self.texts), 0, again=again)
+        work.count_run(len(self.message) * len(self.texts))
         return table.matching(self.texts, self.message.decode())
 
 

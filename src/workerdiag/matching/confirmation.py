@@ -10,7 +10,7 @@ from attrs import define, field
 from workerdiag.matching.log_lines import ParsedLine
 from workerdiag.matching.messages import LogRecord
 from workerdiag.matching.patterns import PatternOwner, PatternTable, left_out_note
-from workerdiag.matching.regex import BadPatternError, RegexMatch, WorkBudget, pattern
+from workerdiag.matching.regex import BadPatternError, RegexMatch, SearchWork, pattern
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk, LogExcerpt
 from workerdiag.model.identity import NO_IDENTITY, Identity
@@ -112,7 +112,7 @@ class Confirmation:
     """Runs patterns on the messages of one log."""
 
     table: PatternTable
-    work: WorkBudget
+    work: SearchWork
     #: Who wrote the log, if known.
     log_stream: Stream | None
     #: The signs found so far, by offset.
@@ -122,21 +122,19 @@ class Confirmation:
         """Forget the signs found before an absolute offset."""
         self._seen = {each for each in self._seen if each[0] >= place}
 
-    def run(self, text: str, record: LogRecord, *, again: bool) -> list[PatternHit]:
+    def run(self, text: str, record: LogRecord) -> list[PatternHit]:
         """Return the new hits of the pattern *text* in a message."""
         record.tried.add(text)
         owners = self.table.owners(text)
         searched = record.heading if owners[0].in_header else record.text
         hits: list[PatternHit] = []
-        count = 0
         try:
             for found in pattern(text).finditer(searched):
-                count += 1
                 self._add_hits(hits, found, searched, owners, record)
         except BadPatternError as problem:
             notes = (left_out_note(each.owner, each.sign, problem) for each in owners)
             self.work.left_out.update(dict.fromkeys(notes))
-        self.work.spend(len(record.text), count, again=again)
+        self.work.count_run(len(record.text))
         return hits
 
     def _add_hits(

@@ -14,7 +14,7 @@ from workerdiag.matching.messages import MatchObserver
 from workerdiag.matching.other_lines import LastLine, Recognition
 from workerdiag.matching.patterns import END_REPORTS_PER_END, SignTables
 from workerdiag.matching.prefilter import available
-from workerdiag.matching.regex import BadPatternError, WorkBudget, pattern, uses_re2
+from workerdiag.matching.regex import BadPatternError, SearchWork, pattern, uses_re2
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Gap, LogChunk
@@ -90,12 +90,12 @@ def find_matches(
     found: list[Match] = []
     gaps: list[Gap] = []
     clipped: list[ClippedReports] = []
-    other_matches = WorkBudget(clock)  # for evidence that is not text
+    other_matches = SearchWork(clock)  # for evidence that is not text
     for origin, pieces in groupby(
         evidence, key=lambda piece: piece.origin if isinstance(piece, LogChunk) else None
     ):
         if origin is not None:
-            work = WorkBudget(clock, is_late=clock.is_over())
+            work = SearchWork(clock, is_late=clock.is_over())
             chunks = (piece for piece in pieces if isinstance(piece, LogChunk))
             known, end = Recognition(), LastLine()
             in_text = list(matcher.matches(end.tee(known.tee(chunks)), observer, work))
@@ -117,7 +117,7 @@ def find_matches(
     return SearchResult(found, gaps, tuple(left_out), tuple(clipped))
 
 
-def _clipped_reports(found: Iterable[Match], work: WorkBudget) -> Iterator[ClippedReports]:
+def _clipped_reports(found: Iterable[Match], work: SearchWork) -> Iterator[ClippedReports]:
     """Yield the number of reports of ends in one log, if it may have more than are kept."""
     ends = (each for each in found if each.role in END_ROLES and not each.sign)
     kept = Counter((each.owner, "follows" in each.captures) for each in ends)

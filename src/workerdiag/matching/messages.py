@@ -18,7 +18,7 @@ from typing import Protocol
 from attrs import define, field
 
 from workerdiag.matching.log_lines import ParsedLine, guesses, parse_line
-from workerdiag.matching.regex import WorkBudget, pattern
+from workerdiag.matching.regex import SearchWork, pattern
 from workerdiag.model.evidence import NEWLINE_PIECE_BYTES, LogChunk, LogExcerpt
 from workerdiag.model.vocabulary import NOTE_LINES, NOTE_START
 
@@ -36,7 +36,7 @@ _StartsByForwarder = dict[tuple[str, int], list[int]]
 class LineIndex:
     """The lines of *data* by offset. Each is parsed at most once."""
 
-    def __init__(self, data: bytes, work: WorkBudget) -> None:
+    def __init__(self, data: bytes, work: SearchWork) -> None:
         self.data = data
         self._work = work
         #: Parsed lines, except blank ones, which can be very many.
@@ -457,7 +457,7 @@ class LogWindow:
         self,
         data: bytes,
         base: int,
-        work: WorkBudget,
+        work: SearchWork,
         newlines: int = 0,
         marks: NewlineMarks | None = None,
     ) -> None:

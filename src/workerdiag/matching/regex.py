@@ -260,21 +260,13 @@ def _compile_pattern(text: str | bytes) -> Any:
         raise
 
 
-#: Budget per byte, and fixed budget, in units of one searched character.
-COST_PER_BYTE = 96
-FIRST_COST = 16 * 2**20
-#: Cost of a run of a pattern besides the characters of its message, and of each match.
-RUN_COST = 512
-FOUND_COST = 512
-#: Cost of each line of a message: some texts consist of line ends.
-LINE_COST = 128
 #: Lines per reading of the clock.
 _LINES_PER_LOOK = 32
 
 
 @define
-class WorkBudget:
-    """The work done for one log, and the text that was skipped."""
+class SearchWork:
+    """The work done for one log, and the text for which there was no time."""
 
     #: Deadline of all logs. The first readings find time left, so that something is searched.
     clock: GraceDeadline = field(factory=GraceDeadline)
@@ -284,8 +276,7 @@ class WorkBudget:
     #: Bytes parsed as lines, and assembled into messages.
     line_bytes: int = 0
     gathered_bytes: int = 0
-    #: Bytes that were skipped: the budget was spent, or time was up.
-    skipped_bytes: int = 0
+    #: Bytes that were skipped as time was up.
     late_bytes: int = 0
     is_late: bool = False
     #: Notes about rules whose patterns could not be run: one bad rule does not prevent a diagnosis.
@@ -297,46 +288,18 @@ class WorkBudget:
     #: How many of them follow the text of their landmark (`Landmark.follows`).
     following: Counter[str] = field(factory=Counter)
     unsure_reports: set[str] = field(factory=set)
-    _spent: int = field(default=0, init=False)
-    _spent_again: int = field(default=0, init=False)
-    _skipped_from: int | None = field(default=None, init=False)
     #: Lines until the next reading of the clock.
     _lines_left: int = field(default=1, init=False)
-
-    def may_search(self, at: int) -> bool:
-        """Whether the budget of the text up to byte *at* allows a closer look there."""
-        is_over = self._spent > FIRST_COST + COST_PER_BYTE * at
-        if is_over and self._skipped_from is None:
-            self._skipped_from = at
-        elif not is_over:
-            self.count_skipped(at)
-        return not is_over
-
-    def count_skipped(self, at: int) -> None:
-        """Count the bytes skipped up to byte *at*."""
-        if self._skipped_from is not None:
-            self.skipped_bytes += max(0, at - self._skipped_from)
-            self._skipped_from = None
-
-    def may_search_again(self, end: int) -> bool:
-        """Whether the budget of the text up to byte *end* allows another look at its end."""
-        return self._spent_again <= FIRST_COST + COST_PER_BYTE * end
 
     def gather(self, chars: int, lines: int) -> None:
         """Count an assembled message."""
         self.gathered_bytes += chars
-        self._spent += LINE_COST * lines
         self._lines_left -= lines
 
-    def spend(self, chars: int, found: int, *, again: bool) -> None:
-        """Count a run of a pattern over a number of characters, and its matches."""
+    def count_run(self, chars: int) -> None:
+        """Count a run of a pattern over a number of characters."""
         self.runs += 1
         self.searched_chars += chars
-        cost = RUN_COST + chars + FOUND_COST * found
-        if again:
-            self._spent_again += cost
-        else:
-            self._spent += cost
 
     def has_time(self) -> bool:
         """Whether there is time left. The clock is not read every time."""
@@ -355,12 +318,4 @@ class WorkBudget:
                 reason="timed-out",
                 detail=f"{self.late_bytes} {what} were not searched",
                 remedy=MORE_TIME,
-            )
-        if self.skipped_bytes:
-            yield Gap(
-                source=source,
-                place=place,
-                reason="malformed",
-                detail=f"{self.skipped_bytes} {what} were not searched: nearly all of it looks like messages",
-                remedy="give the part of it that is about the death",
             )

@@ -8,7 +8,6 @@ between them are counted by the bytes of their messages, up to a stop request: w
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import evolve
@@ -27,7 +26,7 @@ from workerdiag.matching.messages import (
 )
 from workerdiag.matching.patterns import END_REPORTS_PER_END, PatternOwner, PatternTable, SignTables
 from workerdiag.matching.prefilter import LONGEST_LITERAL, LiteralHits, LogPrefilter
-from workerdiag.matching.regex import WorkBudget
+from workerdiag.matching.regex import SearchWork
 from workerdiag.matching.repair import MAX_BYTES, RepairedText, repair_text
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
@@ -46,9 +45,9 @@ class LogScan:
         table: PatternTable,
         like: LogChunk,
         observer: MatchObserver | None = None,
-        work: WorkBudget | None = None,
+        work: SearchWork | None = None,
     ) -> None:
-        self.work = work or WorkBudget()
+        self.work = work or SearchWork()
         self.like = evolve(like, data=b"")
         self._table = table
         self._observer = observer
@@ -96,7 +95,7 @@ class LogScan:
         self._take(chunks)
         self._search_up_to(self._base + len(self._data))
         if self._tail is not None:
-            self._add(self._tail.finish(self._done))
+            self._add(self._tail.finish())
         self._settle()
         matches = [found for each in self._kept.values() for found in (*each.first, *each.last)]
         matches.sort(key=lambda found: (found[0], found[1].owner, found[1].sign))
@@ -129,8 +128,7 @@ class LogScan:
         block = TailBlock(window, begin, late, self._table, hits.unplaced, within)
         self._reports.add_late(block, self._prefilter.saturated)
         if self._tail is None:
-            run = partial(self._confirmation.run, again=True)
-            self._tail = TailBuffer(self._table, self.work, self._prefilter.saturated, run)
+            self._tail = TailBuffer(self._table, self.work, self._prefilter.saturated, self._confirmation.run)
         self._add(self._tail.add(block))
 
     def _window(self) -> LogWindow:
@@ -156,18 +154,14 @@ class LogScan:
                 pending = None
                 place = self._base + candidate.at
                 if not self.work.has_time():
-                    self.work.count_skipped(place)
                     self.work.late_bytes += up_to - place
                     return place
-                if not self.work.may_search(place):
-                    continue
                 if is_known:
-                    if texts := self._prefilter.unsaturated(candidate.narrow(self._table, self.work, again=False)):
+                    if texts := self._prefilter.unsaturated(candidate.narrow(self._table, self.work)):
                         self._confirm(candidate.record_in(window), texts)
                     continue
                 pending = window.record_at(candidate.at), {}
             pending[1].update(dict.fromkeys(texts))
-        self.work.count_skipped(up_to)
         self._try(pending)
         return up_to
 
@@ -181,7 +175,7 @@ class LogScan:
 
     def _confirm(self, record: LogRecord, texts: Iterable[str]) -> None:
         for text in texts:
-            for hit in self._confirmation.run(text, record, again=False):
+            for hit in self._confirmation.run(text, record):
                 self._kept_of(hit.wanted, follows=hit.follows).add(hit)
                 self._reports.add(hit)
             if all(self._kept_of(each, follows=False).is_saturated for each in self._table.owners(text)):
@@ -243,7 +237,7 @@ class Matcher:
         self,
         chunks: Iterable[LogChunk],
         observer: MatchObserver | None = None,
-        work: WorkBudget | None = None,
+        work: SearchWork | None = None,
     ) -> Iterator[Match]:
         """Yield all matches in the chunks of one log, in the order of the text. There may be gaps between chunks.
 
@@ -292,7 +286,7 @@ class ReportCount:
     While they are counted, their patterns are in *counted*.
     """
 
-    def __init__(self, table: PatternTable, work: WorkBudget, counted: set[str]) -> None:
+    def __init__(self, table: PatternTable, work: SearchWork, counted: set[str]) -> None:
         self.counted = counted
         self._table = table
         self._work = work

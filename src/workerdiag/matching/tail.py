@@ -27,7 +27,7 @@ from workerdiag.matching.patterns import (
     kept_within_line,
 )
 from workerdiag.matching.prefilter import LiteralHits
-from workerdiag.matching.regex import WorkBudget, pattern, pattern_set
+from workerdiag.matching.regex import SearchWork, pattern, pattern_set
 from workerdiag.model.vocabulary import NOTE_START
 
 #: At most this many patterns are compiled. Matches of others are never certain.
@@ -56,17 +56,17 @@ class SureTest:
     #: The pattern at the start of every line, the pattern anywhere in every line, and then the others.
     in_lines: Any | None
 
-    def starts(self, block: TailBlock, hits: LiteralHits, work: WorkBudget) -> tuple[list[int], bool]:
+    def starts(self, block: TailBlock, hits: LiteralHits, work: SearchWork) -> tuple[list[int], bool]:
         """Return the offsets of the certain matches at *hits* of a block, and whether there can be no others."""
         data, table = block.window.data, block.table
         messages = single_line_messages(data, block.begin, hits)
         if messages is not None and self._all_pass(messages.values()):
-            work.spend(sum(map(len, messages.values())), 0, again=True)
+            work.count_run(sum(map(len, messages.values())))
             return [block.base + each for each in messages], True
         found: list[int] = []
         is_sure = True
         for each in find_candidates(data, block.begin, hits, table.texts_together):
-            work.spend(len(each.message or b""), 0, again=True)
+            work.count_run(len(each.message or b""))
             if each.bounds is not None and self._passes(data, each):
                 found.append(block.base + each.bounds[0])
             elif each.message is None or table.matching((self.text,), each.message.decode()):
@@ -121,7 +121,7 @@ class SureMatches:
     """The offsets of the last certain matches, by pattern."""
 
     table: PatternTable
-    work: WorkBudget
+    work: SearchWork
     _tests: dict[str, SureTest | None] = field(factory=dict, init=False)
     #: Absolute offsets in order, and the offset up to which they are complete.
     _starts: dict[str, list[int]] = field(factory=dict, init=False)
@@ -229,7 +229,7 @@ class TailBlock:
         last = self.packed[-1] // len(self.table.literals.texts) + 1 if self.packed else 0
         return self.base + self.begin + last
 
-    def place(self, work: WorkBudget) -> None:
+    def place(self, work: SearchWork) -> None:
         """Find the places of the unplaced literals."""
         if not self.unplaced:
             return
@@ -255,7 +255,7 @@ class TailBlock:
             self._places = Counter([each % count for each in self.packed])
         return self._places
 
-    def hits(self, texts: Collection[str], work: WorkBudget) -> LiteralHits:
+    def hits(self, texts: Collection[str], work: SearchWork) -> LiteralHits:
         """Return the hits at which one of the patterns *texts* may match."""
         if any(text in texts for each in self.unplaced for text in self.table.texts(each)):
             self.place(work)
@@ -263,14 +263,14 @@ class TailBlock:
         wanted = {each for each in self.places() if any(text in texts for text in self.table.texts(each))}
         return LiteralHits([each for each in self.packed if each % count in wanted], count, 0)
 
-    def candidates_from_end(self, texts: Collection[str], work: WorkBudget) -> Iterator[list[Candidate]]:
+    def candidates_from_end(self, texts: Collection[str], work: SearchWork) -> Iterator[list[Candidate]]:
         """Yield the candidates of the patterns *texts* in pieces, the last piece first."""
         hits = self.hits(texts, work)
         for end in range(len(hits.packed), 0, -PIECE_HITS):
             piece = evolve(hits, packed=hits.packed[max(0, end - PIECE_HITS) : end])
             yield list(find_candidates(self.window.data, self.begin, piece, self.table.texts_together))
 
-    def message(self, candidate: Candidate, work: WorkBudget) -> TailBlock | None:
+    def message(self, candidate: Candidate, work: SearchWork) -> TailBlock | None:
         """Cut the message of *candidate* out with its context; None if its bytes do not identify it."""
         window = self.window
         if candidate.bounds is None:
@@ -303,7 +303,7 @@ class TailBuffer:
     """The latest blocks of one log."""
 
     table: PatternTable
-    work: WorkBudget
+    work: SearchWork
     #: Saturated patterns.
     saturated: set[str]
     #: Runs a pattern on a message.
@@ -331,16 +331,16 @@ class TailBuffer:
             return []
         self._blocks.append(block)
         self._block_bytes += len(block.window.data)
-        return self._evict(block.searched_to) if self._block_bytes > MAX_BLOCK_BYTES else []
+        return self._evict() if self._block_bytes > MAX_BLOCK_BYTES else []
 
-    def finish(self, end: int) -> list[PatternHit]:
-        """Return the last hits in a text of *end* bytes."""
-        search = self._search(set(self.saturated), end)
+    def finish(self) -> list[PatternHit]:
+        """Return the last hits in the text."""
+        search = self._search(set(self.saturated))
         search.search((*self._take_messages(), *self._blocks))
         self._blocks = []
         return search.found
 
-    def _evict(self, end: int) -> list[PatternHit]:
+    def _evict(self) -> list[PatternHit]:
         """Evict the oldest blocks. Returns their hits that may be among the last of their sign."""
         gone = 0
         while self._block_bytes > _STAYING_SHARE * MAX_BLOCK_BYTES:
@@ -348,14 +348,14 @@ class TailBuffer:
             gone += 1
         old, self._blocks = self._blocks[:gone], self._blocks[gone:]
         there = set[str]().union(*(block.texts() for block in old)) & self.saturated
-        search = self._search({each for each in there if not self._sure.are_enough(each, self._blocks)}, end)
+        search = self._search({each for each in there if not self._sure.are_enough(each, self._blocks)})
         search.cut_out = []
         search.search(old)
         self._messages += reversed(search.cut_out)
         self._message_bytes += sum(len(each.window.data) for each in search.cut_out)
         if self._message_bytes <= MAX_MESSAGE_BYTES:
             return search.found
-        again = self._search(set(self.saturated), end)
+        again = self._search(set(self.saturated))
         again.search(self._take_messages())
         return search.found + again.found
 
@@ -363,8 +363,8 @@ class TailBuffer:
         taken, self._messages, self._message_bytes = self._messages, [], 0
         return taken
 
-    def _search(self, wanted: set[str], end: int) -> _LastHits:
-        return _LastHits(self.table, self.work, self.run, end, wanted)
+    def _search(self, wanted: set[str]) -> _LastHits:
+        return _LastHits(self.table, self.work, self.run, wanted)
 
 
 @define
@@ -372,10 +372,8 @@ class _LastHits:
     """A search for the last hits of some patterns, from the end of a text backwards."""
 
     table: PatternTable
-    work: WorkBudget
+    work: SearchWork
     run: Callable[[str, LogRecord], Iterable[PatternHit]]
-    #: Bytes of the text read so far.
-    end: int
     #: The patterns that are still wanted.
     wanted: set[str]
     found: list[PatternHit] = field(factory=list)
@@ -396,8 +394,6 @@ class _LastHits:
                 if not self.work.has_time():
                     self.work.late_bytes += candidate.at - block.begin
                     return
-                if not self.work.may_search_again(self.end):
-                    return
                 self._look_at(candidate, block)
             if not self.wanted:
                 return
@@ -405,7 +401,7 @@ class _LastHits:
     def _look_at(self, candidate: Candidate, block: TailBlock) -> None:
         if self.wanted.isdisjoint(candidate.texts):
             return
-        texts = [text for text in candidate.narrow(self.table, self.work, again=True) if text in self.wanted]
+        texts = [text for text in candidate.narrow(self.table, self.work) if text in self.wanted]
         if not texts:
             return
         if self.cut_out is not None and (message := block.message(candidate, self.work)) is not None:

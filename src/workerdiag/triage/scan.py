@@ -21,7 +21,7 @@ from workerdiag.guard import guarded
 from workerdiag.matching.match import find_matches
 from workerdiag.matching.messages import REACH_AHEAD, REACH_BEHIND
 from workerdiag.matching.other_lines import LastLine, Recognition
-from workerdiag.matching.regex import WorkBudget
+from workerdiag.matching.regex import SearchWork
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import Evidence, LogChunk
@@ -312,7 +312,7 @@ class TextSearch:
         self._raised = reading.problem
 
     def _search_long(self, first: Segment, segments: Iterable[Segment]) -> None:
-        work, recognition = WorkBudget(), Recognition()
+        work, recognition = SearchWork(), Recognition()
         found = list(self._matcher.matches(recognition.tee(self._chunks(segments, work)), None, work))
         self._look_closely(work)
         self._note_gaps(work)
@@ -327,7 +327,7 @@ class TextSearch:
             ]
         )
 
-    def _chunks(self, segments: Iterable[Segment], work: WorkBudget) -> Iterator[LogChunk]:
+    def _chunks(self, segments: Iterable[Segment], work: SearchWork) -> Iterator[LogChunk]:
         """Yield the text without the overlap of segments. Search segments that have an end closely."""
         done: int | None = None
         for segment in segments:
@@ -339,7 +339,7 @@ class TextSearch:
             self._last_two = [*self._last_two[-1:], segment]
             self._look_closely(work)
 
-    def _look_closely(self, work: WorkBudget) -> None:
+    def _look_closely(self, work: SearchWork) -> None:
         """Keep all matches of the last two segments if a new end was found, or if ends can no longer be counted."""
         ends = sum(work.reports.values())
         if ends == self._ends and not work.unsure_reports:
@@ -368,7 +368,7 @@ class TextSearch:
         self._with_ends.append(own)
 
     def _all_in(self, segment: Segment) -> list[Match]:
-        work = WorkBudget(keeps_all=True)
+        work = SearchWork(keeps_all=True)
         chunks: Iterable[LogChunk] = (
             LogChunk(
                 origin=self._url,
@@ -384,7 +384,7 @@ class TextSearch:
         self._note_gaps(work)
         return list(_own_matches(found, segment))
 
-    def _note_gaps(self, work: WorkBudget) -> None:
+    def _note_gaps(self, work: SearchWork) -> None:
         for gap in work.gaps(self._url, "log", "bytes of its text"):
             self.problem = gap.detail
 
