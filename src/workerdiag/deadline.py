@@ -19,6 +19,8 @@ from workerdiag.errors import describe_error
 
 #: Threads of one name that may live at once, left behind or not.
 MAX_THREADS = 200
+#: Further deaths delay the judgement by at most this multiple of the settling time.
+MOST_TIMES = 3
 #: Share of a budget that is kept for ending in time.
 _ENDING_SHARE = 0.1
 #: Minimum wait for a queue, in seconds: items that are there already are taken.
@@ -73,6 +75,40 @@ class Deadline:
     def share(self, part: float = 1.0, *, at_least_s: float = 0.0, at_most_s: float = inf) -> Deadline:
         """The deadline of one step: a *part* of what is left, within these bounds in seconds."""
         return Deadline.after(max(at_least_s, min(part * self.left_s, at_most_s)))
+
+
+@define
+class SettleWindow:
+    """The waiting time of deaths that have arrived and are not judged yet."""
+
+    #: Seconds from the first death until its judgement, if no other follows.
+    settle_s: float
+    #: Arrival of the first and the last one, by the clock of the collector; None: none waits.
+    _first_at: float | None = None
+    _last_at: float | None = None
+
+    def arrived(self, now: float) -> None:
+        """Note that deaths arrived."""
+        if self._first_at is None:
+            self._first_at = now
+        self._last_at = now
+
+    @property
+    def due_at(self) -> float | None:
+        """Return when to judge: half the settling time after the last death, within bounds; None if none waits."""
+        if self._first_at is None or self._last_at is None:
+            return None
+        wanted = max(self._first_at + self.settle_s, self._last_at + self.settle_s / 2)
+        return min(wanted, self._first_at + MOST_TIMES * self.settle_s)
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time to judge, or the clock was set back."""
+        due_at, first_at = self.due_at, self._first_at
+        return due_at is not None and first_at is not None and not first_at <= now < due_at
+
+    def judged(self) -> None:
+        """Note that all deaths are judged."""
+        self._first_at = self._last_at = None
 
 
 #: Never passes.

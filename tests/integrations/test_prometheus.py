@@ -11,22 +11,16 @@ from workerdiag.integrations.prometheus import export_counts
 prometheus_client = pytest.importorskip("prometheus_client")
 
 
-class Counts:
-    """As the book."""
-
-    def __init__(self, **counts):
-        self.knows_causes = True
-        self.by_cause = counts
-
-    def counts(self):
-        return {(cause, "family", "task"): count for cause, count in self.by_cause.items()}
+def counts(**by_cause):
+    """What asks for these counts."""
+    return lambda: {(cause, "family", "task"): count for cause, count in by_cause.items()}
 
 
 @pytest.fixture
 def export():
     """Exports until the test ends."""
     undo = []
-    yield lambda counts, learn=lambda: None: undo.append(export_counts(counts, learn))
+    yield lambda ask, learn=lambda: None: undo.append(export_counts(ask, learn))
     for each in undo:
         each()
 
@@ -39,7 +33,7 @@ def metric(cause):
 
 def test_deaths_are_a_counter_with_three_labels(export):
     """The text has the name and the labels that docs/dashboard.md promises."""
-    export(Counts(crash=2, kill=0))
+    export(counts(crash=2, kill=0))
     assert (metric("crash"), metric("kill")) == (2.0, 0.0)
     text = prometheus_client.generate_latest().decode()
     assert "# TYPE workerdiag_deaths_total counter" in text
@@ -48,14 +42,14 @@ def test_deaths_are_a_counter_with_three_labels(export):
 
 def test_schedulers_of_one_process_are_added_up(export):
     """Two clusters in one process share a registry; neither hides the other."""
-    export(Counts(crash=2))
-    export(Counts(crash=3))
+    export(counts(crash=2))
+    export(counts(crash=3))
     assert metric("crash") == 5.0
 
 
 def test_a_scheduler_that_is_gone_counts_no_more():
     """What ends the export takes the counts away."""
-    undo = export_counts(Counts(crash=2), lambda: None)
+    undo = export_counts(counts(crash=2), lambda: None)
     undo()
     assert metric("crash") is None
 
@@ -63,9 +57,7 @@ def test_a_scheduler_that_is_gone_counts_no_more():
 def test_who_asks_has_the_causes_learned(export):
     """Zeros are looked up when somebody scrapes, and not on clusters that nobody scrapes."""
     learned = []
-    counts = Counts()
-    counts.knows_causes = False
-    export(counts, lambda: learned.append(1))
+    export(counts(), lambda: learned.append(1))
     assert learned == []
     metric("crash")
     assert learned
@@ -77,13 +69,11 @@ def test_a_scheduler_that_vanished_breaks_no_metrics(export):
     def closed():
         raise RuntimeError("Event loop is closed")
 
-    counts = Counts(crash=1)
-    counts.knows_causes = False
-    export(counts, closed)
+    export(counts(crash=1), closed)
     assert metric("crash") == 1.0
 
 
 def test_without_prometheus_client_nothing_is_exported(monkeypatch):
     """The extra is missing on most clusters, which is no error."""
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    assert export_counts(Counts(), lambda: None) is None
+    assert export_counts(counts(), lambda: None) is None

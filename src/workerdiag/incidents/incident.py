@@ -1,10 +1,10 @@
-"""Watched deaths with their evidence, incidents with their diagnosis, and when deaths are judged."""
+"""Watched deaths with their evidence, and incidents with their diagnosis."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from attrs import define, field, frozen
+from attrs import field, frozen
 
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.model.diagnosis import SURE_ENOUGH, Death
@@ -130,41 +130,3 @@ def is_deliberate_stop(death: Death, book: Rulebook) -> bool:
     cause = book.cause(death.cause) if death.cause is not None else None
     is_stop = cause is not None and cause.ends == "stopped" and cause.blame != "platform"
     return is_stop and death.probability >= _SURE_OF_STOP
-
-
-#: Further deaths delay the judgement by at most this multiple of the settling time.
-MOST_TIMES = 3
-
-
-@define
-class SettleWindow:
-    """The waiting time of deaths that have arrived and are not judged yet."""
-
-    #: Seconds from the first death until its judgement, if no other follows.
-    settle_s: float
-    #: Arrival of the first and the last one, by the clock of the collector; None: none waits.
-    _first_at: float | None = None
-    _last_at: float | None = None
-
-    def arrived(self, now: float) -> None:
-        """Note that deaths arrived."""
-        if self._first_at is None:
-            self._first_at = now
-        self._last_at = now
-
-    @property
-    def due_at(self) -> float | None:
-        """Return when to judge: half the settling time after the last death, within bounds; None if none waits."""
-        if self._first_at is None or self._last_at is None:
-            return None
-        wanted = max(self._first_at + self.settle_s, self._last_at + self.settle_s / 2)
-        return min(wanted, self._first_at + MOST_TIMES * self.settle_s)
-
-    def is_due(self, now: float) -> bool:
-        """Whether it is time to judge, or the clock was set back."""
-        due_at, first_at = self.due_at, self._first_at
-        return due_at is not None and first_at is not None and not first_at <= now < due_at
-
-    def judged(self) -> None:
-        """Note that all deaths are judged."""
-        self._first_at = self._last_at = None

@@ -8,41 +8,23 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from prometheus_client.core import CounterMetricFamily, Metric
 
 LABELS = ("cause", "family", "blame")
-
-
-class DeathCounts(Protocol):
-    """Deaths by the values of the labels, which only grow."""
-
-    @property
-    def knows_causes(self) -> bool:
-        """Whether the counts have a zero for each known cause."""
-
-    def counts(self) -> Mapping[tuple[str, str, str], int]:
-        """The counts of now."""
+#: Returns deaths by the values of the labels, which only grow.
+Counts = Callable[[], Mapping[tuple[str, ...], int]]
 
 
 class DeathCollector:
     """What the registry of this process asks, for all schedulers in it: they are added up, as it takes one only."""
 
     def __init__(self) -> None:
-        self._learners: dict[int, tuple[DeathCounts, Callable[[], object]]] = {}
-
-    def add(self, counts: DeathCounts, learn: Callable[[], object]) -> None:
-        """Count those of one more scheduler."""
-        self._learners[id(counts)] = (counts, learn)
-
-    def remove(self, counts: DeathCounts) -> None:
-        """Count those of a scheduler no more."""
-        self._learners.pop(id(counts), None)
+        #: The counts of each scheduler, and what has its known causes learned.
+        self.schedulers: list[tuple[Counts, Callable[[], object]]] = []
 
     def describe(self) -> list[Metric]:
         """The metric without values, so that registering it asks for none."""
@@ -50,12 +32,11 @@ class DeathCollector:
 
     def collect(self) -> Iterator[Metric]:
         """The metric. The first to ask has the known causes learned, so that each begins at zero."""
-        family, total = _family(), Counter[tuple[str, str, str]]()
-        for counts, learn in list(self._learners.values()):
-            if not counts.knows_causes:
-                with contextlib.suppress(RuntimeError):  # its event loop was closed without a word
-                    learn()
-            total.update(dict(counts.counts()))
+        family, total = _family(), Counter[tuple[str, ...]]()
+        for counts, learn in list(self.schedulers):
+            with contextlib.suppress(RuntimeError):  # its event loop was closed without a word
+                learn()
+            total.update(dict(counts()))
         for labels, count in sorted(total.items()):
             family.add_metric(labels, count)
         yield family
@@ -64,10 +45,10 @@ class DeathCollector:
 _COLLECTOR = DeathCollector()
 
 
-def export_counts(counts: DeathCounts, learn: Callable[[], object]) -> Callable[[], object] | None:
+def export_counts(counts: Counts, learn: Callable[[], object]) -> Callable[[], object] | None:
     """Export the counts of one scheduler; returns what ends that, or None without prometheus-client.
 
-    *learn* is called, from any thread, when somebody wants zeros that are not known yet.
+    *learn* is called, from any thread, whenever somebody asks for the counts.
     """
     try:
         from prometheus_client import REGISTRY
@@ -75,8 +56,9 @@ def export_counts(counts: DeathCounts, learn: Callable[[], object]) -> Callable[
         return None
     with contextlib.suppress(ValueError):  # it is registered already
         REGISTRY.register(_COLLECTOR)
-    _COLLECTOR.add(counts, learn)
-    return lambda: _COLLECTOR.remove(counts)
+    scheduler = (counts, learn)
+    _COLLECTOR.schedulers.append(scheduler)
+    return lambda: _COLLECTOR.schedulers.remove(scheduler)
 
 
 def _family() -> CounterMetricFamily:

@@ -17,14 +17,8 @@ from attrs import evolve, field, frozen
 from attrs.validators import ge
 
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.incidents.incident import (
-    MOST_TIMES,
-    WatchedDeath,
-    WatchedIncident,
-    is_likely,
-    title_of,
-    victim_name,
-)
+from workerdiag.deadline import MOST_TIMES
+from workerdiag.incidents.incident import WatchedDeath, WatchedIncident, is_likely, title_of, victim_name
 from workerdiag.incidents.state_file_reader import BLIND_KEY
 from workerdiag.model.diagnosis import SURE_ENOUGH, Advice
 from workerdiag.model.evidence import Event

@@ -17,10 +17,10 @@ from typing import Literal, TypeVar
 
 from attrs import define, evolve, field, frozen
 
-from workerdiag.deadline import in_thread
+from workerdiag.deadline import SettleWindow, in_thread
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError, describe_error
 from workerdiag.guard import guarded
-from workerdiag.incidents.incident import SettleWindow, WatchedIncident
+from workerdiag.incidents.incident import WatchedIncident
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.vocabulary import WatcherState
 from workerdiag.redaction.secrets import redact_text

@@ -8,9 +8,9 @@ import json
 import logging
 
 from support.dashboard_deaths import case, judgement, recorded_line
-from workerdiag.integrations.dashboard.death_history import DeathBook
-from workerdiag.integrations.dashboard.judge import JudgingError
-from workerdiag.integrations.dashboard.page import UNJUDGED, DeathFollower
+from workerdiag.integrations.dashboard.death_history import UNJUDGED, DeathBook
+from workerdiag.integrations.dashboard.judge_process import JudgingError
+from workerdiag.integrations.dashboard.page import DeathFollower
 
 #: Seconds that a test waits for what takes a moment.
 PATIENCE_S = 60.0
@@ -118,7 +118,7 @@ def test_a_death_that_cannot_be_judged_is_shown_and_counted():
         assert "it ended with status -9" in cases[UNJUDGED]["title"]
         assert cases[UNJUDGED]["workers"][0]["worker"] == "tcp://10.0.0.4:1001"
         assert cases[UNJUDGED]["report"] is None
-        assert book.counts()["unknown", "unknown", "unknown"] == 1
+        assert book.counts["unknown", "unknown", "unknown"] == 1
 
     asyncio.run(scenario())
 

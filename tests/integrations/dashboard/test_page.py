@@ -17,7 +17,7 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
 from support.dashboard_deaths import case, judgement
 from support.death_records import nanny_report
-from workerdiag.integrations.dashboard import judge
+from workerdiag.integrations.dashboard import judge_process
 from workerdiag.integrations.dashboard import page as dashboard
 from workerdiag.recorder.scheduler import RecorderScheduler
 from workerdiag.wire import DEATH_TOPIC
@@ -49,9 +49,9 @@ class Served:
 
 @pytest.fixture
 def judge_at_once(monkeypatch):
-    """Judgements to return, in place of a process; tests of the process itself are in test_judge_client.py."""
+    """Judgements to return, in place of a process; tests of the process itself are in test_judge_process.py."""
     answers = []
-    monkeypatch.setattr(judge.JudgingProcess, "judge", lambda *_: answers.pop(0))
+    monkeypatch.setattr(judge_process.JudgingProcess, "judge", lambda *_: answers.pop(0))
     return answers
 
 
@@ -206,7 +206,7 @@ def test_a_scheduler_that_closes_waits_for_no_judgement(monkeypatch):
             web.scheduler.log_event(DEATH_TOPIC, nanny_report(1))
             assert await asyncio.to_thread(started.wait, PATIENCE_S)
 
-    monkeypatch.setattr(judge.JudgingProcess, "_run", hang)
+    monkeypatch.setattr(judge_process.JudgingProcess, "_run", hang)
     asyncio.run(asyncio.wait_for(scenario(), PATIENCE_S))
 
 

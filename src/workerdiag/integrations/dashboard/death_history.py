@@ -1,4 +1,4 @@
-"""The deaths of one scheduler for the dashboard, in bounded memory."""
+"""The deaths of one scheduler for the dashboard, in bounded memory, with their judgements."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import base64
 import json
 import zlib
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from heapq import nlargest
-from itertools import islice
-from typing import Final, TypeVar
+from operator import attrgetter
+from typing import Final
 
-from attrs import define, evolve, field
+from attrs import Factory, asdict, evolve, field, frozen
+from attrs.filters import exclude
 
-from workerdiag.integrations.dashboard.judge import DeadWorker, JudgedCase, Judgement, KnownCause, ids_of
-
-_T = TypeVar("_T")
+from workerdiag.model.vocabulary import Verdict
+from workerdiag.wire.messages import Heartbeat
+from workerdiag.wire.plain import BrokenValueError, from_plain
+from workerdiag.wire.recorded_death import RecordedDeath
 
 #: Schema number of the JSON, increased with each change that readers could notice.
 JSON_SCHEMA: Final = 1
@@ -25,191 +28,257 @@ MAX_CASES = 100
 MAX_VICTIMS, MAX_NAMED = 50, 10
 #: Number of dead workers whose memory is drawn, the newest of all cases.
 MAX_CURVES = 20
-#: Limits of the reports to keep, of the cases with the newest deaths: number and total bytes, compressed.
-MAX_REPORTS, MAX_REPORT_BYTES = 50, 16 * 2**20
+#: Limits of the reports to keep, of the cases with the newest deaths: number and total characters, compressed.
+MAX_REPORTS, MAX_REPORT_CHARS = 50, 16 * 2**20
 #: Number of counted deaths to remember: ten times what the recorder keeps.
 _MAX_KNOWN = 10_000
-_UNKNOWN: Final = "unknown"
+#: Maximum number of points of a curve: as many as fit into a drawing.
+MAX_POINTS = 120
+_NAME_CHARS = 100
+#: Id of the case for deaths that could not be judged.
+UNJUDGED = "unjudged"
 
 #: Labels of the counts: cause, family and blame.
-Labels = tuple[str, str, str]
+Labels = tuple[str, ...]
+_UNKNOWN: Final = "unknown"
 
 
-@define(eq=False)
+@frozen(kw_only=True)
+class MemoryCurve:
+    """The memory of a worker until it died."""
+
+    #: Relative to the death: negative.
+    seconds: tuple[float, ...] = ()
+    rss_bytes: tuple[int, ...] = ()
+    limit_bytes: int | None = None
+
+
+@frozen(kw_only=True)
+class DeadWorker:
+    """A worker that died."""
+
+    #: As `RecordedDeath.id`, and its id while only a report is known: the scheduler may notice a death later.
+    id: str
+    report_id: str | None = None
+    #: Address of the worker, or its process id if the address is not known.
+    worker: str
+    name: str = ""
+    #: When the scheduler noticed the death, in seconds since the epoch.
+    when: float
+    memory: MemoryCurve = MemoryCurve()
+
+
+_when = attrgetter("when")
+
+
+@frozen(kw_only=True)
 class ShownCase:
-    """One row: a problem and its victims."""
+    """One row: a problem and its victims, those of one judgement or of all."""
 
-    judged: JudgedCase
-    first_at: float
-    last_at: float
-    death_count: int = 0
-    #: Victims by id, in the order of judgement.
-    victims: dict[str, DeadWorker] = field(factory=dict)
-    #: The report, compressed; None if it was dropped.
-    report: bytes | None = None
+    #: The fingerprint of the diagnosis.
+    id: str
+    title: str
+    cause: str | None = None
+    family: str | None = None
+    #: Probability of the cause, from 0 to 1.
+    probability: float = 0.0
+    #: Whether the cause is more than a guess.
+    is_likely: bool = False
+    blame: Verdict = "unknown"
+    #: In the order of judgement.
+    victims: tuple[DeadWorker, ...]
+    death_count: int = field(default=Factory(lambda case: len(case.victims), takes_self=True))
+    first_at: float = field(default=Factory(lambda case: min(map(_when, case.victims)), takes_self=True))
+    last_at: float = field(default=Factory(lambda case: max(map(_when, case.victims)), takes_self=True))
+    #: The report: HTML, compressed with zlib, in base64; empty if there is none.
+    report: str = ""
+
+    @property
+    def labels(self) -> Labels:
+        """The labels under which its deaths are counted."""
+        if self.cause is None or self.family is None or not self.is_likely:
+            return (_UNKNOWN, _UNKNOWN, self.blame)
+        return (self.cause, self.family, self.blame)
+
+    def after(self, earlier: ShownCase) -> ShownCase:
+        """Return the case with the deaths of an *earlier* judgement."""
+        return evolve(
+            self,
+            death_count=earlier.death_count + self.death_count,
+            first_at=min(earlier.first_at, self.first_at),
+            last_at=max(earlier.last_at, self.last_at),
+            victims=(*earlier.victims, *self.victims),
+            report=self.report or earlier.report,
+        )
 
     def to_plain(self, drawn: Container[str]) -> dict[str, object]:
         """Return the row as plain data, with the memory of the deaths in *drawn*."""
-        judged = self.judged
-        newest_first = islice(reversed(self.victims.values()), MAX_NAMED)
-        return {
-            "id": judged.id,
-            "title": judged.title,
-            "cause": judged.cause,
-            "family": judged.family,
-            "probability": round(judged.probability, 3),
-            "is_likely": judged.is_likely,
-            "blame": judged.blame,
-            "death_count": self.death_count,
-            "first_at": self.first_at,
-            "last_at": self.last_at,
-            "workers": [_plain_victim(each, is_drawn=each.id in drawn) for each in newest_first],
-            "report": f"workerdiag/deaths/{judged.id}.html" if self.report is not None else None,
+        return asdict(self, filter=exclude("victims")) | {
+            "workers": [
+                {"worker": each.worker, "name": each.name, "when": each.when}
+                | ({"memory": asdict(each.memory, recurse=False)} if each.id in drawn else {})
+                for each in nlargest(MAX_NAMED, self.victims, key=_when)
+            ],
+            "report": f"workerdiag/deaths/{self.id}.html" if self.report else None,
         }
+
+
+@frozen(kw_only=True)
+class Judgement:
+    """The judgement of some deaths."""
+
+    cases: tuple[ShownCase, ...] = ()
+    #: Ids of the judged deaths; those in no case were expected.
+    death_ids: tuple[str, ...]
+    #: Labels of all causes in the rules.
+    causes: tuple[Labels, ...] = ()
 
 
 class DeathBook:
     """Cases by id, and counts that only grow."""
 
     def __init__(self) -> None:
+        #: Those with the newest deaths first.
         self._cases: dict[str, ShownCase] = {}
-        #: The case of each death, the newest last.
+        #: The case of each death, empty for none, the newest last.
         self._case_of: dict[str, str] = {}
-        self._counts: Counter[Labels] = Counter()
-        self._causes: tuple[KnownCause, ...] = ()
-        #: Version and text of the cached JSON.
-        self._json = (-1, "")
-        #: Grows with each change.
-        self.version = 0
+        #: Number of deaths by cause, family and blame, with zero for other known causes.
+        self.counts: Counter[Labels] = Counter({(_UNKNOWN,) * 3: 0})
+        #: Whether causes without deaths are counted too.
+        self.knows_causes = False
+        self._json: str | None = None
         #: Number of deaths that wait to be judged.
         self.settling_count = 0
         #: Number of deaths that the recorder dropped unread.
         self.missed_count = 0
 
     @property
-    def knows_causes(self) -> bool:
-        """Whether causes without deaths are known too."""
-        return bool(self._causes)
-
-    @property
     def death_count(self) -> int:
         """The number of deaths counted."""
-        return self._counts.total()
-
-    def cases(self) -> list[ShownCase]:
-        """Return the cases, those with the newest deaths first."""
-        return sorted(self._cases.values(), key=lambda each: each.last_at, reverse=True)
-
-    def counts(self) -> Mapping[Labels, int]:
-        """Return the number of deaths by cause, family and blame, with zero for other known causes."""
-        known = [(each.cause, each.family, each.blame) for each in self._causes]
-        return dict.fromkeys([(_UNKNOWN, _UNKNOWN, _UNKNOWN), *known], 0) | self._counts
+        return self.counts.total()
 
     def report(self, case_id: str) -> bytes | None:
         """Return the HTML report of a case; None if there is no such case, or its report was dropped."""
         case = self._cases.get(case_id)
-        return zlib.decompress(case.report) if case is not None and case.report is not None else None
+        return zlib.decompress(base64.b64decode(case.report)) if case is not None and case.report else None
 
     def to_json(self) -> str:
-        """Return everything shown, as docs/dashboard.md describes it. It is cached until the next change."""
-        if self._json[0] != self.version:
-            self._json = (self.version, json.dumps(self._plain()))
-        return self._json[1]
+        """Return everything shown, as docs/dashboard.md describes it. It is kept until the next change."""
+        if self._json is None:
+            cases = self._cases.values()
+            victims = (victim for case in cases for victim in case.victims)
+            drawn = {each.id for each in nlargest(MAX_CURVES, victims, key=_when)}
+            self._json = json.dumps(
+                {
+                    "schema": JSON_SCHEMA,
+                    "death_count": self.death_count,
+                    "settling_count": self.settling_count,
+                    "missed_count": self.missed_count,
+                    "cases": [each.to_plain(drawn) for each in cases],
+                }
+            )
+        return self._json
 
     def settle(self, count: int, missed_count: int = 0) -> None:
         """Note the number of waiting deaths, and of further missed ones."""
         if count != self.settling_count or missed_count:
             self.settling_count = count
             self.missed_count += missed_count
-            self.version += 1
+            self._json = None
 
     def add(self, judgement: Judgement) -> None:
-        """Add a judgement. A death that was judged before moves to its new case."""
-        self._causes = judgement.causes or self._causes
-        told = ids_of(each for case in judgement.cases for each in case.victims)
-        for id_ in judgement.death_ids - told:
-            self._remove(id_)
+        """Add a judgement. A death that was judged before moves to its new case, and stays counted as it was."""
+        self.knows_causes = self.knows_causes or bool(judgement.causes)
+        self.counts.update(dict.fromkeys(judgement.causes, 0))
+        self._remove({id_ for id_ in judgement.death_ids if self._case_of.get(id_)})
         for case in judgement.cases:
-            self._add_case(case)
+            for victim in case.victims:
+                id_ = victim.report_id if victim.report_id in self._case_of else victim.id
+                self.counts[case.labels] += id_ not in self._case_of
+                self._case_of[id_] = case.id
+            earlier = self._cases.get(case.id)
+            self._cases[case.id] = case.after(earlier) if earlier is not None else case
         self._enforce_limits()
-        self.version += 1
+        self._json = None
 
-    def _plain(self) -> dict[str, object]:
-        cases = self.cases()
-        victims = (victim for case in cases for victim in case.victims.values())
-        drawn = {each.id for each in nlargest(MAX_CURVES, victims, key=lambda each: each.when)}
-        return {
-            "schema": JSON_SCHEMA,
-            "death_count": self.death_count,
-            "settling_count": self.settling_count,
-            "missed_count": self.missed_count,
-            "cases": [each.to_plain(drawn) for each in cases],
-        }
-
-    def _add_case(self, judged: JudgedCase) -> None:
-        if not judged.victims:
-            return
-        times = [each.when for each in judged.victims]
-        shown = self._cases.setdefault(judged.id, ShownCase(judged, min(times), max(times)))
-        shown.judged = evolve(judged, victims=(), report="")
-        shown.first_at = min(shown.first_at, *times)
-        shown.last_at = max(shown.last_at, *times)
-        if judged.report:
-            shown.report = base64.b64decode(judged.report)
-        for victim in judged.victims:
-            id_ = victim.report_id if victim.report_id in self._case_of else victim.id
-            if self._case_of.get(id_) not in (None, judged.id):
-                self._remove(id_)
-                self._case_of[id_] = judged.id
-                shown.death_count += 1
-            elif id_ not in self._case_of:
-                self._case_of[id_] = judged.id
-                shown.death_count += 1
-                self._counts[_labels(judged)] += 1
-            shown.victims[id_] = victim
-
-    def _remove(self, death_id: str) -> None:
-        """Remove a death from its case; it stays counted."""
-        shown = self._cases.get(self._case_of.get(death_id, ""))
-        if shown is None:
-            return
-        self._case_of[death_id] = ""
-        shown.victims.pop(death_id, None)
-        shown.death_count -= 1
-        if shown.death_count == 0:
-            del self._cases[shown.judged.id]
+    def _remove(self, death_ids: AbstractSet[str | None]) -> None:
+        """Remove deaths from their cases."""
+        for id_, count in Counter(case_id for each, case_id in self._case_of.items() if each in death_ids).items():
+            if (case := self._cases.get(id_)) is not None:
+                others = tuple(each for each in case.victims if death_ids.isdisjoint((each.id, each.report_id)))
+                self._cases[id_] = evolve(case, victims=others, death_count=case.death_count - count)
 
     def _enforce_limits(self) -> None:
-        for old in self.cases()[MAX_CASES:]:
-            del self._cases[old.judged.id]
-            gone = [id_ for id_, case_id in self._case_of.items() if case_id == old.judged.id]
-            self._case_of |= dict.fromkeys(gone, "")
-        left = MAX_REPORT_BYTES
-        for number, case in enumerate(self.cases()):
-            left -= len(case.report or b"")
-            if number >= MAX_REPORTS or left < 0:
-                case.report = None
-            _forget_oldest(case.victims, MAX_VICTIMS)
-        _forget_oldest(self._case_of, _MAX_KNOWN)
+        newest = sorted(self._cases.values(), key=attrgetter("last_at"), reverse=True)
+        self._cases = {}
+        left = MAX_REPORT_CHARS
+        for case in [each for each in newest if each.death_count][:MAX_CASES]:
+            left -= len(case.report)
+            report = case.report if len(self._cases) < MAX_REPORTS and left >= 0 else ""
+            self._cases[case.id] = evolve(case, report=report, victims=case.victims[-MAX_VICTIMS:])
+        known = list(self._case_of.items())[-_MAX_KNOWN:]
+        self._case_of = {id_: case_id if case_id in self._cases else "" for id_, case_id in known}
 
 
-def _plain_victim(victim: DeadWorker, *, is_drawn: bool) -> dict[str, object]:
-    plain: dict[str, object] = {"worker": victim.worker, "name": victim.name, "when": victim.when}
-    if is_drawn:
-        plain["memory"] = {
-            "seconds": victim.seconds,
-            "rss_bytes": victim.rss_bytes,
-            "limit_bytes": victim.limit_bytes,
-        }
-    return plain
+def read_deaths(lines: Iterable[bytes]) -> list[RecordedDeath]:
+    """Return the deaths in lines of JSON, without those that cannot be read."""
+    deaths = []
+    for line in lines:
+        try:
+            deaths.append(from_plain(RecordedDeath, json.loads(line), []))
+        except (ValueError, BrokenValueError):
+            continue
+    return deaths
 
 
-def _labels(judged: JudgedCase) -> Labels:
-    if judged.cause is None or judged.family is None or not judged.is_likely:
-        return (_UNKNOWN, _UNKNOWN, judged.blame)
-    return (judged.cause, judged.family, judged.blame)
+def unjudged(lines: Iterable[bytes], problem: str) -> Judgement:
+    """Return a case without a cause for the unexpected deaths."""
+    deaths = read_deaths(lines)
+    victims = tuple(victim_of(each) for each in deaths if not each.is_expected)
+    title = f"not diagnosed: {problem}"
+    return Judgement(
+        cases=(ShownCase(id=UNJUDGED, title=title, victims=victims),) if victims else (),
+        death_ids=ids_of(map(victim_of, deaths)),
+    )
 
 
-def _forget_oldest(entries: dict[str, _T], most: int) -> None:
-    while len(entries) > most:
-        del entries[next(iter(entries))]
+def ids_of(victims: Iterable[DeadWorker]) -> tuple[str, ...]:
+    """Return all ids of these deaths."""
+    return tuple(id_ for each in victims for id_ in (each.id, each.report_id) if id_ is not None)
+
+
+def victim_of(death: RecordedDeath) -> DeadWorker:
+    """Return the worker of a recorded death, with the memory in its box or its last heartbeat."""
+    who, record, report = death.identity, death.record, death.report
+    points = _decimated(_memory(death))
+    limits = [each.memory_limit_bytes for each in (record, report) if each is not None]
+    return DeadWorker(
+        id=death.id,
+        report_id=evolve(death, record=None).id if report is not None else None,
+        worker=(who.worker or f"pid {who.pid or 'unknown'}")[:_NAME_CHARS],
+        name=(who.name or "")[:_NAME_CHARS],
+        when=death.time,
+        memory=MemoryCurve(
+            seconds=tuple(round(at - death.time, 2) for at, _ in points),
+            rss_bytes=tuple(count for _, count in points),
+            limit_bytes=next((each for each in limits if each), None),
+        ),
+    )
+
+
+def _memory(death: RecordedDeath) -> list[tuple[float, int]]:
+    box = death.report.box if death.report is not None else None
+    known = [(each.at, each.process_rss_bytes) for each in (box.samples if box is not None else ())]
+    if not known:
+        heartbeat = death.record.last_heartbeat if death.record is not None else Heartbeat()
+        known = [(heartbeat.at or death.time, heartbeat.rss_bytes)]
+    return [(at, count) for at, count in known if count is not None]
+
+
+def _decimated(points: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+    """Return at most `MAX_POINTS` of the points: the highest of each stretch, and always the last."""
+    if len(points) <= MAX_POINTS:
+        return list(points)
+    step = -(-len(points) // (MAX_POINTS - 1))
+    stretches = (points[begin : begin + step] for begin in range(0, len(points), step))
+    return [*(max(each, key=lambda point: point[1]) for each in stretches), points[-1]]

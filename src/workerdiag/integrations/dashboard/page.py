@@ -19,28 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 from tornado.web import Application, HTTPError, RequestHandler
 
-from workerdiag.deadline import CALL_FAILURES, in_thread, monotonic_s
+from workerdiag.deadline import CALL_FAILURES, SettleWindow, in_thread, monotonic_s
 from workerdiag.errors import describe_error
 from workerdiag.guard import guarded
-from workerdiag.incidents.incident import SettleWindow
-from workerdiag.integrations.dashboard.death_history import DeathBook
-from workerdiag.integrations.dashboard.judge import (
-    KILL_S,
-    Judge,
-    JudgedCase,
-    Judgement,
-    JudgingError,
-    JudgingProcess,
-    ids_of,
-    victim_of,
-)
+from workerdiag.integrations.dashboard.death_history import DeathBook, Judgement, unjudged
+from workerdiag.integrations.dashboard.judge_process import KILL_S, JudgingProcess
 from workerdiag.integrations.prometheus import export_counts
 from workerdiag.model.dask import Method, Reply
 from workerdiag.model.stop_reasons import is_deliberate
 from workerdiag.recorder.deaths import HANDLER
 from workerdiag.settings import shipped_text
-from workerdiag.wire.plain import BrokenValueError, from_plain
-from workerdiag.wire.recorded_death import RecordedDeath
 
 if TYPE_CHECKING:
     from workerdiag.model.dask import Scheduler
@@ -73,7 +61,7 @@ def attach(scheduler: Scheduler) -> Undo | None:
 
     parts: dict[str, Callable[[], Undo | None]] = {
         "page": partial(_add_page, scheduler, web, book),
-        "counter": partial(export_counts, book, lambda: loop.call_soon_threadsafe(learn)),
+        "counter": partial(export_counts, lambda: book.counts, lambda: loop.call_soon_threadsafe(learn)),
     }
     for name, add in parts.items():
         with guarded("adding to the dashboard") as adding:
@@ -233,14 +221,12 @@ _WAIT_S, _LEAST_WAIT_S = 60.0, 0.05
 #: Seconds that the thread waits beyond the time limit of the process.
 _SLACK_S = 5.0
 _THREAD = "workerdiag-deaths"
-#: Id of the case for deaths that could not be judged.
-UNJUDGED = "unjudged"
 
 
 class DeathFollower:
     """Follows deaths until it is cancelled or the scheduler closes: asks the recorder, and judges in a thread."""
 
-    def __init__(self, ask: Method, book: DeathBook, judge: Judge, *, settle_s: float = SETTLE_S) -> None:
+    def __init__(self, ask: Method, book: DeathBook, judge: JudgingProcess, *, settle_s: float = SETTLE_S) -> None:
         self._ask = ask
         self._book = book
         self._judge = judge
@@ -266,7 +252,7 @@ class DeathFollower:
             return
         try:
             self._book.add(await self._judged([]))
-        except JudgingError as problem:
+        except CALL_FAILURES as problem:
             logger.info("The known causes cannot be listed: %s", problem)
 
     async def _look(self) -> bool:
@@ -295,7 +281,7 @@ class DeathFollower:
         self._settling.judged()
         try:
             judgement = await self._judged(deaths)
-        except JudgingError as problem:
+        except CALL_FAILURES as problem:
             logger.warning("The page of deaths has no diagnosis for %d deaths: %s", len(deaths), problem)
             judgement = await in_thread(_THREAD, partial(unjudged, deaths, str(problem)), timeout_s=KILL_S)
         self._book.add(judgement)
@@ -304,28 +290,9 @@ class DeathFollower:
 
     async def _judged(self, deaths: Sequence[bytes]) -> Judgement:
         async with self._one_at_a_time:
-            try:
-                return await in_thread(_THREAD, lambda: self._judge.judge(deaths), timeout_s=KILL_S + _SLACK_S)
-            except CALL_FAILURES as problem:
-                raise JudgingError(str(problem)) from problem
+            return await in_thread(_THREAD, lambda: self._judge.judge(deaths), timeout_s=KILL_S + _SLACK_S)
 
 
 def _is_deliberate(death: Reply) -> bool:
     record = death.get("record") or {}
     return is_deliberate(announced=record.get("is_expected") is True, close_reason=record.get("close_reason"))
-
-
-def unjudged(deaths: Sequence[bytes], problem: str) -> Judgement:
-    """Return a case without a cause for the unexpected deaths."""
-    known = []
-    for line in deaths:
-        try:
-            known.append(from_plain(RecordedDeath, json.loads(line), []))
-        except (ValueError, BrokenValueError):
-            continue
-    victims = tuple(victim_of(each) for each in known if not each.is_expected)
-    title = f"not diagnosed: {problem}"
-    return Judgement(
-        cases=(JudgedCase(id=UNJUDGED, title=title, victims=victims),) if victims else (),
-        death_ids=ids_of(map(victim_of, known)),
-    )

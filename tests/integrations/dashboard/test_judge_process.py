@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
 import sys
 import zlib
-from subprocess import run
 
 import pytest
 
 from support.dashboard_deaths import recorded_line
-from workerdiag.integrations.dashboard import judge as judge_client
-from workerdiag.integrations.dashboard.judge import (
-    MAX_POINTS,
-    JudgingError,
-    JudgingProcess,
-    ids_of,
-    parse_judgement,
-    victim_of,
-)
+from workerdiag.integrations.dashboard import judge_process
+from workerdiag.integrations.dashboard.death_history import MAX_POINTS, ids_of, victim_of
+from workerdiag.integrations.dashboard.judge_process import JudgingError, JudgingProcess, parse_judgement
 from workerdiag.wire.plain import from_plain
 from workerdiag.wire.recorded_death import RecordedDeath
 
@@ -52,9 +46,8 @@ def test_the_report_is_a_page(judged):
 
 def test_all_known_causes_are_listed(judged):
     """Each cause of the shipped rules comes with its family and blame."""
-    causes = {each.cause: each for each in judged.causes}
-    assert len(causes) > 50
-    assert causes["signal.segfault"].family == "signal"
+    assert len(judged.causes) > 50
+    assert ("signal.segfault", "signal", "task") in judged.causes
 
 
 def test_a_process_that_fails_says_why(monkeypatch):
@@ -63,7 +56,7 @@ def test_a_process_that_fails_says_why(monkeypatch):
     with pytest.raises(JudgingError, match="ended with status"):
         JudgingProcess().judge([])
     monkeypatch.setattr(sys, "executable", "/no/such/python")
-    with pytest.raises(JudgingError, match="FileNotFoundError"):
+    with pytest.raises(FileNotFoundError):
         JudgingProcess().judge([])
 
 
@@ -76,8 +69,8 @@ def test_a_frozen_program_starts_no_copy_of_itself(monkeypatch):
 
 def test_a_process_that_takes_too_long_is_killed(monkeypatch):
     """Nothing runs on for ever beside a scheduler."""
-    monkeypatch.setattr(judge_client, "KILL_S", 0.01)
-    with pytest.raises(JudgingError, match="TimeoutExpired"):
+    monkeypatch.setattr(judge_process, "KILL_S", 0.01)
+    with pytest.raises(subprocess.TimeoutExpired):
         JudgingProcess().judge([recorded_line(1)])
 
 
@@ -89,7 +82,9 @@ def test_a_stopped_judge_judges_no_more():
         judge.judge([recorded_line(1)])
 
 
-@pytest.mark.parametrize("lines", [[], [b"{"], [b"[]"], [b'{"kind": "case"}'], [b'{"kind": "end"}'], [b"\xff"]])
+@pytest.mark.parametrize(
+    "lines", [[], [b"{"], [b"[]"], [b'{"title": "x"}'], [b"{}", b'{"death_ids": []}'], [b"\xff"]]
+)
 def test_an_answer_that_is_not_whole_is_none(lines):
     """Half an answer, as of a process that was killed, is not taken for the whole."""
     assert parse_judgement(lines) is None
@@ -99,12 +94,12 @@ def test_the_scheduler_loads_nothing_that_reasons():
     """What runs in the scheduler imports neither the rules nor the search, nor what renders."""
     script = """
 import sys
-import workerdiag.integrations.dashboard
+import workerdiag.integrations.dashboard.page
 heavy = ("api", "matching", "pipeline", "rendering", "rulebook", "scoring", "sources", "correlation")
 print([name for name in sys.modules if name.startswith("workerdiag.") and name.split(".")[1] in heavy])
 print([name for name in ("bokeh", "prometheus_client", "hyperscan") if name in sys.modules])
 """
-    found = run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert found.stdout.split("\n")[:2] == ["[]", "[]"]
 
 
@@ -114,9 +109,9 @@ def test_a_curve_is_short_and_keeps_its_peak():
     plain = json.loads(recorded_line(1))
     plain["report"]["box"]["samples"] = samples
     victim = victim_of(from_plain(RecordedDeath, plain, []))
-    assert len(victim.seconds) == len(victim.rss_bytes) <= MAX_POINTS + 1
-    assert max(victim.rss_bytes) == 999
-    assert victim.seconds[-1] == round(100.0 + 3599 - victim.when, 2)
+    assert len(victim.memory.seconds) == len(victim.memory.rss_bytes) <= MAX_POINTS + 1
+    assert max(victim.memory.rss_bytes) == 999
+    assert victim.memory.seconds[-1] == round(100.0 + 3599 - victim.when, 2)
 
 
 def test_a_worker_without_box_has_its_last_heartbeat():
@@ -124,5 +119,5 @@ def test_a_worker_without_box_has_its_last_heartbeat():
     plain = json.loads(recorded_line(1))
     del plain["report"]
     victim = victim_of(from_plain(RecordedDeath, plain, []))
-    assert victim.rss_bytes == (60,)
-    assert victim.limit_bytes == 100
+    assert victim.memory.rss_bytes == (60,)
+    assert victim.memory.limit_bytes == 100

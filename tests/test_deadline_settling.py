@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerdiag.incidents.incident import MOST_TIMES, SettleWindow
+from workerdiag.deadline import MOST_TIMES, SettleWindow
 
 SETTLE_S = 10.0
 
