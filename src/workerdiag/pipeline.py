@@ -15,9 +15,10 @@ from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Findings, Match
 from workerdiag.model.evidence import Evidence, Gap, LogChunk
 from workerdiag.model.identity import Identity
+from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import Rulebook
 from workerdiag.scoring.conclude import conclude
-from workerdiag.scoring.evaluate import EvaluatedDeath, evaluate_deaths
+from workerdiag.scoring.evaluate import evaluate_deaths
 
 #: Number of reports of ends that are merged even if it is late.
 _ALWAYS_MERGED = 100
@@ -74,8 +75,8 @@ def diagnose(  # noqa: PLR0913  all but two have defaults
 
 def judge_matches(
     matches: Sequence[Match], evidence: Sequence[Evidence], book: Rulebook, matcher: Matcher
-) -> Iterator[EvaluatedDeath]:
-    """Yield each death in the *matches* of many logs and in other evidence.
+) -> Iterator[tuple[ProcessEnd, Findings]]:
+    """Yield each death in the *matches* of many logs and in other evidence, with the findings about it alone.
 
     Args:
         matches: The matches in the logs of one cluster run, log by log.

@@ -23,7 +23,7 @@ from support.watched_deaths import (
 )
 from workerdiag.incidents import judge as judge_module
 from workerdiag.incidents.incident import WatchedDeath, watched_deaths
-from workerdiag.incidents.judge import DeathFinding, judge, judge_standstill
+from workerdiag.incidents.judge import judge, judge_standstill
 from workerdiag.model.diagnosis import Death
 from workerdiag.model.evidence import Event, Inspected, LogChunk
 from workerdiag.model.identity import Identity
@@ -123,8 +123,8 @@ def test_a_guess_does_not_part_a_death_from_its_cascade(probability, count, monk
     def found(watched, deaths):
         causes = ((SEGFAULT, 0.9), (EXIT, probability))
         return [
-            evolve(each, cause=cause, probability=chance)
-            for each, (cause, chance) in zip(deaths[: len(watched)], causes, strict=True)
+            (each, evolve(death, cause=cause, probability=chance))
+            for each, death, (cause, chance) in zip(watched, deaths[: len(watched)], causes, strict=True)
         ]
 
     monkeypatch.setattr(judge_module, "pair_deaths", found)
@@ -146,7 +146,10 @@ def test_only_a_sure_and_deliberate_stop_is_silent(cause, probability, told, mon
     """A stop that is only likely is told, and so is one that the platform asked for."""
 
     def found(watched, deaths):
-        return [evolve(each, cause=cause, probability=probability) for each in deaths[: len(watched)]]
+        return [
+            (each, evolve(death, cause=cause, probability=probability))
+            for each, death in zip(watched, deaths[: len(watched)], strict=True)
+        ]
 
     monkeypatch.setattr(judge_module, "pair_deaths", found)
     assert len(judge([crashed(1)], timeout_s=LONG_S)) == told
@@ -253,8 +256,7 @@ def test_finding_what_a_death_follows_takes_few_looks(monkeypatch):
     known = Death(identity=Identity(), assigned=("load",), cause=SEGFAULT, probability=0.9)
     unknown = evolve(known, cause=None)
     deaths = [
-        DeathFinding(death=evolve(crashed(number), when=NOW + number / 100), found=(known, unknown)[number % 2])
-        for number in range(2000)
+        (evolve(crashed(number), when=NOW + number / 100), (known, unknown)[number % 2]) for number in range(2000)
     ]
     (group,) = judge_module._groups(deaths)
     assert len(group) == 2000

@@ -8,7 +8,8 @@ from functools import partial
 from itertools import islice, pairwise
 from math import inf
 
-from attrs import define, evolve, field
+from attrs import asdict, define, evolve, field
+from attrs.filters import exclude
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import NO_IDENTITY, Identity
@@ -315,18 +316,8 @@ class EndBuilder:
 
     def build(self) -> ProcessEnd:
         """The end as a value."""
-        return ProcessEnd(
-            identity=self.identity,
-            when=self.when,
-            signal=self.signal,
-            status=self.status,
-            stop_requested=self.stop_requested,
-            deregistered=self.deregistered,
-            lost=self.lost,
-            reason=self.reason,
-            reporters=tuple(self.reporters),
-            marks=tuple(self.marks),
-        )
+        known = asdict(self, recurse=False, filter=exclude("restarted"))
+        return ProcessEnd(**known | {"reporters": tuple(self.reporters), "marks": tuple(self.marks)})
 
 
 class EndList:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from math import inf
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import DEFAULT_RULEBOOK, answer, read_arguments
@@ -29,7 +29,7 @@ from workerdiag.incidents.incident import (
 )
 from workerdiag.model.diagnosis import SURE_ENOUGH, Death
 from workerdiag.model.evidence import Event, Evidence, LogChunk
-from workerdiag.model.identity import Identity
+from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.signals import UNREADABLE_STATUS
@@ -45,31 +45,8 @@ _CONSEQUENCE_S = 10.0
 _LEAST_S = 2.0
 
 
-@frozen(kw_only=True)
-class DeathFinding:
-    """One death, with its own conclusion."""
-
-    death: WatchedDeath
-    #: None: the diagnosis does not list this death.
-    found: Death | None = None
-
-    @property
-    def cause(self) -> str | None:
-        """Its own cause, if likely enough: a guess does not distinguish deaths."""
-        found = self.found
-        return found.cause if found is not None and found.probability >= SURE_ENOUGH else None
-
-    @property
-    def has_exit(self) -> bool:
-        """Whether its exit is known; a nanny that could not learn it says status 255."""
-        found = self.found
-        return found is not None and (found.signal is not None or found.status not in (None, UNREADABLE_STATUS))
-
-    @property
-    def tasks(self) -> frozenset[str]:
-        """The tasks on the worker."""
-        found = self.found
-        return frozenset() if found is None else frozenset((*found.assigned, *(found.executing or ())))
+#: A death, and what all deaths together say of it; of one that their diagnosis does not list, nothing.
+Judged = tuple[WatchedDeath, Death]
 
 
 def judge(deaths: Sequence[WatchedDeath], *, timeout_s: float) -> list[WatchedIncident]:
@@ -101,12 +78,12 @@ def _incidents(lost: Sequence[WatchedDeath], book: Rulebook, deadline: Deadline)
         each
         for begin in range(0, len(lost), _TOGETHER)
         for each in _judged(lost[begin : begin + _TOGETHER], deadline)
-        if each.found is None or not is_deliberate_stop(each.found, book)
+        if not is_deliberate_stop(each[1], book)
     ]
     by_key: dict[str, WatchedIncident] = {}
     samples: dict[str, list[WatchedDeath]] = {}
     for group in _groups(judged):
-        members = [each.death for each in group]
+        members = [death for death, _ in group]
         sample = _sample(group)
         diagnosis = _explained_sample(sample, len(members), deadline)
         if diagnosis.outcome == "no-death":
@@ -117,24 +94,24 @@ def _incidents(lost: Sequence[WatchedDeath], book: Rulebook, deadline: Deadline)
             sample = samples[key]
             diagnosis = _explained_sample(sample, len(members), deadline)
         samples[key] = sample
-        is_unexplained = not is_likely(diagnosis) and not any(each.has_exit for each in group)
+        is_unexplained = not is_likely(diagnosis) and not any(_exit_of(found) for _, found in group)
         is_unexplained &= key not in by_key or by_key[key].is_unexplained
         by_key[key] = evolve(_incident(members, diagnosis), key=key, is_unexplained=is_unexplained)
     return sorted(by_key.values(), key=lambda each: each.when)
 
 
-def _judged(lost: Sequence[WatchedDeath], deadline: Deadline) -> Iterator[DeathFinding]:
+def _judged(lost: Sequence[WatchedDeath], deadline: Deadline) -> Iterator[Judged]:
     diagnosis = _explained(_evidence(lost), deadline)
-    for death, found in zip(lost, pair_deaths(lost, diagnosis.deaths), strict=True):
-        yield DeathFinding(death=_with_process(death, found), found=found)
+    for death, found in pair_deaths(lost, diagnosis.deaths):
+        yield _with_process(death, found), found
 
 
-def _with_process(death: WatchedDeath, found: Death | None) -> WatchedDeath:
+def _with_process(death: WatchedDeath, found: Death) -> WatchedDeath:
     """Return the death with the process that all deaths together gave it, without what logs say of others.
 
     By its own evidence alone, the exit of a worker that died beside it could be taken for its own.
     """
-    if death.identity.pid is not None or found is None or found.identity.pid is None:
+    if death.identity.pid is not None or found.identity.pid is None:
         return death
     known = evolve(death, identity=death.identity.merged_with(found.identity))
     return evolve(known, evidence=tuple(_own_records(known)))
@@ -148,39 +125,53 @@ def _own_records(death: WatchedDeath) -> Iterator[Evidence]:
             yield evolve(piece, data=kept.encode())
 
 
-def _groups(judged: Sequence[DeathFinding]) -> list[list[DeathFinding]]:
+def _groups(judged: Sequence[Judged]) -> list[list[Judged]]:
     """Group the deaths by cause, with their consequences, and the others by exit."""
-    groups: dict[tuple[str, str], list[DeathFinding]] = {}
-    had_task: dict[str, list[DeathFinding]] = {}
+    groups: dict[tuple[str, str], list[Judged]] = {}
+    had_task: dict[str, list[Judged]] = {}
     for each in judged:
-        if each.cause is not None:
-            for task in each.tasks:
+        if _cause_of(each[1]) is not None:
+            for task in _tasks_of(each[1]):
                 had_task.setdefault(task, []).append(each)
     for each in judged:
-        cause = each.cause or _cause_before(each, had_task)
-        ending = exit_class([each.found]) if each.found is not None and each.has_exit else ""
-        groups.setdefault(("cause", cause) if cause else ("ending", ending), []).append(each)
+        cause = _cause_of(each[1]) or _cause_before(each, had_task)
+        groups.setdefault(("cause", cause) if cause else ("ending", _exit_of(each[1])), []).append(each)
     return list(groups.values())
 
 
-def _cause_before(judged: DeathFinding, had_task: Mapping[str, Sequence[DeathFinding]]) -> str | None:
+def _cause_of(found: Death) -> str | None:
+    """Return its own cause, if likely enough: a guess does not distinguish deaths."""
+    return found.cause if found.probability >= SURE_ENOUGH else None
+
+
+def _exit_of(found: Death) -> str:
+    """Return the class of its exit; empty if unknown: a nanny that could not learn it says status 255."""
+    is_known = found.signal is not None or found.status not in (None, UNREADABLE_STATUS)
+    return exit_class([found]) if is_known else ""
+
+
+def _tasks_of(found: Death) -> frozenset[str]:
+    return frozenset((*found.assigned, *(found.executing or ())))
+
+
+def _cause_before(judged: Judged, had_task: Mapping[str, Sequence[Judged]]) -> str | None:
     """Return the cause of the first death, seconds ago, of a worker with one of the same tasks."""
-    when = judged.death.when
+    when = _when(judged)
     before = []
-    for task in judged.tasks:
+    for task in _tasks_of(judged[1]):
         of_task = had_task.get(task, ())  # the oldest first
         place = bisect_left(of_task, when - _CONSEQUENCE_S, key=_when)
-        before += [each for each in of_task[place : place + 1] if each.death.when <= when]
-    return min(before, key=_when).cause if before else None
+        before += [each for each in of_task[place : place + 1] if _when(each) <= when]
+    return _cause_of(min(before, key=_when)[1]) if before else None
 
 
-def _when(judged: DeathFinding) -> float:
-    return judged.death.when
+def _when(judged: Judged) -> float:
+    return judged[0].when
 
 
-def _sample(group: Sequence[DeathFinding]) -> list[WatchedDeath]:
-    known = [each for each in group if each.cause is not None]
-    return [each.death for each in (known or group)[:_SAMPLE]]
+def _sample(group: Sequence[Judged]) -> list[WatchedDeath]:
+    known = [each for each in group if _cause_of(each[1]) is not None]
+    return [death for death, _ in (known or group)[:_SAMPLE]]
 
 
 def _evidence(deaths: Sequence[WatchedDeath]) -> list[Evidence]:
@@ -235,14 +226,13 @@ class _CollectedEvidence:
         yield from self._evidence
 
 
-def pair_deaths(watched: Sequence[WatchedDeath], found: Sequence[Death]) -> list[Death | None]:
-    """Return for each watched death that of the diagnosis, or None. Each is used once, the nearest in time."""
+def pair_deaths(watched: Sequence[WatchedDeath], found: Sequence[Death]) -> Iterator[Judged]:
+    """Yield each watched death with that of the diagnosis, the nearest in time, of which each is used once."""
     free: dict[str, list[Death]] = {}
     for death in found:
         for name in _names(death.identity):
             free.setdefault(name, []).append(death)
     taken: set[int] = set()
-    pairs = []
     for each in watched:
         same = [
             death
@@ -250,11 +240,9 @@ def pair_deaths(watched: Sequence[WatchedDeath], found: Sequence[Death]) -> list
             for death in free.get(name, ())
             if id(death) not in taken and each.identity.same_process(death.identity)
         ]
-        nearest = min(same, key=lambda death: _seconds_to_death(each, death), default=None)
-        if nearest is not None:
-            taken.add(id(nearest))
-        pairs.append(nearest)
-    return pairs
+        nearest = min(same, key=lambda death: _seconds_to_death(each, death), default=Death(identity=NO_IDENTITY))
+        taken.add(id(nearest))
+        yield each, nearest
 
 
 def _names(identity: Identity) -> Iterator[str]:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from attrs import evolve, frozen
 
 from workerdiag.deadline import NO_DEADLINE, Deadline
-from workerdiag.model.diagnosis import SURE_ENOUGH, Death, Match, RankedCause
+from workerdiag.model.diagnosis import SURE_ENOUGH, Blame, Findings, Match, RankedCause
 from workerdiag.model.incident import Case, Incident
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import Rulebook
-from workerdiag.model.vocabulary import MatchRole, Outcome, Verdict
+from workerdiag.model.vocabulary import MatchRole, Outcome
 from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.findings import assigned_tasks, death_of_end, fingerprint, ranked_cause
 from workerdiag.scoring.probabilities import CauseScore, CauseScoring, Distribution, by_owner, distribution
@@ -171,47 +171,34 @@ def _explained(evaluated: Iterable[EvaluatedCase]) -> list[EvaluatedCase]:
     return [each for each in evaluated if each.chances.explanation]
 
 
-@frozen(kw_only=True)
-class EvaluatedDeath:
-    """One death with its likeliest cause and who needs to act."""
+def evaluate_deaths(incident: Incident, book: Rulebook) -> Iterator[tuple[ProcessEnd, Findings]]:
+    """Every death of *incident* by itself, oldest first, however many there are: its end, and who needs to act.
 
-    death: Death
-    end: ProcessEnd
-    outcome: Outcome
-    #: Its likeliest cause, if that is likelier than unknown.
-    cause: RankedCause | None
-    blame: Verdict
-    #: Equal for deaths from the same trouble.
-    fingerprint: str
-
-
-def evaluate_deaths(incident: Incident, book: Rulebook) -> Iterator[EvaluatedDeath]:
-    """Every death of *incident* by itself, oldest first, however many there are."""
+    The findings have its likeliest cause, if that is likelier than unknown, and no summary.
+    """
     evaluator = _Evaluator(incident, book)
     for case in incident.cases:
         if case.end is not None:
-            yield _evaluated_death(evaluator.evaluated(case), case.end, incident, book)
+            yield case.end, _findings(evaluator.evaluated(case), case.end, incident, book)
 
 
-def _evaluated_death(
-    evaluated: EvaluatedCase, end: ProcessEnd, incident: Incident, book: Rulebook
-) -> EvaluatedDeath:
+def _findings(evaluated: EvaluatedCase, end: ProcessEnd, incident: Incident, book: Rulebook) -> Findings:
     best = evaluated.chances.explanation
     rule = book.cause(best[0]) if best is not None else None
-    cause = None
-    verdict: Verdict = "unknown"
+    causes: tuple[RankedCause, ...] = ()
+    blame = Blame()
     if rule is not None and best is not None:
         scores = [each for each in evaluated.cause_scores if each.cause.id == rule.id]
-        cause = ranked_cause(rule, best[1], scores)
-        verdict = rule.blame if best[1] >= SURE_ENOUGH else "unknown"
-    outcome: Outcome = "explained" if cause is not None else "unknown"
+        causes = (ranked_cause(rule, best[1], scores),)
+        blame = Blame(verdict=rule.blame if best[1] >= SURE_ENOUGH else "unknown")
+    outcome: Outcome = "explained" if causes else "unknown"
     death = death_of_end(end, best, incident, evaluated.matches)
     task = next(iter(assigned_tasks(end.marks)), None)
-    return EvaluatedDeath(
-        death=redact_object(death),
-        end=end,
+    return Findings(
         outcome=outcome,
-        cause=redact_object(cause),
-        blame=verdict,
-        fingerprint=fingerprint(outcome, [cause] if cause else [], [death], task),
+        summary="",
+        causes=redact_object(causes),
+        deaths=(redact_object(death),),
+        blame=blame,
+        fingerprint=fingerprint(outcome, causes, [death], task),
     )

@@ -17,12 +17,12 @@ from attrs import define, evolve, field, frozen
 from workerdiag.deadline import monotonic_s
 from workerdiag.errors import TriageError, describe_error
 from workerdiag.guard import guarded
-from workerdiag.model.diagnosis import Match
+from workerdiag.model.diagnosis import Findings, Match
 from workerdiag.model.evidence import Evidence, Gap, Inspected
 from workerdiag.model.identity import host_of
+from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import Rulebook
 from workerdiag.pipeline import judge_matches
-from workerdiag.scoring.evaluate import EvaluatedDeath
 from workerdiag.triage.jobs import INSTALL, Done, JobRunner, Lost, check_workers
 from workerdiag.triage.outcome import (
     PartOutcome,
@@ -318,8 +318,8 @@ def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list
     offsets = {(each.origin, each.line): each.offset or 0 for each in reversed(matches)}
     common = Versions.common(versions.values())
     rows = (
-        _death_row(each, run, offsets, places, book.release)
-        for each in judge_matches(matches, evidence, book, matcher)
+        _death_row(end, findings, run, offsets, places, book.release)
+        for end, findings in judge_matches(matches, evidence, book, matcher)
     )
     known = ((row, versions.get(row.url, common).or_else(common)) for row in rows)
     return [evolve(row, distributed_version=its.distributed, python_version=its.python) for row, its in known]
@@ -354,22 +354,23 @@ def _moved(match: Match, lines: int) -> Match:
 
 
 def _death_row(
-    judged: EvaluatedDeath,
+    end: ProcessEnd,
+    findings: Findings,
     run: Run,
     offsets: Mapping[tuple[str, int], int],
     places: Mapping[str, str],
     knowledge: str,
 ) -> DeathRow:
-    death, cause = judged.death, judged.cause
-    marks = (mark for mark in judged.end.marks if (mark.origin, mark.line) in offsets)
+    (death,), cause = findings.deaths, findings.top
+    marks = (mark for mark in end.marks if (mark.origin, mark.line) in offsets)
     first = min(marks, key=lambda mark: (mark.origin, mark.line), default=None)
     return DeathRow(
-        case=judged.fingerprint,
+        case=findings.fingerprint,
         cause=cause.id if cause else None,
         family=cause.family if cause else None,
         probability=cause.probability if cause else 0.0,
-        outcome=judged.outcome,
-        blame=judged.blame,
+        outcome=findings.outcome,
+        blame=findings.blame.verdict,
         stop_requested=death.stop_requested,
         host=death.identity.host or host_of(death.identity.worker) or host_of(death.identity.nanny),
         worker=death.identity.worker,
