@@ -107,7 +107,7 @@ class EndlessFeed:
         position = max(last, min(last + random.randint(1, 3), self._most))
         deaths = tuple(watched_death(number) for number in range(last + 1, position + 1))
         cursor = Cursor(epoch="e", position=position)
-        return FeedBatch(cluster=CLUSTER, cursor=cursor, now=time.time(), deaths=deaths)
+        return FeedBatch(cursor=cursor, now=time.time(), deaths=deaths)
 
     async def stored(self, _):
         return ()

@@ -80,7 +80,6 @@ class SimulatedFeed:
         missed = sum(self.missed.pop(each) for each in list(self.missed) if each <= self.second)
         stands = self.standstill[0] <= self.second < self.standstill[1]
         return FeedBatch(
-            cluster=self.cluster,
             cursor=Cursor(epoch=self._epoch(), position=position + len(dead)),
             now=self.now(),
             deaths=tuple(evolve(each) for each in dead),

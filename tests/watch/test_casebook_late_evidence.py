@@ -31,9 +31,7 @@ class Watcher:
         """The feed tells of these deaths, for the first time or with more evidence."""
         self.now += later_s
         deaths = tuple(known_death(number) for number in numbers)
-        self.book.receive(
-            FeedBatch(cluster=CLUSTER, cursor=Cursor(epoch="e", position=1), now=self.now, deaths=deaths)
-        )
+        self.book.receive(FeedBatch(cursor=Cursor(epoch="e", position=1), now=self.now, deaths=deaths))
 
     def judge(self, diagnosis, **more):
         """All that is to be judged died of one cause."""

@@ -172,7 +172,7 @@ class WatchLoop:
         # a watcher restarted before the journal is read begins with the earlier scheduler too
         new_count = self.book.receive(batch) if self._journals.is_over else self.book.add(batch.deaths)
         self._cursor, self._seen_at = batch.cursor, now
-        self.progress.seen(now, batch.cluster, new_count)
+        self.progress.seen(now, self.book.cluster, new_count)
         if new_count or (self.book.late and self._settling.due_at is None):
             self._settling.arrived(now)
         self._blindness.regained("scheduler")

@@ -23,7 +23,7 @@ from workerdiag.sources.cluster.queries import Asker, answer_in_time
 from workerdiag.sources.cluster.workers import fetch_identity
 from workerdiag.sources.recorder.source import is_recording
 from workerdiag.watch.feed.connection import LATE_S, Connection
-from workerdiag.watch.feed.feed import LISTEN_S, Cursor, Look, with_farewell
+from workerdiag.watch.feed.feed import LISTEN_S, Cursor, FeedBatch, with_farewell
 from workerdiag.watch.feed.look_handler import LOOK, LookReply, LookRequest, look_installer
 from workerdiag.wire import DEATH_TOPIC
 from workerdiag.wire.recorded_death import ClusterFigures, removal_id
@@ -76,7 +76,7 @@ class EventReader:
         #: Whether the scheduler answers `LOOK`; None: not tried.
         self._can_look: bool | None = None
 
-    async def look(self, after: Cursor | None, *, wait_s: float, or_recorder: bool) -> Look | None:
+    async def look(self, after: Cursor | None, *, wait_s: float, or_recorder: bool) -> FeedBatch | None:
         """Return the removals after a cursor, of which it waits *wait_s* seconds for the first.
 
         With *or_recorder* it returns None if there is a recorder, which knows more.
@@ -91,7 +91,7 @@ class EventReader:
             return None
         deaths = [Removed(*each).death() for each in reply["removals"]]
         told, farewell = await self._with_evidence_or_farewell(deaths, reply)
-        return Look(
+        return FeedBatch(
             cursor=Cursor(epoch=f"{kind} {reply['scheduler_id']}", position=reply["position"]),
             now=reply["now"],
             deaths=told,

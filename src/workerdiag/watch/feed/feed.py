@@ -26,19 +26,24 @@ class Cursor:
 
 @frozen(kw_only=True)
 class FeedBatch:
-    """The result of one question to the scheduler."""
+    """The result of one question to a scheduler, its recorder, or of reading its events."""
 
-    #: Name of the cluster for people, else the address of its scheduler.
-    cluster: str
     cursor: Cursor
     #: The scheduler's clock, in seconds since the epoch.
     now: float
     #: Oldest first.
     deaths: tuple[WatchedDeath, ...] = ()
+    #: Ids of those without a report of a nanny.
+    unreported: frozenset[str] = frozenset()
     #: Number of deaths or events that were overwritten unread.
     missed_count: int = 0
+    figures: ClusterFigures = field(factory=ClusterFigures)
     #: Evidence of a standstill; empty without one.
     standstill: tuple[Evidence, ...] = field(default=(), eq=False, repr=False)
+    #: Why the scheduler closes; None: it does not.
+    closing_reason: str | None = None
+    #: The journal of the scheduler; None: none, or not known.
+    journal: str | None = None
 
 
 @frozen(kw_only=True)
@@ -67,25 +72,6 @@ class DeathFeed(Protocol):
 
     async def close(self) -> None:
         """Close the connection."""
-
-
-@frozen(kw_only=True)
-class Look:
-    """The result of one question to a recorder, or of reading events."""
-
-    cursor: Cursor
-    #: The scheduler's clock, in seconds since the epoch.
-    now: float
-    #: Oldest first.
-    deaths: tuple[WatchedDeath, ...] = ()
-    missed_count: int = 0
-    figures: ClusterFigures = field(factory=ClusterFigures)
-    #: Ids of deaths without a report of a nanny.
-    unreported: frozenset[str] = frozenset()
-    #: Why the scheduler closes; None: it does not.
-    closing_reason: str | None = None
-    #: The journal of the scheduler; None: none, or not known.
-    journal: str | None = None
 
 
 #: A closing scheduler answers all questions, and then closes all connections; the answer may arrive later.

@@ -12,11 +12,11 @@ import asyncio
 import heapq
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from workerdiag.deadline import CALL_FAILURES, Deadline, in_thread
 from workerdiag.errors import (
@@ -39,7 +39,7 @@ from workerdiag.sources.cluster.queries import answer_in_time
 from workerdiag.sources.recorder.records import RecordParser
 from workerdiag.watch.feed.connection import LATE_S, Connection, Target, read_target
 from workerdiag.watch.feed.events import EventReader
-from workerdiag.watch.feed.feed import LISTEN_S, Cursor, FeedBatch, Look, StoredDeaths, with_farewell
+from workerdiag.watch.feed.feed import LISTEN_S, Cursor, FeedBatch, StoredDeaths, with_farewell
 from workerdiag.wire import MESSAGE_SCHEMA
 from workerdiag.wire.messages import DeathMessage
 from workerdiag.wire.plain import from_plain
@@ -55,14 +55,6 @@ _UNKNOWN_S = 24 * 3600.0
 #: A scheduler stopped by a signal may start again. Any other reason is the end of the cluster.
 _SIGNAL = "signal-"
 _MAX_SCHEDULERS = 100
-
-
-@frozen
-class _LastWord:
-    #: The scheduler's clock.
-    now: float
-    #: Where it appends its records; None: nowhere, or not known.
-    journal: str | None
 
 
 class SchedulerFeed:
@@ -98,8 +90,8 @@ class SchedulerFeed:
         self._peer = PeerCheck()
         #: Whether the recorder is asked; and whether there is one of an unknown version.
         self._is_recorded = self._is_unknown_recorder = False
-        #: The last answer of each scheduler, by epoch; the newest is the last.
-        self._last_words: dict[str, _LastWord] = {}
+        #: The last answer of each scheduler without its deaths, by epoch; the newest is the last.
+        self._last_words: dict[str, FeedBatch] = {}
         #: Address of the scheduler that said that it was closed on purpose.
         self._ended_address: str | None = None
 
@@ -135,7 +127,9 @@ class SchedulerFeed:
             self._raise_if_ended(address)
             raise SchedulerUnreachableError(address, told)
         self._peer.answered(address)
-        return self._batch(look, standstill, address)
+        self._note_word(look)
+        self._check_open(look, address)
+        return evolve(look, standstill=standstill)
 
     async def stored(self, after: Cursor | None) -> StoredDeaths:
         """Return the deaths in the journal of a scheduler that is gone; some of them may be known.
@@ -175,7 +169,7 @@ class SchedulerFeed:
 
     async def _look(
         self, connection: Connection, events: EventReader, after: Cursor | None, *, wait_s: float
-    ) -> Look:
+    ) -> FeedBatch:
         """Ask the recorder, or read the events if there is none; it may come and go."""
         was_recorded = self._is_recorded
         if not self._is_recorded:
@@ -201,14 +195,13 @@ class SchedulerFeed:
         by_time = tuple(sorted(deaths.values(), key=lambda each: each.when))
         return evolve(look, deaths=by_time, closing_reason=look.closing_reason or farewell)
 
-    def _batch(self, look: Look, standstill: Sequence[Evidence], address: str) -> FeedBatch:
-        """Return the batch of a look.
+    def _check_open(self, look: FeedBatch, address: str) -> None:
+        """Note whether the scheduler closes, and raise if it has nothing more to say.
 
         Raises:
             SchedulerUnreachableError: A signal stops the scheduler.
             ClusterEndedError: It closes on purpose.
         """
-        self._note_word(look)
         self._ended_address = None
         if look.closing_reason is not None:
             if not look.closing_reason.startswith(_SIGNAL):
@@ -216,20 +209,12 @@ class SchedulerFeed:
             if not look.deaths:
                 self._raise_if_ended(address)
                 raise SchedulerUnreachableError(address, f"it is being stopped ({look.closing_reason})")
-        return FeedBatch(
-            cluster=self.cluster,
-            cursor=look.cursor,
-            now=look.now,
-            deaths=look.deaths,
-            missed_count=look.missed_count,
-            standstill=tuple(standstill),
-        )
 
-    def _note_word(self, look: Look) -> None:
+    def _note_word(self, look: FeedBatch) -> None:
         """Note when a scheduler last answered, and its journal: its successor does not know that."""
         before = self._last_words.pop(look.cursor.epoch, None)
         journal = look.journal or (before.journal if before is not None else None)
-        self._last_words[look.cursor.epoch] = _LastWord(look.now, journal)
+        self._last_words[look.cursor.epoch] = evolve(look, deaths=(), journal=journal)
         if len(self._last_words) > _MAX_SCHEDULERS:
             del self._last_words[next(iter(self._last_words))]
 
@@ -340,7 +325,7 @@ class NoRecorderError(Exception):
     """The scheduler does not record, or has an unknown version of the recorder."""
 
 
-async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: float, lookback_s: float) -> Look:
+async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: float, lookback_s: float) -> FeedBatch:
     """Return the deaths after a cursor; without one, those of the last *lookback_s* seconds.
 
     Raises:
@@ -365,7 +350,7 @@ async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: floa
     dropped: list[str] = []
     answer = from_plain(WatchAnswer, {name: reply[name] for name in reply if name != "schema"}, dropped)
     is_known = after is not None and after.epoch == answer.epoch
-    return Look(
+    return FeedBatch(
         cursor=Cursor(epoch=answer.epoch, position=answer.position),
         now=answer.now,
         deaths=watched_deaths(answer.deaths),
