@@ -141,7 +141,7 @@ def resend(delivery_id: str | None, sink: str | None, state: str | None) -> None
 
 
 def _problems(store: Store) -> Iterator[str]:
-    from workerdiag.incidents.state_file_reader import BLIND_KEY
+    from workerdiag.incidents.incident import BLIND_KEY
 
     if store.file.watcher() is None:
         yield "no watcher is running (start one: workerdiag watch ADDRESS, with the same --state)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from attrs import field, frozen
 
@@ -16,6 +17,12 @@ from workerdiag.rendering.wording import one_line
 from workerdiag.sources.recorder.source import evidence_of_one
 from workerdiag.wire.recorded_death import RecordedDeath, identity_of_death
 
+#: ``PRAGMA application_id`` of our files: "wdia" in ASCII.
+APPLICATION_ID: Final = 0x77646961
+#: ``PRAGMA user_version``, increased with each change that older versions cannot read.
+SCHEMA_VERSION: Final = 1
+#: Key of the case that is open while the watcher is blind.
+BLIND_KEY: Final = "blind"
 #: Minimum probability for counting a stop as deliberate.
 _SURE_OF_STOP = 0.8
 _SIGKILL = 9

@@ -18,8 +18,14 @@ from attrs.validators import ge
 
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.deadline import MOST_TIMES
-from workerdiag.incidents.incident import WatchedDeath, WatchedIncident, is_likely, title_of, victim_name
-from workerdiag.incidents.state_file_reader import BLIND_KEY
+from workerdiag.incidents.incident import (
+    BLIND_KEY,
+    WatchedDeath,
+    WatchedIncident,
+    is_likely,
+    title_of,
+    victim_name,
+)
 from workerdiag.model.diagnosis import SURE_ENOUGH, Advice
 from workerdiag.model.evidence import Event
 from workerdiag.model.identity import host_of

@@ -5,7 +5,7 @@ Deaths with late evidence are judged again. A case gets a death bundle when it i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,8 +14,7 @@ from attrs import define, evolve, field
 
 from workerdiag.errors import BundleError, describe_error
 from workerdiag.guard import guarded
-from workerdiag.incidents.incident import WatchedDeath, WatchedIncident, is_likely
-from workerdiag.incidents.state_file_reader import BLIND_KEY
+from workerdiag.incidents.incident import BLIND_KEY, WatchedDeath, WatchedIncident, is_likely
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.watch.case import (
     WatchedCase,
@@ -36,49 +35,6 @@ from workerdiag.watch.notices import notice_of
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.store import Store
 
-
-@define(eq=False)
-class LateEvidence:
-    """Deaths that are in a case and came again, for example when a nanny reports minutes later.
-
-    They are kept in memory only: if they are lost, the first judgement stays.
-    """
-
-    _deaths: dict[str, WatchedDeath] = field(factory=dict, init=False)
-    _case_ids: dict[str, str] = field(factory=dict, init=False)
-
-    def __bool__(self) -> bool:
-        return bool(self._deaths)
-
-    def add(self, deaths: Iterable[WatchedDeath], case_ids: Mapping[str, str]) -> None:
-        """Add those of the *deaths* that are in a case."""
-        for each in deaths:
-            if each.id in case_ids and each.evidence and not each.is_expected:
-                self._deaths[each.id] = each
-                self._case_ids[each.id] = case_ids[each.id]
-
-    def deaths(self) -> tuple[WatchedDeath, ...]:
-        """Return the deaths, with all their evidence."""
-        return tuple(self._deaths.values())
-
-    def is_late(self, death: WatchedDeath) -> bool:
-        """Whether the death is in a case."""
-        return death.id in self._deaths
-
-    def by_case(self, incident: WatchedIncident) -> Mapping[str, frozenset[str]]:
-        """Return the ids of the deaths of the incident that are in a case, by the id of the case."""
-        ids: dict[str, frozenset[str]] = {}
-        for each in filter(self.is_late, incident.deaths):
-            ids[self._case_ids[each.id]] = ids.get(self._case_ids[each.id], frozenset()) | {each.id}
-        return ids
-
-    def judged(self, deaths: Iterable[WatchedDeath]) -> None:
-        """Remove the *deaths* that were judged."""
-        for each in deaths:
-            self._deaths.pop(each.id, None)
-            self._case_ids.pop(each.id, None)
-
-
 _PRUNE_S = 86_400.0
 
 
@@ -95,8 +51,9 @@ class Casebook:
     cluster: str
     #: Folder for evidence; None: evidence is not kept.
     bundles: BundleFolder | None = field(init=False)
-    #: Evidence about deaths that are in a case already.
-    late: LateEvidence = field(factory=LateEvidence, init=False)
+    #: Deaths that are in a case and came again, as when a nanny reports minutes later, with the id of the case.
+    #: If they are lost, as nothing writes them down, the first judgement stays.
+    late: dict[str, tuple[WatchedDeath, str]] = field(factory=dict, init=False)
     _has_said: bool = field(default=False, init=False)
     _pruned_at: float = field(default=0.0, init=False)
 
@@ -115,7 +72,7 @@ class Casebook:
 
     def to_judge(self) -> tuple[WatchedDeath, ...]:
         """Return the deaths that are not judged yet, and those with late evidence."""
-        return (*self.pending(), *self.late.deaths())
+        return (*self.pending(), *(death for death, _ in self.late.values()))
 
     def receive(self, batch: FeedBatch) -> int:
         """Store the deaths of a batch and its cursor. Returns the number of new deaths."""
@@ -126,7 +83,9 @@ class Casebook:
 
     def add(self, deaths: Sequence[WatchedDeath]) -> int:
         """Store deaths from another place. Returns the number of new deaths."""
-        self.late.add(deaths, self.store.case_ids([each.id for each in deaths]))
+        case_ids = self.store.case_ids([each.id for each in deaths])
+        again = (each for each in deaths if each.id in case_ids and each.evidence and not each.is_expected)
+        self.late |= {each.id: (each, case_ids[each.id]) for each in again}
         return self.store.add_deaths(self.cluster, deaths) if deaths else 0
 
     def conclude(self, incidents: Sequence[WatchedIncident], deaths: Sequence[WatchedDeath], now: float) -> None:
@@ -141,9 +100,10 @@ class Casebook:
                     incident_of_fresh = evolve(incident, deaths=fresh, when=when)
                     self._add_incident(incident_of_fresh, now, bundles.get(incident.key, ""))
             told = {each.id for incident in incidents for each in incident.deaths}
-            others = (each for each in deaths if each.id not in told and not self.late.is_late(each))
+            others = (each for each in deaths if each.id not in told and each.id not in self.late)
             self.store.assign([each.id for each in others], None)
-        self.late.judged(deaths)
+        for each in deaths:
+            self.late.pop(each.id, None)
 
     def pass_time(self, now: float, *, seen_at: float | None, problem: str | None) -> None:
         """Say what is due by time. The scheduler last answered at *seen_at*; *problem* says why we are blind."""
@@ -199,7 +159,9 @@ class Casebook:
         """
         staying: frozenset[str] = frozenset()
         own = self.store.case(case_id(self.cluster, incident.key))
-        for id_, ids in self.late.by_case(incident).items():
+        late = {each.id: self.late[each.id][1] for each in incident.deaths if each.id in self.late}
+        for id_ in dict.fromkeys(late.values()):
+            ids = frozenset(death_id for death_id, its_case in late.items() if its_case == id_)
             known = self.store.case(id_)
             if known is None or not known.is_open or not is_likely(incident.diagnosis):
                 leaving: frozenset[str] = frozenset()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from attrs import evolve
 
-from workerdiag.incidents.state_file_reader import BLIND_KEY
+from workerdiag.incidents.incident import BLIND_KEY
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.wording import (

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from workerdiag.bundle.evidence_json import piece_from_dict, piece_to_dict
 from workerdiag.errors import StateFileError, StateInUseError, describe_error, error_text, utf8_safe
 from workerdiag.guard import guarded
-from workerdiag.incidents.state_file_reader import APPLICATION_ID, SCHEMA_VERSION
+from workerdiag.incidents.incident import APPLICATION_ID, SCHEMA_VERSION
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.serialization import strict_converter
 

@@ -15,15 +15,10 @@ from typing import Any
 from attrs import asdict, define, evolve, field, frozen
 
 from workerdiag.errors import StateFileError, TableError, UnreadableInputError, error_text, utf8_safe
-from workerdiag.incidents.state_file_reader import (
-    KeptDeath,
-    UnreadableDeath,
-    blind_clusters,
-    read_kept_deaths,
-)
 from workerdiag.model.identity import differ, is_ip_address
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.triage.fleet.report import FleetGap, FleetTable, MissingPart, TableKind
+from workerdiag.triage.fleet.watcher_state import blind_clusters, read_watched_deaths
 from workerdiag.triage.tables import TABLE_FORMATS, BadRow, DeathRow, InputRow, Row, kind_of_table, read_rows
 from workerdiag.wire.messages import DeathIdentity, same_death
 
@@ -113,11 +108,11 @@ class Collector:
         rows: list[DeathRow] = []
         bad: list[str] = []
         with self._adding(path, "watcher", rows):
-            for each in read_kept_deaths(path):
-                if isinstance(each, UnreadableDeath):
-                    bad.append(f"death {each.id}: {each.problem}")
+            for each in read_watched_deaths(path):
+                if isinstance(each, str):
+                    bad.append(each)
                 else:
-                    rows.append(death_row(each))
+                    rows.append(each)
         self._miss_rows(path, len(rows), bad)
         for cluster, why in blind_clusters(path):
             self._miss("unseen", path, f"its watcher did not see {cluster} for a while: {why}")
@@ -175,36 +170,6 @@ def _is_database(path: Path) -> bool:
 def _dated(row: DeathRow) -> DeathRow:
     """Return the row without a time before 1970, which is invalid: Python's calendar begins in the year 1."""
     return evolve(row, died_at=None) if row.died_at is not None and row.died_at < 0 else row
-
-
-#: The beginning of the place of a death that a watcher saw; the rest is its id.
-WATCHED = "watched:"
-
-
-def death_row(death: KeptDeath) -> DeathRow:
-    """Return the row of a death in a watcher's state. Its place is its id, which is the same in each state file."""
-    who = death.identity
-    return DeathRow(
-        case=death.case_key or f"not judged: {death.id}",
-        cause=death.cause,
-        family=death.cause.partition(".")[0] if death.cause is not None else None,
-        probability=death.probability,
-        outcome="explained" if death.cause is not None else "unknown",
-        blame=death.blame,
-        stop_requested=death.is_expected,
-        host=who.host,
-        worker=who.worker,
-        nanny=who.nanny,
-        name=who.name,
-        pid=who.pid,
-        died_at=death.at,
-        scheduler=death.cluster,
-        run=death.cluster,
-        lost_compute_s=death.lost_compute_s,
-        url=f"{WATCHED}{death.id}",
-        offset=0,
-        knowledge="",
-    )
 
 
 #: Reports further apart than this are two deaths, whatever they name; `same_death` allows no more.

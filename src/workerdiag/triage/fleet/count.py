@@ -16,7 +16,6 @@ from attrs import field, frozen
 
 from workerdiag.model.diagnosis import SURE_ENOUGH
 from workerdiag.model.process_end import TOGETHER_S
-from workerdiag.triage.fleet.collect import WATCHED
 from workerdiag.triage.fleet.report import (
     CauseShare,
     HostShare,
@@ -28,6 +27,7 @@ from workerdiag.triage.fleet.report import (
     effective_size,
     wilson_interval,
 )
+from workerdiag.triage.fleet.watcher_state import WATCHED
 from workerdiag.triage.tables import DeathRow, InputRow, InputStatus
 
 #: Logs of unexplained deaths that are named.

@@ -14,7 +14,7 @@ from math import isfinite
 from attrs import field, frozen
 
 from workerdiag.errors import utf8_safe
-from workerdiag.incidents.state_file_reader import BLIND_KEY
+from workerdiag.incidents.incident import BLIND_KEY
 from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.sinks.base import Delivery, Endpoint, name_field, sink_name, timeout_field, url_given
 from workerdiag.watch.sinks.notice_parts import is_web_address, line

@@ -1,4 +1,4 @@
-"""Reads deaths from a watcher's state file, for others than the watcher, which may run meanwhile."""
+"""Reads deaths from the state file of a watcher, which may run meanwhile, as rows of a table."""
 
 from __future__ import annotations
 
@@ -9,22 +9,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, get_args
 from urllib.parse import quote
 
 from attrs import frozen
 
 from workerdiag.errors import StateFileError, describe_error, error_text, utf8_safe
 from workerdiag.guard import guarded
+from workerdiag.incidents.incident import APPLICATION_ID, BLIND_KEY, SCHEMA_VERSION
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import Verdict
-
-#: ``PRAGMA application_id`` of our files: "wdia" in ASCII.
-APPLICATION_ID: Final = 0x77646961
-#: ``PRAGMA user_version``, increased with each change that older versions cannot read.
-SCHEMA_VERSION: Final = 1
-#: Key of the case that is open while the watcher is blind.
-BLIND_KEY: Final = "blind"
+from workerdiag.triage.tables import DeathRow
 
 _BUSY_S = 10.0
 #: Deaths that are judged and have no case were no incident.
@@ -33,38 +28,14 @@ SELECT id, cluster, at, is_expected OR (is_judged AND case_id IS NULL), identity
 FROM death ORDER BY at, id
 """
 _REMEDY = "give a state file that `workerdiag watch` of this version wrote, with its -wal and -shm files"
+#: The beginning of the place of a death that a watcher saw; the rest is its id.
+WATCHED = "watched:"
 
 
-@frozen(kw_only=True)
-class KeptDeath:
-    """A death in a state file, with the content of its case."""
+def read_watched_deaths(path: Path) -> Iterator[DeathRow | str]:
+    """Yield the deaths and stops in a watcher's state file, oldest first, and what is wrong with invalid ones.
 
-    id: str
-    cluster: str
-    #: When the scheduler noticed it, in seconds since the epoch.
-    at: float
-    #: Whether it was requested, or judged not to be an incident.
-    is_expected: bool
-    identity: Identity
-    #: Key of the case; empty: not judged yet, or the case was deleted.
-    case_key: str = ""
-    cause: str | None = None
-    probability: float = 0.0
-    blame: Verdict = "unknown"
-    #: Seconds that the tasks running at its death had run; None: not known.
-    lost_compute_s: float | None = None
-
-
-@frozen(kw_only=True)
-class UnreadableDeath:
-    """An invalid row of a state file."""
-
-    id: str
-    problem: str
-
-
-def read_kept_deaths(path: str | os.PathLike[str]) -> Iterator[KeptDeath | UnreadableDeath]:
-    """Yield the deaths and stops in a watcher's state file, oldest first.
+    The place of a death is its id, which is the same in each state file.
 
     Raises:
         StateFileError: It cannot be read, or not to its end, or is another kind of file.
@@ -74,18 +45,18 @@ def read_kept_deaths(path: str | os.PathLike[str]) -> Iterator[KeptDeath | Unrea
         read_case = cache(lambda id_: _case(cases.get(id_)))
         for *values, case_id in connection.execute(_DEATHS):
             with guarded("reading a kept death") as reading:
-                death = _kept_death(*values, case=read_case(case_id))
+                row = _row(*values, case=read_case(case_id))
             if reading.problem is None:
-                yield death
+                yield row
             else:
-                yield UnreadableDeath(id=utf8_safe(str(values[0])), problem=describe_error(reading.problem))
+                yield f"death {utf8_safe(str(values[0]))}: {describe_error(reading.problem)}"
 
 
-def blind_clusters(path: str | os.PathLike[str]) -> tuple[tuple[str, str], ...]:
+def blind_clusters(path: Path) -> tuple[tuple[str, str], ...]:
     """Return the clusters for which the watcher was blind, and why.
 
     Raises:
-        StateFileError: As for `read_kept_deaths`.
+        StateFileError: As for `read_watched_deaths`.
     """
     with _reading(path) as connection:
         rows = connection.execute(
@@ -130,26 +101,35 @@ def _costs(histories: Iterable[dict[str, Any]]) -> Iterator[tuple[Identity, floa
             )
 
 
-def _kept_death(id_: str, cluster: str, at: float, is_expected: int, identity: str, *, case: _Case) -> KeptDeath:
+def _row(id_: str, cluster: str, at: float, is_expected: int, identity: str, *, case: _Case) -> DeathRow:
     who = Identity(**json.loads(identity))
-    return KeptDeath(
-        id=id_,
-        cluster=cluster,
-        at=float(at),
-        is_expected=bool(is_expected),
-        identity=who,
-        case_key=case.key,
+    return DeathRow(
+        case=case.key or f"not judged: {id_}",
         cause=case.cause,
+        family=case.cause.partition(".")[0] if case.cause is not None else None,
         probability=case.probability,
+        outcome="explained" if case.cause is not None else "unknown",
         blame=case.blame,
+        stop_requested=bool(is_expected),
+        host=who.host,
+        worker=who.worker,
+        nanny=who.nanny,
+        name=who.name,
+        pid=who.pid,
+        died_at=float(at),
+        scheduler=cluster,
+        run=cluster,
         lost_compute_s=next((cost_s for worker, cost_s in case.costs if worker.same_process(who)), None),
+        url=f"{WATCHED}{id_}",
+        offset=0,
+        knowledge="",
     )
 
 
 @contextmanager
-def _reading(path: str | os.PathLike[str]) -> Iterator[sqlite3.Connection]:
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     name = utf8_safe(str(path))
-    place = Path(path).absolute()
+    place = path.absolute()
     # Without this file nobody has it open; a read-only folder needs no lock then.
     mode = "mode=ro" if Path(f"{place}-wal").exists() else "immutable=1"
     try:
