@@ -7,12 +7,12 @@ import pytest
 from workerdiag import pipeline
 from workerdiag.model.evidence import Event, ExceptionFacts, Inspected
 from workerdiag.model.identity import Identity
+from workerdiag.model.memory import Step
 from workerdiag.rendering.html import render_html
 from workerdiag.rendering.outline import outline
 from workerdiag.rendering.text import render_note, render_text
 from workerdiag.rulebook.load import load_rulebook
 from workerdiag.scoring.cures import smaller_chunk
-from workerdiag.scoring.memory_account import Step
 
 MIB = 2**20
 LIMIT = 600 * MIB

@@ -8,6 +8,8 @@ from attrs.validators import and_, ge, le
 from workerdiag.model.normalize import normalize_fields
 from workerdiag.model.vocabulary import CureKind, MemoryReason
 
+#: Copies of the largest piece that a function makes while it runs: of NumPy or pandas, and of the caller's own.
+KNOWN_COPIES, UNKNOWN_COPIES = 1, 3
 _probability = and_(ge(0.0), le(1.0))
 
 
@@ -96,3 +98,63 @@ class Cure:
     #: How likely it suffices.
     probability: float = field(validator=_probability)
     cost: str = ""
+
+
+@frozen(kw_only=True)
+class Step:
+    """A step of what was computed, an event ``workload-step``: of its largest piece and of one of its tasks."""
+
+    #: Its name without the hash.
+    name: str
+    #: The caller's name for it, and the code that made it.
+    variable: str = ""
+    made_by: str = ""
+    made_at_line: int | None = None
+    piece_bytes: int | None = None
+    #: How many pieces.
+    pieces: int = 0
+    #: What one task takes from other steps.
+    inputs_bytes: int = 0
+    inputs: int = 0
+    #: Shapes of the whole and of a piece, the names of the dimensions, and the type; empty for frames.
+    shape: tuple[int, ...] = ()
+    chunk: tuple[int, ...] = ()
+    dims: tuple[str, ...] = ()
+    dtype: str = ""
+    rows: int | None = None
+    row_bytes: int | None = None
+    #: Whether it takes nothing: its tasks make or read the pieces.
+    is_source: bool = False
+    #: Whether its function is the caller's own, so that its copies are unknown.
+    is_opaque: bool = False
+    #: The argument that sets the size of its pieces where they are made.
+    argument: str = ""
+    #: Whether all rows with one key come together in one task, and the share of the most frequent key.
+    by_key: bool = False
+    key: str = ""
+    key_share: float | None = None
+    #: The whole name, and whether the pieces are in the graph; no part of the event.
+    token: str = ""
+    is_embedded: bool = False
+
+    @property
+    def copies_bytes(self) -> int:
+        """What its function is expected to need besides what it takes and gives."""
+        most = max(self.piece_bytes or 0, self.inputs_bytes // max(self.inputs, 1))
+        if self.is_source:  # it only makes or reads pieces; what takes them is a step of its own
+            return most
+        return most * (UNKNOWN_COPIES if self.is_opaque else KNOWN_COPIES)
+
+    @property
+    def task_bytes(self) -> int:
+        """What one of its tasks holds while it runs."""
+        return self.inputs_bytes + (self.piece_bytes or 0) + self.copies_bytes
+
+    @property
+    def describe(self) -> str:
+        """``random_sample: pieces of 8000 x 8000 float64``."""
+        if self.chunk:
+            return f"{self.name}: pieces of {' x '.join(map(str, self.chunk))} {self.dtype}".rstrip()
+        if self.rows:
+            return f"{self.name}: partitions of {self.rows:,} rows of {self.row_bytes} bytes"
+        return self.name

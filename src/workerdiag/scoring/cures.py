@@ -9,11 +9,11 @@ from math import ceil, floor, prod
 from attrs import evolve
 
 from workerdiag.model.diagnosis import Advice
-from workerdiag.model.memory import Cure, MemoryAccount
+from workerdiag.model.memory import Cure, MemoryAccount, Step
 from workerdiag.model.rules import MEMORY_REASON, ReasonRule
 from workerdiag.model.vocabulary import CureKind, Deployment, MemoryReason
 from workerdiag.scoring.advice import MemoryNumbers
-from workerdiag.scoring.memory_account import END_SHARE, Step, Workload
+from workerdiag.scoring.memory_account import END_SHARE, Workload
 from workerdiag.scoring.memory_reason import SPILL_SHARE, account_sum
 from workerdiag.units import format_bytes, format_limit, round_up_limit
 

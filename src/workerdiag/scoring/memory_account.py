@@ -13,7 +13,7 @@ from attrs import AttrsInstance, asdict, evolve, field, fields, frozen
 from workerdiag.model.diagnosis import Death, Match
 from workerdiag.model.evidence import TaskFacts, TasksAtLoss
 from workerdiag.model.incident import Incident
-from workerdiag.model.memory import MemoryAccount, MemoryTerm
+from workerdiag.model.memory import UNKNOWN_COPIES, MemoryAccount, MemoryTerm, Step
 from workerdiag.model.normalize import whole
 from workerdiag.model.rules import SCHEDULER_STATE
 from workerdiag.scoring.advice import MemoryNumbers, captured_rss
@@ -29,8 +29,6 @@ UNMANAGED, REFUSED_ALLOCATION = "harmless.unmanaged-high", "allocation"
 USUAL_FLOOR_BYTES = 100 * 2**20
 #: A worker with more than this has done something.
 _MOST_FLOOR_BYTES = 250 * 2**20
-#: Copies of the largest piece that a function makes while it runs: of NumPy or pandas, and of the caller's own.
-_KNOWN_COPIES, _UNKNOWN_COPIES = 1, 3
 #: Share of the limit at which a nanny ends a worker, unless configured; and by how much it is passed until the
 #: nanny looks, a tenth of a second later at most, where memory grows slowly.
 END_SHARE, _CAUGHT_SHARE = 0.95, 0.02
@@ -40,54 +38,6 @@ _SMALL_BYTES, _LOWER_SHARE = 2**20, 0.9
 _SAMPLES = "the flight recorder's samples"
 _RECORDER = "the flight recorder (workerdiag.install(client)) before the next run"
 _T = TypeVar("_T", bound=AttrsInstance)
-
-
-@frozen(kw_only=True)
-class Step:
-    """A step of what was computed: an event ``workload-step`` of `sources.workload`, field by field."""
-
-    name: str
-    variable: str = ""
-    made_by: str = ""
-    made_at_line: int | None = None
-    piece_bytes: int | None = None
-    pieces: int = 0
-    inputs_bytes: int = 0
-    inputs: int = 0
-    shape: tuple[int, ...] = ()
-    chunk: tuple[int, ...] = ()
-    dims: tuple[str, ...] = ()
-    dtype: str = ""
-    rows: int | None = None
-    row_bytes: int | None = None
-    is_source: bool = False
-    is_opaque: bool = False
-    argument: str = ""
-    by_key: bool = False
-    key: str = ""
-    key_share: float | None = None
-
-    @property
-    def copies_bytes(self) -> int:
-        """What its function is expected to need besides what it takes and gives."""
-        most = max(self.piece_bytes or 0, self.inputs_bytes // max(self.inputs, 1))
-        if self.is_source:  # it only makes or reads pieces; what takes them is a step of its own
-            return most
-        return most * (_UNKNOWN_COPIES if self.is_opaque else _KNOWN_COPIES)
-
-    @property
-    def task_bytes(self) -> int:
-        """What one of its tasks holds while it runs."""
-        return self.inputs_bytes + (self.piece_bytes or 0) + self.copies_bytes
-
-    @property
-    def describe(self) -> str:
-        """``random_sample: pieces of 8000 x 8000 float64``."""
-        if self.chunk:
-            return f"{self.name}: pieces of {' x '.join(map(str, self.chunk))} {self.dtype}".rstrip()
-        if self.rows:
-            return f"{self.name}: partitions of {self.rows:,} rows of {self.row_bytes} bytes"
-        return self.name
 
 
 @frozen(kw_only=True)
@@ -357,7 +307,7 @@ def _with_facts(needs: Sequence[TaskNeeds], losses: Iterable[TasksAtLoss]) -> tu
 
 def _copies_origin(step: Step) -> str:
     if step.is_opaque:
-        return f"assumed: {_UNKNOWN_COPIES} copies in a function of your own"
+        return f"assumed: {UNKNOWN_COPIES} copies in a function of your own"
     return "assumed: one copy while it is computed"
 
 

@@ -10,10 +10,10 @@ from typing import cast
 
 from attrs import evolve
 
-from workerdiag.model.memory import MemoryAccount, ReasonChance
+from workerdiag.model.memory import MemoryAccount, ReasonChance, Step
 from workerdiag.model.rules import ReasonRule
 from workerdiag.model.vocabulary import Frequency, MemoryFact, Strength
-from workerdiag.scoring.memory_account import END_SHARE, Step, Workload
+from workerdiag.scoring.memory_account import END_SHARE, Workload
 from workerdiag.scoring.recorded_memory import MUCH_SHARE
 from workerdiag.units import format_bytes
 

@@ -14,9 +14,8 @@ from math import isfinite, prod
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
-
 from workerdiag.guard import guarded
+from workerdiag.model.memory import Step
 from workerdiag.sources.internals import embedded_frame, expression_part
 
 #: At most this many layers or expressions of a collection, and tasks of a layer, are looked at.
@@ -47,40 +46,7 @@ _FRAME_ARGUMENTS: Mapping[str, str] = {
 }
 
 
-@frozen(kw_only=True)
-class Layer:
-    """One step of a collection. Sizes are in bytes, of the largest piece; None: not known."""
-
-    #: Its name without the hash, and the whole name.
-    name: str
-    token: str
-    piece_bytes: int | None
-    #: How many pieces.
-    count: int
-    #: What one task takes from other steps, and what it gives.
-    inputs_bytes: int = 0
-    inputs_count: int = 0
-    #: Shapes of the whole and of a piece, and the type: ``8000 x 8000``; empty for frames.
-    shape: tuple[int, ...] = ()
-    chunk: tuple[int, ...] = ()
-    dtype: str = ""
-    rows: int | None = None
-    row_bytes: int | None = None
-    #: Whether it takes nothing: its tasks make or read the pieces.
-    is_source: bool = False
-    #: Whether its function is the caller's own, so that its copies are unknown.
-    is_opaque: bool = False
-    #: The argument that sets the size of its pieces where they are made.
-    argument: str = ""
-    #: Whether all rows with one key come together in one task, and the share of the most frequent key.
-    by_key: bool = False
-    key: str = ""
-    key_share: float | None = None
-    #: Whether the pieces are in the graph, as they are in the caller's process.
-    is_embedded: bool = False
-
-
-def array_layers(array: Any) -> Iterator[Layer]:
+def array_layers(array: Any) -> Iterator[Step]:
     """The steps of a Dask array."""
     layers: Mapping[str, Any] = array.dask.layers
     dependencies: Mapping[str, Any] = array.dask.dependencies
@@ -96,13 +62,13 @@ def array_layers(array: Any) -> Iterator[Layer]:
         with guarded("reading a layer"):
             layer, known = layers[token], notes[token]
             inputs, inputs_count = _inputs(token, layer, sizes)
-            yield Layer(
+            yield Step(
                 name=plain_name(token),
                 token=token,
                 piece_bytes=size,
-                count=prod(len(each) for each in known["chunks"]),
+                pieces=prod(len(each) for each in known["chunks"]),
                 inputs_bytes=inputs,
-                inputs_count=inputs_count,
+                inputs=inputs_count,
                 shape=tuple(map(int, known["shape"])),
                 chunk=tuple(map(int, known["chunksize"])),
                 dtype=str(known["dtype"])[:60],
@@ -204,18 +170,18 @@ def _is_opaque(layer: Any) -> bool:
 _REDUCTIONS = {"ApplyConcatApply", "Reduction", "TreeReduce"}
 
 
-def frame_layers(frame: Any) -> Iterator[Layer]:
+def frame_layers(frame: Any) -> Iterator[Step]:
     """The steps of a Dask dataframe that read, and those that bring rows together."""
     nodes = _expressions(frame)
     rows_of_sources: list[tuple[int, int]] = []
     frames: list[Any] = []
-    found: list[Layer] = []
+    found: list[Step] = []
     for node in nodes:
         with guarded("reading an expression"):
             if _is_source(node):
                 layer = _source_layer(node)
                 found.append(layer)
-                rows_of_sources.append(((layer.rows or 0) * layer.count, layer.count))
+                rows_of_sources.append(((layer.rows or 0) * layer.pieces, layer.pieces))
                 frames += [frame for frame in [_own_frame(node)] if frame is not None]
     rows = max((each for each, _ in rows_of_sources), default=0)
     most = max((count for _, count in rows_of_sources), default=0)
@@ -230,13 +196,13 @@ def frame_layers(frame: Any) -> Iterator[Layer]:
             each = rows // max(int(node.npartitions), 1) if "Reduction" not in names else 0
             key = _key_of(node, by or ())
             found.append(
-                Layer(
+                Step(
                     name=plain_name(str(expression_part(node, "_name"))),
                     token=str(expression_part(node, "_name")),
                     piece_bytes=each * row_bytes if each and not by else None,
-                    count=int(node.npartitions),
+                    pieces=int(node.npartitions),
                     inputs_bytes=each * row_bytes,
-                    inputs_count=most if is_joined else 1,
+                    inputs=most if is_joined else 1,
                     rows=each or None,
                     row_bytes=row_bytes,
                     is_opaque=_has_own_function(node),
@@ -265,7 +231,7 @@ def result_bytes(kind: str, value: Any) -> int | None:
     if not all(_is_source(each) or "Blockwise" in _class_names(each) for each in nodes):
         return None
     layers = [_source_layer(each) for each in nodes if _is_source(each)]
-    rows = max(((each.rows or 0) * each.count for each in layers), default=0)
+    rows = max(((each.rows or 0) * each.pieces for each in layers), default=0)
     functions = any(_has_own_function(each) for each in nodes)  # which may return anything
     return rows * _row_bytes(expression_part(value.expr, "_meta")) if rows and not functions else None
 
@@ -294,17 +260,17 @@ def _has_own_function(node: Any) -> bool:
     return not str(module).startswith(_KNOWN_PACKAGES)
 
 
-def _source_layer(node: Any) -> Layer:
+def _source_layer(node: Any) -> Step:
     names = _class_names(node)
     count, row_bytes = int(node.npartitions), _row_bytes(expression_part(node, "_meta"))
     rows = None
     with guarded("counting the rows of a piece"):
         rows = _rows(node, names, count)
-    return Layer(
+    return Step(
         name=plain_name(str(expression_part(node, "_name"))),
         token=str(expression_part(node, "_name")),
         piece_bytes=rows * row_bytes if rows else None,
-        count=count,
+        pieces=count,
         rows=rows,
         row_bytes=row_bytes,
         is_source=True,
@@ -398,7 +364,7 @@ def _key_share(frames: Iterable[Any], key: str) -> float | None:
         if key and key in getattr(each, "columns", ()):
             step = max(1, len(each) // _MAX_SAMPLE)
             counts = each[key].iloc[::step].value_counts(normalize=True)
-            return float(counts.iloc[0]) if len(counts) else None
+            return round(float(counts.iloc[0]), 3) if len(counts) else None
     return None
 
 

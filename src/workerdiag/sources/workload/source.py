@@ -7,17 +7,20 @@ from functools import partial
 from traceback import walk_tb
 from types import FrameType
 
+from attrs import asdict, evolve
+from attrs.filters import exclude
+
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
 from workerdiag.errors import error_text
 from workerdiag.guard import guarded
 from workerdiag.model.evidence import Event, Evidence, Gap
+from workerdiag.model.memory import Step
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.tracebacks import linked_exceptions
 from workerdiag.sources.workload.computed import Assignment, Computed, find_computed, waiting_frames
 from workerdiag.sources.workload.embedded import embedded_data
 from workerdiag.sources.workload.pieces import (
-    Layer,
     array_layers,
     frame_layers,
     kept_bytes,
@@ -27,6 +30,8 @@ from workerdiag.sources.workload.pieces import (
 
 #: At most this many steps, those whose tasks need most, become evidence.
 _MAX_STEPS = 4
+#: Fields of a step that are several, and what stands between them in an event.
+_JOINTS = {"shape": " x ", "chunk": " x ", "dims": ", "}
 
 
 def workload_evidence(exc: BaseException | None, client: object, deadline: Deadline) -> list[Evidence]:
@@ -62,7 +67,7 @@ def computed_events(computed: Computed) -> Iterator[Event]:
         "kinds": ", ".join(sorted({kind for kind, _ in computed.collections})),
         "futures": len(computed.keys),
     }
-    layers: dict[str, Layer] = {}
+    layers: dict[str, Step] = {}
     results: list[int] = []
     kept = 0
     embedded = []
@@ -91,9 +96,9 @@ def computed_events(computed: Computed) -> Iterator[Event]:
     if frames:
         size = max((each.piece_bytes or 0) for each in frames)
         fields |= {
-            "embedded_bytes": sum((each.piece_bytes or 0) * each.count for each in frames),
+            "embedded_bytes": sum((each.piece_bytes or 0) * each.pieces for each in frames),
             "embedded_largest_bytes": size,
-            "embedded_count": sum(each.count for each in frames),
+            "embedded_count": sum(each.pieces for each in frames),
             "embedded_type": "DataFrame",
             "embedded_name": _name(frames[0].token, computed) or None,
         }
@@ -102,7 +107,7 @@ def computed_events(computed: Computed) -> Iterator[Event]:
         yield Event(topic="workload-step", fields=_step_fields(each, computed))
 
 
-def _chosen(layers: Iterable[Layer]) -> list[Layer]:
+def _chosen(layers: Iterable[Step]) -> list[Step]:
     """The steps whose tasks need most, and of those that make or read pieces the one with the largest."""
     every = list(layers)
     by_need = sorted(every, key=lambda each: -(each.inputs_bytes + (each.piece_bytes or 0)))
@@ -111,30 +116,15 @@ def _chosen(layers: Iterable[Layer]) -> list[Layer]:
     return list(dict.fromkeys([*by_need[: _MAX_STEPS - 2], *sources[:1], *by_key[:1]]))
 
 
-def _step_fields(layer: Layer, computed: Computed) -> dict[str, EventValue]:
-    assigned = _assignment(layer.token, computed)
-    return {
-        "name": layer.name,
-        "variable": assigned.name if assigned else None,
-        "made_by": (assigned.code or None) if assigned else None,
-        "made_at_line": (assigned.line or None) if assigned else None,
-        "piece_bytes": layer.piece_bytes,
-        "pieces": layer.count,
-        "inputs_bytes": layer.inputs_bytes,
-        "inputs": layer.inputs_count,
-        "shape": " x ".join(map(str, layer.shape)) or None,
-        "chunk": " x ".join(map(str, layer.chunk)) or None,
-        "dims": ", ".join(computed.dims.get(layer.token, ())) or None,
-        "dtype": layer.dtype or None,
-        "rows": layer.rows,
-        "row_bytes": layer.row_bytes,
-        "is_source": layer.is_source,
-        "is_opaque": layer.is_opaque,
-        "argument": layer.argument or None,
-        "by_key": layer.by_key,
-        "key": layer.key or None,
-        "key_share": None if layer.key_share is None else round(layer.key_share, 3),
-    }
+def _step_fields(step: Step, computed: Computed) -> dict[str, EventValue]:
+    if assigned := _assignment(step.token, computed):
+        step = evolve(step, variable=assigned.name, made_by=assigned.code, made_at_line=assigned.line or None)
+    step = evolve(
+        step, dims=computed.dims.get(step.token, ()), key_share=step.key_share and round(step.key_share, 3)
+    )
+    known = asdict(step, recurse=False, filter=exclude("token", "is_embedded"))
+    known |= {name: joint.join(map(str, known[name])) for name, joint in _JOINTS.items()}
+    return {name: None if value == "" else value for name, value in known.items()}
 
 
 def _name(token: str, computed: Computed) -> str:
