@@ -41,6 +41,10 @@ _MAX_FAILURES = 3
 #: Time limits at the end, in seconds: the last question to the scheduler, and the last judgement.
 _LAST_LOOK_S = 1.0
 _LAST_JUDGE_S = 5.0
+#: Seconds before each retry. After the last one the journal is given up.
+_AGAIN_S = (5.0, 10.0, 20.0, 40.0)
+_READ_S = 30.0
+_READING = "read the journal of the previous scheduler"
 
 _T = TypeVar("_T")
 
@@ -61,12 +65,15 @@ class WatchLoop:
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     _settling: SettleWindow = field(init=False)
     _blindness: Blindness = field(init=False)
-    _journals: JournalRecovery = field(init=False)
     _cursor: Cursor | None = field(default=None, init=False)
     _seen_at: float | None = field(default=None, init=False)
     _started_at: float = field(init=False)
     _standstill_at: float | None = field(default=None, init=False)
     _failures: int = field(default=0, init=False)
+    #: Cursor for the first of the schedulers that are gone whose journal is not read yet; None: all are read.
+    _unread: Cursor | None = field(default=None, init=False)
+    _read_failures: int = field(default=0, init=False)
+    _read_failed_at: float = field(default=0.0, init=False)
     _stop: asyncio.Event = field(factory=asyncio.Event, init=False)
     _is_ended: bool = field(default=False, init=False)
     _is_resumed: bool = field(default=False, init=False)
@@ -75,14 +82,6 @@ class WatchLoop:
         self._settling = SettleWindow(self.book.settings.settle_s)
         self._blindness = Blindness(self.book.settings.blind_s)
         self._started_at = self.clock()
-        self._journals = JournalRecovery(
-            feed=self.feed,
-            book=self.book,
-            blindness=self._blindness,
-            clock=self.clock,
-            found=lambda: self._settling.arrived(self.clock()),
-            failed=self._failed,
-        )
 
     def stop(self) -> None:
         """Stop the loop; called in its thread."""
@@ -103,7 +102,7 @@ class WatchLoop:
             with self._noting("read the state"):
                 self._resume()
         await self._look(self._wait_s())
-        await self._journals.go_on()
+        await self._read_unread()
         if self._settling.is_due(self.clock()):
             await self._judge_deaths(_JUDGE_S)
         self._on_time()
@@ -126,7 +125,7 @@ class WatchLoop:
 
     def _wait_s(self) -> float:
         """Return the seconds that the next question may wait: until something else is due."""
-        due = (each for each in (self._settling.due_at, self._journals.due_at) if each is not None)
+        due = (each for each in (self._settling.due_at, self._read_due_at) if each is not None)
         return min(POLL_S, max(0.0, min(due, default=math.inf) - self.clock()))
 
     async def _look(self, wait_s: float, *, late_s: float = _LATE_S) -> None:
@@ -139,7 +138,7 @@ class WatchLoop:
                 pass
             case ClusterEndedError():
                 self._is_ended = True
-                await self._journals.finish(self._cursor)
+                await self._read_last()
             case SchedulerUnreachableError() as unreachable:
                 await self._not_seen(unreachable.problem)
             case problem:
@@ -167,10 +166,11 @@ class WatchLoop:
     async def _seen(self, batch: FeedBatch) -> None:
         before = self._cursor
         if before is not None and before.epoch != batch.cursor.epoch:
-            await self._journals.begin(before)
+            self._unread = self._unread or before
+            await self._read_unread()
         now = self.clock()
         # a watcher restarted before the journal is read begins with the earlier scheduler too
-        new_count = self.book.receive(batch) if self._journals.is_over else self.book.add(batch.deaths)
+        new_count = self.book.receive(batch) if self._unread is None else self.book.add(batch.deaths)
         self._cursor, self._seen_at = batch.cursor, now
         self.progress.seen(now, self.book.cluster, new_count)
         if new_count or (self.book.late and self._settling.due_at is None):
@@ -187,9 +187,51 @@ class WatchLoop:
         self._blindness.lost("scheduler", since, problem)
         self.progress.not_seen(problem)
         if self._blindness.problem(now) is not None and not was_blind:
-            await self._journals.read(self._cursor)
+            await self._read_journal(self._cursor)
         if not self._stop.is_set():
             await self._sleep(min(_PAUSE_S, max(0.1, self._wait_s())))
+
+    @property
+    def _read_due_at(self) -> float | None:
+        """Return when the next attempt to read a journal is due; None if there is nothing to read."""
+        if self._unread is None:
+            return None
+        return self._read_failed_at + _AGAIN_S[self._read_failures - 1] if self._read_failures else 0.0
+
+    async def _read_unread(self) -> None:
+        """Read the journals of schedulers that were replaced, if an attempt is due."""
+        now, due_at = self.clock(), self._read_due_at
+        if due_at is None or self._read_failed_at <= now < due_at:
+            return
+        problem = await self._read_journal(self._unread)
+        self._read_failures, self._read_failed_at = self._read_failures + 1, self.clock()
+        if not problem or self._read_failures > len(_AGAIN_S):
+            self._end_reading(problem)
+
+    async def _read_last(self) -> None:
+        """Try once more at the end of the cluster. Deaths may be missing if its scheduler was lost before."""
+        problem = await self._read_journal(self._unread or self._cursor)
+        is_missed = self._unread is not None or self._blindness.has_lost("scheduler")
+        self._end_reading(problem if is_missed else "")
+
+    async def _read_journal(self, cursor: Cursor | None) -> str:
+        """Try once to read the journal of a scheduler. Returns why that failed, or empty text."""
+        with self._noting(_READING) as reading:
+            stored = await asyncio.wait_for(self.feed.stored(cursor), _READ_S)
+            new_count = self.book.add(stored.deaths)
+        if reading.problem is not None:
+            return describe_error(reading.problem)
+        if new_count:
+            self._settling.arrived(self.clock())
+        if stored.missed_count:
+            self._blindness.too_many(self.clock(), stored.missed_count)
+        return ""
+
+    def _end_reading(self, problem: str) -> None:
+        if problem:
+            why = f"deaths before the scheduler went down may be missing: {problem}"
+            self._blindness.missed(self.clock(), why)
+        self._unread, self._read_failures, self._read_failed_at = None, 0, 0.0
 
     async def _sleep(self, seconds: float) -> None:
         waiting = [asyncio.ensure_future(self.pause(seconds)), asyncio.ensure_future(self._stop.wait())]
@@ -254,95 +296,8 @@ def _retrieve(asked: asyncio.Future[FeedBatch]) -> None:
         asked.exception()
 
 
-#: Seconds before each retry. After the last one the journal is given up.
-_AGAIN_S = (5.0, 10.0, 20.0, 40.0)
-_READ_S = 30.0
-_READING = "read the journal of the previous scheduler"
-
-
-@define(eq=False, kw_only=True)
-class JournalRecovery:
-    """Reads the journals of schedulers that are gone."""
-
-    feed: DeathFeed
-    book: Casebook
-    blindness: Blindness
-    #: Seconds since the epoch.
-    clock: Callable[[], float]
-    #: Called when there are new deaths.
-    found: Callable[[], None]
-    #: Called with each failure, and the activity that failed.
-    failed: Callable[[str, Exception], None]
-    #: Cursor for the first scheduler whose journal is not read yet.
-    _after: Cursor | None = field(default=None, init=False)
-    _failures: int = field(default=0, init=False)
-    _failed_at: float = field(default=0.0, init=False)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether all journals are read."""
-        return self._after is None
-
-    @property
-    def due_at(self) -> float | None:
-        """Return when the next attempt is due; None if there is nothing to read."""
-        if self._after is None:
-            return None
-        return self._failed_at + _AGAIN_S[self._failures - 1] if self._failures else 0.0
-
-    async def begin(self, after: Cursor) -> None:
-        """Read the journal of a scheduler that was replaced, now or in `go_on`."""
-        self._after = self._after or after
-        await self.go_on()
-
-    async def go_on(self) -> None:
-        """Read what is not read yet, if an attempt is due."""
-        now, due_at = self.clock(), self.due_at
-        if due_at is None or self._failed_at <= now < due_at:
-            return
-        problem = await self.read(self._after)
-        self._failures, self._failed_at = self._failures + 1, self.clock()
-        if problem and self._failures <= len(_AGAIN_S):
-            return
-        if problem:
-            self._miss(problem)
-        self._end()
-
-    async def finish(self, cursor: Cursor | None) -> None:
-        """Try once more at the end of the cluster. Deaths may be missing if its scheduler was lost before."""
-        problem = await self.read(self._after or cursor)
-        if problem and (not self.is_over or self.blindness.has_lost("scheduler")):
-            self._miss(problem)
-        self._end()
-
-    async def read(self, cursor: Cursor | None) -> str:
-        """Try once to read the journal of a scheduler. Returns why that failed, or empty text."""
-        with guarded("reading a journal", partial(self.failed, _READING)) as reading:
-            stored = await asyncio.wait_for(self.feed.stored(cursor), _READ_S)
-            new_count = self.book.add(stored.deaths)
-        if reading.problem is not None:
-            return describe_error(reading.problem)
-        if new_count:
-            self.found()
-        if stored.missed_count:
-            self.blindness.too_many(self.clock(), stored.missed_count)
-        return ""
-
-    def _end(self) -> None:
-        self._after, self._failures, self._failed_at = None, 0, 0.0
-
-    def _miss(self, problem: str) -> None:
-        self.blindness.missed(self.clock(), f"deaths before the scheduler went down may be missing: {problem}")
-
-
 #: ``scheduler``: it does not answer. ``overrun``: deaths were lost unread. ``judge``: judging fails.
 Obstacle = Literal["scheduler", "overrun", "judge"]
-
-
-@frozen
-class _SeenObstacle:
-    since: float
-    problem: str
 
 
 @define
@@ -351,12 +306,12 @@ class Blindness:
 
     #: Minimum duration of an obstacle, in seconds: a restart of the scheduler does not count.
     patience_s: float
-    _obstacles: dict[Obstacle, _SeenObstacle] = field(factory=dict, init=False)
+    #: Since when each is there, and what it is.
+    _obstacles: dict[Obstacle, tuple[float, str]] = field(factory=dict, init=False)
 
     def lost(self, obstacle: Obstacle, since: float, problem: str) -> None:
         """Note an obstacle. A known one keeps its start and gets the new wording."""
-        known = self._obstacles.get(obstacle)
-        self._obstacles[obstacle] = _SeenObstacle(known.since if known else since, problem)
+        self._obstacles[obstacle] = (self._obstacles.get(obstacle, (since, ""))[0], problem)
 
     def overrun(self, now: float, count: int) -> None:
         """Note deaths that were overwritten."""
@@ -371,7 +326,7 @@ class Blindness:
     def missed(self, now: float, problem: str) -> None:
         """Note deaths that nobody will read. This counts for the minimum duration."""
         known = self._obstacles.pop("overrun", None)
-        self.lost("overrun", now, f"{known.problem}; then {problem}"[:300] if known else problem)
+        self.lost("overrun", now, f"{known[1]}; then {problem}"[:300] if known else problem)
 
     def regained(self, obstacle: Obstacle) -> None:
         """Note that an obstacle is removed."""
@@ -383,12 +338,12 @@ class Blindness:
 
     def problem(self, now: float) -> str | None:
         """Return why the watcher is blind; None if it sees."""
-        if (past := self._obstacles.get("overrun")) is not None and now - past.since >= self.patience_s:
+        if (past := self._obstacles.get("overrun")) is not None and now - past[0] >= self.patience_s:
             del self._obstacles["overrun"]
         problems = [
-            each.problem
-            for obstacle, each in self._obstacles.items()
-            if obstacle != "scheduler" or now - each.since >= self.patience_s
+            problem
+            for obstacle, (since, problem) in self._obstacles.items()
+            if obstacle != "scheduler" or now - since >= self.patience_s
         ]
         return "; ".join(problems) or None
 
