@@ -144,55 +144,40 @@ _PREFIX = r"(?:/.*)?"
 #: The page with Dask's navigation, and the one for JupyterLab.
 PAGE, INDIVIDUAL_PAGE = "deaths", "individual-deaths"
 _BODY = "integrations/dashboard/deaths.html"
+_HTML = "text/html; charset=utf-8"
 
 
-class _Handler(RequestHandler):
+class _Content(RequestHandler):
+    """Answers with what a function returns for the groups of the path."""
+
+    def initialize(
+        self, content: Callable[..., bytes | str | None], kind: str = "text/html", policy: str = ""
+    ) -> None:
+        self.content, self.kind, self.policy = content, kind, policy
+
+    def get(self, *groups: str) -> None:
+        content = self.content(*groups)
+        if content is None:
+            raise HTTPError(404, reason="This report is not kept")
+        self.set_header("Content-Type", self.kind)
+        if self.policy:
+            self.set_header("Content-Security-Policy", self.policy)
+        self.finish(content)
+
     def set_default_headers(self) -> None:
         self.set_header("Cache-Control", "no-store")
         self.set_header("X-Content-Type-Options", "nosniff")
 
 
-class _Page(_Handler):
-    def initialize(self, html: bytes) -> None:
-        self.html = html
-
-    def get(self) -> None:
-        self.set_header("Content-Type", "text/html; charset=utf-8")
-        self.finish(self.html)
-
-
-class _DeathsJson(_Handler):
-    def initialize(self, book: DeathBook) -> None:
-        self.book = book
-
-    def get(self) -> None:
-        self.set_header("Content-Type", "application/json")
-        self.finish(self.book.to_json())
-
-
-class _Report(_Handler):
-    def initialize(self, book: DeathBook) -> None:
-        self.book = book
-
-    def get(self, case_id: str) -> None:
-        page = self.book.report(case_id)
-        if page is None:
-            raise HTTPError(404, reason="This report is not kept")
-        self.set_header("Content-Type", "text/html; charset=utf-8")
-        self.set_header("Content-Security-Policy", _REPORT_MAY)
-        self.finish(page)
-
-
 def application(book: DeathBook, *, page: bytes, individual: bytes) -> Application:
     """Return the routes for Dask's web server."""
-    return Application(
-        [
-            (rf"{_PREFIX}/{PAGE}", _Page, {"html": page}),
-            (rf"{_PREFIX}/{INDIVIDUAL_PAGE}", _Page, {"html": individual}),
-            (rf"{_PREFIX}/workerdiag/deaths\.json", _DeathsJson, {"book": book}),
-            (rf"{_PREFIX}/workerdiag/deaths/([0-9a-z]{{1,40}})\.html", _Report, {"book": book}),
-        ]
-    )
+    contents: dict[str, dict[str, object]] = {
+        PAGE: {"content": lambda: page},
+        INDIVIDUAL_PAGE: {"content": lambda: individual},
+        r"workerdiag/deaths\.json": {"content": book.to_json, "kind": "application/json"},
+        r"workerdiag/deaths/([0-9a-z]{1,40})\.html": {"content": book.report, "policy": _REPORT_MAY},
+    }
+    return Application([(f"{_PREFIX}/{path}", _Content, options) for path, options in contents.items()])
 
 
 def plain_page() -> bytes:
