@@ -214,8 +214,8 @@ def test_status_says_what_is_blind_and_what_was_given_up(run, state):
     store = Store.open(state)
     store.put_case(blind_case("prod", time.time(), "connection refused"))
     store.enqueue(sample_notice(), ["slack:#dask"])
-    claim = store.outbox.claim("slack:#dask")
-    store.outbox.note_dead(claim.delivery.id, "wrong token")
+    delivery, _ = store.outbox.claim("slack:#dask")
+    store.outbox.note_dead(delivery.id, "wrong token")
     store.close()
     result = run("status", "--state", state)
     assert result.exit_code == 1
@@ -230,7 +230,7 @@ def test_what_was_given_up_is_sent_again(run, state):
     store.enqueue(sample_notice(), ["one", "two", "three"])
     ids = {}
     for sink in ("one", "two", "three"):
-        ids[sink] = store.outbox.claim(sink).delivery.id
+        ids[sink] = store.outbox.claim(sink)[0].id
         store.outbox.note_dead(ids[sink], "wrong token")
     assert ids["one"] in run("status", "--state", state).stdout
     assert run("resend", ids["one"], "--state", state).stdout == "1 notice will be sent again\n"

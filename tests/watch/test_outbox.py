@@ -96,7 +96,12 @@ def test_a_notice_goes_to_every_sink(store, outbox):
     assert [each.id for each in one.seen] == [delivery_id("case-a-1", "one")]
     assert [each.id for each in two.seen] == [delivery_id("case-a-1", "two")]
     assert {each.state for each in store.deliveries()} == {"sent"}
-    assert store.outbox.counts("one") == {"pending": 0, "sending": 0, "sent": 1, "dead": 0}
+    assert {each.name: each.counts for each in store.outbox.sinks()}["one"] == {
+        "pending": 0,
+        "sending": 0,
+        "sent": 1,
+        "dead": 0,
+    }
 
 
 def test_what_is_in_the_outbox_at_the_start_is_sent(store, outbox):
@@ -328,7 +333,7 @@ def test_what_was_cut_off_is_sent_again(store, outbox):
 def test_a_clock_that_was_set_back_holds_nothing_for_ever(store, outbox, clock):
     """At the start nothing is due later than the longest wait from now."""
     store.enqueue(make_notice(), ["fake"])
-    store.outbox.note_failed(store.outbox.claim("fake").delivery.id, "busy", NOW + 1)
+    store.outbox.note_failed(store.outbox.claim("fake")[0].id, "busy", NOW + 1)
     clock.now -= 10 * 365 * 86400
     sink = FakeSink()
     running = outbox(sink)

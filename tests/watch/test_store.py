@@ -156,7 +156,7 @@ def test_what_is_over_is_forgotten(tmp_path):
     store.put_case(watched_case("waits", state="ended"))
     for case, sequence in [("over", 1), ("over", 2), ("goes-on", 1), ("goes-on", 2)]:
         store.enqueue(make_notice(case, sequence), ["slack"])
-        store.outbox.note_sent(store.outbox.claim("slack").delivery.id, {})
+        store.outbox.note_sent(store.outbox.claim("slack")[0].id, {})
     store.enqueue(make_notice("waits"), ["slack"])
     clock.now += KEEP_S - 1
     store.prune()

@@ -46,15 +46,6 @@ class StoredDelivery:
     notice: WatchedCase | None = field(repr=False)
 
 
-@frozen(kw_only=True)
-class Claim:
-    """A delivery that is ``sending``."""
-
-    delivery: Delivery
-    #: Attempts since it entered the outbox, or since a person put it back.
-    tries: int
-
-
 def delivery_id(notice_id: str, sink: str) -> str:
     """Return the id of a notice at a sink: equal for all senders, and valid in a header."""
     return hashlib.sha256(f"{notice_id}\n{sink}".encode("utf-8", "backslashreplace")).hexdigest()[:32]
@@ -204,8 +195,11 @@ class DeliveryTable:
                 (now + longest_wait_s, utf8_safe(sink)),
             )
 
-    def claim(self, sink: str) -> Claim | None:
-        """Return the next delivery of a sink, mark it ``sending`` and count the attempt; None if none is due."""
+    def claim(self, sink: str) -> tuple[Delivery, int] | None:
+        """Mark the next delivery of a sink as ``sending``, and count the attempt.
+
+        Returns it with its attempts since it was put into the outbox, or put back; None if none is due.
+        """
         now, sink = self._clock(), utf8_safe(sink)
         with self._file.transaction() as connection:
             while (row := connection.execute(_NEXT, (sink, now)).fetchone()) is not None:
@@ -221,7 +215,7 @@ class DeliveryTable:
                     last = connection.execute(_LAST_RECEIPT, (case_id, sink)).fetchone()
                     receipt = {} if last is None else json.loads(last[0])
                     delivery = Delivery(id=id_, notice=notice, attempt=attempt, receipt=receipt)
-                    return Claim(delivery=delivery, tries=tries)
+                    return delivery, tries
         return None
 
     def current(self, sink: str, cluster: str | None) -> tuple[Delivery, ...]:
@@ -283,13 +277,6 @@ class DeliveryTable:
             )
             for id_, sink_, state_, attempts, problem, due_at, since, body in rows
         )
-
-    def counts(self, sink: str) -> Mapping[DeliveryState, int]:
-        """Return the number of deliveries of a sink in each state."""
-        with self._file.transaction() as connection:
-            statement = "SELECT state, count(*) FROM delivery WHERE sink = ? GROUP BY state"
-            found = dict(connection.execute(statement, (utf8_safe(sink),)).fetchall())
-        return {state: found.get(state, 0) for state in _STATES}
 
     def sinks(self) -> tuple[SinkStatus, ...]:
         """Return the names of all sinks that had deliveries."""

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from workerdiag.deadline import NO_DEADLINE, Deadline, start_thread
 from workerdiag.errors import StateFileError, describe_error, error_text
@@ -24,7 +24,6 @@ from workerdiag.guard import guarded
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.deliveries import (
-    Claim,
     DeliveryTable,
     RetrySettings,
     SinkStatus,
@@ -87,8 +86,8 @@ class Outbox:
 
     def is_waiting(self, sink: str) -> bool:
         """Whether that sink has unsent notices."""
-        counts = self._table.counts(sink)
-        return counts["pending"] + counts["sending"] > 0
+        known = (each.counts for each in self._table.sinks() if each.name == sink)
+        return any(counts["pending"] + counts["sending"] for counts in known)
 
     def close(self, timeout_s: float, *, noting_s: float = 0.0) -> tuple[StoredDelivery, ...]:
         """Deliver what is possible within *timeout_s* seconds, then stop, and return what is unsent.
@@ -113,13 +112,6 @@ _MAX_RECEIPT_CHARS = 2048
 _MAX_PROBLEM_CHARS = 500
 #: A truncated secret would not be recognized, so more text is read than is kept.
 _MAX_READ_CHARS = 8192
-
-
-@frozen(kw_only=True)
-class _Failure:
-    problem: str
-    is_final: bool = False
-    retry_after_s: float | None = None
 
 
 class SinkThread:
@@ -201,7 +193,7 @@ class SinkThread:
             self._repeat()
             due_at = self._table.next_due_at(self.name)
             return self._wait_s(None if due_at is None else due_at - self._clock())
-        self._deliver(claim)
+        self._deliver(*claim)
         return 0.0
 
     def _repeat(self) -> None:
@@ -210,8 +202,8 @@ class SinkThread:
         if self._repeat_s is None or self._deadline is not None or 0 <= now - self._repeated_at < self._repeat_s:
             return
         for delivery in self._table.current(self.name, self._cluster):
-            if isinstance(failure := self._attempt(delivery), _Failure):
-                raise DeliveryError(failure.problem)
+            if isinstance(outcome := self._attempt(delivery), DeliveryError):
+                raise outcome
         self._repeated_at = now
 
     def _wait_s(self, due_in_s: float | None) -> float | None:
@@ -225,40 +217,36 @@ class SinkThread:
             self._wakes.wait(min(wait_s, left_s))
             self._wakes.clear()
 
-    def _deliver(self, claim: Claim) -> None:
+    def _deliver(self, delivery: Delivery, tries: int) -> None:
         """Deliver, and note the outcome. If it cannot be noted, the attempt counts as failed."""
-        outcome = self._attempt(claim.delivery)
+        outcome = self._attempt(delivery)
         with guarded("noting the outcome of a delivery") as noting:
-            self._note(claim, outcome)
+            self._note(delivery.id, tries, outcome)
         if noting.problem is not None:  # a delivery that is left "sending" holds back its case
             text = describe_error(noting.problem, most_chars=_MAX_READ_CHARS)
-            self._note(claim, _Failure(problem=_shown(f"the outcome could not be noted: {text}")))
+            self._note(delivery.id, tries, DeliveryError(_shown(f"the outcome could not be noted: {text}")))
 
-    def _attempt(self, delivery: Delivery) -> Mapping[str, str] | _Failure:
+    def _attempt(self, delivery: Delivery) -> Mapping[str, str] | DeliveryError:
         try:
             returned = self._sink.deliver(delivery)
         except DeliveryError as problem:
-            return _Failure(
-                problem=_shown(error_text(problem)),
-                is_final=problem.is_final,
-                retry_after_s=problem.retry_after_s,
-            )
+            return DeliveryError(_shown(error_text(problem)), problem.is_final, problem.retry_after_s)
         except BaseException as problem:  # noqa: BLE001  a sink may be anybody's code
-            return _Failure(problem=_shown(describe_error(problem, most_chars=_MAX_READ_CHARS)))
+            return DeliveryError(_shown(describe_error(problem, most_chars=_MAX_READ_CHARS)))
         return _receipt(returned)
 
-    def _note(self, claim: Claim, outcome: Mapping[str, str] | _Failure) -> None:
+    def _note(self, id_: str, tries: int, outcome: Mapping[str, str] | DeliveryError) -> None:
         """Note the outcome, and retry until that succeeds: otherwise the notice would be sent again."""
-        id_, due_at, is_pause = claim.delivery.id, 0.0, False
-        if isinstance(outcome, _Failure):
-            due_at = self._clock() + self._retry.wait_s(claim.tries, outcome.retry_after_s, self._random)
+        due_at, is_pause = 0.0, False
+        if isinstance(outcome, DeliveryError):
+            due_at = self._clock() + self._retry.wait_s(tries, outcome.retry_after_s, self._random)
             is_pause = outcome.retry_after_s is not None and not outcome.is_final
             self._resumes_at = due_at if is_pause else self._resumes_at
         while True:
             try:
-                if not isinstance(outcome, _Failure):
+                if not isinstance(outcome, DeliveryError):
                     self._table.note_sent(id_, outcome)
-                elif outcome.is_final or claim.tries >= self._retry.max_attempts:
+                elif outcome.is_final or tries >= self._retry.max_attempts:
                     self._table.note_dead(id_, outcome.problem)
                 else:
                     self._table.note_failed(id_, outcome.problem, due_at, is_pause=is_pause)
