@@ -52,25 +52,37 @@ def pattern_or_patterns(rule: HasPattern | None, _: object, patterns: tuple[str,
 
 
 @frozen(kw_only=True)
-class LogSign:
-    """A message in a log. Patterns are RE2, searched in one whole message, case-insensitive."""
+class NamedSign:
+    """What every sign has."""
 
     name: str = field(validator=_name)
+    grade: Grade
+    #: Name of its fact. Of the signs of one fact only the strongest counts. Default: the sign's name.
+    fact: str = ""
+
+
+@frozen(kw_only=True)
+class VersionedSign(NamedSign):
+    """A sign that not all releases of distributed show."""
+
+    #: The first release that shows it, and the first that does not.
+    introduced: str = ""
+    removed: str = ""
+
+
+@frozen(kw_only=True)
+class LogSign(VersionedSign):
+    """A message in a log. Patterns are RE2, searched in one whole message, case-insensitive."""
+
     pattern: str = ""
     #: Alternative patterns instead of `pattern`; one match is enough.
     patterns: tuple[str, ...] = field(default=(), validator=pattern_or_patterns)
-    grade: Grade
     #: A message that also matches this is not the sign (RE2 has no look-around).
     unless: str | None = None
     #: Streams from which the message must come; empty: any.
     streams: tuple[Stream, ...] = ()
-    #: Name of its fact. Of the signs of one fact only the strongest counts. Default: the sign's name.
-    fact: str = ""
     #: Whether it is a sign only if the captured ``worker`` has not registered before in the same log.
     only_unregistered: bool = False
-    #: Releases of distributed with this wording: the first with it, and the first without.
-    introduced: str = ""
-    removed: str = ""
     #: Whole log lines that show the sign, and similar lines that do not.
     seen: tuple[str, ...] = ()
     lookalikes: tuple[str, ...] = ()
@@ -82,26 +94,18 @@ class LogSign:
 
 
 @frozen(kw_only=True)
-class LandmarkSign:
+class LandmarkSign(VersionedSign):
     """A landmark (``knowledge/landmarks``) with certain captures, e.g. a stop for a given reason."""
 
-    name: str = field(validator=_name)
     landmark: str
-    grade: Grade
     #: RE2 patterns by capture name; each must match the whole captured text.
     where: Mapping[str, str] = field(factory=dict, hash=False)
-    fact: str = ""
-    #: Releases of distributed that show it this way, if not all releases of the landmark do.
-    introduced: str = ""
-    removed: str = ""
 
 
 @frozen(kw_only=True)
-class ExitSign:
+class ExitSign(NamedSign):
     """The exit of the dead process, whoever reported it."""
 
-    name: str = field(validator=_name)
-    grade: Grade
     signals: tuple[int, ...] = ()
     statuses: tuple[int, ...] = ()
     by: tuple[ExitWitness, ...] = ("process",)
@@ -109,7 +113,6 @@ class ExitSign:
     except_reports: tuple[str, ...] = ()
     #: Any nonzero exit status that is not listed elsewhere.
     any_failure: bool = False
-    fact: str = ""
 
     def is_for(self, signal: int | None, status: int | None) -> bool:
         """Whether it is the sign of a process that ended with this signal or status."""
@@ -119,69 +122,51 @@ class ExitSign:
 
 
 @frozen(kw_only=True)
-class EventSign:
+class EventSign(VersionedSign):
     """An event of the scheduler, the platform or the operating system."""
 
-    name: str = field(validator=_name)
     #: RE2, must match the whole topic; ``worker`` stands for any worker's address.
     topic: str
-    grade: Grade
     #: RE2 pattern by field, which must match the whole value; or a boolean, which must equal it.
     where: Mapping[str, str | bool] = field(factory=dict, hash=False)
     #: Minimum number by field.
     at_least: Mapping[str, float] = field(factory=dict, hash=False)
-    fact: str = ""
-    #: Releases of distributed that show it: the first that does, and the first that does not.
-    introduced: str = ""
-    removed: str = ""
 
 
 @frozen(kw_only=True)
-class ExceptionSign:
+class ExceptionSign(VersionedSign):
     """The exception that the caller caught, or an exception in it."""
 
-    name: str = field(validator=_name)
-    grade: Grade
     #: Names of exception types, with or without module.
     types: tuple[str, ...] = ()
     #: RE2, searched in the text.
     pattern: str | None = None
     #: True: only if raised in a task; False: only if not; None: either.
     from_task: bool | None = None
-    fact: str = ""
-    #: Releases of distributed that show it: the first that does, and the first that does not.
-    introduced: str = ""
-    removed: str = ""
 
 
 @frozen(kw_only=True)
-class AbsentSign:
+class AbsentSign(NamedSign):
     """Something that was looked for where it would have been, and is not there."""
 
-    name: str = field(validator=_name)
     #: Landmarks that were all absent for this death.
     landmarks: tuple[str, ...]
-    grade: Grade
     #: The place that must have been inspected.
     inspected: Place
-    fact: str = ""
 
 
 @frozen(kw_only=True)
-class TogetherSign:
+class TogetherSign(NamedSign):
     """Several signs or landmarks close together, which say more than each alone."""
 
-    name: str = field(validator=_name)
     #: Names of signs of the same cause, or ids of landmarks. A name given twice must show twice.
     signs: tuple[str, ...]
     #: Further names, of which one is enough. With `in_order` it comes last.
     any_of: tuple[str, ...] = ()
-    grade: Grade
     #: Maximum distance in one log, in lines; 0: anywhere, even in different logs.
     within_lines: int = field(default=200, validator=ge(0))
     #: Whether they must come in the order given.
     in_order: bool = False
-    fact: str = ""
 
 
 Sign = LogSign | LandmarkSign | ExitSign | EventSign | ExceptionSign | AbsentSign | TogetherSign
