@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, define, evolve, field, frozen
+from attrs import asdict, define, evolve, field
 
 from workerdiag.errors import StateFileError, TableError, UnreadableInputError, error_text, utf8_safe
 from workerdiag.model.identity import differ, is_ip_address
@@ -178,35 +178,29 @@ _MOST_APART_S = 600.0
 _SAME_PLACE = -1.0
 
 
-@frozen(kw_only=True)
-class MergedDeaths:
-    """The deaths of all tables, without duplicates."""
-
-    deaths: tuple[DeathRow, ...]
-    duplicate_count: int
-
-
 def merge_tables(tables: Iterable[Sequence[DeathRow]]) -> MergedDeaths:
     """Merge the deaths of several tables, in the order of the tables. Each is there once, with all known data.
 
     Two different rows of one table are two deaths, because its writer has already merged them. So a worker
     that dies repeatedly under one address and one pid, as in a container, counts each time.
     """
-    known = _KnownDeaths()
-    duplicate_count = sum(known.add_table(rows) for rows in tables)
-    return MergedDeaths(deaths=tuple(known.deaths), duplicate_count=duplicate_count)
+    merged = MergedDeaths()
+    for rows in tables:
+        merged.add_table(rows)
+    return merged
 
 
-class _KnownDeaths:
-    """Deaths, with an index to find those that another report may describe."""
+@define
+class MergedDeaths:
+    """Deaths without duplicates, with an index to find those that another report may describe."""
 
-    def __init__(self) -> None:
-        self.deaths: list[DeathRow] = []
-        #: Time and position of each death, sorted by time, by worker, process or place in a log.
-        self._index: dict[Hashable, list[tuple[float, int]]] = {}
+    deaths: list[DeathRow] = field(factory=list)
+    duplicate_count: int = 0
+    #: Time and position of each death, sorted by time, by worker, process or place in a log.
+    _index: dict[Hashable, list[tuple[float, int]]] = field(factory=dict, init=False)
 
-    def add_table(self, rows: Sequence[DeathRow]) -> int:
-        """Add the rows of one table. Return how many of them were already known."""
+    def add_table(self, rows: Sequence[DeathRow]) -> None:
+        """Add the rows of one table."""
         unique = list(dict.fromkeys(rows))
         pairs = sorted(
             (apart_s, number, place)
@@ -227,7 +221,7 @@ class _KnownDeaths:
             self._note(row, known if known is not None else len(self.deaths) - 1)
         for entries in self._index.values():
             entries.sort()
-        return len(rows) - len(unique) + len(place_of)
+        self.duplicate_count += len(rows) - len(unique) + len(place_of)
 
     def _candidates(self, row: DeathRow) -> Iterator[tuple[float, int]]:
         """Yield the known deaths that *row* may describe, with their distance from it in seconds."""

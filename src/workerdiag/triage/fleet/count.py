@@ -12,8 +12,6 @@ from functools import lru_cache
 from ipaddress import ip_address
 from math import inf
 
-from attrs import field, frozen
-
 from workerdiag.model.diagnosis import SURE_ENOUGH
 from workerdiag.model.process_end import TOGETHER_S
 from workerdiag.triage.fleet.report import (
@@ -33,6 +31,8 @@ from workerdiag.triage.tables import DeathRow, InputRow, InputStatus
 #: Logs of unexplained deaths that are named.
 _URLS = 3
 
+#: Deaths on one cluster within seconds, from the same trouble; the earliest first.
+JointLoss = tuple[DeathRow, ...]
 #: The first and the last moment, in seconds since the epoch; None: not known.
 Span = tuple[float, float] | None
 
@@ -62,7 +62,7 @@ def cost_of(deaths: Iterable[DeathRow]) -> tuple[float | None, int]:
 
 def share_interval(share: float, losses: Collection[JointLoss]) -> Interval:
     """Return the interval of the *share* of all deaths in these losses."""
-    return wilson_interval(share, effective_size(len(each.deaths) for each in losses))
+    return wilson_interval(share, effective_size(map(len, losses)))
 
 
 def period_counts(deaths: Iterable[DeathRow], period: Period) -> tuple[PeriodCount, ...]:
@@ -106,9 +106,9 @@ def cause_shares(
     deaths: dict[str | None, list[DeathRow]] = {}
     loss_counts: Counter[str | None] = Counter()
     for loss in losses:
-        for each in loss.deaths:
+        for each in loss:
             deaths.setdefault(sure_cause(each), []).append(each)
-        loss_counts.update({sure_cause(each) for each in loss.deaths})
+        loss_counts.update({sure_cause(each) for each in loss})
     total = sum(map(len, deaths.values()))
     shares = []
     for cause in sorted(deaths, key=lambda each: (each is None, -len(deaths[each]), each or "")):
@@ -177,7 +177,7 @@ def host_shares(losses: Sequence[JointLoss]) -> tuple[HostShare, ...]:
     deaths: dict[str, list[DeathRow]] = {}
     loss_counts: Counter[str] = Counter()
     for loss in losses:
-        by_host = [(host, each) for each in loss.deaths if (host := host_of(each)) is not None]
+        by_host = [(host, each) for each in loss if (host := host_of(each)) is not None]
         loss_counts.update({host for host, _ in by_host})
         for host, each in by_host:
             deaths.setdefault(host, []).append(each)
@@ -195,20 +195,6 @@ def host_shares(losses: Sequence[JointLoss]) -> tuple[HostShare, ...]:
     )
 
 
-@frozen(kw_only=True)
-class JointLoss:
-    """Deaths on one cluster within seconds, from the same trouble."""
-
-    #: The deaths, earliest first.
-    deaths: tuple[DeathRow, ...]
-    #: Time of the first death; None: not known.
-    at: float | None = field(init=False)
-
-    @at.default
-    def _at(self) -> float | None:
-        return self.deaths[0].died_at
-
-
 def group_losses(deaths: Iterable[DeathRow]) -> tuple[JointLoss, ...]:
     """Group deaths into joint losses: same run, same case, at most `TOGETHER_S` seconds after the first.
 
@@ -217,11 +203,7 @@ def group_losses(deaths: Iterable[DeathRow]) -> tuple[JointLoss, ...]:
     groups: dict[tuple[str, str], list[DeathRow]] = {}
     for each in deaths:
         groups.setdefault((each.run, each.case), []).append(each)
-    return tuple(
-        JointLoss(deaths=tuple(members))
-        for group in groups.values()
-        for members in _split(sorted(group, key=_time))
-    )
+    return tuple(tuple(members) for group in groups.values() for members in _split(sorted(group, key=_time)))
 
 
 def _split(deaths: Sequence[DeathRow]) -> list[list[DeathRow]]:

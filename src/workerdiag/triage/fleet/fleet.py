@@ -66,7 +66,7 @@ def report_triage(
 def _report(collector: Collector, book: Rulebook) -> FleetReport:
     merged = merge_tables(collector.deaths)
     return summarize(
-        evolve(merged, deaths=tuple(_with_stop(each, book) for each in merged.deaths)),
+        evolve(merged, deaths=[_with_stop(each, book) for each in merged.deaths]),
         {each.id: each.title for each in book.causes},
         is_partial=bool(collector.gaps),
         inputs=input_counts(row for _, row in collector.inputs),
