@@ -10,7 +10,7 @@ from support.alerts import CLUSTER, START, incident, watched
 from workerdiag.errors import BundleError
 from workerdiag.incidents.judge import judge
 from workerdiag.model.evidence import ProcessExit
-from workerdiag.watch.casebook import BundleFolder, Casebook, made_folder
+from workerdiag.watch.casebook import Casebook, made_folder
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.store import Store
 
@@ -60,16 +60,16 @@ def test_a_folder_that_cannot_be_written_costs_no_notice(book, folder):
     book.conclude([incident(watched())], [watched()], START)
     (delivery,) = book.store.deliveries()
     assert "bundle" not in delivery.notice.links
-    (problem,) = book.bundles.take_problems()
+    (problem,) = book.bundle_problems
     assert isinstance(problem, BundleError)
-    assert book.bundles.take_problems() == []
 
 
-def test_a_death_at_no_time_costs_its_bundle_alone(folder):
+def test_a_death_at_no_time_costs_its_bundle_alone(book):
     """A scheduler's clock may say anything; the failure can be told."""
-    bundles = BundleFolder(folder)
-    assert bundles.save(evolve(incident(watched()), when=-1e15), "case") == ""
-    assert len(bundles.take_problems()) == 1
+    book.conclude([evolve(incident(watched()), when=-1e15)], [watched()], START)
+    (delivery,) = book.store.deliveries()
+    assert "bundle" not in delivery.notice.links
+    assert len(book.bundle_problems) == 1
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_at_once(tmp_path):

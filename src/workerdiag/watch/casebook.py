@@ -49,18 +49,13 @@ class Casebook:
     #: Called when there is something to deliver.
     wake: Callable[[], None]
     cluster: str
-    #: Folder for evidence; None: evidence is not kept.
-    bundles: BundleFolder | None = field(init=False)
+    #: Why bundles could not be saved, until somebody takes it.
+    bundle_problems: list[Exception] = field(factory=list, init=False)
     #: Deaths that are in a case and came again, as when a nanny reports minutes later, with the id of the case.
     #: If they are lost, as nothing writes them down, the first judgement stays.
     late: dict[str, tuple[WatchedDeath, str]] = field(factory=dict, init=False)
     _has_said: bool = field(default=False, init=False)
     _pruned_at: float = field(default=0.0, init=False)
-
-    @bundles.default
-    def _open_bundles(self) -> BundleFolder | None:
-        folder = self.settings.bundle_folder
-        return BundleFolder(folder) if folder is not None else None
 
     def cursor(self) -> Cursor | None:
         """Return the cursor of an earlier watcher of the cluster; None if there was none."""
@@ -130,13 +125,16 @@ class Casebook:
 
     def _saved_bundle(self, incident: WatchedIncident) -> str:
         """Save the evidence of an incident that opens a case, and return its path; empty for others."""
-        id_ = case_id(self.cluster, incident.key)
+        id_, folder = case_id(self.cluster, incident.key), self.settings.bundle_folder
         known = self.store.case(id_)
-        if self.bundles is None or (known is not None and known.is_open):
+        if folder is None or (known is not None and known.is_open):
             return ""
-        path = self.bundles.save(incident, id_)
         base = self.settings.bundle_url.rstrip("/")
-        return f"{base}/{Path(path).name}" if path and base else path
+        with guarded("saving a death bundle", self.bundle_problems.append):
+            moment = datetime.fromtimestamp(incident.when, UTC)
+            path = incident.diagnosis.save(folder / f"{id_}-{moment:%Y%m%dT%H%M%SZ}.zip")
+            return f"{base}/{Path(path).name}" if base else str(path)
+        return ""
 
     def _add_incident(self, incident: WatchedIncident, now: float, bundle: str) -> None:
         known = self.store.case(case_id(self.cluster, incident.key))
@@ -213,24 +211,3 @@ def made_folder(path: Path) -> Path:
         why = "it is a file" if path.is_file() else describe_error(problem)
         raise BundleError(str(path), why, "name a folder that can be written") from None
     return path
-
-
-@define
-class BundleFolder:
-    """A folder of death bundles: one whenever a case is opened."""
-
-    path: Path
-    _problems: list[Exception] = field(factory=list, init=False)
-
-    def save(self, incident: WatchedIncident, case_id: str) -> str:
-        """Write the evidence of an incident, and return its path; empty if that failed, which is noted."""
-        with guarded("saving a death bundle", self._problems.append):
-            moment = datetime.fromtimestamp(incident.when, UTC)
-            path = self.path / f"{case_id}-{moment:%Y%m%dT%H%M%SZ}.zip"
-            return str(incident.diagnosis.save(path))
-        return ""
-
-    def take_problems(self) -> list[Exception]:
-        """Return what could not be written since the last call."""
-        problems, self._problems = self._problems, []
-        return problems

@@ -270,8 +270,8 @@ class WatchLoop:
                 self.book.conclude([incident] if incident else [], (), self.clock())
 
     def _on_time(self) -> None:
-        for failure in self.book.bundles.take_problems() if self.book.bundles is not None else ():
-            self._failed("save a death bundle", failure)
+        while self.book.bundle_problems:
+            self._failed("save a death bundle", self.book.bundle_problems.pop(0))
         now = self.clock()
         problem = self._blindness.problem(now)
         if problem is not None:
