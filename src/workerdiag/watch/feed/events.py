@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 
-from attrs import evolve, field, frozen
+from attrs import evolve
 
 from workerdiag.deadline import Deadline
 from workerdiag.incidents.incident import WatchedDeath
@@ -34,32 +34,26 @@ _MOST = 50
 _COUNTED, _TIMED = "events", "times"
 
 
-@frozen
-class Removed:
-    """A removal in the scheduler's events."""
+def removed_worker(
+    when: float, close_reason: str | None, who: tuple[object, object, object] | None, message: Reply
+) -> WatchedDeath:
+    """Return the death of a removal in the scheduler's events, which is its only evidence.
 
-    when: float
-    #: Why the worker closes, in its own words; None: not known.
-    close_reason: str | None
-    #: Its process, nanny and name; None: not known.
-    who: tuple[object, object, object] | None
-    message: Reply = field(hash=False)
-
-    def death(self) -> WatchedDeath:
-        """Return the death, with the removal as its only evidence."""
-        worker = str(self.message.get("worker"))
-        announced = bool(self.message.get("expected"))
-        pid, nanny, name = self.who or (None, None, None)
-        identity = identity_of(worker=worker, pid=pid, nanny=nanny, name=name)
-        is_expected = is_deliberate(announced=announced, close_reason=self.close_reason)
-        return WatchedDeath(
-            id=removal_id(worker, str(self.message.get("stimulus_id"))[:500]),
-            when=self.when,
-            identity=identity,
-            is_expected=is_expected,
-            is_unannounced=not announced and self.close_reason is None,
-            evidence=() if is_expected else removal_evidence(self.when, self.message, identity),
-        )
+    Why the worker closes is in its own words; *who* are its process, nanny and name. None: not known.
+    """
+    worker = str(message.get("worker"))
+    announced = bool(message.get("expected"))
+    pid, nanny, name = who or (None, None, None)
+    identity = identity_of(worker=worker, pid=pid, nanny=nanny, name=name)
+    is_expected = is_deliberate(announced=announced, close_reason=close_reason)
+    return WatchedDeath(
+        id=removal_id(worker, str(message.get("stimulus_id"))[:500]),
+        when=when,
+        identity=identity,
+        is_expected=is_expected,
+        is_unannounced=not announced and close_reason is None,
+        evidence=() if is_expected else removal_evidence(when, message, identity),
+    )
 
 
 class EventReader:
@@ -89,7 +83,7 @@ class EventReader:
         kind, reply = await answer_in_time(ask, Deadline.after(wait_s + LATE_S))
         if reply["has_recorder"] and or_recorder:
             return None
-        deaths = [Removed(*each).death() for each in reply["removals"]]
+        deaths = [removed_worker(*each) for each in reply["removals"]]
         told, farewell = await self._with_evidence_or_farewell(deaths, reply)
         return FeedBatch(
             cursor=Cursor(epoch=f"{kind} {reply['scheduler_id']}", position=reply["position"]),
