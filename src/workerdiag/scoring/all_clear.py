@@ -116,9 +116,7 @@ def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook)
 
 
 def _shows_deaths(mark: Match) -> bool:
-    if mark.role == RECOGNITION_ROLE:
-        return mark.stream not in _PLATFORMS
-    return mark.stream != "kernel"
+    return mark.stream not in (_PLATFORMS if mark.role == RECOGNITION_ROLE else ("kernel",))
 
 
 def _has_gap(
@@ -149,21 +147,15 @@ class _ShutdownNoise:
     def __init__(self, incident: Incident) -> None:
         ends = [case.end for case in incident.cases if case.end]
         self._in_order = bool(ends) and all(map(_is_in_order, ends))
-        self._first_line: dict[str, int] = {}
+        self._first_line = _first_order_lines(incident.marks)
         self._first_when: dict[str, float] = {}
         self._harmless: dict[str, set[int]] = {}
         for each in incident.marks:
-            if each.role == "stop-request" and each.owner != STILL_ALIVE:
-                self._note_order(each)
+            if _is_order(each) and each.when is not None:
+                self._first_when[each.origin] = min(each.when, self._first_when.get(each.origin, each.when))
             elif each.role == "harmless":
                 lines = [-each.message_line] if each.message_line else range(each.line, each.last_line + 1)
                 self._harmless.setdefault(each.origin, set()).update(lines)
-
-    def _note_order(self, mark: Match) -> None:
-        if mark.line:
-            self._first_line[mark.origin] = min(mark.line, self._first_line.get(mark.origin, mark.line))
-        if mark.when is not None:
-            self._first_when[mark.origin] = min(mark.when, self._first_when.get(mark.origin, mark.when))
 
     def is_noise(self, mark: Match) -> bool:
         """Whether all workers left in order, a stop request came first, or the message is known to be harmless."""
@@ -171,6 +163,19 @@ class _ShutdownNoise:
         ordered = mark.line >= self._first_line.get(mark.origin, mark.line + 1)
         elsewhere = min((when for origin, when in self._first_when.items() if origin != mark.origin), default=inf)
         return self._in_order or harmless or ordered or (mark.when is not None and mark.when >= elsewhere)
+
+
+def _is_order(mark: Match) -> bool:
+    return mark.role == "stop-request" and mark.owner != STILL_ALIVE
+
+
+def _first_order_lines(marks: Iterable[Match]) -> dict[str, int]:
+    """The line of the first stop request in each log."""
+    lines: dict[str, int] = {}
+    for each in marks:
+        if _is_order(each) and each.line:
+            lines[each.origin] = min(each.line, lines.get(each.origin, each.line))
+    return lines
 
 
 def _is_in_order(end: ProcessEnd) -> bool:
@@ -183,10 +188,7 @@ def _was_lost_before_asked(end: ProcessEnd) -> bool:
     """Whether a log shows the removal of a lost worker, which did not deregister, above the first stop request."""
     if not end.lost or end.deregistered:
         return False
-    first_order: dict[str, int] = {}
-    for each in end.marks:
-        if each.role == "stop-request" and each.owner != STILL_ALIVE:
-            first_order[each.origin] = min(each.line, first_order.get(each.origin, each.line))
+    first_order = _first_order_lines(end.marks)
     return any(each.role == "removal" and each.line < first_order.get(each.origin, 0) for each in end.marks)
 
 
@@ -476,32 +478,21 @@ def _is_long_blocked(marks: Sequence[Match]) -> bool:
 
 def endless_tasks(incident: Incident) -> Iterator[Match]:
     """The state of a scheduler whose tasks may never finish; it cannot be seen from outside whether they will."""
-    for each in incident.marks:
-        if each.owner == SCHEDULER_STATE and (_starved_count(each) or any(_counts(each))):
-            yield each
+    return (each for each in incident.marks if each.owner == SCHEDULER_STATE and endless_sentence(each))
 
 
 def endless_sentence(state: Match) -> str:
-    """What is known about endless tasks, and what helps if they wait for each other."""
-    if count := _starved_count(state):
-        taken_s = decimal(state.captures.get("threads_taken_s"))
+    """What is known about endless tasks, and what helps if they wait for each other; empty if there are none."""
+    taken_s = decimal(state.captures.get("threads_taken_s")) or 0.0
+    if (count := whole(state.captures.get("starved_tasks"))) and taken_s >= _LEAST_S:
         tasks = "task waits" if count == 1 else "tasks wait"
         return (
             f"{count} {tasks} that running tasks asked for, and each thread has been taken for at least "
             f"{taken_s:.0f} s: they may wait for each other for ever, as tasks that wait for tasks without "
             "worker_client() or secede() do."
         )
-    count, why = next(_counts(state))
-    tasks = "1 task has" if count == 1 else f"{count} tasks have"
-    return f"{tasks} run for more than a minute{why}"
-
-
-def _counts(state: Match) -> Iterator[tuple[int, str]]:
     for name, why in _COUNTS.items():
         if count := whole(state.captures.get(name)):
-            yield count, why
-
-
-def _starved_count(state: Match) -> int:
-    taken_s = decimal(state.captures.get("threads_taken_s")) or 0.0
-    return whole(state.captures.get("starved_tasks")) or 0 if taken_s >= _LEAST_S else 0
+            tasks = "1 task has" if count == 1 else f"{count} tasks have"
+            return f"{tasks} run for more than a minute{why}"
+    return ""
