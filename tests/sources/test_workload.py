@@ -226,3 +226,105 @@ def test_what_was_reduced_is_not_taken_for_rows_brought_together(made, steps):
     """Both end in one piece: one of few rows, the other of all."""
     frame = dd.from_pandas(pd.DataFrame({"k": range(1000), "v": range(1000)}), npartitions=4)
     assert [each.name for each in frame_layers(made(frame))] == steps
+
+
+def test_a_statement_that_still_runs_has_made_nothing():
+    """``x = x.persist()`` failed, so *x* is what was there before."""
+
+    def work():
+        x = da.random.random((4000, 4000), chunks=2000)
+        x = (
+            x.sum(axis=0)
+            .compute(scheduler=scheduler)
+        )  # fmt: skip
+        x.clear()
+
+    _, steps = computed(work)
+
+    assert steps["random_sample"]["made_by"] == "x = da.random.random((4000, 4000), chunks=2000)"
+
+
+def test_what_was_persisted_is_kept_on_the_workers():
+    """The graph has futures in the place of its pieces."""
+    distributed = pytest.importorskip("distributed")
+
+    def work():
+        with distributed.Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None):
+            x = da.ones((1000, 100), chunks=(100, 100)).persist()
+            (x + 1).compute(scheduler=scheduler)
+
+    call, _ = computed(work)
+
+    assert call["persisted_bytes"] == 1000 * 100 * 8
+
+
+def test_a_call_that_waits_for_what_was_persisted_computes_it():
+    """Its results stay on the workers."""
+    distributed = pytest.importorskip("distributed")
+
+    def work():
+        with distributed.Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None):
+            x = da.ones((1000, 100), chunks=(100, 100)).map_blocks(lambda _: time.sleep(5)).persist()
+            distributed.wait(x, timeout=0.1)
+
+    with pytest.raises(TimeoutError) as caught:
+        work()
+    call = workload_evidence(caught.value, None, Deadline.after(5))[0].fields
+
+    assert call["kinds"] == "array"
+    assert not call["gathered"]
+
+
+def test_a_rechunk_that_the_caller_named_is_a_step_with_its_line():
+    """The layers in between, on the way to its chunks, are not the caller's; what takes its pieces is a step, too."""
+
+    def work():
+        x = da.random.random((300, 400, 400), chunks=(10, 400, 400))
+        pixels = x.rechunk((300, 100, 100))
+        pixels.map_blocks(lambda block: block.max(axis=0), drop_axis=0).compute(scheduler=scheduler)
+
+    _, steps = computed(work)
+
+    assert steps["rechunk-merge"]["made_by"] == "pixels = x.rechunk((300, 100, 100))"
+    assert steps["rechunk-merge"]["chunk"] == "300 x 100 x 100"
+    assert steps["lambda"]["is_opaque"]
+
+
+def test_a_step_whose_results_have_no_shape_is_as_large_as_what_it_takes():
+    """Both parts of a decomposition."""
+    _, steps = computed(
+        lambda: da.linalg.svd(da.ones((8000, 40), chunks=(1000, 40)))[1].compute(scheduler=scheduler)
+    )
+
+    assert steps["qr"]["inputs_bytes"] == steps["qr"]["piece_bytes"] == 1000 * 40 * 8
+
+
+def test_a_step_that_makes_more_columns_has_larger_pieces():
+    """As many rows as before, each wider."""
+
+    def work():
+        frame = pd.DataFrame({"sku": pd.Categorical([f"s{n}" for n in range(100)] * 10), "n": range(1000)})
+        dd.get_dummies(dd.from_pandas(frame, npartitions=2), columns=["sku"]).sum().compute(scheduler=scheduler)
+
+    _, steps = computed(work)
+
+    (wide,) = [each for name, each in steps.items() if name != "frompandas"]
+    assert wide["piece_bytes"] == 500 * wide["row_bytes"]
+    assert wide["row_bytes"] > 100
+
+
+def test_the_task_with_most_inputs_is_known_by_the_schedulers_name():
+    """Of work whose results have no known size."""
+    dask = pytest.importorskip("dask")
+    bag = pytest.importorskip("dask.bag")
+
+    def concat(parts):
+        return sum(parts)
+
+    parts = [dask.delayed(float)(n) for n in range(12)]
+    call, _ = computed(lambda: dask.delayed(concat)(parts).compute(scheduler=scheduler))
+    assert (call["widest_kind"], call["widest_inputs"]) == ("concat", 12)
+
+    numbers = bag.from_sequence(range(40), npartitions=20)
+    call, _ = computed(lambda: numbers.fold(max).compute(scheduler=scheduler))
+    assert (call["widest_kind"], call["widest_inputs"]) == ("reduce-aggregate", 8)

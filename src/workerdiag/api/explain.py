@@ -406,6 +406,11 @@ class TimePlan:
         return self._whole.share(_WORKLOAD_SHARE, at_least_s=_MIN_WORKLOAD_S)
 
     @property
+    def workload(self) -> Deadline:
+        """For reading what was computed, from now on: all that the cluster, which was asked before, has left."""
+        return self.found.share(at_least_s=_MIN_EXCEPTION_S)
+
+    @property
     def packs(self) -> Deadline:
         """For loading installed packs, from now on."""
         return self._whole.share(_PACKS_SHARE)

@@ -125,10 +125,12 @@ class Step:
     row_bytes: int | None = None
     #: Whether it takes nothing: its tasks make or read the pieces.
     is_source: bool = False
-    #: Whether its function is the caller's own, so that its copies are unknown.
+    #: Whether nobody knows what copies its function makes: it is the caller's own, or its results have no shape.
     is_opaque: bool = False
     #: The argument that sets the size of its pieces where they are made.
     argument: str = ""
+    #: Whether Dask made it on the way to the chunks of a rechunk.
+    is_between: bool = False
     #: Whether all rows with one key come together in one task, and the share of the most frequent key.
     by_key: bool = False
     key: str = ""

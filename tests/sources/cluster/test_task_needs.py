@@ -57,3 +57,14 @@ def test_data_in_a_function_and_its_arguments_are_counted():
     first = needs({"f-1": task("f-1", spec=spec)}, {"f": kind()}, "f-1")[0]
 
     assert first["spec_bytes"] == 3500
+
+
+def test_results_that_were_freed_are_not_kept():
+    """The scheduler counts the bytes that a kind of task has made in all, also those of results long gone."""
+    loads = kind(memory=40)
+    loads.states["memory"] = 4
+    loads.groups = [SimpleNamespace(nbytes_total=4000)]
+
+    first = needs({}, {"load": loads})[0]
+
+    assert (first["kept"], first["kept_bytes"]) == (4, 400)

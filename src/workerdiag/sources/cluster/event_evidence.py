@@ -17,6 +17,8 @@ _TEXT_CHARS = 4000
 _TRACEBACK_CHARS = 16 * 1024
 _MAX_WORKERS = 100
 _MAX_HEALTHY_WORKERS = 20
+#: States of a task that a thread of the worker runs, or may run: nobody can stop one that is cancelled.
+_IN_THREADS = ("executing", "long-running", "cancelled", "resumed")
 _FIELD_NAMES = {"processing-tasks": "processing"}
 
 
@@ -94,7 +96,7 @@ def _state_fields(address: str, state: ClusterState, silent: Collection[str]) ->
     metrics: Reply = worker.get("metrics") or {}
     counts, spilled = metrics.get("task_counts"), metrics.get("spilled_bytes")
     age_s, others_s = state.ages_s.get(address), state.others_heartbeat_age_s(address)
-    executing = _number_or_none(counts.get("executing", 0)) if isinstance(counts, Mapping) else None
+    executing = sum(counts.get(each, 0) for each in _IN_THREADS) if isinstance(counts, Mapping) else None
     fields: dict[str, EventValue] = {
         "status": str(worker.get("status")),
         "memory_bytes": _number_or_none(metrics.get("memory")),

@@ -26,13 +26,15 @@ def needs_reader() -> Method:
 
         counts = getattr(prefix, "state_counts", {})
         states = getattr(prefix, "states", {})
+        finished, kept = int(counts.get("memory", 0)), int(states.get("memory", 0))
+        made_bytes = sum(int(each.nbytes_total) for each in islice(prefix.groups, 100))  # freed ones too
         return {
             "kind": name[:200],
-            "finished": int(counts.get("memory", 0)),  # of all that have been, forgotten ones too
+            "finished": finished,  # of all that have been, forgotten ones too
             "began": int(counts.get("processing", 0)),
             "failed": int(counts.get("erred", 0)),
-            "kept": int(states.get("memory", 0)),
-            "kept_bytes": sum(int(each.nbytes_total) for each in islice(prefix.groups, 100)),
+            "kept": kept,
+            "kept_bytes": made_bytes * kept // max(finished, kept, 1),
             "seconds": float(getattr(prefix, "duration_average", -1)),
         }
 

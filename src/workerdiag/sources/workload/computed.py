@@ -30,7 +30,7 @@ _KINDS: Mapping[str, CollectionKind] = {
 }
 _COMPUTES = {
     "dask/base.py": ("compute", "persist"),
-    "distributed/client.py": ("compute", "persist", "gather", "result"),
+    "distributed/client.py": ("compute", "persist", "gather", "result", "wait"),
 }
 #: At most this many names of a frame, members of one value, and collections.
 _MAX_NAMES, _MAX_MEMBERS, _MAX_COLLECTIONS = 2000, 200, 20
@@ -98,7 +98,7 @@ def find_computed(frames: Iterable[tuple[FrameType, int]]) -> Computed | None:
     keys: dict[str, None] = {}
     for frame in computing:
         held = dict(local_variables(frame))
-        values = [held.get(name) for name in ("collections", "args", "self", "futures")]
+        values = [held.get(name) for name in ("collections", "args", "self", "futures", "fs")]
         for each in islice(_members(values), _MAX_MEMBERS):
             kind = collection_kind(each)
             if kind is not None and len(found) < _MAX_COLLECTIONS:
@@ -111,7 +111,7 @@ def find_computed(frames: Iterable[tuple[FrameType, int]]) -> Computed | None:
     return Computed(
         collections=tuple(found.values()),
         keys=tuple(keys),
-        is_gathered=not any(each.f_code.co_name == "persist" for each in computing),
+        is_gathered=not any(each.f_code.co_name in ("persist", "wait") for each in computing),
         place=_place(*caller) if caller else "",
         code=_code(*caller) if caller else "",
         names=names,
@@ -169,31 +169,33 @@ def _tokens(value: object) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _assignment(frame: FrameType, line: int, name: str) -> Assignment:
-    """The last assignment to *name* in the function of *frame*, up to *line*."""
+    """The last assignment to *name* in the function of *frame* before the statement at *line*, which still runs."""
     first = 1 if frame.f_code.co_name == "<module>" else frame.f_code.co_firstlineno
     first = max(first, line - _MAX_FUNCTION_LINES)
-    lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)[first - 1 : line]
-    for at in range(len(lines) - 1, -1, -1):
+    lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)[first - 1 :]
+    for at in range(min(line - first, len(lines)) - 1, -1, -1):
         text = lines[at].lstrip()
         if (
             text.startswith(name)
             and text[len(name) :].lstrip().startswith("=")
             and "==" not in text.split("=", 1)[0]
         ):
-            return Assignment(name=name, line=first + at, code=_statement(lines[at : at + _MAX_ASSIGNMENT_LINES]))
+            count, code = _statement(lines[at : at + _MAX_ASSIGNMENT_LINES])
+            if first + at + count <= line:
+                return Assignment(name=name, line=first + at, code=code)
     return Assignment(name=name)
 
 
-def _statement(lines: list[str]) -> str:
-    """The first whole statement of *lines*; its first line if it does not end there."""
+def _statement(lines: list[str]) -> tuple[int, str]:
+    """The first whole statement of *lines* and how many it takes; the first line if it does not end there."""
     for count in range(1, len(lines) + 1):
         text = textwrap.dedent("".join(lines[:count]))
         try:
             ast.parse(text)
         except SyntaxError:
             continue
-        return " ".join(text.split())[:_MAX_LINE_CHARS]
-    return lines[0].strip()[:_MAX_LINE_CHARS]
+        return count, " ".join(text.split())[:_MAX_LINE_CHARS]
+    return 1, lines[0].strip()[:_MAX_LINE_CHARS]
 
 
 def _place(frame: FrameType, line: int) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from math import isfinite, prod
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from workerdiag.guard import guarded
 from workerdiag.model.memory import Step
@@ -21,8 +21,12 @@ from workerdiag.sources.internals import embedded_frame, expression_part
 #: At most this many layers or expressions of a collection, and tasks of a layer, are looked at.
 _MAX_LAYERS, _MAX_TASKS = 3000, 16
 _MAX_FILES, _MAX_SAMPLE = 3, 20_000
+#: At most this many values of a task that is a plain tuple.
+_MAX_VALUES = 1000
 #: Bytes of a Python object in a column, on average; and of a string of Arrow.
 _OBJECT_BYTES = 64
+#: Steps that reduce parts which are reduced already: each is as large as the result, whatever its layer says.
+_REDUCES = ("-partial", "-aggregate")
 #: Packages whose functions on pieces make about one more copy; what others do is unknown.
 _KNOWN_PACKAGES = ("numpy", "dask", "pandas", "xarray", "operator", "builtins", "functools", "_operator", "toolz")
 #: Expressions behind which rows with the same key are on one worker, and the operand that has the key.
@@ -58,6 +62,7 @@ def array_layers(array: Any) -> Iterator[Step]:
             with guarded("reading the chunks of a layer"):  # nan for unknown ones, and no dtype
                 notes[token] = known
                 sizes[token] = _chunk_bytes(known)
+    rechunked = {name for token in layers if token.startswith("rechunk") for name in dependencies.get(token, ())}
     for token, size in sizes.items():
         with guarded("reading a layer"):
             layer, known = layers[token], notes[token]
@@ -75,7 +80,48 @@ def array_layers(array: Any) -> Iterator[Step]:
                 is_source=not dependencies.get(token),
                 is_opaque=_is_opaque(layer),
                 argument="chunks",
+                is_between=token.startswith("rechunk") and token in rechunked,
             )
+    yield from _layers_of_unknown_size(layers, sizes)
+
+
+def _layers_of_unknown_size(layers: Mapping[str, Any], sizes: Mapping[str, int]) -> Iterator[Step]:
+    """The steps whose results have no shape, as both parts of a decomposition: about as large as what they take."""
+    for token, layer in islice(layers.items(), _MAX_LAYERS):
+        if token not in sizes:
+            with guarded("reading a layer"):
+                if getattr(layer, "indices", None) is not None:
+                    taken, count = _inputs(token, layer, sizes)
+                else:
+                    tasks = islice(_values(layer), _MAX_TASKS)
+                    taken, count = max((_taken_by(each, sizes) for each in tasks), default=(0, 0))
+                if taken:
+                    yield Step(
+                        name=plain_name(token),
+                        token=token,
+                        piece_bytes=taken,
+                        pieces=len(layer),
+                        inputs_bytes=taken,
+                        inputs=count,
+                        is_opaque=True,
+                    )
+
+
+def _taken_by(task: Any, sizes: Mapping[str, int]) -> tuple[int, int]:
+    """Bytes that a task takes of steps of known sizes, and in how many pieces."""
+    taken = [sizes[key[0]] for key in _keys_taken(task) if isinstance(key, tuple) and key[0] in sizes]
+    return sum(taken), len(taken)
+
+
+def _keys_taken(task: Any, depth: int = 4) -> Collection[Any]:
+    """The keys that a task takes; also of one that is a plain tuple, as Dask had them before 2024.12."""
+    if (found := getattr(task, "dependencies", None)) is not None:
+        return cast("Collection[Any]", found)
+    if isinstance(task, tuple) and len(task) > 1 and isinstance(task[0], str):
+        return [task]
+    if depth == 0 or not isinstance(task, tuple | list):
+        return ()
+    return [key for each in islice(task, _MAX_VALUES) for key in _keys_taken(each, depth - 1)]
 
 
 def kept_bytes(array: Any) -> int:
@@ -109,6 +155,29 @@ def kept_bytes(array: Any) -> int:
     return most
 
 
+def persisted_bytes(array: Any) -> int:
+    """Bytes of the pieces of a Dask array that were persisted before: the graph has futures in their place."""
+    total = 0.0
+    for layer in islice(array.dask.layers.values(), _MAX_LAYERS):
+        known, first = getattr(layer, "collection_annotations", None), next(iter(_values(layer)), None)
+        if isinstance(known, dict) and type(first).__name__ == "Future":
+            total += float(prod(known["shape"])) * int(known["dtype"].itemsize)
+    return int(total) if isfinite(total) else 0
+
+
+def widest_task(graph: Any) -> tuple[str, int]:
+    """The kind of the task that takes most inputs, by the scheduler's name for it, and how many."""
+    from dask.utils import key_split  # of the process that has made the graph
+
+    tasks = (
+        (key, len(_keys_taken(task)))
+        for layer in islice(getattr(graph, "layers", {}).values(), _MAX_LAYERS)
+        for key, task in islice(_items(layer), _MAX_LAYERS)
+    )
+    key, count = max(tasks, key=lambda each: each[1], default=("", 0))
+    return str(key_split(key))[:100], count
+
+
 def _behind(token: str, dependencies: Mapping[str, Iterable[str]]) -> set[str]:
     """The layers that a layer is made of."""
     found, todo = set[str](), [token]
@@ -138,10 +207,11 @@ def _inputs(token: str, layer: Any, sizes: Mapping[str, int]) -> tuple[int, int]
         return sum(size * count for size, count in taken), sum(count for _, count in taken)
     most = (0, 0)
     for task in islice(_values(layer), _MAX_TASKS):
-        keys = getattr(task, "dependencies", None) or ()
-        counts = Counter(key[0] for key in keys if isinstance(key, tuple) and key)
+        counts = Counter(key[0] for key in _keys_taken(task) if isinstance(key, tuple) and key)
         total = sum(sizes[name] * count for name, count in counts.items() if name in sizes and name != token)
-        if any(
+        if plain_name(token).endswith(_REDUCES):
+            total = sizes[token] * sum(counts.values())
+        elif any(
             name not in sizes or name == token for name in counts
         ):  # parts of pieces, in all as large as the result
             total = max(total, sizes[token])
@@ -151,8 +221,12 @@ def _inputs(token: str, layer: Any, sizes: Mapping[str, int]) -> tuple[int, int]
 
 def _values(layer: Any) -> Iterable[Any]:
     """The tasks of a layer that has them already; none of one that would have to make them."""
+    return (task for _, task in _items(layer))
+
+
+def _items(layer: Any) -> Iterable[tuple[Any, Any]]:
     mapping = getattr(layer, "mapping", None)
-    return mapping.values() if isinstance(mapping, dict) else ()
+    return mapping.items() if isinstance(mapping, dict) else ()
 
 
 def _blocks_taken(inds: Any, output: Any, numblocks: tuple[int, ...]) -> int:
@@ -185,14 +259,16 @@ def frame_layers(frame: Any) -> Iterator[Step]:
                 frames += [frame for frame in [_own_frame(node)] if frame is not None]
     rows = max((each for each, _ in rows_of_sources), default=0)
     most = max((count for _, count in rows_of_sources), default=0)
+    widest = max((each.row_bytes or 0 for each in found), default=0)
     for node in nodes:
         with guarded("reading an expression"):
             names = _class_names(node)
             by = next((operands for name, operands in _BY_KEY.items() if name in names), None)
             is_joined = int(node.npartitions) == 1 < most and _brings_rows_together(node, names)
-            if _is_source(node) or not (by or is_joined or _has_own_function(node)):
-                continue
             row_bytes = _row_bytes(expression_part(node, "_meta"))
+            is_wide = "Blockwise" in names and row_bytes > widest
+            if _is_source(node) or not (by or is_joined or is_wide or _has_own_function(node)):
+                continue
             each = rows // max(int(node.npartitions), 1) if "Reduction" not in names else 0
             key = _key_of(node, by or ())
             found.append(
@@ -201,7 +277,7 @@ def frame_layers(frame: Any) -> Iterator[Step]:
                     token=str(expression_part(node, "_name")),
                     piece_bytes=each * row_bytes if each and not by else None,
                     pieces=int(node.npartitions),
-                    inputs_bytes=each * row_bytes,
+                    inputs_bytes=each * (widest if is_wide else row_bytes),
                     inputs=most if is_joined else 1,
                     rows=each or None,
                     row_bytes=row_bytes,
@@ -331,7 +407,7 @@ def _row_bytes(meta: Any) -> int:
     dtypes = list(getattr(meta, "dtypes", ())) if hasattr(meta, "columns") else [getattr(meta, "dtype", None)]
     index = getattr(meta, "index", None)
     index_bytes = 0 if type(index).__name__ == "RangeIndex" else _type_bytes(getattr(index, "dtype", None))
-    return sum(map(_type_bytes, dtypes[:_MAX_SAMPLE])) + index_bytes
+    return sum(_type_bytes(each) * count for each, count in Counter(dtypes).items()) + index_bytes
 
 
 def _type_bytes(dtype: Any) -> int:

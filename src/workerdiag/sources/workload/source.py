@@ -24,12 +24,14 @@ from workerdiag.sources.workload.pieces import (
     array_layers,
     frame_layers,
     kept_bytes,
+    persisted_bytes,
     plain_name,
     result_bytes,
+    widest_task,
 )
 
-#: At most this many steps, those whose tasks need most, become evidence.
-_MAX_STEPS = 4
+#: At most this many steps, those whose tasks need most, become evidence, and one of each kind.
+_MOST_NEEDING = 2
 #: Fields of a step that are several, and what stands between them in an event.
 _JOINTS = {"shape": " x ", "chunk": " x ", "dims": ", "}
 
@@ -69,8 +71,9 @@ def computed_events(computed: Computed) -> Iterator[Event]:
     }
     layers: dict[str, Step] = {}
     results: list[int] = []
-    kept = 0
+    kept = persisted = 0
     embedded = []
+    widest = ("", 0)
     for kind, value in computed.collections:
         with guarded("reading a collection"):  # of any release, and any chunks
             if kind == "array":
@@ -78,12 +81,23 @@ def computed_events(computed: Computed) -> Iterator[Event]:
             elif kind == "dataframe":
                 layers |= {each.token: each for each in frame_layers(value)}
         with guarded("reading what must be kept"):
-            kept = max(kept, kept_bytes(value) if kind == "array" else 0)
+            if kind == "array":
+                kept, persisted = max(kept, kept_bytes(value)), persisted + persisted_bytes(value)
         with guarded("reading the size of a result"):
             results.append(result_bytes(kind, value) or 0)
+        with guarded("looking for tasks with many inputs"):
+            if kind in ("delayed", "bag"):  # whose results have no known size
+                widest = max(widest, widest_task(value.dask), key=lambda each: each[1])
         with guarded("looking for data in a graph"):
             embedded.append(embedded_data(value.dask if kind != "dataframe" else None))
-    fields |= {"result_bytes": sum(results) or None, "kept_bytes": kept or None}
+    persisted += 0 if computed.is_gathered else sum(results)
+    fields |= {
+        "result_bytes": sum(results) or None,
+        "kept_bytes": kept or None,
+        "persisted_bytes": persisted or None,
+        "widest_kind": widest[0] or None,
+        "widest_inputs": widest[1] or None,
+    }
     if data := max(embedded, key=lambda each: each.total_bytes, default=None):
         fields |= {
             "embedded_bytes": data.total_bytes or None,
@@ -108,12 +122,15 @@ def computed_events(computed: Computed) -> Iterator[Event]:
 
 
 def _chosen(layers: Iterable[Step]) -> list[Step]:
-    """The steps whose tasks need most, and of those that make or read pieces the one with the largest."""
-    every = list(layers)
-    by_need = sorted(every, key=lambda each: -(each.inputs_bytes + (each.piece_bytes or 0)))
-    sources = [each for each in by_need if each.is_source]
-    by_key = [each for each in by_need if each.by_key]
-    return list(dict.fromkeys([*by_need[: _MAX_STEPS - 2], *sources[:1], *by_key[:1]]))
+    """The steps whose tasks need most; and the one of each kind that needs most."""
+    by_need = sorted(layers, key=lambda each: -(each.inputs_bytes + (each.piece_bytes or 0)))
+    kinds = (
+        [each for each in by_need if each.is_source],
+        [each for each in by_need if each.by_key],
+        [each for each in by_need if each.is_opaque],
+        [each for each in by_need if each.name.startswith("rechunk") and not each.is_between],
+    )
+    return list(dict.fromkeys([*by_need[:_MOST_NEEDING], *(each for kind in kinds for each in kind[:1])]))
 
 
 def _step_fields(step: Step, computed: Computed) -> dict[str, EventValue]:
@@ -134,7 +151,8 @@ def _name(token: str, computed: Computed) -> str:
 
 def _assignment(token: str, computed: Computed) -> Assignment | None:
     """The caller's name for a step; of a simplified one, whose token differs, by the name if only one has it."""
-    if found := computed.names.get(token):
+    found = computed.names.get(token)
+    if found or token.startswith("rechunk-"):  # on its way to its chunks an array has others in between
         return found
     alike = [each for other, each in computed.names.items() if plain_name(other) == plain_name(token)]
     return alike[0] if len(alike) == 1 else None
