@@ -36,7 +36,9 @@ _HARMLESS_KEYS = frozenset("monkey turkey donkey hockey jockey whiskey lackey ho
 _HARMLESS_BEFORE_PASS = frozenset(
     "first second third single multi two one by low high band last next forward backward this".split()
 )
-_HARMLESS_PASSES = frozenset("compass bypass trespass surpass overpass underpass encompass".split())
+_HARMLESS_PASSES = frozenset(
+    "compass bypass trespass surpass overpass underpass encompass lowpass highpass bandpass".split()
+)
 #: A key of a task: its kind, of at most 16 words, then a hash or a number.
 _TASK_KEY = re.compile(r"[a-z_]+(?:-[a-z_]+){0,15}-(?:[0-9a-f]{4,}[0-9a-f-]*|\d+)")
 _FILE = re.compile(
