@@ -59,7 +59,7 @@ def array_step(name="random_sample", piece=488 * MIB, inputs=0, count=0, **more)
         pieces=4,
         inputs_bytes=inputs,
         inputs=count,
-        shape="16000 x 8000",
+        shape="16000 x 16000",
         chunk="8000 x 8000",
         dtype="float64",
         argument="chunks",
@@ -68,7 +68,7 @@ def array_step(name="random_sample", piece=488 * MIB, inputs=0, count=0, **more)
 
 
 CALL = event("workload", place="main (work.py:12)", code="x.compute()", gathered=True, kinds="array")
-SOURCE = array_step(is_source=True, variable="x", made_by="x = da.random.random((16000, 8000), chunks=8000)")
+SOURCE = array_step(is_source=True, variable="x", made_by="x = da.random.random((16000, 16000), chunks=8000)")
 PRODUCT = array_step("matmul", inputs=976 * MIB, count=2)
 
 
@@ -79,7 +79,7 @@ def test_pieces_that_do_not_fit_are_made_smaller_where_they_are_made():
     assert diagnosis.memory.reason == "pieces-too-large"
     first = diagnosis.cures[0]
     assert first.kind == "piece-size"
-    assert first.change.startswith("x = da.random.random((16000, 8000), chunks=(2048, 2048))")
+    assert first.change.startswith("x = da.random.random((16000, 16000), chunks=(2048, 2048))")
     assert 2 * 4 * first.value + diagnosis.memory.floor.bytes <= 0.6 * LIMIT
 
 
@@ -315,11 +315,159 @@ def test_inputs_that_no_worker_may_hold_are_an_account_without_a_death():
     assert diagnosis.memory is not None
 
 
-def test_every_axis_of_a_chunk_is_shortened_alike():
-    """But not the axis that a rechunk has made whole on purpose."""
-    plain = Step(name="ones", piece_bytes=512 * 10**6, shape=(8000, 8000), chunk=(8000, 8000))
+def test_every_axis_of_a_chunk_that_is_cut_is_shortened_alike():
+    """But not an axis that is whole, as what comes next may need it whole, or that a rechunk has made whole."""
+    plain = Step(name="ones", piece_bytes=512 * 10**6, shape=(16000, 16000), chunk=(8000, 8000))
+    tall = Step(name="ones", piece_bytes=320 * 10**6, shape=(1_000_000, 400), chunk=(100_000, 400))
     in_time = Step(name="rechunk-merge", piece_bytes=480 * 10**6, shape=(60, 1000, 1000), chunk=(60, 1000, 1000))
     one_day = Step(name="ones", piece_bytes=8 * 10**6, shape=(60, 1000, 1000), chunk=(1, 1000, 1000))
 
     assert smaller_chunk(plain, 32 * MIB) == (2048, 2048)
+    assert smaller_chunk(tall, 32 * MIB) == (10485, 400)
     assert smaller_chunk(in_time, 32 * MIB, one_day) == (60, 264, 264)
+
+
+def test_a_whole_axis_is_shortened_where_the_others_do_not_suffice():
+    """An array in a single chunk, and one whose other axis cannot become short enough."""
+    single = Step(name="ones", piece_bytes=512 * 10**6, shape=(8000, 8000), chunk=(8000, 8000))
+    pages = Step(name="ones", piece_bytes=2 * 8 * 10**8, shape=(40, 10_000, 10_000), chunk=(2, 10_000, 10_000))
+
+    assert smaller_chunk(single, 32 * MIB) == (2048, 2048)
+    assert smaller_chunk(pages, 32 * MIB) == (1, 2048, 2048)
+
+
+def test_an_outer_operation_is_cut_where_its_inputs_are_made():
+    """Each piece of one array meets each of another: a quarter of the result is half of each of both."""
+    line = "a = da.random.random(60_000, chunks=6_000)"
+    made = event(
+        "workload-step", name="random_sample", variable="a", made_by=line, piece_bytes=48_000, pieces=10,
+        shape="60000", chunk="6000", dtype="float64", is_source=True,
+    )  # fmt: skip
+    outer = event(
+        "workload-step", name="sub", piece_bytes=288_000_000, pieces=100, inputs_bytes=96_000, inputs=2,
+        shape="60000 x 60000", chunk="6000 x 6000", dtype="float64",
+    )  # fmt: skip
+    first = found(CALL, made, outer).cures[0]
+
+    assert first.kind == "piece-size"
+    chunk = int(first.change.removeprefix("a = da.random.random(60_000, chunks=(").partition(",")[0])
+    assert chunk**2 * 8 <= first.value < 288_000_000 / 4
+
+
+def test_a_rechunk_is_changed_in_the_callers_own_line():
+    """A second rechunk behind it would not make its pieces smaller; the step that takes them has no other place."""
+    merged = event(
+        "workload-step", name="rechunk-merge", variable="pixels", made_by="pixels = x.rechunk((1500, side, side))",
+        piece_bytes=240_000_000, pieces=9, inputs_bytes=240_000_000, inputs=9, shape="1500 x 400 x 400",
+        chunk="1500 x 141 x 141", dtype="float64",
+    )  # fmt: skip
+    taken = array_step("lambda", piece=159_000, inputs=240_000_000, count=1, is_opaque=True)
+    source = array_step(is_source=True, variable="x", piece=64_000_000, made_by="x = da.zeros(shape, chunks=50)")
+    first = found(CALL, source, merged, taken).cures[0]
+
+    assert first.kind == "piece-size"
+    assert first.change.startswith("pixels = x.rechunk((1500, ")
+
+
+@pytest.mark.parametrize(
+    ("line", "start"),
+    [
+        ("s = xr.DataArray(da.zeros((730, 90, 360), chunks=(730, 45, 90)), dims=d)", "s = xr.DataArray(da.zeros((730, 90, 360), chunks=("),
+        ("s = xr.open_zarr(path, chunks='auto').sst", "s = xr.open_zarr(path, chunks={'time': "),
+        ("s = load(path)", "chunks={'time': "),
+    ],
+)  # fmt: skip
+def test_chunks_are_written_as_the_function_of_the_line_takes_them(line, start):
+    """Only functions of xarray take them by the names of dimensions."""
+    step = event(
+        "workload-step", name="zeros", variable="s", made_by=line, piece_bytes=480_000_000, pieces=9,
+        shape="730 x 900 x 3600", chunk="730 x 90 x 900", dims="time, lat, lon", dtype="float64", is_source=True,
+    )  # fmt: skip
+
+    assert found(CALL, step).cures[0].change.startswith(start)
+
+
+def test_the_copies_of_a_function_of_ones_own_are_known_only_at_least():
+    """The worker was ended while it made them: pieces leave room for twice as many, and no limit is called enough."""
+    step = array_step("features", piece=60 * MIB, inputs=60 * MIB, count=1, is_opaque=True)
+    diagnosis = found(CALL, array_step(piece=60 * MIB, is_source=True), step)
+    first = diagnosis.cures[0]
+
+    assert diagnosis.memory.reason == "pieces-too-large"
+    assert first.kind == "piece-size"
+    assert diagnosis.memory.floor.bytes + 2 * 8 * first.value <= 0.6 * LIMIT
+    assert first.probability < 0.7
+    assert "worker-memory" not in {each.kind for each in diagnosis.cures}
+
+
+def test_small_pieces_of_which_a_function_of_ones_own_makes_many_are_still_its_pieces():
+    """Workers held 11 times a piece for each task; that many tasks had finished before is then no sure leak."""
+    step = array_step("features", piece=24 * MIB, inputs=24 * MIB, count=1, is_opaque=True)
+    needs = event("task-needs", key="features-9", kind="features", finished=30, began=34)
+    diagnosis = found(CALL, array_step(piece=24 * MIB, is_source=True), step, needs)
+
+    assert diagnosis.memory.reason == "pieces-too-large"
+    assert diagnosis.memory.copies.bytes == (640 - 100) // 2 * MIB - 2 * 24 * MIB
+    assert diagnosis.cures[0].value <= 8 * MIB
+    assert diagnosis.cures[0].probability < 0.6
+
+
+def test_few_rows_of_which_a_merge_makes_many_are_no_buffers():
+    """What is exchanged is known, and little: the keys are there many times on both sides."""
+    step = event(
+        "workload-step", name="merge", by_key=True, key="station", key_share=0.02, pieces=8, inputs_bytes=200_000
+    )
+    needs = event("task-needs", key="hashjoinp2p-1", kind="hashjoinp2p")
+    diagnosis = found(event("workload", gathered=True, kinds="dataframe"), step, needs)
+
+    assert diagnosis.memory.reason == "skew"
+    assert "drop_duplicates('station')" in diagnosis.cures[0].change
+
+
+@pytest.mark.parametrize("each_bytes", [400 * MIB, 20 * MIB])
+def test_persisted_results_that_no_cluster_holds_are_stored_results(each_bytes):
+    """Smaller ones are not."""
+    call = event("workload", gathered=False, kinds="array", persisted_bytes=2 * each_bytes)
+    two = event("cluster", type="LocalCluster", worker_limit_bytes=LIMIT, worker_threads=2, workers_wanted=2)
+    diagnosis = pipeline.diagnose([*deaths(610 * MIB), two, LOCAL, call], BOOK)
+
+    named = [each.reason for each in diagnosis.memory.reasons[:1]]
+    assert (named == ["results-stored"]) is (each_bytes == 400 * MIB)
+
+
+def test_memory_of_data_that_wait_with_their_tasks_is_no_leak():
+    """A paused worker that runs nothing holds the arguments of what it is to run."""
+    call = event("workload", gathered=True, kinds="delayed", embedded_bytes=160 * MIB, embedded_type="ndarray")
+    state = event("worker-state", status="paused", memory_bytes=530 * MIB, limit_bytes=LIMIT, stored_bytes=100)
+    diagnosis = found(call, state, event("task-needs", kind="backtest", finished=6))
+
+    assert "leak" not in {each.reason for each in diagnosis.memory.reasons}
+
+
+def test_chunks_that_dask_makes_on_the_way_to_those_of_a_rechunk_follow_its_configuration():
+    """No line of the caller says how large they are."""
+    between = array_step("rechunk-merge", piece=200 * MIB, inputs=200 * MIB, count=5, is_between=True)
+    final = array_step("rechunk-merge", piece=16 * MIB, inputs=16 * MIB, count=30, variable="pixels")
+    first = found(CALL, between, final, array_step(piece=60 * MIB, is_source=True)).cures[0]
+
+    assert first.kind == "piece-size"
+    assert first.change.startswith('dask.config.set({"array.chunk-size": "')
+
+
+def test_a_task_that_takes_many_inputs_by_the_graph_brings_them_together():
+    """The scheduler has forgotten it, so nobody knows how large they are."""
+    needs = event("task-needs", key="concat-1", kind="concat")
+    calls = [event("workload", gathered=True, kinds="delayed", widest_kind=kind, widest_inputs=18) for kind in ("concat", "load")]  # fmt: skip
+
+    assert found(calls[0], needs, tasks=("concat-1",)).memory.reason == "brought-together"
+    assert found(calls[1], needs, tasks=("concat-1",)).memory.reason != "brought-together"
+
+
+def test_results_are_kept_on_all_workers_that_there_are_to_be():
+    """One of two was just lost."""
+    one = event("worker-state", status="running", memory_bytes=400 * MIB, limit_bytes=LIMIT, nthreads=2)
+    two = event("cluster", type="LocalCluster", worker_limit_bytes=LIMIT, worker_threads=2, workers_wanted=2)
+    kept = event("task-needs", kind="random_sample", kept=12, kept_bytes=700 * MIB)
+    diagnosis = pipeline.diagnose([*deaths(610 * MIB), two, LOCAL, one, kept], BOOK)
+
+    assert "results-stored" not in {each.reason for each in diagnosis.memory.reasons}

@@ -135,17 +135,28 @@ class Step:
     by_key: bool = False
     key: str = ""
     key_share: float | None = None
+    #: What an opaque function was seen to need besides what it takes and gives, at least.
+    seen_copies_bytes: int = 0
     #: The whole name, and whether the pieces are in the graph; no part of the event.
     token: str = ""
     is_embedded: bool = False
 
     @property
-    def copies_bytes(self) -> int:
-        """What its function is expected to need besides what it takes and gives."""
-        most = max(self.piece_bytes or 0, self.inputs_bytes // max(self.inputs, 1))
+    def largest_bytes(self) -> int:
+        """The largest piece that one of its tasks takes or gives."""
+        return max(self.piece_bytes or 0, self.inputs_bytes // max(self.inputs, 1))
+
+    @property
+    def expected_copies_bytes(self) -> int:
+        """What its function is expected to need besides what it takes and gives, before anything was seen."""
         if self.is_source:  # it only makes or reads pieces; what takes them is a step of its own
-            return most
-        return most * (UNKNOWN_COPIES if self.is_opaque else KNOWN_COPIES)
+            return self.largest_bytes
+        return self.largest_bytes * (UNKNOWN_COPIES if self.is_opaque else KNOWN_COPIES)
+
+    @property
+    def copies_bytes(self) -> int:
+        """What its function needs besides what it takes and gives, as far as that is known."""
+        return max(self.expected_copies_bytes, self.seen_copies_bytes)
 
     @property
     def task_bytes(self) -> int:

@@ -41,7 +41,9 @@ _USABLE_SHARE = 0.8
 _LEAST_PIECE_BYTES = 2**20
 #: How likely a change suffices once its reason is right.
 _PIECES_HELP, _THREADS_HELP, _MEMORY_HELPS, _CODE_HELPS = 0.85, 0.8, 0.8, 0.85
-#: Of that, where what must be kept in all passes the memory of all workers, and goes to disk and back; and with
+#: Of that, where nobody knows how many copies a function makes.
+_COPIES_UNKNOWN = 0.8
+#: And where what must be kept in all passes the memory of all workers, and goes to disk and back; and with
 #: more memory, because such work may take very long.
 _OVERFLOWS, _LARGE_WORK = 0.5, 0.75
 
@@ -134,6 +136,11 @@ class _Treatment:
         self.held_in_all = work.worker_count * self.room
 
     @property
+    def makes_unknown_copies(self) -> bool:
+        """Whether what tasks need is only known to be at least so much."""
+        return self.work.governing is not None and self.work.governing.is_opaque
+
+    @property
     def room(self) -> int:
         """What tasks may hold without spilling."""
         return max(int(self.limit * SPILL_SHARE) - self.floor, self.limit // 10)
@@ -154,6 +161,8 @@ class _Treatment:
     def cure(
         self, kind: CureKind, change: str, why: str, helps: float, value: int | None = None, cost: str = ""
     ) -> Cure:
+        if self.makes_unknown_copies and kind in ("piece-size", "threads"):
+            helps *= _COPIES_UNKNOWN
         if self.kept_each:
             helps *= _LARGE_WORK if kind == "worker-memory" else _OVERFLOWS
         chance = round(min(1.0, self.chance * helps), 2)
@@ -184,20 +193,47 @@ def _smaller_pieces(case: _Treatment) -> Cure | None:
         why = f"{room}, for {case.threads} x {_USUAL_PIECES} pieces at once: {format_bytes(size)} each"
         change = _frame_change(source, size) if source else f"pieces of at most {format_bytes(size)}"
         return case.cure("piece-size", change, why, _PIECES_HELP, size, "More tasks, so more scheduling.")
-    of_user = step if step.name.startswith("rechunk") or source is None or not source.piece_bytes else source
-    size = of_user.piece_bytes or step.piece_bytes
-    scale = min(1.0, case.room / (case.threads * max(step.task_bytes, 1)))
-    size = _nice_size(int(size * scale))
-    if size >= (of_user.piece_bytes or 0):
+    made = _where_cut(case.work, step)
+    is_crossed = len(_long_axes(made)) < len(_long_axes(step))  # each piece meets all pieces of another array
+    before = (step if is_crossed else made).piece_bytes or 0
+    each = step.task_bytes + (step.copies_bytes if step.is_opaque else 0)  # it was ended while it made them
+    size = _nice_size(int(before * min(1.0, case.room / (case.threads * max(each, 1)))))
+    if size >= before:
         return None
     why = (
         f"{account_sum(case.account, case.tasks)}, the limit is {format_bytes(case.limit)}; "
         f"with pieces of {format_bytes(size)} {case.threads} tasks at once need "
-        f"{format_bytes(case.floor + int(case.threads * step.task_bytes * size / (of_user.piece_bytes or size)))}"
-        f"{case.kept_why}"
+        f"{format_bytes(case.floor + int(case.threads * each * size / before))}"
+        f"{', with twice the copies' if step.is_opaque else ''}{case.kept_why}"
     )
-    change = _array_change(of_user, size, source) if of_user.chunk else _frame_change(of_user, size)
+    if made.is_between:
+        config = f'dask.config.set({{"array.chunk-size": "{size // 2**20}MiB"}})'
+        change = f"{config}   # before the rechunk, for the chunks on its way"
+    elif is_crossed:
+        shorter = (size / before) ** (len(_long_axes(made)) / len(_long_axes(step)))
+        change = _array_change(made, smaller_chunk(made, int((made.piece_bytes or 0) * shorter)), step, size)
+    elif made.chunk:
+        change = _array_change(made, smaller_chunk(made, size, case.work.source), made, size)
+    else:
+        change = _frame_change(made, size)
     return case.cure("piece-size", change, why, _PIECES_HELP, size, "More tasks, so more scheduling.")
+
+
+def _where_cut(work: Workload, step: Step) -> Step:
+    """The step in which the caller says how large the pieces of *step* are: a rechunk, or where they are made."""
+    source = work.source
+    largest = max(step.piece_bytes or 0, step.inputs_bytes // max(step.inputs, 1))
+    if step.is_between:
+        return step
+    cut = [each for each in work.steps if each.name.startswith("rechunk") and not each.is_between]
+    cut = [each for each in cut if (each.piece_bytes or 0) >= largest]
+    if cut:
+        return max(cut, key=lambda each: each.piece_bytes or 0)
+    return source if source and source.piece_bytes else step
+
+
+def _long_axes(step: Step) -> list[int]:
+    return [at for at, each in enumerate(step.chunk) if each > 1]
 
 
 def _nice_size(size: int) -> int:
@@ -207,35 +243,47 @@ def _nice_size(size: int) -> int:
     return size // step * step
 
 
-def _array_change(step: Step, size: int, source: Step | None) -> str:
-    """The caller's own line with smaller chunks; or what to write where the array is made."""
-    chunk = smaller_chunk(step, size, source)
-    if step.dims and len(step.dims) == len(chunk):
-        chunks = "{" + ", ".join(f"{name!r}: {each}" for name, each in zip(step.dims, chunk, strict=True)) + "}"
-    else:
-        chunks = f"({', '.join(map(str, chunk))}{',' if len(chunk) == 1 else ''})"
-    note = f"   # {step.name}: {format_bytes(size)} a chunk at most"
-    if step.name.startswith("rechunk"):
-        return f"{step.variable or 'x'} = {step.variable or 'x'}.rechunk({chunks}){note}"
-    if line := _with_argument(step.made_by, "chunks", chunks):
-        return f"{line}{note}"
-    where = f" where {step.variable} is made" if step.variable else f" where {step.name} is made"
-    return f"chunks={chunks}{note.replace('#', '#' + where + ',', 1)}"
+def _array_change(made: Step, chunk: tuple[int, ...], sized: Step, size: int) -> str:
+    """The caller's own line with other chunks, or what to write where the array is made.
+
+    Pieces of the step *sized* then have at most *size* bytes.
+    """
+    plain = f"({', '.join(map(str, chunk))}{',' if len(chunk) == 1 else ''})"
+    named = plain
+    if len(made.dims) == len(chunk):
+        named = "{" + ", ".join(f"{name!r}: {each}" for name, each in zip(made.dims, chunk, strict=True)) + "}"
+    note = f"{sized.name}: {format_bytes(size)} a chunk at most"
+    if made is not sized:
+        note = f"and what it meets alike; {note}"
+    if made.name.startswith("rechunk"):
+        line = _with_chunks(made.made_by, ("rechunk", "chunk"), plain, named)
+        return f"{line}   # {note}" if line else f"rechunk({named})   # in place of the present one; {note}"
+    if line := _with_chunks(made.made_by, (), plain, named):
+        return f"{line}   # {note}"
+    where = f"where {made.variable or made.name} is made"
+    return f"chunks={named}   # {where}, {note}"
 
 
 def smaller_chunk(step: Step, size: int, source: Step | None = None) -> tuple[int, ...]:
-    """A chunk of at most *size* bytes: all axes shortened alike, but those that a rechunk made longer."""
-    itemsize = max(1, (step.piece_bytes or 1) // max(prod(step.chunk), 1))
+    """A chunk of at most *size* bytes: first the axes that are cut already are shortened, all alike.
+
+    One that is in one chunk may be so on purpose, and so may one that a rechunk made longer than in *source*: they
+    are shortened if the others do not suffice.
+    """
+    itemsize = max(1.0, (step.piece_bytes or 1) / max(prod(step.chunk), 1))
     before = source.chunk if source and len(source.chunk) == len(step.chunk) else step.chunk
-    long = [at for at, each in enumerate(step.chunk) if each > 1]
-    free = [at for at in long if step.chunk[at] <= before[at]] or long
-    factor = (size / max(step.piece_bytes or 1, 1)) ** (1 / max(len(free), 1))
+    long = _long_axes(step)
+    cut = [at for at in long if len(step.shape) == len(step.chunk) and step.chunk[at] < step.shape[at]]
+    short = [at for at in long if step.chunk[at] <= before[at]]
     chunk = list(step.chunk)
-    for at in free:
-        chunk[at] = max(1, floor(step.chunk[at] * min(factor, 1.0)))
-    while prod(chunk) * itemsize > size and max(chunk[at] for at in free) > 1:
-        widest = max(free, key=lambda at: chunk[at])
-        chunk[widest] = max(1, floor(chunk[widest] * 0.9))
+    for axes in ([at for at in cut if at in short], cut, short, long):
+        free = [at for at in axes if chunk[at] > 1]
+        factor = min(1.0, (size / (prod(chunk) * itemsize)) ** (1 / max(len(free), 1)))
+        for at in free:
+            chunk[at] = max(1, floor(chunk[at] * factor))
+        while prod(chunk) * itemsize > size and any(chunk[at] > 1 for at in free):
+            widest = max(free, key=lambda at: chunk[at])
+            chunk[widest] = max(1, floor(chunk[widest] * 0.9))
     return tuple(chunk)
 
 
@@ -247,14 +295,14 @@ def _frame_change(step: Step, size: int) -> str:
     sized = f"   # {format_bytes(size)} a partition at most"
     match step.argument:
         case "split_row_groups":
-            line = _with_argument(step.made_by, "blocksize", f'"{size // 2**20}MiB"', add=True)
+            line = _with_argument(step.made_by, "blocksize", f'"{size // 2**20}MiB"')
             rewrite = f"; a row group is not split: write the file with row_group_size={rows}" if rows else ""
             return f"{line or f'read_parquet(..., blocksize={size})'}{sized}{rewrite}"
         case "npartitions" if partitions:
-            line = _with_argument(step.made_by, "npartitions", str(partitions), add=True)
+            line = _with_argument(step.made_by, "npartitions", str(partitions))
             return f"{line or f'from_pandas(..., npartitions={partitions})'}{sized}"
         case "chunksize" if rows:
-            return f"{_with_argument(step.made_by, 'chunksize', str(rows), add=True) or f'chunksize={rows}'}{sized}"
+            return f"{_with_argument(step.made_by, 'chunksize', str(rows)) or f'chunksize={rows}'}{sized}"
         case "partition_freq" if rows:
             more = f", about {ceil((step.rows or rows) / rows)} times as many partitions"
             return f"partition_freq=...   # where {step.name} is made: {rows:,} rows a partition{more}"
@@ -264,25 +312,49 @@ def _frame_change(step: Step, size: int) -> str:
             return f"smaller parts where {name} is made: {format_bytes(size)} each at most"
 
 
-def _with_argument(code: str, name: str, value: str, *, add: bool = False) -> str:
-    """A statement of the caller with another value of an argument; empty if it has none, or cannot be read."""
+def _with_chunks(code: str, methods: tuple[str, ...], plain: str, named: str) -> str:
+    """A statement of the caller with other chunks; empty if it has none, or cannot be read.
+
+    They are all arguments of one of these methods, or else the argument ``chunks``. Functions of xarray take them
+    by the names of dimensions.
+    """
+    for call in _calls(code):
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        value = named if name == "chunk" or name.startswith("open_") else plain
+        if name in methods and call.args:
+            return _replaced(code, call.args[0], (call.keywords or call.args)[-1], value)
+        given = next((word for word in call.keywords if word.arg == "chunks"), None)
+        if given is not None and not methods:
+            return _replaced(code, given.value, given.value, value)
+    return ""
+
+
+def _calls(code: str) -> list[ast.Call]:
+    """The calls of a statement on one line; none if it cannot be read."""
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError):
-        return ""
-    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
-    given = [word for each in calls for word in each.keywords if word.arg == name]
-    if given and code.isascii():
-        at = given[0].value
-        return (
-            f"{code[: at.col_offset]}{value}{code[at.end_col_offset :]}" if at.lineno == at.end_lineno == 1 else ""
-        )
+        return []
+    is_plain = code.isascii() and "\n" not in code  # then columns are characters
+    return [each for each in ast.walk(tree) if is_plain and isinstance(each, ast.Call)]
+
+
+def _replaced(code: str, first: ast.expr, last: ast.expr | ast.keyword, value: str) -> str:
+    return f"{code[: first.col_offset]}{value}{code[last.end_col_offset :]}"
+
+
+def _with_argument(code: str, name: str, value: str) -> str:
+    """A statement of the caller with another value of an argument, or with one more; empty if it cannot be read."""
+    calls = _calls(code)
+    given = [word.value for each in calls for word in each.keywords if word.arg == name]
+    if given:
+        return _replaced(code, given[0], given[0], value)
     makers = [
         each
         for each in calls
         if isinstance(each.func, ast.Attribute) and each.func.attr.startswith(("read_", "from_"))
     ]
-    if add and makers and code.isascii() and makers[0].end_lineno == 1 and makers[0].end_col_offset:
+    if makers and makers[0].end_col_offset:
         end = makers[0].end_col_offset - 1
         return f"{code[:end]}, {name}={value}{code[end:]}"
     return ""
@@ -324,7 +396,7 @@ def _more_memory(case: _Treatment) -> Iterator[Cure]:
         why = f"{format_bytes(case.floor)} + {case.tasks} x {size} asked for = {format_bytes(need)}"
     elif full and not case.work.governing:
         need, why = full, f"workers held {format_bytes(full)} each time and wanted no more"
-    elif each and case.work.governing:
+    elif each and case.work.governing and not case.makes_unknown_copies:
         need, why = case.floor + case.tasks * each, account_sum(case.account, case.tasks) + case.kept_why
     else:
         return
@@ -370,6 +442,8 @@ def _skew(case: _Treatment) -> Iterator[Cure]:
     why = next(each.why for each in case.account.reasons if each.reason == "skew")
     salted = f'{case.variable("df")}.groupby([{key!r}, "salt"]).agg(...).groupby({key!r}).agg(...)'
     change = f"{salted}   # salt: a column of random numbers; or a built-in aggregation instead of apply"
+    if step and step.name == "merge":
+        change = f"right = right.drop_duplicates({key!r})   # or aggregate by it: before the merge, each key once"
     yield case.cure("spread-key", change, why, _CODE_HELPS, cost="A second step.")
 
 

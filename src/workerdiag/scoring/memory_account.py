@@ -29,6 +29,8 @@ UNMANAGED, REFUSED_ALLOCATION = "harmless.unmanaged-high", "allocation"
 USUAL_FLOOR_BYTES = 100 * 2**20
 #: A worker with more than this has done something.
 _MOST_FLOOR_BYTES = 250 * 2**20
+#: A function that needs more than so many copies of its piece needs memory for something else.
+MOST_COPIES = 16
 #: Share of the limit at which a nanny ends a worker, unless configured; and by how much it is passed until the
 #: nanny looks, a tenth of a second later at most, where memory grows slowly.
 END_SHARE, _CAUGHT_SHARE = 0.95, 0.02
@@ -217,6 +219,25 @@ class Workload:
         return held[-1] if limit and is_same and held[0] > limit * (1 + _CAUGHT_SHARE) else None
 
 
+def with_seen_copies(incident: Incident, work: Workload, lost: Sequence[Death]) -> Workload:
+    """The work with what an opaque function needed at least, as the workers that it ran on were ended.
+
+    So much that it cannot be copies of its piece says nothing of it.
+    """
+    step, tasks = work.governing, _tasks_at_once(incident, work, lost)
+    if step is None or not step.is_opaque or not tasks:
+        return work
+    held = max([*work.held_bytes, *(each.held_bytes or 0 for each in work.recorded)], default=0)
+    each = (held - (_floor(work).bytes or 0)) // tasks
+    if work.asked:
+        each = work.asked.each_bytes or 0
+    seen = each - step.inputs_bytes - (step.piece_bytes or 0)
+    if not 0 < seen <= MOST_COPIES * step.largest_bytes:
+        return work
+    known = evolve(step, seen_copies_bytes=seen)
+    return evolve(work, steps=tuple(known if each is step else each for each in work.steps))
+
+
 def memory_account(
     incident: Incident, work: Workload, numbers: MemoryNumbers, lost: Sequence[Death]
 ) -> MemoryAccount:
@@ -306,8 +327,10 @@ def _with_facts(needs: Sequence[TaskNeeds], losses: Iterable[TasksAtLoss]) -> tu
 
 
 def _copies_origin(step: Step) -> str:
+    if step.is_opaque and step.seen_copies_bytes > step.expected_copies_bytes:
+        return "at least: what workers held as they were ended"
     if step.is_opaque:
-        return f"assumed: {UNKNOWN_COPIES} copies in a function of your own"
+        return f"assumed: {UNKNOWN_COPIES} copies in a function of which nobody knows how many it makes"
     return "assumed: one copy while it is computed"
 
 

@@ -6,6 +6,7 @@ A fact is looked for here; what it is worth, and for which reason, is in ``knowl
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from math import ceil
 from typing import cast
 
 from attrs import evolve
@@ -120,7 +121,9 @@ class MemoryFacts:
         return (size or 0) / (self._limit or _LARGE_BYTES / _LARGE_SHARE)
 
     def _need(self, step: Step) -> int:
-        return self._floor + max(self._at_once, 1) * step.task_bytes
+        """What tasks need by what they take and give, whatever was seen of them."""
+        each = step.task_bytes - step.copies_bytes + step.expected_copies_bytes
+        return self._floor + max(self._at_once, 1) * each
 
     # pieces
 
@@ -136,6 +139,14 @@ class MemoryFacts:
         needs = account_sum(self._account, max(self._at_once, 1))
         return f"{step.describe}: {needs}, the limit is {format_bytes(self._limit)}"
 
+    def _copies_in_opaque_function(self) -> str | None:
+        """An opaque function may have made of its piece what workers held."""
+        step = self._step
+        if step is None or not step.seen_copies_bytes or self._pieces_above_spilling():
+            return None
+        times = ceil(step.seen_copies_bytes / step.largest_bytes)
+        return f"{step.describe}, and its function made at least {times} more of each until its worker was ended"
+
     def _pieces_of_unknown_size(self) -> str | None:
         source = self._work.source
         if source is None or source.piece_bytes or not self._killed_kind.startswith(source.name.lower()):
@@ -146,7 +157,9 @@ class MemoryFacts:
         """An array or a frame was computed, and not only a function of one's own that fills the memory."""
         can_be_cut = not {"array", "dataframe"}.isdisjoint(self._work.call.get("kinds", "").split(", "))
         is_opaque = any(each.is_opaque for each in self._work.steps) and not self._keyed
-        is_cut = can_be_cut and (self._pieces_above_spilling() is not None or not is_opaque)
+        is_cut = can_be_cut and (
+            self.any_of(("pieces-above-spilling", "copies-in-opaque-function")) or not is_opaque
+        )
         return "the work is cut into pieces" if is_cut else None
 
     # data of the caller
@@ -196,6 +209,12 @@ class MemoryFacts:
             f"the task that was killed takes {killed.inputs:,} inputs of {format_bytes(killed.inputs_bytes)} in all"
         )
 
+    def _takes_many_inputs(self) -> str | None:
+        """By the graph, where the scheduler has forgotten the task and nobody knows how large its inputs are."""
+        kind, inputs = self._work.call.get("widest_kind", ""), self._work.number("widest_inputs") or 0
+        is_one = inputs >= _MANY and self._killed_kind == kind.lower() != ""
+        return f"workers died of {kind}, which takes {inputs:,} inputs at once" if is_one else None
+
     def _large_result(self) -> str | None:
         size = self._account.result.bytes
         is_large = self._share(size) >= SPILL_SHARE / 2
@@ -229,6 +248,16 @@ class MemoryFacts:
         small = "" if self._pieces_above_spilling() else "the pieces are small, and "
         return f"{small}{self._keyed[0].name} brings all rows of a key together"
 
+    def _little_to_exchange(self) -> str | None:
+        """What comes together by key is known and little; so buffers are small, and what is made of it is large."""
+        step = next((each for each in self._keyed if each.inputs_bytes and not each.is_opaque), None)
+        if step is None or self._share(rows := step.inputs_bytes * step.pieces) >= _LARGE_SHARE:
+            return None
+        return (
+            f"{step.name} takes {format_bytes(rows)} of rows in all and makes far more of them, as where a key is "
+            "there many times on both sides"
+        )
+
     def _died_before_key(self) -> str | None:
         source = self._work.source
         if source is not None and self._killed_kind.startswith(source.name.lower()):
@@ -253,9 +282,14 @@ class MemoryFacts:
 
     def _kept_results(self) -> str | None:
         kept = sum(each.kept_bytes for each in self._work.needs if not each.key)
-        workers = max(len(self._work.workers), 1)
+        workers = self._work.worker_count
         is_much = bool(self._limit) and self._share(kept // workers) >= END_SHARE
         return f"results of {format_bytes(kept)} are kept on {workers} workers" if is_much else None
+
+    def _persisted_results(self) -> str | None:
+        persisted, workers = self._work.number("persisted_bytes") or 0, self._work.worker_count
+        is_much = bool(self._limit) and self._share(persisted // workers) >= SPILL_SHARE
+        return f"{format_bytes(persisted)} are persisted on {workers} workers" if is_much else None
 
     # what grows
 
@@ -267,12 +301,16 @@ class MemoryFacts:
         """More than after the first task, while none ran; data that wait with their tasks are no stored results."""
         left = max(self._work.recorded, key=lambda each: each.left_rise_bytes, default=None)
         is_much = left is not None and self._share(left.left_rise_bytes) >= MUCH_SHARE
-        if left is None or not is_much or self._account.in_graph.bytes or self._large_specification():
+        if left is None or not is_much or self._travels_with_tasks():
             return None
         size = f"{format_bytes(left.left_bytes or 0)} were left while no task ran"
         return (
             f"{size}, without stored results: {format_bytes(left.left_rise_bytes)} more than after the first task"
         )
+
+    def _travels_with_tasks(self) -> bool:
+        """Whether data of the caller wait on workers with their tasks: they are no stored results."""
+        return bool(self._account.in_graph.bytes or self._large_specification())
 
     def _idle_memory(self) -> str | None:
         """What a paused worker holds that runs next to nothing and stores little."""
@@ -281,7 +319,7 @@ class MemoryFacts:
             for each in self._work.workers
             if each.status == "paused" and not each.executing and each.stored_bytes is not None
         ]
-        if self._share(most := max(held, default=0)) < SPILL_SHARE:
+        if self._share(most := max(held, default=0)) < SPILL_SHARE or self._travels_with_tasks():
             return None
         finished = max((each.finished for each in self._work.needs), default=0)
         what = f"{format_bytes(most)} stay in a worker that runs nothing and stores nothing"

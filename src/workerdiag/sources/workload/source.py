@@ -139,7 +139,7 @@ def _step_fields(step: Step, computed: Computed) -> dict[str, EventValue]:
     step = evolve(
         step, dims=computed.dims.get(step.token, ()), key_share=step.key_share and round(step.key_share, 3)
     )
-    known = asdict(step, recurse=False, filter=exclude("token", "is_embedded"))
+    known = asdict(step, recurse=False, filter=exclude("token", "is_embedded", "seen_copies_bytes"))
     known |= {name: joint.join(map(str, known[name])) for name, joint in _JOINTS.items()}
     return {name: None if value == "" else value for name, value in known.items()}
 
