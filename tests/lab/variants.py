@@ -73,6 +73,77 @@ def own_blocks(client: Client, knobs: Knobs) -> object:
     return x.map_blocks(smooth).sum().compute()
 
 
+def many_copies(client: Client, knobs: Knobs) -> object:
+    """Run a function of one's own on blocks, which keeps all that it makes of its block."""
+    import dask.array as da
+
+    def features(block: Any) -> Any:
+        import numpy as np
+
+        return sum([np.sin(block * number) for number in range(1, 10)], block)
+
+    x = da.random.random((knobs["n"], 2_000), chunks=(max(1, knobs["piece"] // 16_000), 2_000))
+    return x.map_blocks(features).sum().compute()
+
+
+def filters(client: Client, knobs: Knobs) -> object:
+    """Filter images that overlap."""
+    import dask.array as da
+
+    def filter_image(image: Any) -> Any:
+        import numpy as np
+
+        spectrum = np.fft.fft2(image)
+        return np.real(np.fft.ifft2(spectrum * (np.abs(spectrum) > 1)))
+
+    x = da.random.random((knobs["n"], knobs["n"]), chunks=_side(knobs))
+    return x.map_overlap(filter_image, depth=16, boundary="reflect").std().compute()
+
+
+def decomposes(client: Client, knobs: Knobs) -> object:
+    """Take singular values of a tall matrix."""
+    import dask.array as da
+
+    x = da.random.random((knobs["n"], 400), chunks=(max(400, knobs["piece"] // 3_200), 400))
+    return da.linalg.svd(x)[1].compute()
+
+
+def one_hot(client: Client, knobs: Knobs) -> object:
+    """Make a column of each value."""
+    import dask.dataframe as dd
+    import numpy as np
+    import pandas as pd
+
+    code = pd.Categorical([f"sku-{number % 1_500}" for number in range(knobs["n"])])
+    rows = pd.DataFrame({"sku": code, "n": np.arange(float(knobs["n"]))})
+    cut = dd.from_pandas(rows, npartitions=max(1, -(-knobs["n"] * 16 // knobs["piece"])))
+    return dd.get_dummies(cut, columns=["sku"]).sum().compute()
+
+
+def merges(client: Client, knobs: Knobs) -> object:
+    """Join two small frames whose keys are there many times on both sides."""
+    import dask.dataframe as dd
+    import numpy as np
+    import pandas as pd
+
+    keys = np.random.default_rng(0).integers(0, 40 if knobs["skew"] else knobs["n"], knobs["n"])
+    frames = (pd.DataFrame({"key": keys, name: np.arange(float(knobs["n"]))}) for name in "ab")
+    left, right = (dd.from_pandas(each, npartitions=8) for each in frames)
+    joined = left.merge(right, on="key")
+    return (joined.a * joined.b).sum().compute()
+
+
+def delayed_concat(client: Client, knobs: Knobs) -> object:
+    """Put delayed parts together."""
+    import dask
+    import numpy as np
+
+    parts = [dask.delayed(np.ones)(knobs["each"] // 8) for _ in range(knobs["count"])]
+    if not knobs["collect"]:
+        parts = [dask.delayed(np.sum)(each) for each in parts]
+    return dask.delayed(len)(dask.delayed(np.hstack)(parts)).compute()
+
+
 def in_time(client: Client, knobs: Knobs) -> object:
     """Bring all days of a place into one chunk."""
     import dask.array as da
@@ -243,6 +314,14 @@ PROGRAMS: Mapping[str, Program] = {
     "spread-all-kept": _program(spread, "pieces-too-large", n=200_000, piece=300_000_000),
     "own-blocks": _program(own_blocks, "pieces-too-large", n=80_000, piece=160_000_000),
     "own-blocks-large": _program(own_blocks, "pieces-too-large", n=80_000, piece=320_000_000, memory=800 * MIB),
+    "many-copies": _program(many_copies, "pieces-too-large", n=16_000, piece=64_000_000, memory=600 * MIB),
+    "filters": _program(filters, "pieces-too-large", n=6_000, piece=72_000_000, memory=600 * MIB),
+    "decomposes": _program(decomposes, "pieces-too-large", n=300_000, piece=320_000_000, memory=600 * MIB),
+    "one-hot": _program(one_hot, "pieces-too-large", n=1_000_000, piece=4_000_000, memory=600 * MIB),
+    "merges": _program(merges, "skew", n=60_000, skew=True, memory=600 * MIB),
+    "delayed-concat": _program(
+        delayed_concat, "brought-together", each=22 * MIB, count=18, collect=True, memory=600 * MIB
+    ),
     "in-time": _program(in_time, "pieces-too-large", piece=300_000_000, memory=600 * MIB),
     "partitions-400M": _program(partitions, "pieces-too-large", piece=400_000_000),
     "partitions-800M": _program(partitions, "pieces-too-large", piece=800_000_000, memory=900 * MIB, threads=1),
