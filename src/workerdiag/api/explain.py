@@ -375,8 +375,8 @@ def _message_of_box(place: str, data: bytes, fault: bytes) -> DeathReport | None
 _LIVE_SHARE, _LIVE_SHARE_WITH_LOGS = 0.75, 0.6
 #: Share after which text is not searched any more, so that scoring ends in time.
 _SEARCH_SHARE = 0.85
-#: Share for reading what was computed, and its minimum in seconds.
-_WORKLOAD_SHARE, _MIN_WORKLOAD_S = 0.2, 0.1
+#: Minimum for reading what was computed, in seconds.
+_MIN_WORKLOAD_S = 0.1
 #: Share for loading installed packs.
 _PACKS_SHARE = 0.15
 #: Minimum time for logs, even if it is late: seconds plus a share, up to a maximum in seconds.
@@ -402,13 +402,8 @@ class TimePlan:
 
     @property
     def workload(self) -> Deadline:
-        """For reading what was computed, from now on."""
-        return self._whole.share(_WORKLOAD_SHARE, at_least_s=_MIN_WORKLOAD_S)
-
-    @property
-    def workload(self) -> Deadline:
         """For reading what was computed, from now on: all that the cluster, which was asked before, has left."""
-        return self.found.share(at_least_s=_MIN_EXCEPTION_S)
+        return self.found.share(at_least_s=_MIN_WORKLOAD_S)
 
     @property
     def packs(self) -> Deadline:
