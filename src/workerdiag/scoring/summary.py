@@ -86,7 +86,7 @@ def _reported_deaths(incident: Incident) -> tuple[int, bool]:
     counts = [sum(each.count for each in kind) for kind in kinds]
     is_exact = len(set(counts)) == 1 and all(number == len(cases) for number in kept)
     at_least = [count for count, number in zip(counts, kept, strict=True) if number <= len(cases)]
-    return max(len(cases), *at_least), is_exact and all(each.is_exact for each in clipped)
+    return max([len(cases), *at_least]), is_exact and all(each.is_exact for each in clipped)
 
 
 @frozen(kw_only=True)
