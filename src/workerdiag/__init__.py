@@ -14,6 +14,7 @@ from workerdiag.lazy import lazy_names as _lazy_names
 if TYPE_CHECKING:
     from workerdiag.api.annotate import annotate, explaining
     from workerdiag.api.auto_notes import auto
+    from workerdiag.api.check import check
     from workerdiag.api.diagnosis import Diagnosis
     from workerdiag.api.explain import explain
     from workerdiag.errors import (
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from workerdiag.model.evidence import LogText
     from workerdiag.recorder.install import install, uninstall
     from workerdiag.rulebook.load import load_rulebook
+    from workerdiag.scoring.check import Check
     from workerdiag.triage.fleet.fleet import fleet
     from workerdiag.triage.triage_function import triage
     from workerdiag.watch.watch_function import watch
@@ -38,6 +40,7 @@ __all__ = [
     "BadBoxError",
     "BadReportError",
     "BundleError",
+    "Check",
     "Diagnosis",
     "InstallError",
     "LogText",
@@ -48,6 +51,7 @@ __all__ = [
     "WorkerdiagError",
     "annotate",
     "auto",
+    "check",
     "explain",
     "explaining",
     "fleet",
@@ -62,6 +66,7 @@ _MODULE_OF = {
     "BadBoxError": "errors",
     "BadReportError": "errors",
     "BundleError": "errors",
+    "Check": "scoring.check",
     "Diagnosis": "api.diagnosis",
     "InstallError": "errors",
     "LogText": "model.evidence",
@@ -72,6 +77,7 @@ _MODULE_OF = {
     "WorkerdiagError": "errors",
     "annotate": "api.annotate",
     "auto": "auto",
+    "check": "api.check",
     "explain": "api.explain",
     "explaining": "api.annotate",
     "fleet": "triage.fleet.fleet",

@@ -507,6 +507,7 @@ SOURCE_TOPICS = frozenset(
         "nanny-state",
         "recorder",
         "scheduler-state",
+        "spill-disk",
         "task-needs",
         "task-state",
         "unread-task",

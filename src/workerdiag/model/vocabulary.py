@@ -156,6 +156,10 @@ MemoryReason = Literal[
     "shuffle-buffers",
     "runaway",
 ]
+#: Whether work is expected to fit the workers' memory: ``fits``; ``tight``: it may spill or pause workers;
+#: ``too-many-threads``: a task fits, but not one for each thread; ``will-not-fit``: one task is too large;
+#: ``result-too-big``: the whole result comes together in one place; ``not-known``: no size is known beforehand.
+CheckGrade = Literal["fits", "tight", "too-many-threads", "will-not-fit", "result-too-big", "not-known"]
 #: What a memory account or the workload may show: `scoring.memory_reason` looks for each of them, rules weigh it.
 MemoryFact = Literal[
     "pieces-above-limit",

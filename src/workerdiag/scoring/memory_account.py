@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 from attrs import AttrsInstance, asdict, evolve, field, fields, frozen
 
 from workerdiag.model.diagnosis import Death, Match
-from workerdiag.model.evidence import TaskFacts, TasksAtLoss
+from workerdiag.model.evidence import Event, TaskFacts, TasksAtLoss
 from workerdiag.model.incident import Incident
 from workerdiag.model.memory import UNKNOWN_COPIES, MemoryAccount, MemoryTerm, Step
 from workerdiag.model.normalize import whole
@@ -115,6 +115,8 @@ class Workload:
     refused_allocation_bytes: int | None = None
     #: For each worker, the times and sizes of its warnings of memory that is no stored result.
     unspillable: tuple[tuple[tuple[float, int], ...], ...] = ()
+    #: Free on the fullest disk that workers spill to.
+    free_disk_bytes: int | None = None
     #: The threads of a worker that was lost, at most.
     lost_threads: int | None = None
     #: The last memory of each process that the flight recorder saw end.
@@ -133,10 +135,24 @@ class Workload:
         )
 
     @classmethod
+    def of_events(cls, events: Iterable[Event]) -> Self:
+        """What events alone have of it, before it runs."""
+        by_owner: dict[str, list[Mapping[str, str]]] = {}
+        for each in events:
+            known = {name: str(value) for name, value in each.fields.items() if value is not None}
+            by_owner.setdefault(f"event.{each.topic}", []).append(known)
+        return cls._of_captures(by_owner)
+
+    @classmethod
     def _of_marks(cls, marks: Sequence[Match]) -> Self:
         by_owner: dict[str, list[Mapping[str, str]]] = {}
         for each in marks:
             by_owner.setdefault(each.owner, []).append(each.captures)
+        unspillable = _warnings(each for each in marks if each.owner == UNMANAGED)
+        return evolve(cls._of_captures(by_owner), unspillable=unspillable)
+
+    @classmethod
+    def _of_captures(cls, by_owner: Mapping[str, Sequence[Mapping[str, str]]]) -> Self:
         graphs = [parse_bytes(each.get("graph", "")) for each in by_owner.get(LARGE_GRAPH, ())]
         refused = by_owner.get(REFUSED_INPUTS, ())
         restarts = by_owner.get("event.worker-restart-memory", ())
@@ -150,7 +166,7 @@ class Workload:
             given_limit_bytes=whole(cluster.get("worker_limit_bytes")),
             given_threads=whole(cluster.get("worker_threads")),
             given_workers=whole(cluster.get("workers_wanted")),
-            unspillable=_warnings(each for each in marks if each.owner == UNMANAGED),
+            free_disk_bytes=whole(next(iter(by_owner.get("event.spill-disk", ())), {}).get("free_bytes")),
             held_bytes=tuple(filter(None, map(captured_rss, restarts))),
             graph_bytes=max(filter(None, graphs), default=None),
             refused_inputs_bytes=max(

@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 
 from workerdiag.model.diagnosis import Death, Match, RankedCause, TaskFailure, UnlistedDeaths
 from workerdiag.model.evidence import Gap
-from workerdiag.model.incident import Incident
+from workerdiag.model.incident import ClippedReports, Incident
 from workerdiag.model.normalize import whole
 from workerdiag.model.rules import LAST_LINE, LOG_OF_OTHERS, SCHEDULER_STATE, Rulebook
 from workerdiag.model.vocabulary import GapReason, Outcome, Place
@@ -82,11 +82,16 @@ def _reported_deaths(incident: Incident) -> tuple[int, bool]:
     if not clipped or asked or any(each.end is None or not each.end.unexpected for each in cases):
         return len(cases), not clipped
     kinds = [[each for each in clipped if each.landmark == kind] for kind in {e.landmark for e in clipped}]
-    kept = [sum(each.kept for each in kind) for kind in kinds]
-    counts = [sum(each.count for each in kind) for kind in kinds]
+    kept, counts = zip(*(_kept_and_counted(each, len(cases)) for each in kinds), strict=True)
     is_exact = len(set(counts)) == 1 and all(number == len(cases) for number in kept)
     at_least = [count for count, number in zip(counts, kept, strict=True) if number <= len(cases)]
     return max([len(cases), *at_least]), is_exact and all(each.is_exact for each in clipped)
+
+
+def _kept_and_counted(reports: Sequence[ClippedReports], deaths: int) -> tuple[int, int]:
+    """The reports of one kind that are kept, and all; of logs that tell of the same *deaths*, those of the fullest."""
+    kept, count = sum(each.kept for each in reports), sum(each.count for each in reports)
+    return (kept, count) if kept <= deaths else max((each.kept, each.count) for each in reports)
 
 
 @frozen(kw_only=True)

@@ -308,6 +308,31 @@ def _unread_tasks_reader() -> Method:
     return unread_of
 
 
+#: At most this many layers or expressions of a collection are searched for the modules of their functions.
+_MAX_LAYERS = 500
+
+
+def modules_of_work(collections: Iterable[Any]) -> list[str]:
+    """The modules that reading the tasks of *collections* imports, but those of Dask and of Python itself."""
+    modules_of, names = _task_modules_reader(), dict[str, None]()
+    for value in collections:
+        with guarded("looking for the modules of a graph"):
+            for each in islice(_functions_of(value), _MAX_LAYERS):
+                names |= dict.fromkeys(modules_of(each))
+    return list(names)[:MAX_MODULES]
+
+
+def _functions_of(value: Any) -> Iterator[object]:
+    """What the tasks of a collection run: of a dataframe what its expressions hold, else one task of each layer."""
+    if (expression := getattr(value, "expr", None)) is not None:
+        for node in expression.walk():
+            yield from (each for each in node.operands if callable(each) and not isinstance(each, type))
+        return
+    for layer in getattr(value.dask, "layers", {}).values():
+        task = getattr(layer, "task", None)
+        yield task if task is not None else next(iter(getattr(layer, "mapping", {}).values()), None)
+
+
 def _task_modules_reader() -> Method:
     most_objects, most_bytes = _MAX_OBJECTS, _MAX_BYTES
 

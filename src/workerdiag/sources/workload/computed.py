@@ -119,6 +119,25 @@ def find_computed(frames: Iterable[tuple[FrameType, int]]) -> Computed | None:
     )
 
 
+def given_work(value: object, frames: Iterable[tuple[FrameType, int]]) -> Computed:
+    """Collections that are not computed yet: *value* itself, its members, the arrays of an object of xarray.
+
+    *frames* are those of the caller, outermost first, for the names.
+    """
+    found: dict[int, tuple[CollectionKind, Any]] = {}
+    for each in islice(_members([value]), _MAX_MEMBERS):
+        is_xarray = str(type(each).__module__).startswith("xarray.")
+        parts = [variable_data(part) for part in array_variables(each).values()] if is_xarray else [each]
+        for part in parts:
+            kind = collection_kind(part)
+            if kind is not None and len(found) < _MAX_COLLECTIONS:
+                found.setdefault(id(part), (kind, part))
+    own = [(frame, line) for frame, line in frames if not is_library(frame.f_code.co_filename)]
+    names, dims = caller_names(own)
+    place, code = (_place(*own[-1]), _code(*own[-1])) if own else ("", "")
+    return Computed(collections=tuple(found.values()), place=place, code=code, names=names, dims=dims)
+
+
 def collection_kind(value: object) -> CollectionKind | None:
     """The kind of a Dask collection, by its class; None for any other value."""
     module = str(type(value).__module__)

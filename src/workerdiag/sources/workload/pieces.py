@@ -27,6 +27,10 @@ _MAX_VALUES = 1000
 _OBJECT_BYTES = 64
 #: Steps that reduce parts which are reduced already: each is as large as the result, whatever its layer says.
 _REDUCES = ("-partial", "-aggregate")
+#: Reductions that make pieces as large as those that they take, on the way to their result.
+_SQUARES = ("var", "nanvar", "moment")
+#: Layers whose pieces are views: they hold no more than what they are made of.
+_VIEWS = ("sliding_window_view", "broadcast_to")
 #: Packages whose functions on pieces make about one more copy; what others do is unknown.
 _KNOWN_PACKAGES = ("numpy", "dask", "pandas", "xarray", "operator", "builtins", "functools", "_operator", "toolz")
 #: Expressions behind which rows with the same key are on one worker, and the operand that has the key.
@@ -63,6 +67,12 @@ def array_layers(array: Any) -> Iterator[Step]:
                 notes[token] = known
                 sizes[token] = _chunk_bytes(known)
     rechunked = {name for token in layers if token.startswith("rechunk") for name in dependencies.get(token, ())}
+    sizes |= _partly_reduced(dependencies, sizes)
+    sizes |= {
+        token: max((sizes[each] for each in dependencies.get(token, ()) if each in sizes), default=sizes[token])
+        for token in sizes
+        if plain_name(token) in _VIEWS
+    }
     for token, size in sizes.items():
         with guarded("reading a layer"):
             layer, known = layers[token], notes[token]
@@ -122,6 +132,21 @@ def _keys_taken(task: Any, depth: int = 4) -> Collection[Any]:
     if depth == 0 or not isinstance(task, tuple | list):
         return ()
     return [key for each in islice(task, _MAX_VALUES) for key in _keys_taken(each, depth - 1)]
+
+
+def _partly_reduced(dependencies: Mapping[str, Iterable[str]], sizes: Mapping[str, int]) -> Mapping[str, int]:
+    """The sizes of pieces that a reduction has reduced within themselves; the layer states those before.
+
+    What takes them, a layer for a part or for all of them (``_tree_reduce`` in dask/array/reductions.py), has
+    pieces of the size of one of them, or of a half: a mean needs sums and counts.
+    """
+    takers = [token for token in sizes if plain_name(token).endswith(_REDUCES)]
+    taken = [(each, taker) for taker in takers for each in dependencies.get(taker, ()) if each in sizes]
+    return {
+        each: min(sizes[each], 2 * sizes[taker])
+        for each, taker in taken
+        if not plain_name(each).startswith(_SQUARES)
+    }
 
 
 def kept_bytes(array: Any) -> int:

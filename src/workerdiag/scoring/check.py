@@ -1,0 +1,143 @@
+"""Whether work fits the workers before it runs: its largest operation and what comes together, against the limit."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from attrs import evolve, frozen
+
+from workerdiag.model.incident import Incident
+from workerdiag.model.memory import Cure, MemoryAccount, ReasonChance
+from workerdiag.model.rules import ReasonRule
+from workerdiag.model.vocabulary import CheckGrade, Deployment, MemoryReason
+from workerdiag.scoring.advice import MemoryNumbers
+from workerdiag.scoring.cures import suggested_cures
+from workerdiag.scoring.memory_account import END_SHARE, Step, Workload, memory_account
+from workerdiag.scoring.memory_reason import SPILL_SHARE, account_sum
+from workerdiag.units import format_bytes
+
+#: A group of rows that a function takes is beside what it makes of it and one copy.
+_GROUP_COPIES = 3
+_COLUMNS = 100
+
+
+@frozen(kw_only=True)
+class Check:
+    """What is known of a computation before it runs; ``str(check)`` says it in a few lines."""
+
+    grade: CheckGrade
+    #: The sum behind the grade, in one sentence.
+    why: str
+    #: The terms: the limit that binds, and what one task of the largest operation takes, gives and copies.
+    memory: MemoryAccount = MemoryAccount()
+    #: Changes after which it should fit, as after a death.
+    cures: tuple[Cure, ...] = ()
+    #: What workers lack, or have in another version than the client; one sentence each.
+    missing: tuple[str, ...] = ()
+    #: What could not be worked out, or is to be kept in mind; one sentence each.
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_alarm(self) -> bool:
+        """Whether it is expected to fail as it stands."""
+        return self.grade in ("too-many-threads", "will-not-fit", "result-too-big")
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield from textwrap.wrap(f"{self.grade.replace('-', ' ').capitalize()}: {self.why}.", _COLUMNS)
+        for each in self.cures:
+            yield from textwrap.wrap(f"- {each.do}. {each.why[:1].upper()}{each.why[1:]}.", _COLUMNS)
+            yield f"      {each.change}"
+        for text in (*self.missing, *self.notes):
+            yield from textwrap.wrap(f"- {text}", _COLUMNS)
+
+
+@frozen
+class _Finding:
+    grade: CheckGrade
+    why: str
+    reason: MemoryReason | None = None
+
+
+def check_work(work: Workload, deployment: Deployment | None, rules: Sequence[ReasonRule]) -> Check:
+    """The grade of the work with its sum, and the changes by *rules* where it is not expected to fit."""
+    nothing = Incident(cases=(), unassigned_signs=(), marks=())
+    account = memory_account(nothing, work, MemoryNumbers(), ())
+    step = work.governing
+    alike = sum(each.pieces for each in work.steps if step and each.name == step.name)
+    at_once = max(1, min(work.threads or 1, alike))
+    account = evolve(account, tasks_at_once=at_once)
+    found = next(_findings(account, work, step))
+    if found.reason is not None:
+        title = next((each.title for each in rules if each.id == found.reason), "")
+        chance = ReasonChance(reason=found.reason, title=title, probability=1.0, why=found.why)
+        account = evolve(account, reason=found.reason, reasons=(chance,))
+    cures = suggested_cures(account, work, deployment, rules)
+    return Check(grade=found.grade, why=found.why, memory=account, cures=cures, notes=tuple(_notes(account, work)))
+
+
+def _findings(account: MemoryAccount, work: Workload, step: Step | None) -> Iterator[_Finding]:
+    """What holds of the work, the worst first; the last one always does."""
+    limit, floor = account.limit.bytes or 0, account.floor.bytes or 0
+    if not limit:
+        yield _Finding("not-known", "no worker has a memory limit that is known")
+        return
+    most, of_limit = int(END_SHARE * limit), f"the limit is {format_bytes(limit)}"
+    result, embedded = account.result.bytes or 0, work.number("embedded_largest_bytes") or 0
+    if floor + 2 * result > most:
+        parts = f"{format_bytes(floor)} + {format_bytes(result)} in parts + as much in one piece"
+        why = f"the whole result comes together in one place: {parts} = {format_bytes(floor + 2 * result)}, {of_limit}"
+        yield _Finding("result-too-big", why, "brought-together")
+    if floor + embedded > most:
+        why = f"{format_bytes(embedded)} of data are in a single task, {of_limit}"
+        yield _Finding("will-not-fit", why, "data-in-graph")
+    yield from _of_groups(work, floor, most, of_limit)
+    if step is not None:
+        at_once, task = account.tasks_at_once or 1, account.task_bytes or 0
+        kept = (work.number("kept_bytes") or 0) // work.worker_count - at_once * step.inputs_bytes
+        kept = max(0, min(kept, int(SPILL_SHARE * limit) - floor))  # the rest is on disk
+        beside = f", {format_bytes(kept)} are kept for later" if kept else ""
+        if floor + task > most:
+            yield _Finding(
+                "will-not-fit", f"{step.describe}: {account_sum(account, 1)}, {of_limit}", "pieces-too-large"
+            )
+        why = f"{step.describe}: {account_sum(account, at_once)}{beside}, {of_limit}"
+        need = floor + at_once * task + kept
+        if need > most:
+            yield _Finding("too-many-threads", why, "pieces-too-large")
+        if need > SPILL_SHARE * limit:
+            yield _Finding("tight", why, "pieces-too-large")
+        yield _Finding("fits", why)
+    elif result or embedded:
+        largest = max(result, embedded)
+        yield _Finding("fits", f"the largest part that is known has {format_bytes(largest)}, {of_limit}")
+    yield _Finding("not-known", "the sizes of what is computed are not known before it runs")
+
+
+def _of_groups(work: Workload, floor: int, most: int, of_limit: str) -> Iterator[_Finding]:
+    """Rows of one key that come together in one task, where a frame of this process tells their share."""
+    rows_bytes = work.number("embedded_bytes") or 0
+    for each in work.steps:
+        group = int((each.key_share or 0.0) * rows_bytes) if each.by_key else 0
+        if floor + _GROUP_COPIES * group > most:
+            share = f"one key of {each.key} has {each.key_share:.0%} of the rows in a sample"
+            why = f"{share}: {_GROUP_COPIES} x {format_bytes(group)} in one task of {each.name}, {of_limit}"
+            yield _Finding("will-not-fit", why, "skew")
+
+
+def _notes(account: MemoryAccount, work: Workload) -> Iterator[str]:
+    if own := [each.name for each in work.steps if each.is_opaque]:
+        yield f"What {own[0]} needs besides its pieces is not known: it is a function of your own."
+    limit, floor = account.limit.bytes or 0, account.floor.bytes or 0
+    room = work.worker_count * max(int(SPILL_SHARE * limit) - floor, 0)
+    if (kept := work.number("kept_bytes") or 0) > room and limit:
+        spilled = format_bytes(kept - room)
+        yield f"{format_bytes(kept)} are kept in all, so about {spilled} of that go to disk{_disk_text(work)}."
+
+
+def _disk_text(work: Workload) -> str:
+    free = work.free_disk_bytes
+    return "" if free is None else f", where {format_bytes(free)} are free"

@@ -1,0 +1,83 @@
+"""What a cluster has for work that did not run yet: limits and threads of its workers, modules, free disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from workerdiag.deadline import Deadline
+from workerdiag.guard import guarded
+from workerdiag.model.dask import Client, Reply
+from workerdiag.model.evidence import Event, Evidence, Gap
+from workerdiag.model.normalize import EventValue
+from workerdiag.sources.cluster.workers import cluster_object_events, fetch_workers
+from workerdiag.sources.host.remote_call import probe_elsewhere, run_in_client_loop
+from workerdiag.sources.modules import ModuleQuestion, ModuleSource
+from workerdiag.sources.scene import make_scene, setup_event
+
+#: Share of the time for the scheduler, and for a disk; at most so many workers are asked for modules.
+_SCHEDULER_SHARE, _DISK_SHARE, _MAX_ASKED = 0.4, 0.5, 5
+DISK_TOPIC = "spill-disk"
+
+
+class CapacitySource:
+    """Asks the scheduler for its workers, some of them for *modules*, and one machine for its disk.
+
+    Its calls wait for the client's event loop, so they come from another thread.
+    """
+
+    name = "capacity"
+
+    def __init__(self, client: Client, modules: Sequence[str]) -> None:
+        self._client = client
+        self._modules = tuple(modules)
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+        """Yield an event for each worker and each module that differs, or gaps."""
+        deadline = Deadline.of_budget(budget_s)
+        yield from cluster_object_events(self._client)
+        if setup := setup_event(make_scene((), (), self._client)):
+            yield setup
+        workers: dict[str, Reply] = {}
+        with guarded("asking for the workers") as asking:
+            until = deadline.share(_SCHEDULER_SHARE)
+            run_in_client_loop(self._client, partial(self._fetch, workers, until), until)
+        if asking.problem is not None:
+            yield Gap(source="scheduler", place="scheduler", reason="unreachable", detail=str(asking.problem)[:500])
+            return
+        yield from (Event(topic="worker-state", fields=_fields(each)) for each in workers.values())
+        with guarded("asking for the disk"):
+            found: list[Event] = []
+            until = deadline.share(_DISK_SHARE)
+            run_in_client_loop(self._client, partial(self._disk, found, workers, until), until)
+            yield from found
+        question = ModuleQuestion(named=self._modules, workers=tuple(workers)[:_MAX_ASKED])
+        if self._modules:
+            yield from ModuleSource(self._client, question).collect(budget_s=deadline.left_s)
+
+    async def _fetch(self, found: dict[str, Reply], deadline: Deadline) -> None:
+        del deadline
+        found.update((await fetch_workers(self._client))["workers"])
+
+    async def _disk(self, found: list[Event], workers: dict[str, Reply], deadline: Deadline) -> None:
+        nanny = next((each["nanny"] for each in workers.values() if each.get("nanny")), None)
+        if nanny is None:
+            return
+        answer = await probe_elsewhere(self._client, nanny, ("machine",), {"nannies": [nanny]}, deadline)
+        disks = answer["machine"]["disks"]
+        free = [each["free_bytes"] for each in disks if each["what"] == "local directory" and "free_bytes" in each]
+        if free:
+            found.append(Event(topic=DISK_TOPIC, fields={"free_bytes": int(min(free))}))
+
+
+def _fields(worker: Reply) -> dict[str, EventValue]:
+    """The fields of a worker's state that a memory account reads."""
+    metrics: Reply = worker.get("metrics") or {}
+    return {
+        "status": str(worker.get("status")),
+        "memory_bytes": int(metrics.get("memory") or 0),
+        "limit_bytes": int(worker.get("memory_limit") or 0) or None,
+        "stored_bytes": int(metrics.get("managed_bytes") or 0),
+        "nthreads": int(worker.get("nthreads") or 1),
+        "executing_count": int((metrics.get("task_counts") or {}).get("executing", 0)),
+    }

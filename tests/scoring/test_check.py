@@ -1,0 +1,100 @@
+"""Whether work fits before it runs: each grade, with its sum and the changes after which it should fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from workerdiag.model.evidence import Event
+from workerdiag.rulebook.load import load_rulebook
+from workerdiag.scoring.check import check_work
+from workerdiag.scoring.memory_account import Workload
+
+MIB = 2**20
+LIMIT = 600 * MIB
+RULES = load_rulebook().reasons
+
+
+def event(topic, **fields):
+    return Event(topic=topic, fields=fields)
+
+
+def worker(**more):
+    fields = {"memory_bytes": 100 * MIB, "limit_bytes": LIMIT, "stored_bytes": 0, "nthreads": 2}
+    return event("worker-state", status="running", executing_count=0, **{**fields, **more})
+
+
+def array(piece, inputs=0, pieces=20, **more):
+    fields = {"piece_bytes": piece, "pieces": pieces, "inputs_bytes": inputs, "inputs": 2 if inputs else 0}
+    return event(
+        "workload-step", name="add", chunk="1000 x 1000", shape="9000 x 9000", dtype="float64", **fields, **more
+    )
+
+
+def checked(*events, call=None, workers=2, **of_worker):
+    fields = {"place": "main (work.py:3)", "gathered": True, "kinds": "array", **(call or {})}
+    called = event("workload", **fields)
+    return check_work(Workload.of_events([called, *events, *[worker(**of_worker)] * workers]), "local", RULES)
+
+
+@pytest.mark.parametrize(
+    ("piece", "grade"),
+    [(8, "fits"), (40, "tight"), (100, "too-many-threads"), (200, "will-not-fit")],
+)
+def test_the_tasks_of_the_largest_step_are_held_against_the_limit(piece, grade):
+    """Its inputs, its result and a copy, once and for each thread."""
+    found = checked(array(piece * MIB, inputs=2 * piece * MIB))
+    assert found.grade == grade
+    assert found.is_alarm == (grade in ("too-many-threads", "will-not-fit"))
+    assert "the limit is 600 MiB" in found.why
+
+
+def test_fewer_pieces_than_threads_run_at_once():
+    """A single task has the worker for itself."""
+    assert checked(array(100 * MIB, inputs=200 * MIB, pieces=1)).grade == "tight"
+
+
+def test_what_would_not_fit_comes_with_the_changes_that_help():
+    """As after a death: smaller pieces, fewer threads, more memory, each with its sum."""
+    found = checked(array(100 * MIB, inputs=200 * MIB, is_source=False))
+    assert [each.kind for each in found.cures] == ["piece-size", "threads", "worker-memory"]
+    assert "threads_per_worker=1" in str(found)
+    assert checked(array(8 * MIB)).cures == ()
+
+
+def test_a_result_that_comes_together_is_too_big_twice():
+    """Its parts and the whole are held by one worker."""
+    found = checked(array(8 * MIB), call={"result_bytes": 300 * MIB})
+    assert (found.grade, found.cures[0].kind) == ("result-too-big", "do-not-collect")
+
+
+def test_data_in_one_task_may_be_more_than_a_worker_holds():
+    """A single large array is sent whole."""
+    found = checked(array(8 * MIB), call={"embedded_bytes": 700 * MIB, "embedded_largest_bytes": 700 * MIB})
+    assert (found.grade, found.memory.reason) == ("will-not-fit", "data-in-graph")
+
+
+def test_a_frequent_key_brings_its_rows_together():
+    """The pieces are small, the group is not."""
+    keyed = event("workload-step", name="groupbyapply", by_key=True, key="user", key_share=0.97, pieces=10)
+    found = checked(
+        keyed, call={"embedded_bytes": 400 * MIB, "embedded_largest_bytes": 40 * MIB, "kinds": "dataframe"}
+    )
+    assert (found.grade, found.cures[0].kind) == ("will-not-fit", "spread-key")
+
+
+def test_without_sizes_nothing_is_promised():
+    """Nor without a limit."""
+    assert checked(event("workload-step", name="from_map", is_source=True, pieces=3)).grade == "not-known"
+    assert checked(array(8 * MIB), limit_bytes=None).grade == "not-known"
+
+
+def test_what_must_go_to_disk_is_told_with_the_room_there():
+    """It may still succeed, slowly."""
+    disk = event("spill-disk", free_bytes=5 * 2**30)
+    found = checked(array(8 * MIB), disk, call={"kept_bytes": 2 * 2**30})
+    assert "1.49 GiB of that go to disk, where 5 GiB are free" in str(found)
+
+
+def test_copies_of_a_function_of_ones_own_are_not_known():
+    """It says so."""
+    assert "a function of your own" in str(checked(array(8 * MIB, is_opaque=True)))
