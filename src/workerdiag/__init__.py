@@ -28,10 +28,10 @@ if TYPE_CHECKING:
         UnreadableInputError,
         WorkerdiagError,
     )
+    from workerdiag.model.check import Check
     from workerdiag.model.evidence import LogText
     from workerdiag.recorder.install import install, uninstall
     from workerdiag.rulebook.load import load_rulebook
-    from workerdiag.scoring.check import Check
     from workerdiag.triage.fleet.fleet import fleet
     from workerdiag.triage.triage_function import triage
     from workerdiag.watch.watch_function import watch
@@ -66,7 +66,7 @@ _MODULE_OF = {
     "BadBoxError": "errors",
     "BadReportError": "errors",
     "BundleError": "errors",
-    "Check": "scoring.check",
+    "Check": "model.check",
     "Diagnosis": "api.diagnosis",
     "InstallError": "errors",
     "LogText": "model.evidence",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterable, Iterator, Sequence
+from inspect import currentframe
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,11 +12,12 @@ from attrs import evolve
 
 from workerdiag.api.explain import parse_timeout
 from workerdiag.deadline import Deadline
+from workerdiag.model.check import Check
 from workerdiag.model.evidence import Event, Evidence, Gap
 from workerdiag.model.vocabulary import as_deployment
 from workerdiag.rulebook.load import load_rulebook
-from workerdiag.scoring.check import Check, check_work
 from workerdiag.scoring.memory_account import Workload
+from workerdiag.scoring.work_check import check_work
 from workerdiag.sources.capacity import CapacitySource
 from workerdiag.sources.modules import modules_of_work
 from workerdiag.sources.workload.computed import given_work
@@ -49,12 +50,10 @@ def check(collection: object, client: Client | None = None, *, timeout: str | fl
         ValueError: There is no client.
     """
     deadline = Deadline.after(parse_timeout(timeout))
-    work = given_work(collection, _callers(sys._getframe(1)))  # noqa: SLF001  it has no other name
+    work = given_work(collection, _callers(currentframe()))
     if not work.collections:
         kind = type(collection).__name__
-        raise TypeError(
-            f"check takes a Dask collection (an array, a dataframe, a bag, a delayed value), got {kind}"
-        )
+        raise TypeError(f"check takes a Dask collection, such as an array or a dataframe, got {kind}")
     if client is None:
         from distributed import default_client
 
@@ -81,11 +80,10 @@ def _check(events: Sequence[Event], source: CapacitySource, deadline: Deadline) 
 
 
 def _callers(frame: FrameType | None) -> Iterable[tuple[FrameType, int]]:
-    """The frames of the caller, outermost first."""
+    """The frames that called *frame*, outermost first."""
     found = []
-    while frame is not None:
+    while frame is not None and (frame := frame.f_back) is not None:
         found.append((frame, frame.f_lineno))
-        frame = frame.f_back
     return found[::-1]
 
 

@@ -1,14 +1,14 @@
-"""Whether work fits the workers before it runs: its largest operation and what comes together, against the limit."""
+"""Holds work against the workers' limit before it runs: its largest operation, and what comes together."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 
 from attrs import evolve, frozen
 
+from workerdiag.model.check import Check
 from workerdiag.model.incident import Incident
-from workerdiag.model.memory import Cure, MemoryAccount, ReasonChance
+from workerdiag.model.memory import MemoryAccount, ReasonChance
 from workerdiag.model.rules import ReasonRule
 from workerdiag.model.vocabulary import CheckGrade, Deployment, MemoryReason
 from workerdiag.scoring.advice import MemoryNumbers
@@ -19,40 +19,6 @@ from workerdiag.units import format_bytes
 
 #: A group of rows that a function takes is beside what it makes of it and one copy.
 _GROUP_COPIES = 3
-_COLUMNS = 100
-
-
-@frozen(kw_only=True)
-class Check:
-    """What is known of a computation before it runs; ``str(check)`` says it in a few lines."""
-
-    grade: CheckGrade
-    #: The sum behind the grade, in one sentence.
-    why: str
-    #: The terms: the limit that binds, and what one task of the largest operation takes, gives and copies.
-    memory: MemoryAccount = MemoryAccount()
-    #: Changes after which it should fit, as after a death.
-    cures: tuple[Cure, ...] = ()
-    #: What workers lack, or have in another version than the client; one sentence each.
-    missing: tuple[str, ...] = ()
-    #: What could not be worked out, or is to be kept in mind; one sentence each.
-    notes: tuple[str, ...] = ()
-
-    @property
-    def is_alarm(self) -> bool:
-        """Whether it is expected to fail as it stands."""
-        return self.grade in ("too-many-threads", "will-not-fit", "result-too-big")
-
-    def __str__(self) -> str:
-        return "\n".join(self._lines())
-
-    def _lines(self) -> Iterator[str]:
-        yield from textwrap.wrap(f"{self.grade.replace('-', ' ').capitalize()}: {self.why}.", _COLUMNS)
-        for each in self.cures:
-            yield from textwrap.wrap(f"- {each.do}. {each.why[:1].upper()}{each.why[1:]}.", _COLUMNS)
-            yield f"      {each.change}"
-        for text in (*self.missing, *self.notes):
-            yield from textwrap.wrap(f"- {text}", _COLUMNS)
 
 
 @frozen
@@ -89,7 +55,8 @@ def _findings(account: MemoryAccount, work: Workload, step: Step | None) -> Iter
     result, embedded = account.result.bytes or 0, work.number("embedded_largest_bytes") or 0
     if floor + 2 * result > most:
         parts = f"{format_bytes(floor)} + {format_bytes(result)} in parts + as much in one piece"
-        why = f"the whole result comes together in one place: {parts} = {format_bytes(floor + 2 * result)}, {of_limit}"
+        total = format_bytes(floor + 2 * result)
+        why = f"the whole result comes together in one place: {parts} = {total}, {of_limit}"
         yield _Finding("result-too-big", why, "brought-together")
     if floor + embedded > most:
         why = f"{format_bytes(embedded)} of data are in a single task, {of_limit}"

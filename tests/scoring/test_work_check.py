@@ -6,8 +6,8 @@ import pytest
 
 from workerdiag.model.evidence import Event
 from workerdiag.rulebook.load import load_rulebook
-from workerdiag.scoring.check import check_work
 from workerdiag.scoring.memory_account import Workload
+from workerdiag.scoring.work_check import check_work
 
 MIB = 2**20
 LIMIT = 600 * MIB

@@ -1,0 +1,46 @@
+"""What is known of a computation before it runs."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from attrs import field, frozen
+
+from workerdiag.model.memory import Cure, MemoryAccount
+from workerdiag.model.vocabulary import CheckGrade
+
+_COLUMNS = 100
+
+
+@frozen(kw_only=True)
+class Check:
+    """What is known of a computation before it runs; ``str(check)`` says it in a few lines."""
+
+    grade: CheckGrade
+    #: The sum behind the grade, in one sentence.
+    why: str
+    #: The terms: the limit that binds, and what one task of the largest operation takes, gives and copies.
+    memory: MemoryAccount = field(factory=MemoryAccount)
+    #: Changes after which it should fit, as after a death.
+    cures: tuple[Cure, ...] = ()
+    #: What workers lack, or have in another version than the client; one sentence each.
+    missing: tuple[str, ...] = ()
+    #: What could not be worked out, or is to be kept in mind; one sentence each.
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_alarm(self) -> bool:
+        """Whether it is expected to fail as it stands."""
+        return self.grade in ("too-many-threads", "will-not-fit", "result-too-big")
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield from textwrap.wrap(f"{self.grade.replace('-', ' ').capitalize()}: {self.why}.", _COLUMNS)
+        for each in self.cures:
+            yield from textwrap.wrap(f"- {each.do}. {each.why[:1].upper()}{each.why[1:]}.", _COLUMNS)
+            yield f"      {each.change}"
+        for text in (*self.missing, *self.notes):
+            yield from textwrap.wrap(f"- {text}", _COLUMNS)
