@@ -156,7 +156,8 @@ def cures(session: nox.Session) -> None:
     """Follow the first suggestion about programs that die of memory, and see whether they then succeed."""
     session.install(".", "dask[array,dataframe]", *groups("lab"))
     session.run("pytest", "tests/sources/test_workload.py", "tests/recorder/test_large_objects.py")
-    session.run("pytest", "tests/lab/test_cures.py", "-m", "lab", *RETRY_LAB_ERRORS, *session.posargs)
+    files = ("tests/lab/test_cures.py", "tests/lab/test_work_checks.py")
+    session.run("pytest", *files, "-m", "lab", *RETRY_LAB_ERRORS, *session.posargs)
 
 
 @nox.session(default=False)
