@@ -37,22 +37,6 @@ def test_what_fits_succeeds(client):
     assert work.compute() == 32_000_000
 
 
-def of_large_chunks(client):
-    """Apart from asserts, as pytest makes them ask for all variables."""
-    x = da.random.random((12_000, 12_000), chunks=(12_000, 3_000))
-    work = (x + 1).std()
-    return work, workerdiag.check(work, client)
-
-
-def test_what_will_not_fit_dies(client):
-    """And the first change has the caller's own line."""
-    work, found = of_large_chunks(client)
-    assert found.grade == "will-not-fit"
-    assert found.cures[0].change.startswith("x = da.random.random((12_000, 12_000), chunks=")
-    with pytest.raises(KilledWorker):
-        work.compute()
-
-
 def test_a_module_that_only_this_process_has_is_named(client, tmp_path, monkeypatch):
     """Workers would fail to read the tasks."""
     (tmp_path / "only_here.py").write_text("def double(block):\n    return 2 * block\n")
@@ -78,3 +62,19 @@ def test_what_is_no_collection_is_refused(client):
     """With what would be one."""
     with pytest.raises(TypeError, match="such as an array or a dataframe, got list"):
         workerdiag.check([1, 2], client)
+
+
+def of_large_chunks(client):
+    """Apart from asserts, as pytest makes them ask for all variables."""
+    x = da.random.random((12_000, 12_000), chunks=(12_000, 3_000))
+    work = (x + 1).std()
+    return work, workerdiag.check(work, client)
+
+
+def test_what_will_not_fit_dies(client):
+    """And the first change has the caller's own line."""
+    work, found = of_large_chunks(client)
+    assert found.grade == "will-not-fit"
+    assert found.cures[0].change.startswith("x = da.random.random((12_000, 12_000), chunks=")
+    with pytest.raises(KilledWorker):
+        work.compute()
