@@ -89,7 +89,7 @@ def _reported_deaths(incident: Incident) -> tuple[int, bool]:
 
 
 def _kept_and_counted(reports: Sequence[ClippedReports], deaths: int) -> tuple[int, int]:
-    """The reports of one kind that are kept, and all; of logs that tell of the same *deaths*, those of the fullest."""
+    """The reports of one kind that are kept, and all; of logs of the same *deaths* those of the fullest."""
     kept, count = sum(each.kept for each in reports), sum(each.count for each in reports)
     return (kept, count) if kept <= deaths else max((each.kept, each.count) for each in reports)
 
