@@ -11,7 +11,15 @@ from distributed import Client
 import workerdiag
 from workerdiag.model.diagnosis import Blame, Death, Decision, NextStep, RankedCause, RetryPolicy
 from workerdiag.model.rules import Rulebook
-from workerdiag.model.vocabulary import GapReason, NoticeReason, Outcome, RetryAction, Verdict, WatcherState
+from workerdiag.model.vocabulary import (
+    CureKind,
+    GapReason,
+    NoticeReason,
+    Outcome,
+    RetryAction,
+    Verdict,
+    WatcherState,
+)
 from workerdiag.plugins import Evidence, EvidenceSource, Gap
 from workerdiag.watch.case import WatchedCase
 from workerdiag.watch.sinks.slack import SlackSink
@@ -25,6 +33,14 @@ def in_an_except_block(client: Client) -> str:
     except Exception as exc:
         return str(workerdiag.explain(exc, client))
     return ""
+
+
+def before_it_runs(client: Client, collection: object) -> bool:
+    """A program that refuses what will not fit."""
+    check = workerdiag.check(collection, client, timeout="5s")
+    assert_type(check, workerdiag.Check)
+    assert_type([each.kind for each in check.cures], list[CureKind])
+    return check.grade != "will-not-fit" and not check.missing
 
 
 def after_everything_is_gone(path: Path) -> workerdiag.Diagnosis:

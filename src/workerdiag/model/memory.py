@@ -149,8 +149,8 @@ class Step:
     @property
     def expected_copies_bytes(self) -> int:
         """What its function is expected to need besides what it takes and gives, before anything was seen."""
-        if self.is_source:  # it only makes or reads pieces; what takes them is a step of its own
-            return self.largest_bytes
+        if self.is_source:  # what takes the pieces is a step of its own; but a frame is made of other tables
+            return self.largest_bytes * (2 if self.rows else 1)
         return self.largest_bytes * (UNKNOWN_COPIES if self.is_opaque else KNOWN_COPIES)
 
     @property

@@ -8,12 +8,12 @@ from attrs import evolve, frozen
 
 from workerdiag.model.check import Check
 from workerdiag.model.incident import Incident
-from workerdiag.model.memory import MemoryAccount, ReasonChance
+from workerdiag.model.memory import MemoryAccount, ReasonChance, Step
 from workerdiag.model.rules import ReasonRule
 from workerdiag.model.vocabulary import CheckGrade, Deployment, MemoryReason
 from workerdiag.scoring.advice import MemoryNumbers
 from workerdiag.scoring.cures import suggested_cures
-from workerdiag.scoring.memory_account import END_SHARE, Step, Workload, memory_account
+from workerdiag.scoring.memory_account import END_SHARE, Workload, memory_account
 from workerdiag.scoring.memory_reason import SPILL_SHARE, account_sum
 from workerdiag.units import format_bytes
 
