@@ -33,7 +33,7 @@ PACKAGE = ROOT / "src" / "workerdiag"
 #: Figure -> the most that it may be.
 LIMITS: Mapping[str, int] = {
     "modules": 284,
-    "lines": 62_100,
+    "lines": 60_900,
     "noqa: BLE001": 30,
     "repeated basenames": 0,
     "circles of modules": 0,
