@@ -338,3 +338,17 @@ def test_a_hostile_companion_is_harmless(writer):
     writer.fault_path.unlink()
     writer.fault_path.write_bytes(b"\xff" * 2**20)
     assert len(read_box(writer.path).stop_stacks) == 128 * 1024
+
+
+def test_the_rest_of_a_line_whose_beginning_is_gone_is_not_shown(tmp_path):
+    """It may be the rest of a secret, which nobody could recognise; whole lines behind it are shown."""
+    writer = BoxWriter.create(tmp_path, size_bytes=16 * 1024)
+    writer.line(b"DB_PASSWORD=" + b"s3cret" * 400 + b"\nits next line\n")
+    for number in range(200):
+        writer.line(f"line {number}\n".encode())
+        text = read_box(writer.path).last_output
+        if "DB_PASSWORD" not in text and "[...]" in text:
+            break
+    assert "s3cret" not in text
+    assert "[...]\nits next line\nline 0\n" in text
+    writer.close(remove=True)

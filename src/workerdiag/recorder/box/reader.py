@@ -166,15 +166,20 @@ def _join_lines(pieces: list[LinePiece]) -> bytes:
 
 
 def _join_pieces(pieces: list[LinePiece]) -> bytes:
+    """One record. Behind a missing piece the rest of its line is left out: it may be the rest of a secret."""
     before = [-1, *(each.piece for each in pieces)]
-    parts = [
-        each.data if each.piece == last + 1 else MISSING_PIECE + each.data
-        for each, last in zip(pieces, before, strict=False)
-    ]
-    if not pieces[-1].is_last:
-        parts.append(MISSING_PIECE)
-    line = b"".join(parts)
-    return line if line.endswith(b"\n") else line + b"\n"
+    text, is_cut = b"", False
+    for each, last in zip(pieces, before, strict=False):
+        data = each.data
+        if each.piece != last + 1:
+            text, is_cut = text + MISSING_PIECE, True
+        if is_cut:
+            _, end, data = data.partition(b"\n")
+            text, is_cut = text + end, not end
+        text += data
+    if not pieces[-1].is_last and not is_cut:
+        text += MISSING_PIECE
+    return text if text.endswith(b"\n") else text + b"\n"
 
 
 class _BoxDecoder:

@@ -203,9 +203,13 @@ class BoxWriter:
         self._note("lags", LAG.pack(time(), monotonic(), loop_s, _NAN if gil is None else gil))
 
     def line(self, data: bytes) -> None:
-        """Note what was logged or written to standard error; of more than 8 kB the beginning and the end."""
+        """Note what was logged or written to standard error; of more than 8 kB the beginning and the last lines.
+
+        Of a single line its end stays.
+        """
         if len(data) > _LINE_HEAD_BYTES + _LINE_TAIL_BYTES:
-            data = data[:_LINE_HEAD_BYTES] + _LINE_GAP + data[-_LINE_TAIL_BYTES:]
+            tail = data[-_LINE_TAIL_BYTES:]
+            data = data[:_LINE_HEAD_BYTES] + _LINE_GAP + (tail.partition(b"\n")[2] or tail)
         when, number = time(), next(self._line_numbers)
         for piece, start in enumerate(range(0, len(data), LINE_PIECE_BYTES)):
             end = start + LINE_PIECE_BYTES
