@@ -1,4 +1,4 @@
-"""Exceptions and clients that raise any Exception, made of a few bytes, so that a failure can be kept and tried again."""
+"""Exceptions and clients that raise any Exception, made of a few bytes, so that a failure can be tried again."""
 
 from __future__ import annotations
 
