@@ -39,13 +39,19 @@ def test_what_fits_succeeds(client):
 
 def test_a_module_that_only_this_process_has_is_named(client, tmp_path, monkeypatch):
     """Workers would fail to read the tasks."""
-    (tmp_path / "only_here.py").write_text("def double(block):\n    return 2 * block\n")
+    text = "def double(block):\n    return 2 * block\n\ntriple = lambda block: 3 * block\n"
+    (tmp_path / "only_here.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     import only_here
 
-    found = workerdiag.check(da.ones((10, 10), chunks=5).map_blocks(only_here.double, dtype=float), client)
+    x = da.ones((10, 10), chunks=5)
+    lacking = x.map_blocks(only_here.double, dtype=float)
+    travelling = x.map_blocks(only_here.triple, dtype=float).sum()
+    found, other = workerdiag.check(lacking, client), workerdiag.check(travelling, client)
     sys.modules.pop("only_here")
     assert found.missing[0].startswith("2 of 2 workers lack only_here")
+    assert other.missing == ()  # a lambda travels whole
+    assert travelling.compute() == 300
 
 
 def test_an_asynchronous_client_is_awaited(client):

@@ -143,6 +143,23 @@ def test_a_tasks_pickle_names_its_modules():
     assert _task_modules_reader()((attrs.evolve, (len, bytes(1000)))) == ["attr"]
 
 
+def test_what_travels_whole_needs_no_module(tmp_path, monkeypatch):
+    """A lambda, a nested function, and what cloudpickle was told to send by value; but they bring what they use."""
+    text = "import attrs\ndef by_name(): pass\ndef make():\n    return lambda x: attrs.evolve(x)\n"
+    (tmp_path / "only_here.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    import cloudpickle
+    import only_here
+
+    modules_of = _task_modules_reader()
+    assert modules_of(only_here.make()) == ["attrs"]
+    assert modules_of(only_here.by_name) == ["only_here"]
+    cloudpickle.register_pickle_by_value(only_here)
+    assert modules_of(only_here.by_name) == []
+    cloudpickle.unregister_pickle_by_value(only_here)
+    sys.modules.pop("only_here")
+
+
 def test_a_large_argument_is_not_read_to_its_end():
     """The scheduler's loop serves the whole cluster."""
     assert _task_modules_reader()([list(range(10**6)), evolve]) == []

@@ -334,7 +334,7 @@ def _functions_of(value: Any) -> Iterator[object]:
 
 
 def _task_modules_reader() -> Method:
-    most_objects, most_bytes = _MAX_OBJECTS, _MAX_BYTES
+    most_objects, most_bytes, module_of = _MAX_OBJECTS, _MAX_BYTES, _import_reader()
 
     def modules_of(task: object) -> list[str]:
         """Return the modules that unpickling a task imports, but those of Dask and of Python itself."""
@@ -343,7 +343,7 @@ def _task_modules_reader() -> Method:
 
         from distributed.protocol.pickle import cloudpickle  # type: ignore[attr-defined]
 
-        known = {*stdlib_module_names, "dask", "distributed", "cloudpickle", "__main__", "__mp_main__"}
+        known = {"", *stdlib_module_names, "dask", "distributed", "cloudpickle", "__main__", "__mp_main__"}
         names: dict[str, None] = {}
         seen = [0, 0]
 
@@ -360,12 +360,9 @@ def _task_modules_reader() -> Method:
                 seen[0] += 1
                 if seen[0] > most_objects:
                     raise EnoughReadError
-                kind = type(thing).__name__
-                is_named = isinstance(thing, type) or kind in ("function", "builtin_function_or_method")
-                name = getattr(thing, "__name__" if kind == "module" else "__module__", None)
-                name = name if is_named or kind == "module" else None
-                if isinstance(name, str) and name.partition(".")[0] not in known:
-                    names[name.partition(".")[0]] = None
+                name = module_of(thing).partition(".")[0]
+                if name not in known:
+                    names[name] = None
 
         try:
             NameReader(SimpleNamespace(write=write), protocol=5, buffer_callback=[].append).dump(task)
@@ -374,3 +371,27 @@ def _task_modules_reader() -> Method:
         return list(names)
 
     return modules_of
+
+
+def _import_reader() -> Method:
+    def module_of(thing: Any) -> str:
+        """Return the module that unpickling a thing imports; empty for what travels whole, as a lambda does."""
+        import sys
+        from operator import attrgetter
+
+        from distributed.protocol.pickle import cloudpickle  # type: ignore[attr-defined]
+
+        kind = type(thing).__name__
+        if kind == "module":
+            return str(thing.__name__)
+        if not isinstance(thing, type) and kind not in ("function", "builtin_function_or_method"):
+            return ""
+        name = str(getattr(thing, "__module__", None))
+        if name in cloudpickle.list_registry_pickle_by_value():
+            return ""
+        try:
+            return name if attrgetter(thing.__qualname__)(sys.modules[name]) is thing else ""
+        except (AttributeError, KeyError):
+            return ""
+
+    return module_of
