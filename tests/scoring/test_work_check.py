@@ -84,8 +84,27 @@ def test_a_frequent_key_brings_its_rows_together():
 
 def test_without_sizes_nothing_is_promised():
     """Nor without a limit."""
-    assert checked(event("workload-step", name="from_map", is_source=True, pieces=3)).grade == "not-known"
+    unread = event("workload-step", name="read-csv", is_source=True, pieces=3)
+    assert checked(unread).grade == "not-known"
     assert checked(array(8 * MIB), limit_bytes=None).grade == "not-known"
+    assert checked(unread, call={"result_bytes": 8 * MIB}).grade == "not-known"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"name": "read-csv", "is_source": True}, {"name": "merge", "by_key": True, "inputs_bytes": 8 * MIB}],
+    ids=["an unread file", "rows by key"],
+)
+def test_a_part_of_unknown_size_leaves_no_all_clear(more):
+    """What is known may fit, or be too large by itself."""
+    assert checked(array(8 * MIB), event("workload-step", pieces=3, **more)).grade == "not-known"
+    assert checked(array(200 * MIB), event("workload-step", pieces=3, **more)).grade == "too-many-threads"
+
+
+def test_what_workers_store_already_takes_room():
+    """It goes to disk from some share of the limit on, and not before."""
+    assert checked(array(40 * MIB)).grade == "fits"
+    assert checked(array(40 * MIB), stored_bytes=300 * MIB).grade == "tight"
 
 
 def test_what_must_go_to_disk_is_told_with_the_room_there():
@@ -97,4 +116,4 @@ def test_what_must_go_to_disk_is_told_with_the_room_there():
 
 def test_copies_of_a_function_of_ones_own_are_not_known():
     """It says so."""
-    assert "a function of your own" in str(checked(array(8 * MIB, is_opaque=True)))
+    assert "What add needs besides its pieces is not known" in str(checked(array(8 * MIB, is_opaque=True)))

@@ -9,7 +9,7 @@ import pytest
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Event, Gap
-from workerdiag.sources.workload.pieces import frame_layers
+from workerdiag.sources.workload.pieces import array_layers, frame_layers
 from workerdiag.sources.workload.source import workload_evidence
 
 da = pytest.importorskip("dask.array")
@@ -226,6 +226,30 @@ def test_what_was_reduced_is_not_taken_for_rows_brought_together(made, steps):
     """Both end in one piece: one of few rows, the other of all."""
     frame = dd.from_pandas(pd.DataFrame({"k": range(1000), "v": range(1000)}), npartitions=4)
     assert [each.name for each in frame_layers(made(frame))] == steps
+
+
+@pytest.mark.parametrize(
+    ("made", "name", "piece_bytes"),
+    [
+        (lambda x: x.sum(), "sum", 16),
+        (lambda x: x.mean(axis=0), "mean_chunk", 16 * 500),
+        (lambda x: x.var(), "var", 8 * 500 * 500),
+        (lambda x: da.lib.stride_tricks.sliding_window_view(x, 10, axis=0), "sliding_window_view", 8 * 509 * 50),
+    ],
+    ids=["a sum", "means of columns", "squares on the way", "a view"],
+)
+def test_a_step_gives_what_it_leaves_in_memory(made, name, piece_bytes):
+    """A reduction of each piece gives little, whatever its layer says; a view holds what it is a view of."""
+    steps = {each.name: each for each in array_layers(made(da.ones((2000, 2000), chunks=500)))}
+    assert steps[name].piece_bytes == piece_bytes
+
+
+def test_a_source_of_unknown_size_is_told_beside_a_known_one(tmp_path):
+    """Else nobody knew that something is not known."""
+    (tmp_path / "a.csv").write_text("k,w\n1,2\n")
+    known = dd.from_pandas(pd.DataFrame({"k": range(1000), "v": range(1000)}), npartitions=4)
+    _, steps = computed(lambda: known.merge(dd.read_csv(tmp_path / "a.csv")).compute(scheduler=scheduler))
+    assert [each["piece_bytes"] for each in steps.values() if each["is_source"]] == [250 * 16, None]
 
 
 def test_a_statement_that_still_runs_has_made_nothing():

@@ -347,6 +347,8 @@ def _copies_origin(step: Step) -> str:
         return "at least: what workers held as they were ended"
     if step.is_opaque:
         return f"assumed: {UNKNOWN_COPIES} copies in a function of which nobody knows how many it makes"
+    if step.is_source and step.rows:
+        return "assumed: two copies while it is read or made"
     return "assumed: one copy while it is computed"
 
 

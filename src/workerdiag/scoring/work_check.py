@@ -8,7 +8,7 @@ from attrs import evolve, frozen
 
 from workerdiag.model.check import Check
 from workerdiag.model.incident import Incident
-from workerdiag.model.memory import MemoryAccount, ReasonChance, Step
+from workerdiag.model.memory import UNKNOWN_COPIES, MemoryAccount, ReasonChance, Step
 from workerdiag.model.rules import ReasonRule
 from workerdiag.model.vocabulary import CheckGrade, Deployment, MemoryReason
 from workerdiag.scoring.advice import MemoryNumbers
@@ -17,8 +17,8 @@ from workerdiag.scoring.memory_account import END_SHARE, Workload, memory_accoun
 from workerdiag.scoring.memory_reason import SPILL_SHARE, account_sum
 from workerdiag.units import format_bytes
 
-#: A group of rows that a function takes is beside what it makes of it and one copy.
-_GROUP_COPIES = 3
+#: A group of rows is held as it came and as one, beside the copies of a function of one's own.
+_GROUP_COPIES = 2 + UNKNOWN_COPIES
 
 
 @frozen
@@ -64,9 +64,10 @@ def _findings(account: MemoryAccount, work: Workload, step: Step | None) -> Iter
     yield from _of_groups(work, floor, most, of_limit)
     if step is not None:
         at_once, task = account.tasks_at_once or 1, account.task_bytes or 0
-        kept = (work.number("kept_bytes") or 0) // work.worker_count - at_once * step.inputs_bytes
+        stored = max((each.stored_bytes or 0 for each in work.workers), default=0)
+        kept = (work.number("kept_bytes") or 0) // work.worker_count + stored - at_once * step.inputs_bytes
         kept = max(0, min(kept, int(SPILL_SHARE * limit) - floor))  # the rest is on disk
-        beside = f", {format_bytes(kept)} are kept for later" if kept else ""
+        beside = f", {format_bytes(kept)} are stored beside" if kept else ""
         if floor + task > most:
             yield _Finding(
                 "will-not-fit", f"{step.describe}: {account_sum(account, 1)}, {of_limit}", "pieces-too-large"
@@ -77,11 +78,17 @@ def _findings(account: MemoryAccount, work: Workload, step: Step | None) -> Iter
             yield _Finding("too-many-threads", why, "pieces-too-large")
         if need > SPILL_SHARE * limit:
             yield _Finding("tight", why, "pieces-too-large")
+        if unknown := next(filter(_is_of_unknown_size, work.steps), None):
+            yield _Finding(
+                "not-known", f"how much {unknown.name} takes is not known before it runs; of the rest: {why}"
+            )
         yield _Finding("fits", why)
-    elif result or embedded:
-        largest = max(result, embedded)
-        yield _Finding("fits", f"the largest part that is known has {format_bytes(largest)}, {of_limit}")
     yield _Finding("not-known", "the sizes of what is computed are not known before it runs")
+
+
+def _is_of_unknown_size(step: Step) -> bool:
+    """Whether it reads pieces of unknown size, or brings rows together by a key of unknown frequency."""
+    return (step.is_source and not step.piece_bytes) or (step.by_key and step.key_share is None)
 
 
 def _of_groups(work: Workload, floor: int, most: int, of_limit: str) -> Iterator[_Finding]:
@@ -97,7 +104,7 @@ def _of_groups(work: Workload, floor: int, most: int, of_limit: str) -> Iterator
 
 def _notes(account: MemoryAccount, work: Workload) -> Iterator[str]:
     if own := [each.name for each in work.steps if each.is_opaque]:
-        yield f"What {own[0]} needs besides its pieces is not known: it is a function of your own."
+        yield f"What {own[0]} needs besides its pieces is not known; {UNKNOWN_COPIES} copies of one are assumed."
     limit, floor = account.limit.bytes or 0, account.floor.bytes or 0
     room = work.worker_count * max(int(SPILL_SHARE * limit) - floor, 0)
     if (kept := work.number("kept_bytes") or 0) > room and limit:

@@ -41,7 +41,7 @@ class CapacitySource:
         workers: dict[str, Reply] = {}
         with guarded("asking for the workers") as asking:
             until = deadline.share(_SCHEDULER_SHARE)
-            run_in_client_loop(self._client, partial(self._fetch, workers, until), until)
+            run_in_client_loop(self._client, partial(self._fetch, workers), until)
         if asking.problem is not None:
             yield Gap(source="scheduler", place="scheduler", reason="unreachable", detail=str(asking.problem)[:500])
             return
@@ -55,8 +55,7 @@ class CapacitySource:
         if self._modules:
             yield from ModuleSource(self._client, question).collect(budget_s=deadline.left_s)
 
-    async def _fetch(self, found: dict[str, Reply], deadline: Deadline) -> None:
-        del deadline
+    async def _fetch(self, found: dict[str, Reply]) -> None:
         found.update((await fetch_workers(self._client))["workers"])
 
     async def _disk(self, found: list[Event], workers: dict[str, Reply], deadline: Deadline) -> None:

@@ -126,6 +126,7 @@ def _chosen(layers: Iterable[Step]) -> list[Step]:
     by_need = sorted(layers, key=lambda each: -(each.inputs_bytes + (each.piece_bytes or 0)))
     kinds = (
         [each for each in by_need if each.is_source],
+        [each for each in by_need if each.is_source and not each.piece_bytes],
         [each for each in by_need if each.by_key],
         [each for each in by_need if each.is_opaque],
         [each for each in by_need if each.name.startswith("rechunk") and not each.is_between],
