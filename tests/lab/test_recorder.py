@@ -165,7 +165,7 @@ def test_the_nannys_memory_kill_names_what_held_the_memory(lab):
     assert len(message.box.censuses) >= 2
     risen = [each.process_rss_bytes for each in message.box.samples]
     assert len(risen) > 10
-    assert risen[-1] > 0.8 * 300 * tasks.MB  # as often as a busy machine lets it look
+    assert risen[-1] > 0.9 * 300 * tasks.MB
     assert message.memory_at_kill.rss_bytes > 0.9 * 300 * tasks.MB
     assert all(each.process_data_bytes > each.process_rss_bytes / 2 for each in message.box.samples)
     text = workerdiag.explain(error, client).to_text(full=True, width=200)
